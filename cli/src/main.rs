@@ -1,0 +1,2 @@
+//! The `shardmill` command.
+fn main() {}

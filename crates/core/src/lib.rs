@@ -1,0 +1,33 @@
+//! What every shardmill crate shares: names of things, sizes, formats, error kinds, limits and progress.
+//!
+//! This crate decides how a byte size is spelled, which names from data may become paths, what kinds of
+//! failure exist, and how much a hostile file may ask for. It refuses to do anything: no I/O, no clock, no
+//! threads, no async.
+//!
+//! The model in a few lines: a *sample* is one training example, a map from column to value; a *shard* is
+//! one file of samples; an *index* lists the shards of a data set with their columns, sizes and hashes.
+//! Every error of every crate implements [`Diagnostic`], so that both edges (command line and Python)
+//! render all of them in one form and map [`ErrorKind`] to an exit code or an exception class.
+//!
+//! ```
+//! use shardmill_core::ByteSize;
+//!
+//! let limit: ByteSize = "64MiB".parse()?;
+//! assert_eq!(limit.bytes(), 67_108_864);
+//! assert_eq!(limit.to_string(), "64.0 MiB");
+//! # Ok::<(), shardmill_core::SizeError>(())
+//! ```
+
+mod error;
+mod format;
+mod limits;
+mod name;
+mod progress;
+mod size;
+
+pub use error::{Diagnostic, ErrorKind, io_error_id};
+pub use format::{Format, ParseFormatError};
+pub use limits::{LimitExceeded, Limits};
+pub use name::{NameError, check_relative_path, escape};
+pub use progress::{Progress, Snapshot};
+pub use size::{ByteSize, SizeError, parse_sample_count};

@@ -1,0 +1,170 @@
+/// How much a file may ask for before shardmill believes that it lies (reliability rules L1 to L12).
+///
+/// Every length that is read from a file is compared with one of these, and with the bytes that remain,
+/// before anything is allocated. The defaults are far above what real data sets need; each can be raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Most bytes of an `index.json`.
+    pub index_bytes: u64,
+    /// Deepest nesting of JSON that is parsed.
+    pub json_depth: u64,
+    /// Longest string in an index, in bytes.
+    pub string_bytes: u64,
+    /// Most shards in one index.
+    pub shards: u64,
+    /// Most columns in one shard.
+    pub columns: u64,
+    /// Most bytes of one raw or compressed shard.
+    pub shard_bytes: u64,
+    /// Most bytes of one sample.
+    pub sample_bytes: u64,
+    /// Most bytes of zstd window.
+    pub zstd_window_bytes: u64,
+    /// Most raw bytes that a compressed file of undeclared size may expand to.
+    pub expansion_bytes: u64,
+    /// Most raw bytes per compressed byte when the raw size is undeclared.
+    pub expansion_ratio: u64,
+    /// Most dimensions of an array.
+    pub array_dims: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const MIB: u64 = 1 << 20;
+        const GIB: u64 = 1 << 30;
+        Self {
+            index_bytes: 2 * GIB,
+            json_depth: 32,
+            string_bytes: 64 << 10,
+            shards: 16_000_000,
+            columns: 4096,
+            shard_bytes: 16 * GIB,
+            sample_bytes: GIB,
+            zstd_window_bytes: 128 * MIB,
+            expansion_bytes: GIB,
+            expansion_ratio: 1000,
+            array_dims: 32,
+        }
+    }
+}
+
+impl Limits {
+    /// The names accepted by [`Limits::set`], which are also those in [`LimitExceeded::name`].
+    pub const NAMES: [&'static str; 11] = [
+        "index-bytes",
+        "json-depth",
+        "string-bytes",
+        "shards",
+        "columns",
+        "shard-bytes",
+        "sample-bytes",
+        "zstd-window-bytes",
+        "expansion-bytes",
+        "expansion-ratio",
+        "array-dims",
+    ];
+
+    fn slot(&mut self, name: &str) -> Option<&mut u64> {
+        Some(match name {
+            "index-bytes" => &mut self.index_bytes,
+            "json-depth" => &mut self.json_depth,
+            "string-bytes" => &mut self.string_bytes,
+            "shards" => &mut self.shards,
+            "columns" => &mut self.columns,
+            "shard-bytes" => &mut self.shard_bytes,
+            "sample-bytes" => &mut self.sample_bytes,
+            "zstd-window-bytes" => &mut self.zstd_window_bytes,
+            "expansion-bytes" => &mut self.expansion_bytes,
+            "expansion-ratio" => &mut self.expansion_ratio,
+            "array-dims" => &mut self.array_dims,
+            _ => return None,
+        })
+    }
+
+    /// Sets the limit called `name`; answers whether there is one.
+    #[must_use]
+    pub fn set(&mut self, name: &str, value: u64) -> bool {
+        match self.slot(name) {
+            Some(slot) => {
+                *slot = value;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Checks `value` against a limit of this set.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitExceeded`] when `value > limit`.
+    pub const fn check(name: &'static str, value: u64, limit: u64) -> Result<(), LimitExceeded> {
+        if value > limit {
+            return Err(LimitExceeded { name, value, limit });
+        }
+        Ok(())
+    }
+}
+
+/// A file asks for more than the limits allow. The error id is `limit-` + the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {value}, above the limit of {limit}")]
+pub struct LimitExceeded {
+    /// The name of the limit, as in [`Limits::NAMES`].
+    pub name: &'static str,
+    /// What the file asks for.
+    pub value: u64,
+    /// What is allowed.
+    pub limit: u64,
+}
+
+impl LimitExceeded {
+    /// The stable error id, `limit-<name>`.
+    #[must_use]
+    pub fn id(&self) -> &'static str {
+        match self.name {
+            "index-bytes" => "limit-index-bytes",
+            "json-depth" => "limit-json-depth",
+            "string-bytes" => "limit-string-bytes",
+            "shards" => "limit-shards",
+            "columns" => "limit-columns",
+            "shard-bytes" => "limit-shard-bytes",
+            "sample-bytes" => "limit-sample-bytes",
+            "zstd-window-bytes" => "limit-window",
+            "expansion-bytes" | "expansion-ratio" => "limit-expansion",
+            "array-dims" => "limit-array-dims",
+            _ => "limit",
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        format!("if the file is to be trusted, pass --limit {}={}", self.name, self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_can_be_set_and_has_an_id() {
+        let mut limits = Limits::default();
+        for name in Limits::NAMES {
+            assert!(limits.set(name, 7), "{name}");
+            assert_ne!(LimitExceeded { name, value: 1, limit: 0 }.id(), "limit");
+        }
+        assert!(!limits.set("no-such-limit", 7));
+        assert_eq!(limits.sample_bytes, 7);
+    }
+
+    #[test]
+    fn a_value_at_the_limit_passes() {
+        assert_eq!(Limits::check("shards", 5, 5), Ok(()));
+        let error = Limits::check("shards", 6, 5).unwrap_err();
+        assert_eq!(error.to_string(), "shards is 6, above the limit of 5");
+        assert_eq!(error.hint(), "if the file is to be trusted, pass --limit shards=6");
+    }
+}

@@ -1,0 +1,167 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use shardmill_core::Limits;
+
+/// What a location holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SourceKind {
+    /// Parquet files, with hive partitions where directories are called `key=value`.
+    Parquet,
+    /// Arrow IPC files (`.arrow`, `.feather`) or streams (`.arrows`).
+    Arrow,
+    /// Comma-separated values with a header line.
+    Csv,
+    /// One JSON object a line.
+    JsonLines,
+    /// A directory of plain files.
+    Tree,
+    /// MDS shards with an `index.json`. Recognised by [`detect`](crate::detect), opened by the caller.
+    Mds,
+}
+
+impl SourceKind {
+    /// Every kind, in declaration order.
+    pub const ALL: [Self; 6] = [Self::Parquet, Self::Arrow, Self::Csv, Self::JsonLines, Self::Tree, Self::Mds];
+
+    /// The name used on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Arrow => "arrow",
+            Self::Csv => "csv",
+            Self::JsonLines => "jsonl",
+            Self::Tree => "tree",
+            Self::Mds => "mds",
+        }
+    }
+}
+
+impl fmt::Display for SourceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is none of the known kinds of source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown kind of source `{}`", shardmill_core::escape(name))]
+pub struct ParseSourceKindError {
+    /// The name as given.
+    pub name: String,
+}
+
+impl FromStr for SourceKind {
+    type Err = ParseSourceKindError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| ParseSourceKindError { name: name.to_owned() })
+    }
+}
+
+/// A column to keep, or to compute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectColumn {
+    /// The name it has in the result.
+    pub name: String,
+    /// The SQL expression that computes it; `None` for the column of that name.
+    pub expr: Option<String>,
+}
+
+impl SelectColumn {
+    /// The existing column of that name.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            expr: None,
+        }
+    }
+
+    /// A column computed by an SQL expression.
+    pub fn computed(name: impl Into<String>, expr: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            expr: Some(expr.into()),
+        }
+    }
+}
+
+/// How the files of a tree become samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TreeGroup {
+    /// Files that share a path without its last extension are one sample; fields are the extensions.
+    #[default]
+    Stem,
+    /// Each file is a sample with the single field `data`; the key is the whole relative path.
+    File,
+}
+
+/// How to open a source. `SourceOptions::default()` reads everything there is.
+#[derive(Clone, Debug)]
+pub struct SourceOptions {
+    /// What the locations hold; `None` to find out.
+    pub kind: Option<SourceKind>,
+    /// The columns of the result, in this order; empty for all. Applied after `select` or `sql`.
+    pub columns: Vec<SelectColumn>,
+    /// A select list such as `id, lower(text) AS text`; scalar expressions only. Applied after `filter`.
+    pub select: Option<String>,
+    /// A condition that rows must meet, such as `length > 10`.
+    pub filter: Option<String>,
+    /// A whole query over the table `source`. Excludes `select` and `filter`.
+    pub sql: Option<String>,
+    /// A place that must not lie inside the source, nor the source inside it: the destination of a conversion.
+    pub exclude: Option<PathBuf>,
+    /// How the files of a tree become samples.
+    pub group: TreeGroup,
+    /// The name of the key column of a tree.
+    pub key_column: String,
+    /// Whether symbolic links in a tree are followed.
+    pub follow_links: bool,
+    /// About how many bytes of decoded data a batch holds.
+    pub batch_bytes: usize,
+    /// How many threads may list and open files; 0 for all cores.
+    pub jobs: usize,
+    /// Most bytes of memory that a query may use before it spills to disk.
+    pub memory_limit: Option<u64>,
+    /// Where a query spills to; `None` for the system's directory for temporary files.
+    pub temp_dir: Option<PathBuf>,
+    /// The byte between two CSV values.
+    pub csv_delimiter: u8,
+    /// Whether the first line of a CSV file names the columns; otherwise they are `column_1`, `column_2`, ….
+    pub csv_header: bool,
+    /// How many rows of a large CSV or JSON lines file decide on the column types. Files of up to 64 MiB
+    /// are always looked at as a whole.
+    pub infer_rows: usize,
+    /// What a file may ask for.
+    pub limits: Limits,
+}
+
+impl Default for SourceOptions {
+    fn default() -> Self {
+        Self {
+            kind: None,
+            columns: Vec::new(),
+            select: None,
+            filter: None,
+            sql: None,
+            exclude: None,
+            group: TreeGroup::Stem,
+            key_column: "__key__".to_owned(),
+            follow_links: false,
+            batch_bytes: 1 << 20,
+            jobs: 0,
+            memory_limit: None,
+            temp_dir: None,
+            csv_delimiter: b',',
+            csv_header: true,
+            infer_rows: 100_000,
+            limits: Limits::default(),
+        }
+    }
+}
