@@ -3,9 +3,9 @@
     python make_inputs.py OUT [--text-root DIR ...] [--scale 1.0] [--only NAME ...]
 
 Nothing is downloaded. The text is real text of this machine (Python's own sources, whatever packages are installed
-beside them, and `$CARGO_HOME/registry/src`), the tokens are the words of that text numbered by how often they occur,
-and the pictures are cut from the photographs that scikit-learn and scikit-image install. The seed is fixed, so one
-machine always makes the same files; another machine, with other sources, makes files of the same shape.
+beside them, and `$CARGO_HOME/registry/src`), the pictures are cut from the photographs that scikit-learn and
+scikit-image install, and the tokens follow Zipf's law, which is as hard to compress as text tokens are. The seed is
+fixed, so one machine always makes the same files; another, with other sources, makes files of the same shape.
 
 | file | samples | columns | raw size |
 |---|---|---|---|
@@ -19,13 +19,11 @@ Files are written as pyarrow writes them by default: Snappy, dictionaries where 
 from __future__ import annotations
 
 import argparse
-import collections
 import io
 import json
 import os
 import pathlib
 import random
-import re
 import sys
 import sysconfig
 import time
@@ -110,39 +108,18 @@ def make_text(out: pathlib.Path, texts: list[str], scale: float) -> dict:
     return {"samples": rows, "raw_bytes": sum(len(p.encode()) for p in parts) + 12 * rows}
 
 
-def make_tokens(out: pathlib.Path, texts: list[str], scale: float) -> dict:
+def make_tokens(out: pathlib.Path, scale: float) -> dict:
     rows = max(1, int(TOKEN_SAMPLES * scale))
-    needed = rows * TOKENS_PER_SAMPLE
-    split = re.compile(r"\w+|\s+|[^\w\s]")
-    counts: collections.Counter[str] = collections.Counter()
-    for text in texts[: max(1, len(texts) // 4)]:
-        counts.update(split.findall(text))
-    ranks = {word: [rank] for rank, (word, _) in enumerate(counts.most_common(VOCABULARY - 1), start=1)}
-    ids = np.empty(needed, np.int32)
-    filled = 0
-    while filled < needed:
-        for text in texts:
-            # A word outside the vocabulary becomes several tokens, as a tokeniser would have it.
-            found = [rank for word in split.findall(text) for rank in (ranks.get(word) or spell(word, ranks))]
-            taken = min(len(found), needed - filled)
-            ids[filled : filled + taken] = found[:taken]
-            filled += taken
-            if filled == needed:
-                break
+    # Zipf's law over the vocabulary: token k occurs about 1/k as often as token 1, as words in real text do.
+    draws = np.random.default_rng(SEED + 3).random(rows * TOKENS_PER_SAMPLE)
+    ids = np.minimum(float(VOCABULARY) ** draws, VOCABULARY - 1).astype(np.int32)
     column = pa.FixedSizeListArray.from_arrays(pa.array(ids), TOKENS_PER_SAMPLE)
     table = pa.table({"id": pa.array(np.arange(rows, dtype=np.int64)), "tokens": column})
     pq.write_table(table, out / "tokens.parquet", row_group_size=2_048)
     return {"samples": rows, "raw_bytes": rows * (8 + 4 * TOKENS_PER_SAMPLE)}
 
 
-def spell(word: str, ranks: dict[str, list[int]]) -> list[int]:
-    """The tokens of a word that is not in the vocabulary: one for each of its first letters, 0 for a strange one."""
-    tokens = [(ranks.get(letter) or [0])[0] for letter in word[:4]]
-    ranks[word] = tokens
-    return tokens
-
-
-def photographs() -> list["object"]:
+def photographs() -> list:
     """The photographs that come with scikit-learn and scikit-image, as RGB Pillow images."""
     from PIL import Image
 
@@ -158,8 +135,8 @@ def photographs() -> list["object"]:
         import skimage
 
         folder = pathlib.Path(skimage.__file__).parent / "data"
-        names = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "motorcycle_right.png", "rocket.jpg", "hubble_deep_field.jpg", "ihc.png")
-        found += [folder / name for name in names]
+        names = "astronaut.png chelsea.png coffee.png hubble_deep_field.jpg ihc.png motorcycle_left.png motorcycle_right.png"
+        found += [folder / name for name in (*names.split(), "rocket.jpg")]
     except ImportError:
         pass
     images = [Image.open(path).convert("RGB") for path in found if path.is_file()]
@@ -210,14 +187,16 @@ def main() -> None:
     roots = options.text_root or default_text_roots()
     made = {}
     texts: list[str] = []
-    if {"tokens", "text"} & set(only):
+    if "text" in only:
         texts = read_texts(roots, int(TEXT_SAMPLES * TEXT_BYTES * options.scale * 1.1))
     for name in only:
         start = time.monotonic()
         if name == "jpeg":
             made[name] = make_jpeg(options.out, options.scale)
+        elif name == "text":
+            made[name] = make_text(options.out, texts, options.scale)
         else:
-            made[name] = (make_text if name == "text" else make_tokens)(options.out, texts, options.scale)
+            made[name] = make_tokens(options.out, options.scale)
         stored = (options.out / f"{name}.parquet").stat().st_size
         facts = made[name]
         print(
@@ -225,7 +204,9 @@ def main() -> None:
             f"({facts['raw_bytes'] / facts['samples']:.0f} bytes each), {stored / 1e6:.1f} MB as Parquet, "
             f"{time.monotonic() - start:.1f} s"
         )
-    (options.out / "inputs.json").write_text(json.dumps({"seed": SEED, "scale": options.scale, "inputs": made}, indent=2) + "\n")
+    listing = options.out / "inputs.json"
+    known = json.loads(listing.read_text())["inputs"] if listing.is_file() else {}
+    listing.write_text(json.dumps({"seed": SEED, "inputs": known | made}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,2 +1,65 @@
-//! The `shardmill` command.
-fn main() {}
+//! The `shardmill` command: convert tables and file trees to training shards, and look into them.
+//!
+//! `args` holds what was typed, `commands` turns it into library options and runs them, one file a verb, and
+//! `output` owns standard output, standard error, progress and exit codes. Everything else is in the libraries.
+
+mod args;
+mod commands;
+mod error;
+mod output;
+mod signals;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind as Clap;
+
+use args::Cli;
+use error::{Fault, Stop};
+use output::{Console, Output, exit_code};
+
+fn main() -> ExitCode {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&typed) {
+        Ok(cli) => cli,
+        Err(error) => return not_run(&error, &typed),
+    };
+    let mut out = Output::new(&cli.global);
+    let result = commands::run(&cli, &mut out).and_then(|exit| out.flush().map(|()| exit));
+    match result {
+        Ok(exit) => exit.into(),
+        Err(Stop::ClosedPipe) => ExitCode::SUCCESS,
+        Err(Stop::Fault(fault)) => {
+            // What was printed before the failure comes before its line; a second failure adds nothing.
+            let _ = out.flush();
+            failed(&fault, out.console())
+        }
+    }
+}
+
+fn failed(fault: &Fault, console: &Console) -> ExitCode {
+    let signal = signals::first();
+    console.error(fault, signal);
+    ExitCode::from(exit_code(fault.kind, signal))
+}
+
+/// `--help` and `--version`, and command lines that cannot be parsed.
+fn not_run(error: &clap::Error, typed: &[OsString]) -> ExitCode {
+    match error.kind() {
+        Clap::DisplayHelp | Clap::DisplayVersion => {
+            // A closed pipe is how `--help | head` ends.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        Clap::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(exit_code(shardmill_core::ErrorKind::InvalidInput, None))
+        }
+        _ => {
+            let options = typed.iter().skip(1).take_while(|word| *word != "--");
+            let json = options.into_iter().any(|word| word == "--json");
+            failed(&args::usage_error(error).into(), &Console::new(json, false))
+        }
+    }
+}

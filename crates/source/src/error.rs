@@ -5,6 +5,8 @@ use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape, io_error_id};
 use crate::SourceKind;
 
 /// Why a source could not be opened or read.
+///
+/// Paths are as opened, rows and row groups count from 0, lines from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -25,6 +27,20 @@ pub enum SourceError {
         #[source]
         source: io::Error,
     },
+    /// A source of another crate failed.
+    #[error("{message}")]
+    Foreign {
+        /// What the failure means.
+        kind: ErrorKind,
+        /// Its stable id.
+        id: &'static str,
+        /// What it is about.
+        object: Option<String>,
+        /// The fact, with its causes.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
     /// A broken invariant inside this crate.
     #[error("{what}")]
     Bug {
@@ -38,6 +54,14 @@ pub enum SourceError {
         object: String,
         /// Which limit, and by how much.
         limit: LimitExceeded,
+    },
+    /// An option, or a combination of options, that cannot be carried out.
+    #[error("{reason}")]
+    Option {
+        /// The option as spelled on the command line.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: String,
     },
     /// Locations hold different kinds of data.
     #[error("holds {second_kind}, but {} holds {first_kind}", escape(first))]
@@ -54,13 +78,371 @@ pub enum SourceError {
     /// A location that this crate does not read.
     #[error("{what}")]
     Unsupported {
-        /// The location as given.
+        /// The location.
         location: String,
         /// What it is and that it is not supported.
         what: &'static str,
         /// What to do instead.
         hint: &'static str,
     },
+    /// A directory without a single file of the kind that was asked for.
+    #[error("holds no {wanted}")]
+    Empty {
+        /// The location as given.
+        location: String,
+        /// What was looked for.
+        wanted: &'static str,
+    },
+    /// The same file is named twice.
+    #[error("is part of the source twice")]
+    Duplicate {
+        /// The path.
+        path: String,
+    },
+    /// A file is not what it was when it was listed.
+    #[error("had {listed_bytes} bytes when it was listed and has {found_bytes}{}", if *touched { ", and was modified since" } else { "" })]
+    Changed {
+        /// The path.
+        path: String,
+        /// Its size when it was listed.
+        listed_bytes: u64,
+        /// Its size now.
+        found_bytes: u64,
+        /// Whether its modification time differs.
+        touched: bool,
+    },
+    /// The source lies inside the destination or the destination inside the source.
+    #[error("the {inner} lies inside the {outer} {}", escape(container))]
+    Overlap {
+        /// The location that lies inside.
+        location: String,
+        /// The directory around it.
+        container: String,
+        /// `source` or `destination`.
+        inner: &'static str,
+        /// `destination` or `source`.
+        outer: &'static str,
+    },
+    /// A compressed text file that does not decompress.
+    #[error("does not decompress: {reason}")]
+    Compression {
+        /// The file.
+        file: String,
+        /// What the decompressor says.
+        reason: String,
+    },
+
+    /// Two columns with the same name.
+    #[error("has two columns called `{}`", escape(column))]
+    DuplicateColumn {
+        /// The file or clause.
+        object: String,
+        /// The name.
+        column: String,
+    },
+    /// A column that is asked for does not exist.
+    #[error("there is no column `{}`", escape(column))]
+    ColumnNotFound {
+        /// The option that names it.
+        clause: &'static str,
+        /// The name as given.
+        column: String,
+        /// Names that exist and are spelled alike.
+        near: Vec<String>,
+    },
+    /// A column has another type than in the first file.
+    #[error("column `{}` is {found}, but {expected} in {}", escape(column), escape(first_file))]
+    SchemaMismatch {
+        /// The kind of source.
+        kind: SourceKind,
+        /// The file that differs.
+        file: String,
+        /// The file that it is compared with.
+        first_file: String,
+        /// The column.
+        column: String,
+        /// The type in the first file.
+        expected: String,
+        /// The type in this file.
+        found: String,
+    },
+    /// A file lacks a column that may not be null.
+    #[error("lacks the column `{}` of {}, which has no nulls", escape(column), escape(first_file))]
+    MissingColumn {
+        /// The kind of source.
+        kind: SourceKind,
+        /// The file.
+        file: String,
+        /// The file that has it.
+        first_file: String,
+        /// The column.
+        column: String,
+    },
+    /// A file has a column that the first file does not have.
+    #[error("has a column `{}` that {} does not have", escape(column), escape(first_file))]
+    ExtraColumn {
+        /// The kind of source.
+        kind: SourceKind,
+        /// The file.
+        file: String,
+        /// The first file.
+        first_file: String,
+        /// The column.
+        column: String,
+    },
+    /// Directories called `key=value` that do not make columns.
+    #[error("{reason}")]
+    Partition {
+        /// The file or column.
+        object: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A type that cannot be read.
+    #[error("column `{}` has the type {data_type}, which is not supported", escape(column))]
+    TypeUnsupported {
+        /// The file.
+        file: String,
+        /// The column.
+        column: String,
+        /// The type.
+        data_type: String,
+    },
+
+    /// A file that is not Parquet.
+    #[error("does not begin with PAR1: not a Parquet file")]
+    ParquetMagic {
+        /// The file.
+        file: String,
+    },
+    /// A Parquet file without its end.
+    #[error("is cut short: {reason}")]
+    ParquetTruncated {
+        /// The file.
+        file: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// A Parquet footer that contradicts itself or the file.
+    #[error("footer: {reason}")]
+    ParquetFooter {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An encrypted Parquet file.
+    #[error("is encrypted, which is not supported")]
+    ParquetEncrypted {
+        /// The file.
+        file: String,
+    },
+    /// A compression that is not supported.
+    #[error("column `{}` is compressed with {codec}, which is not supported", escape(column))]
+    ParquetCodec {
+        /// The file.
+        file: String,
+        /// The column.
+        column: String,
+        /// The codec's name.
+        codec: String,
+    },
+    /// A size claimed by Parquet metadata is beyond what is accepted.
+    #[error("{what} is {value} bytes, above the limit of {limit}")]
+    ParquetLimit {
+        /// The file, with row group and column where known.
+        object: String,
+        /// What is too large.
+        what: &'static str,
+        /// Its claimed size in bytes.
+        value: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// Parquet data that does not decode.
+    #[error("{reason}")]
+    ParquetCorrupt {
+        /// The file.
+        file: String,
+        /// The row group.
+        row_group: usize,
+        /// The column, where known.
+        column: Option<String>,
+        /// What is wrong.
+        reason: String,
+    },
+
+    /// A file that is not Arrow IPC, or whose schema or footer is broken.
+    #[error("{reason}")]
+    ArrowFormat {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A record batch of an Arrow file that does not decode.
+    #[error("record batch {batch}: {reason}")]
+    ArrowCorrupt {
+        /// The file.
+        file: String,
+        /// The batch.
+        batch: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A CSV header that does not name columns.
+    #[error("header: {reason}")]
+    CsvHeader {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A CSV line that does not fit.
+    #[error("{reason}")]
+    CsvRow {
+        /// The file.
+        file: String,
+        /// The line.
+        line: u64,
+        /// The column, where known.
+        column: Option<String>,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A JSON line that does not fit.
+    #[error("{reason}")]
+    JsonRow {
+        /// The file.
+        file: String,
+        /// The line.
+        line: u64,
+        /// What is wrong, with the column.
+        reason: String,
+    },
+
+    /// A symbolic link in a tree.
+    #[error("is a symbolic link")]
+    TreeSymlink {
+        /// The path.
+        path: String,
+    },
+    /// A directory that contains itself by way of links.
+    #[error("is a link to a directory that contains it")]
+    TreeLoop {
+        /// The path.
+        path: String,
+    },
+    /// Neither a file nor a directory.
+    #[error("is a {what}, not a file")]
+    TreeSpecial {
+        /// The path.
+        path: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A name that cannot be a key.
+    #[error("the name {reason}")]
+    TreeName {
+        /// The path, escaped.
+        path: String,
+        /// What is wrong with its name.
+        reason: &'static str,
+    },
+    /// Directories too deep.
+    #[error("lies more than {limit} directories deep")]
+    TreeDepth {
+        /// The path.
+        path: String,
+        /// How deep they may be.
+        limit: usize,
+    },
+    /// A tree without files.
+    #[error("holds no file")]
+    TreeEmpty {
+        /// The location as given.
+        location: String,
+    },
+    /// Two files for one field of one sample.
+    #[error("{reason}")]
+    TreeCollision {
+        /// The file or field.
+        object: String,
+        /// What collides.
+        reason: String,
+    },
+    /// A text file that is not UTF-8.
+    #[error("is not UTF-8 at byte {at}")]
+    TreeText {
+        /// The file.
+        path: String,
+        /// The first byte that does not fit.
+        at: usize,
+    },
+
+    /// An expression or query that does not parse.
+    #[error("{reason}")]
+    SqlSyntax {
+        /// The option it was given to.
+        clause: &'static str,
+        /// What the parser says.
+        reason: String,
+    },
+    /// An expression or query that makes no sense over this source.
+    #[error("{reason}")]
+    SqlPlan {
+        /// The option it was given to.
+        clause: &'static str,
+        /// What the planner says.
+        reason: String,
+    },
+    /// An expression or query that failed on the data.
+    #[error("{reason}")]
+    SqlRun {
+        /// The option it was given to.
+        clause: &'static str,
+        /// What the engine says.
+        reason: String,
+    },
+    /// Something SQL can do but not here.
+    #[error("{what}")]
+    SqlRefused {
+        /// The option it was given to.
+        clause: &'static str,
+        /// What is refused.
+        what: String,
+        /// What to do instead.
+        hint: &'static str,
+    },
+    /// A query that needs more memory than it may use.
+    #[error("the query needs more memory than its limit of {limit_bytes} bytes: {reason}")]
+    SqlMemory {
+        /// The limit in bytes.
+        limit_bytes: u64,
+        /// Which operator asked.
+        reason: String,
+    },
+}
+
+impl SourceError {
+    /// An operating-system error on a path.
+    pub(crate) fn io(action: &'static str, path: impl Into<String>, source: io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.into(),
+            source,
+        }
+    }
+}
+
+const fn by_kind(kind: SourceKind, ids: [&'static str; 4]) -> &'static str {
+    let [parquet, arrow, csv, jsonl] = ids;
+    match kind {
+        SourceKind::Arrow => arrow,
+        SourceKind::Csv => csv,
+        SourceKind::JsonLines => jsonl,
+        _ => parquet,
+    }
 }
 
 impl Diagnostic for SourceError {
@@ -69,9 +451,48 @@ impl Diagnostic for SourceError {
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::Io { source, .. } => ErrorKind::from(source),
             Self::Bug { .. } => ErrorKind::Bug,
-            Self::Limit { .. } => ErrorKind::Corrupt,
-            Self::Mixed { .. } => ErrorKind::InvalidInput,
-            Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::Foreign { kind, .. } => *kind,
+            Self::Unsupported { .. }
+            | Self::ParquetEncrypted { .. }
+            | Self::ParquetCodec { .. }
+            | Self::TypeUnsupported { .. } => ErrorKind::Unsupported,
+            Self::SqlMemory { .. } => ErrorKind::Resource,
+            Self::Option { .. }
+            | Self::Mixed { .. }
+            | Self::Empty { .. }
+            | Self::Duplicate { .. }
+            | Self::Overlap { .. }
+            | Self::DuplicateColumn { .. }
+            | Self::ColumnNotFound { .. }
+            | Self::Partition { .. }
+            | Self::TreeSymlink { .. }
+            | Self::TreeLoop { .. }
+            | Self::TreeSpecial { .. }
+            | Self::TreeName { .. }
+            | Self::TreeDepth { .. }
+            | Self::TreeEmpty { .. }
+            | Self::TreeCollision { .. }
+            | Self::SqlSyntax { .. }
+            | Self::SqlPlan { .. }
+            | Self::SqlRefused { .. } => ErrorKind::InvalidInput,
+            Self::Limit { .. }
+            | Self::Changed { .. }
+            | Self::Compression { .. }
+            | Self::SchemaMismatch { .. }
+            | Self::MissingColumn { .. }
+            | Self::ExtraColumn { .. }
+            | Self::ParquetMagic { .. }
+            | Self::ParquetTruncated { .. }
+            | Self::ParquetFooter { .. }
+            | Self::ParquetLimit { .. }
+            | Self::ParquetCorrupt { .. }
+            | Self::ArrowFormat { .. }
+            | Self::ArrowCorrupt { .. }
+            | Self::CsvHeader { .. }
+            | Self::CsvRow { .. }
+            | Self::JsonRow { .. }
+            | Self::TreeText { .. }
+            | Self::SqlRun { .. } => ErrorKind::Corrupt,
         }
     }
 
@@ -80,28 +501,165 @@ impl Diagnostic for SourceError {
             Self::NotFound { .. } => "source-not-found",
             Self::Io { source, .. } => io_error_id(source),
             Self::Bug { .. } => "bug",
+            Self::Foreign { id, .. } => id,
             Self::Limit { limit, .. } => limit.id(),
+            Self::Option { .. } => "source-option",
             Self::Mixed { .. } => "source-mixed",
             Self::Unsupported { .. } => "source-unsupported",
+            Self::Empty { .. } => "source-empty",
+            Self::Duplicate { .. } => "source-duplicate",
+            Self::Changed { .. } => "source-changed",
+            Self::Overlap { .. } => "tree-overlap",
+            Self::Compression { .. } => "source-compression",
+            Self::DuplicateColumn { .. } => "source-duplicate-column",
+            Self::ColumnNotFound { .. } => "source-column",
+            Self::SchemaMismatch { kind, .. } => by_kind(
+                *kind,
+                [
+                    "parquet-schema-mismatch",
+                    "arrow-schema-mismatch",
+                    "csv-schema-mismatch",
+                    "jsonl-schema-mismatch",
+                ],
+            ),
+            Self::MissingColumn { kind, .. } => by_kind(
+                *kind,
+                [
+                    "parquet-missing-column",
+                    "arrow-missing-column",
+                    "csv-missing-column",
+                    "jsonl-missing-column",
+                ],
+            ),
+            Self::ExtraColumn { kind, .. } => by_kind(
+                *kind,
+                [
+                    "parquet-extra-column",
+                    "arrow-extra-column",
+                    "csv-extra-column",
+                    "jsonl-extra-column",
+                ],
+            ),
+            Self::Partition { .. } => "source-partition",
+            Self::TypeUnsupported { .. } => "type-unsupported",
+            Self::ParquetMagic { .. } => "parquet-magic",
+            Self::ParquetTruncated { .. } => "parquet-truncated",
+            Self::ParquetFooter { .. } => "parquet-footer",
+            Self::ParquetEncrypted { .. } => "parquet-encrypted",
+            Self::ParquetCodec { .. } => "parquet-codec",
+            Self::ParquetLimit { .. } => "parquet-limit",
+            Self::ParquetCorrupt { .. } => "parquet-corrupt",
+            Self::ArrowFormat { .. } => "arrow-format",
+            Self::ArrowCorrupt { .. } => "arrow-corrupt",
+            Self::CsvHeader { .. } => "csv-header",
+            Self::CsvRow { .. } => "csv-row",
+            Self::JsonRow { .. } => "jsonl-row",
+            Self::TreeSymlink { .. } => "tree-symlink",
+            Self::TreeLoop { .. } => "tree-loop",
+            Self::TreeSpecial { .. } => "tree-special",
+            Self::TreeName { .. } => "tree-name",
+            Self::TreeDepth { .. } => "tree-depth",
+            Self::TreeEmpty { .. } => "tree-empty",
+            Self::TreeCollision { .. } => "tree-collision",
+            Self::TreeText { .. } => "tree-text",
+            Self::SqlSyntax { .. } => "sql-syntax",
+            Self::SqlPlan { .. } => "sql-plan",
+            Self::SqlRun { .. } => "sql-run",
+            Self::SqlRefused { .. } => "sql-refused",
+            Self::SqlMemory { .. } => "sql-memory",
         }
     }
 
     fn object(&self) -> Option<String> {
-        match self {
-            Self::NotFound { location } | Self::Unsupported { location, .. } => Some(escape(location).into_owned()),
-            Self::Io { path, .. } => Some(escape(path).into_owned()),
-            Self::Limit { object, .. } => Some(escape(object).into_owned()),
-            Self::Mixed { second, .. } => Some(escape(second).into_owned()),
-            Self::Bug { .. } => None,
-        }
+        let shown = match self {
+            Self::Foreign { object, .. } => return object.clone(),
+            Self::NotFound { location }
+            | Self::Unsupported { location, .. }
+            | Self::Empty { location, .. }
+            | Self::Overlap { location, .. }
+            | Self::TreeEmpty { location } => location,
+            Self::Io { path, .. }
+            | Self::Duplicate { path }
+            | Self::Changed { path, .. }
+            | Self::TreeSymlink { path }
+            | Self::TreeLoop { path }
+            | Self::TreeSpecial { path, .. }
+            | Self::TreeName { path, .. }
+            | Self::TreeDepth { path, .. }
+            | Self::TreeText { path, .. } => path,
+            Self::Limit { object, .. }
+            | Self::DuplicateColumn { object, .. }
+            | Self::Partition { object, .. }
+            | Self::ParquetLimit { object, .. }
+            | Self::TreeCollision { object, .. } => object,
+            Self::Mixed { second, .. } => second,
+            Self::Compression { file, .. }
+            | Self::SchemaMismatch { file, .. }
+            | Self::MissingColumn { file, .. }
+            | Self::ExtraColumn { file, .. }
+            | Self::TypeUnsupported { file, .. }
+            | Self::ParquetMagic { file }
+            | Self::ParquetTruncated { file, .. }
+            | Self::ParquetFooter { file, .. }
+            | Self::ParquetEncrypted { file }
+            | Self::ParquetCodec { file, .. }
+            | Self::ArrowFormat { file, .. }
+            | Self::ArrowCorrupt { file, .. }
+            | Self::CsvHeader { file, .. } => file,
+            Self::ParquetCorrupt {
+                file,
+                row_group,
+                column,
+                ..
+            } => {
+                let place = format!("{} row group {row_group}", escape(file));
+                return Some(match column {
+                    Some(column) => format!("{place} column `{}`", escape(column)),
+                    None => place,
+                });
+            }
+            Self::CsvRow { file, line, column, .. } => {
+                let place = format!("{} line {line}", escape(file));
+                return Some(match column {
+                    Some(column) => format!("{place} column `{}`", escape(column)),
+                    None => place,
+                });
+            }
+            Self::JsonRow { file, line, .. } => return Some(format!("{} line {line}", escape(file))),
+            Self::Option { option, .. } => return Some((*option).to_owned()),
+            Self::ColumnNotFound { clause, .. }
+            | Self::SqlSyntax { clause, .. }
+            | Self::SqlPlan { clause, .. }
+            | Self::SqlRun { clause, .. }
+            | Self::SqlRefused { clause, .. } => return Some((*clause).to_owned()),
+            Self::SqlMemory { .. } => return Some("--sql".to_owned()),
+            Self::Bug { .. } => return None,
+        };
+        Some(escape(shown).into_owned())
     }
 
     fn hint(&self) -> Option<String> {
-        match self {
-            Self::Limit { limit, .. } => Some(limit.hint()),
-            Self::Unsupported { hint, .. } => Some((*hint).to_owned()),
-            Self::Mixed { .. } => Some("convert them one by one, or say what they hold with --from".to_owned()),
-            _ => None,
-        }
+        let hint = match self {
+            Self::Foreign { hint, .. } => return hint.clone(),
+            Self::Limit { limit, .. } => return Some(limit.hint()),
+            Self::ColumnNotFound { near, .. } if !near.is_empty() => {
+                let names: Vec<String> = near.iter().map(|name| format!("`{}`", escape(name))).collect();
+                return Some(format!("did you mean {}?", names.join(", ")));
+            }
+            Self::Unsupported { hint, .. } | Self::SqlRefused { hint, .. } => hint,
+            Self::Mixed { .. } => "convert them one by one, or say what they hold with --from",
+            Self::Changed { .. } => "run again when nothing writes to the source",
+            Self::Overlap { .. } => "choose a destination outside the source",
+            Self::SchemaMismatch { .. } | Self::ExtraColumn { .. } => {
+                "keep only the columns that all files share with --column, or convert these files apart"
+            }
+            Self::TreeSymlink { .. } => "pass --follow-links to read what it points to",
+            Self::TreeCollision { .. } => "pass --group file to make each file a sample",
+            Self::ParquetTruncated { .. } => "the copy or the writer did not finish: fetch or write the file again",
+            Self::CsvRow { .. } => "raise --infer-rows, or cast the column in --sql after quoting it as text",
+            Self::SqlMemory { .. } => "raise --memory-limit",
+            _ => return None,
+        };
+        Some(hint.to_owned())
     }
 }

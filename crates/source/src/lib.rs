@@ -1,33 +1,132 @@
 //! Tables and file trees as ordered Arrow record batches.
-mod error;
-mod options;
-mod source;
+//!
+//! This crate decides which files a location stands for and in which order they are read, what their columns
+//! are, and whether what they hold can be believed. It reads Parquet, Arrow IPC, CSV, JSON lines and trees of
+//! plain files, keeps, computes or filters columns with SQL expressions, and runs a whole query. It leaves to
+//! others what becomes of the rows: it knows no shard, writes nothing and reaches no network.
+//!
+//! The model in a few lines: [`open`] turns locations into a [`Source`]. A source has a schema and an ordered
+//! list of [`Unit`]s: row groups, record batches, text files, runs of small files. Each unit can be opened on
+//! any thread and yields [`Rows`]: record batches of about
+//! [`batch_bytes`](SourceOptions::batch_bytes). Unit order times row order is the order of the data set, and
+//! it depends on nothing but the input and the options. Nothing a file claims is believed before it is
+//! compared with the file's size and a limit, and a decoder's panic is an error like any other.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let location = directory.path().join("rows.csv");
+//! std::fs::write(&location, "id,text\n1,one\n2,two\n3,three\n")?;
+//! let options = shardmill_source::SourceOptions {
+//!     filter: Some("id > 1".to_owned()),
+//!     ..Default::default()
+//! };
+//! let source = shardmill_source::open(&[location], &options)?;
+//! let mut count = 0;
+//! for unit in 0..source.units().len() {
+//!     let mut rows = source.open_unit(unit)?;
+//!     while let Some(batch) = rows.next_batch()? {
+//!         count += batch.num_rows();
+//!     }
+//! }
+//! assert_eq!(count, 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Formats: Apache Parquet and Apache Arrow IPC as specified by their projects, RFC 4180, JSON lines. Limits
+//! are L4 and L9 of the reliability rules.
 
-use std::path::{Path, PathBuf};
+mod base;
+mod conform;
+mod csv;
+mod detect;
+mod error;
+mod expr;
+mod files;
+mod guard;
+mod hive;
+mod input;
+mod ipc;
+mod json;
+mod names;
+mod options;
+mod parquet;
+mod plain;
+mod query;
+mod source;
+mod sql;
+mod tree;
+mod walk;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use detect::detect;
 pub use error::SourceError;
 pub use options::{ParseSourceKindError, SelectColumn, SourceKind, SourceOptions, TreeGroup};
 pub use source::{
     ENCODING_KEY, RowPlace, Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary, Unit,
 };
 
-/// What a location holds, by its name and, for a directory, by the names in it.
-///
-/// # Errors
-///
-/// [`SourceError`] when the location does not exist or is of a kind that is not supported yet.
-pub fn detect(location: &Path) -> Result<SourceKind, SourceError> {
-    Err(SourceError::NotFound { location: location.display().to_string() })
-}
+use base::Base;
 
 /// Opens locations (files, directories, patterns) as one source.
+///
+/// The order of the data set is that of the locations as given, in each of them that of the files by the
+/// bytes of their relative path, and in each file that of its rows.
 ///
 /// # Errors
 ///
 /// [`SourceError`] when an option, a location or its metadata is not usable.
 pub fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<Arc<dyn Source>, SourceError> {
-    let _ = options;
-    let location = locations.first().map(|path| path.display().to_string()).unwrap_or_default();
-    Err(SourceError::NotFound { location })
+    check_options(options)?;
+    let kind = match options.kind {
+        Some(kind) => kind,
+        None => detect::detect_all(locations)?,
+    };
+    let base: Arc<dyn Base> = match kind {
+        SourceKind::Parquet => Arc::new(parquet::open(locations, options)?),
+        SourceKind::Arrow => Arc::new(ipc::open(locations, options)?),
+        SourceKind::Csv => Arc::new(csv::open(locations, options)?),
+        SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
+        SourceKind::Tree => Arc::new(tree::open(locations, options)?),
+        SourceKind::Mds => {
+            return Err(SourceError::Unsupported {
+                location: locations.first().map(|path| walk::shown(path, "")).unwrap_or_default(),
+                what: "holds MDS shards, which the reader opens and not the source",
+                hint: "open it as a data set",
+            });
+        }
+    };
+    if options.sql.is_some() {
+        return Ok(Arc::new(sql::Query::new(base, options)?));
+    }
+    let computes = options.columns.iter().any(|column| column.expr.is_some());
+    if computes || options.select.is_some() || options.filter.is_some() {
+        return Ok(Arc::new(expr::Computed::new(base, options)?));
+    }
+    Ok(Arc::new(plain::Plain::new(base, &options.columns)?))
+}
+
+fn check_options(options: &SourceOptions) -> Result<(), SourceError> {
+    let wrong = |option, reason: &str| {
+        Err(SourceError::Option {
+            option,
+            reason: reason.to_owned(),
+        })
+    };
+    if options.sql.is_some() && options.filter.is_some() {
+        return wrong("--where", "goes with --sql only inside the query");
+    }
+    if options.sql.is_some() && options.select.is_some() {
+        return wrong("--select", "goes with --sql only inside the query");
+    }
+    if matches!(options.csv_delimiter, b'\n' | b'\r' | b'"') {
+        return wrong("--csv-delimiter", "may not be a quote or the end of a line");
+    }
+    if options.key_column.is_empty() {
+        return wrong("--key", "needs a name");
+    }
+    Ok(())
 }

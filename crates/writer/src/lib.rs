@@ -1,1 +1,42 @@
-//! shardmill-writer
+//! From Arrow record batches to published shards: encode, cut, compress, hash, publish.
+//!
+//! This crate decides how an Arrow value becomes bytes of a sample, where a shard ends, which thread does
+//! what, and when a file may get its name. It leaves to its callers where batches come from ([`Input`]), what
+//! an earlier run has already published ([`Ledger`]), and when the index goes out ([`publish_index`]). It
+//! refuses to guess: a value that does not fit its encoding is an error that names the column and the row.
+//!
+//! The model:
+//!
+//! 1. A batch is decoded and encoded in one thread, into *chunks* of encoded samples. That is the one copy.
+//! 2. Chunks are packed in source order, by one thread at a time, into shards, which are slices of chunks.
+//! 3. A shard is finished by any thread: header, hashes, compression, temporary files. With a compression
+//!    that knows segments, the segments of one shard are finished by several threads at once.
+//! 4. A publisher brings the files to the disk and gives them their names, in any order.
+//! 5. The index is the caller's last act.
+//!
+//! The bytes depend on the rows and the configuration alone, not on the number of threads. Memory is bounded
+//! by [`Resources::budget_bytes`], or by one shard if that is more.
+//!
+//! The formats follow `docs/formats/mds.md`.
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("Arrow buffers are passed through as little-endian bytes; a big-endian machine would need a swap");
+
+mod chunk;
+mod columns;
+mod error;
+mod index;
+mod pack;
+mod pipeline;
+mod rows;
+mod shard;
+
+pub use columns::{ColumnEncoder, ENCODED_KEY, ENCODING_KEY, Target, default_target};
+pub use error::{ValueReason, WriteError};
+pub use index::{INDEX_NAME, publish_index, stored_bytes};
+pub use pack::Position;
+pub use pipeline::{
+    Batches, Input, InputBatch, Ledger, Output, PipelineError, Published, Resources, RowNumbers, Written, run,
+};
+pub use rows::RowEncoder;
+pub use shard::FileCheck;

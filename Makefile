@@ -1,0 +1,98 @@
+# One command for each chore; CI runs the same ones (.ci/run). Everything is set up on demand: Rust builds go to
+# $CARGO_TARGET_DIR (target/ without it), Python environments to .venv/ and .cache/. Needed: Rust by rustup, Python 3.9+,
+# a C compiler, make. One profile (release) serves the demo, the tests and the lints, so that each crate is built once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+CARGO_TARGET_DIR ?= $(CURDIR)/target
+export CARGO_TARGET_DIR
+BIN := $(CARGO_TARGET_DIR)/release/shardmill
+PYTHON ?= python3
+
+HAS_NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
+HAS_DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
+# Features are united over what one command builds. Always the whole workspace with at least one test among it: then
+# program and tests are built with the same features, and DataFusion is built once.
+ALL := --release --locked --workspace
+TEST := $(if $(HAS_NEXTEST),nextest run,test) $(ALL)
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: build
+build: ## the shardmill program, in $CARGO_TARGET_DIR/release
+	$(CARGO) build $(ALL) --bins --test layering
+
+.PHONY: demo
+demo: build ## convert real data of this machine, look at it, kill a conversion and continue it
+	scripts/demo.sh $(BIN) $(CARGO_TARGET_DIR)/demo
+
+.PHONY: test
+test: test-rust test-python ## everything: Rust tests, doc tests, interoperability with mosaicml-streaming
+
+.PHONY: test-rust
+test-rust: ## Rust tests and doc tests
+	$(CARGO) $(TEST) --lib --bins --tests
+	$(CARGO) test $(ALL) --doc
+
+.PHONY: test-python
+test-python: build venv ## the real mosaicml-streaming against this build, both ways
+	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q tests/interop
+
+.PHONY: venv
+venv: ## .venv with mosaicml-streaming, for the tests and fixtures
+	@scripts/venv.sh .venv tests/interop/requirements.txt tests/interop/overrides.txt
+
+.PHONY: check
+check: ## formatting, lints, documentation, layers, licences
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(ALL) --no-deps
+	$(CARGO) $(TEST) --test layering
+	$(if $(HAS_DENY),$(CARGO) deny --locked check,@echo 'cargo-deny is not installed: advisories are not checked (licences and versions are)')
+	bash -n .ci/run scripts/*.sh
+	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop
+
+.PHONY: bench
+bench: build bench-venvs bench-inputs ## speed side by side with mosaicml-streaming and neprr-streaming, and memory
+	.cache/venv-bench-mosaic/bin/python benches/convert_speed.py --bin $(BIN) --floor $(CARGO_TARGET_DIR)/release/floor \
+	    --inputs .cache/bench-inputs --mosaic .cache/venv-bench-mosaic --neprr .cache/venv-bench-neprr \
+	    --json $(CARGO_TARGET_DIR)/bench/convert_speed.json $(BENCH_ARGS)
+	.cache/venv-bench-mosaic/bin/python benches/memory.py --bin $(BIN) --inputs .cache/bench-inputs \
+	    --json $(CARGO_TARGET_DIR)/bench/memory.json
+
+.PHONY: bench-venvs
+bench-venvs:
+	@scripts/venv.sh .cache/venv-bench-mosaic benches/requirements-mosaic.txt tests/interop/overrides.txt
+	@scripts/venv.sh .cache/venv-bench-neprr benches/requirements-neprr.txt tests/interop/overrides.txt
+
+.PHONY: bench-inputs
+bench-inputs: bench-venvs ## the Parquet files that the benchmarks convert, 285 MB
+	@test -f .cache/bench-inputs/inputs.json || .cache/venv-bench-mosaic/bin/python benches/make_inputs.py .cache/bench-inputs
+
+SOAK_ROUNDS ?= 200
+SOAK_SEED ?=
+.PHONY: soak
+soak: build ## kill conversions at random moments, SOAK_ROUNDS times, and compare what they leave (SOAK_SEED repeats one)
+	$(PYTHON) scripts/soak.py --bin $(BIN) --rounds $(SOAK_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED)) --work $(CARGO_TARGET_DIR)/soak
+
+.PHONY: docs
+docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation in $CARGO_TARGET_DIR/doc
+	@scripts/venv.sh .cache/venv-docs docs/requirements.txt
+	scripts/reference.sh $(BIN) docs/reference
+	.cache/venv-docs/bin/mkdocs build --quiet --strict --site-dir $(CARGO_TARGET_DIR)/site
+	$(CARGO) doc $(ALL) --no-deps
+	@echo "the manual: $(CARGO_TARGET_DIR)/site/index.html"
+
+.PHONY: fixtures
+fixtures: venv ## write the fixtures again with the original writers and compare them with those in the tree
+	for script in fixtures/*/generate.py; do .venv/bin/python "$$script" --check; done
+
+.PHONY: clean
+clean: ## remove what was built or set up here
+	$(CARGO) clean
+	rm -rf .venv .cache

@@ -1,0 +1,204 @@
+use clap::{Args, ValueEnum};
+
+/// Convert tables or a tree of files to compressed, hashed, indexed shards
+///
+/// The same input and options give the same bytes, whatever the number of jobs. A conversion that was
+/// stopped, by whatever, continues when the same command is run again; one that is finished is left as it
+/// is. A directory with Parquet, Arrow, CSV or JSON lines files is read as a table, anything else as a tree
+/// in which files that share a stem are one sample.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct ConvertArgs {
+    /// Files or directories to read, in this order
+    #[arg(required = true, value_name = "SOURCE")]
+    pub sources: Vec<String>,
+
+    /// Directory that receives the shards and `index.json`
+    #[arg(value_name = "DEST")]
+    pub dest: String,
+
+    /// What the source is; `auto` looks
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = FromName::Auto)]
+    pub from: FromName,
+
+    /// Format of the shards
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = ToName::Mds)]
+    pub to: ToName,
+
+    /// A column to write: its name, `:` and an encoding, `=` and an SQL expression; repeatable
+    ///
+    /// With it, only the named columns are written; without it, all are, in the encodings that follow from
+    /// their types. A name with `:` or `=` in it is written in double quotes.
+    #[arg(
+        long = "column",
+        value_name = "NAME[:ENCODING][=EXPR]",
+        help_heading = "Columns and rows"
+    )]
+    pub columns: Vec<String>,
+
+    /// SQL expressions to read, as between SELECT and FROM
+    #[arg(
+        long,
+        value_name = "EXPRS",
+        conflicts_with = "sql",
+        help_heading = "Columns and rows"
+    )]
+    pub select: Option<String>,
+
+    /// Keep the rows for which this SQL expression is true
+    #[arg(
+        long = "where",
+        value_name = "EXPR",
+        conflicts_with = "sql",
+        help_heading = "Columns and rows"
+    )]
+    pub filter: Option<String>,
+
+    /// A whole SQL query; the table is called `source`
+    #[arg(long, value_name = "QUERY", help_heading = "Columns and rows")]
+    pub sql: Option<String>,
+
+    /// Column that holds the sample's key (a tree of files makes it from the path)
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        default_value = "__key__",
+        help_heading = "Columns and rows"
+    )]
+    pub key: String,
+
+    /// In a tree of files: one sample for the files that share a stem, or one for each file
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = GroupName::Stem, help_heading = "Columns and rows")]
+    pub group: GroupName,
+
+    /// In a tree of files: follow symbolic links
+    #[arg(long, help_heading = "Columns and rows")]
+    pub follow_links: bool,
+
+    /// What happens to a null: stop, store zero and a column `NAME__is_null`, or leave the row out
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = NullsName::Error, help_heading = "Columns and rows")]
+    pub nulls: NullsName,
+
+    /// Value to store for the nulls of one column; repeatable
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Columns and rows")]
+    pub null_as: Vec<String>,
+
+    /// Divide the samples between sub-directories, by shares that add up to 1: `train=0.9,val=0.1`
+    #[arg(long, value_name = "NAME=SHARE,...", help_heading = "Columns and rows")]
+    pub split: Option<String>,
+
+    /// Rows with the same value in this column go to the same split
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        requires = "split",
+        help_heading = "Columns and rows"
+    )]
+    pub split_key: Option<String>,
+
+    /// Compression of the shards: zstd, gz, br, bz2 with an optional `:LEVEL`, snappy, or none
+    #[arg(
+        long,
+        value_name = "NAME[:LEVEL]",
+        default_value = "zstd:3",
+        help_heading = "Shards"
+    )]
+    pub compression: String,
+
+    /// Hashes to record, separated by commas, or none
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        default_value = "sha256",
+        help_heading = "Shards"
+    )]
+    pub hashes: String,
+
+    /// Most raw bytes of a shard, or none
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64MiB",
+        help_heading = "Shards"
+    )]
+    pub size_limit: String,
+
+    /// Most samples in a shard
+    #[arg(long, value_name = "N", help_heading = "Shards")]
+    pub samples_per_shard: Option<String>,
+
+    /// Text between two values, for `--to xsv`; `\t` and the like are understood
+    #[arg(long, value_name = "TEXT", help_heading = "Shards")]
+    pub separator: Option<String>,
+
+    /// Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and the like are understood [default: \n]
+    #[arg(long, value_name = "TEXT", help_heading = "Shards")]
+    pub newline: Option<String>,
+
+    /// Threads [default: one for each core]
+    #[arg(long, short, value_name = "N", help_heading = "Running")]
+    pub jobs: Option<String>,
+
+    /// Memory to stay below [default: what the shards of all jobs need]
+    #[arg(long, value_name = "SIZE", help_heading = "Running")]
+    pub memory_limit: Option<String>,
+
+    /// Print what would be done, write nothing
+    #[arg(long, help_heading = "Running")]
+    pub dry_run: bool,
+
+    /// Replace the data set that is at the destination
+    #[arg(long, help_heading = "Running")]
+    pub overwrite: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FromName {
+    Auto,
+    Parquet,
+    Arrow,
+    Csv,
+    Jsonl,
+    Tree,
+    Mds,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ToName {
+    Mds,
+    #[value(alias = "json")]
+    Jsonl,
+    Csv,
+    Tsv,
+    Xsv,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GroupName {
+    Stem,
+    File,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NullsName {
+    Error,
+    Mask,
+    Drop,
+}
+
+const AFTER_HELP: &str = "\
+EXAMPLES:
+  Convert a Parquet data set with the defaults (MDS, zstd:3, sha256, 64 MiB shards, all cores):
+    shardmill convert data/ shards/
+
+  See first what would be written:
+    shardmill convert data/ shards/ --dry-run
+
+  Choose columns and encodings, and compute one:
+    shardmill convert data/ shards/ --column image:jpeg --column 'label:int32=CAST(class AS INT)'
+
+  Keep some rows, and divide them:
+    shardmill convert data/ shards/ --where 'width >= 256' --split train=0.9,val=0.1
+
+  A tree of a/001.jpg + a/001.json, with the columns jpg, json and __key__:
+    shardmill convert photos/ shards/ --column __key__ --column jpg:jpeg --column json:json";

@@ -1,0 +1,25 @@
+use clap::Args;
+
+/// Show what a data set holds, or what a source would become
+///
+/// For a data set: format, samples, shards, columns and encodings, sizes, compression, hashes and where it
+/// came from. For a directory of splits: one line for each. For a Parquet, Arrow, CSV or JSON lines source
+/// or a tree of files: its columns, rows and files, and the encodings that `convert` would choose.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct InspectArgs {
+    /// A data set, a directory of data sets, or a source
+    #[arg(value_name = "DATASET")]
+    pub location: String,
+}
+
+const AFTER_HELP: &str = "\
+EXAMPLES:
+  Look at a data set:
+    shardmill inspect shards/
+
+  The number of samples, for a script:
+    shardmill inspect shards/ --json | jq .samples
+
+  What convert would make of a Parquet file:
+    shardmill inspect data/part-0.parquet";

@@ -1,0 +1,106 @@
+//! What was typed, and nothing about what it means: one file per verb, turned into library options by the
+//! file of the same name in `commands`.
+
+mod cat;
+mod completions;
+mod convert;
+mod index;
+mod inspect;
+mod ls;
+mod man;
+mod usage;
+mod verify;
+
+pub use cat::CatArgs;
+pub use completions::CompletionsArgs;
+pub use convert::{ConvertArgs, FromName, GroupName, NullsName, ToName};
+pub use index::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
+pub use inspect::InspectArgs;
+pub use ls::LsArgs;
+pub use man::ManArgs;
+pub use usage::usage_error;
+pub use verify::VerifyArgs;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const AFTER_HELP: &str = "\
+EXAMPLES:
+  Convert a Parquet data set to MDS shards:
+    shardmill convert data/ shards/
+
+  See what is in it, and check it:
+    shardmill inspect shards/
+    shardmill verify shards/ --deep
+
+EXIT STATUS:
+  0    done
+  1    a bug in shardmill
+  2    usage or configuration
+  3    bad or unverified data
+  4    conflict: exists already, another writer, another configuration
+  6    storage or network gave up
+  7    a local resource: disk, memory, files
+  8    permission
+  130  stopped by an interrupt (143: by a request to terminate); run it again to continue";
+
+/// Convert tables and file trees to training shards, and look into them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "shardmill",
+    bin_name = "shardmill",
+    version,
+    max_term_width = 100,
+    after_help = AFTER_HELP,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: GlobalArgs,
+
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalArgs {
+    /// Print results as JSON on standard output and errors as JSON on standard error
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Print no progress, no summaries, no notes
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+
+    /// How progress is shown on standard error; `auto` is `bar` on a terminal and `plain` elsewhere
+    #[arg(long, global = true, value_name = "HOW", value_enum, default_value_t = ProgressName::Auto)]
+    pub progress: ProgressName,
+
+    /// Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+    #[arg(long = "limit", global = true, value_name = "NAME=VALUE")]
+    pub limits: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProgressName {
+    Auto,
+    Bar,
+    Plain,
+    Json,
+    None,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    Convert(Box<ConvertArgs>),
+    Inspect(InspectArgs),
+    Ls(LsArgs),
+    Cat(CatArgs),
+    Verify(VerifyArgs),
+    Index(IndexArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+    /// Print the reference page of the command line as Markdown
+    #[command(hide = true)]
+    MarkdownHelp,
+}

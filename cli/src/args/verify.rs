@@ -1,0 +1,35 @@
+use clap::Args;
+
+/// Check a data set: structure, lengths, hashes; with --deep every sample
+///
+/// Every problem is one error line; the exit status is 3 when there is one.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct VerifyArgs {
+    /// The data set, or a directory of data sets
+    #[arg(value_name = "DATASET")]
+    pub dataset: String,
+
+    /// Decode every sample too
+    #[arg(long)]
+    pub deep: bool,
+
+    /// Threads [default: one for each core]
+    #[arg(long, short, value_name = "N")]
+    pub jobs: Option<String>,
+
+    /// Hash that index.json must have: `sha256:` and 64 hex digits
+    #[arg(long, value_name = "sha256:HEX")]
+    pub expect_index: Option<String>,
+}
+
+const AFTER_HELP: &str = "\
+EXAMPLES:
+  Check lengths and hashes of all shards:
+    shardmill verify shards/
+
+  Decode every sample as well, in a CI job:
+    shardmill verify shards/ --deep --json
+
+  Against tampering: pin the index, which pins the shards by their sha256:
+    shardmill verify shards/ --expect-index sha256:$(sha256sum < trusted/index.json | cut -c1-64)";

@@ -1,0 +1,349 @@
+use std::ops::Range;
+
+use serde::Serialize;
+use shardmill_core::{Limits, escape};
+use shardmill_mds::{Field, SampleValue, TextValue, Value, decode};
+use shardmill_reader::{Dataset, Place, ReaderError, Sample};
+use shardmill_storage::Dir;
+
+use super::extract::{Extractor, SampleName};
+use super::range::Samples;
+use super::{dataset, options};
+use crate::args::CatArgs;
+use crate::error::{CliError, Stop};
+use crate::output::{Exit, Output, count, write_string, write_text_value, write_value};
+
+/// Samples that are shown when nothing says which.
+const SHOWN: u64 = 10;
+
+/// From so many samples of one shard on, the shard is read whole.
+const WHOLE: u64 = 8;
+
+pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let samples = args.range.as_deref().map(Samples::parse).transpose()?;
+    let max_bytes = args.max_bytes.as_deref().map(|text| options::byte_size("max-bytes", text)).transpose()?;
+    let max_bytes = max_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    if args.raw && args.columns.len() != 1 {
+        return Err(CliError::option("raw", "it writes one column", "name it with --column").into());
+    }
+    let extract = args.extract.as_deref().map(options::location).transpose()?;
+
+    let dataset = dataset::open(&args.dataset, limits, None)?;
+    let cat = Cat {
+        name: &args.dataset,
+        dataset: &dataset,
+        columns: &args.columns,
+        key_column: &args.key_column,
+    };
+    for column in &args.columns {
+        cat.check_column(column)?;
+    }
+    let range = match (samples, &args.key) {
+        (_, Some(key)) => {
+            cat.check_column(&args.key_column)?;
+            let sample = cat.find(key)?;
+            sample..sample + 1
+        }
+        (Some(samples), None) => samples.resolve(&args.dataset, dataset.len())?,
+        (None, None) if args.raw => {
+            let hint = "give its number or its key";
+            return Err(CliError::option("raw", "it writes one sample", hint).into());
+        }
+        (None, None) => 0..dataset.len().min(SHOWN),
+    };
+    let implied = args.range.is_none() && args.key.is_none() && range.end < dataset.len();
+
+    if args.raw {
+        if range.end - range.start != 1 {
+            let fact = format!("it writes one sample, and {} are asked for", count(range.end - range.start));
+            return Err(CliError::option("raw", fact, "give one number or a key").into());
+        }
+        cat.raw(range.start, out)?;
+        return Ok(Exit::Done);
+    }
+    if let Some(dir) = extract {
+        if args.by_key {
+            cat.check_column(&args.key_column)?;
+        }
+        let files = cat.extract(range.clone(), &dir, args.by_key)?;
+        show_extracted(&args.extract, files, &range, out)?;
+    } else {
+        cat.print(range, max_bytes, out)?;
+    }
+    if implied {
+        out.flush()?;
+        out.console().note(format_args!(
+            "{SHOWN} of {} samples; `0..` for all of them, `A..B` for some",
+            count(dataset.len())
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+/// A data set and the columns that are asked for.
+struct Cat<'a> {
+    name: &'a str,
+    dataset: &'a Dataset,
+    columns: &'a [String],
+    key_column: &'a str,
+}
+
+/// A value of a sample of either family of formats.
+enum Shown<'a> {
+    Mds(Value<'a>),
+    Text(TextValue<'a>),
+}
+
+impl Cat<'_> {
+    /// Some shard has to have the column.
+    fn check_column(&self, column: &str) -> Result<(), CliError> {
+        let mut configs = self.dataset.index().shards.iter().map(|shard| &shard.config);
+        // Shards that agree share their config: a million of them are compared by address.
+        let mut seen = None;
+        let found = configs.any(|config| {
+            let address = std::sync::Arc::as_ptr(config);
+            let new = seen.replace(address) != Some(address);
+            new && config.column_names().any(|name| name == column)
+        });
+        match self.dataset.index().shards.first() {
+            Some(first) if !found => Err(CliError::ColumnUnknown {
+                object: self.name.to_owned(),
+                column: column.to_owned(),
+                known: first.config.column_names().map(str::to_owned).collect(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls `show` with each sample.
+    fn each(&self, range: Range<u64>, mut show: impl FnMut(&Sample) -> Result<(), Stop>) -> Result<(), Stop> {
+        let mut shard = None;
+        for number in range.clone() {
+            let (this, at) = self.dataset.locate(number)?;
+            if shard != Some(this) {
+                shard = Some(this);
+                let end = self.dataset.first_sample(this + 1).min(range.end);
+                if end - number >= WHOLE || at == 0 && end == self.dataset.first_sample(this + 1) {
+                    // The data set keeps the shard that it read last.
+                    self.dataset.shard(this)?;
+                }
+            }
+            show(&self.dataset.sample(number)?)?;
+        }
+        Ok(())
+    }
+
+    /// The chosen values of a sample, or all of them.
+    fn values<'s>(&self, sample: &'s Sample) -> Result<Vec<(&'s str, Shown<'s>)>, Stop> {
+        let config = sample.config();
+        if config.mds_columns().is_some() {
+            let fields = sample.fields()?;
+            let chosen = self.choose(sample, fields, |field| field.name)?;
+            let values = chosen.into_iter().map(|field| Ok((field.name, Shown::Mds(self.decode(sample, &field)?))));
+            return values.collect();
+        }
+        let values = sample.values()?.into_iter().map(|(name, value)| match value {
+            SampleValue::Mds(value) => (name, Shown::Mds(value)),
+            SampleValue::Text(value) => (name, Shown::Text(value)),
+        });
+        Ok(self.choose(sample, values.collect(), |(name, _)| name)?)
+    }
+
+    /// The items of the chosen columns, in the order in which they were asked for.
+    fn choose<T>(&self, sample: &Sample, items: Vec<T>, name: impl Fn(&T) -> &str) -> Result<Vec<T>, CliError> {
+        if self.columns.is_empty() {
+            return Ok(items);
+        }
+        let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
+        let mut chosen = Vec::with_capacity(self.columns.len());
+        for column in self.columns {
+            let found = items.iter_mut().find(|item| item.as_ref().is_some_and(|item| name(item) == column));
+            match found.and_then(Option::take) {
+                Some(item) => chosen.push(item),
+                None => {
+                    return Err(CliError::ColumnUnknown {
+                        object: format!("sample {}", sample.number()),
+                        column: column.clone(),
+                        known: sample.config().column_names().map(str::to_owned).collect(),
+                    });
+                }
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn decode<'s>(&self, sample: &Sample, field: &Field<'s>) -> Result<Value<'s>, ReaderError> {
+        decode(field.encoding, field.datum, self.dataset.limits()).map_err(|source| {
+            let entry = self.dataset.index().shards.get(sample.shard_number());
+            ReaderError::Value {
+                place: Place {
+                    file: entry.map(|entry| dataset::stored_files(entry).0.basename.to_string()).unwrap_or_default(),
+                    shard: sample.shard_number() as u64,
+                    sample: Some(sample.number()),
+                    column: Some(field.name.to_owned()),
+                },
+                source: Box::new(source),
+            }
+        })
+    }
+
+    /// The first sample whose key is this.
+    fn find(&self, key: &str) -> Result<u64, Stop> {
+        let found = |sample: &Sample| -> Result<bool, Stop> { Ok(self.key(sample)?.is_some_and(|held| held == key)) };
+        for number in 0..self.dataset.len() {
+            let (shard, at) = self.dataset.locate(number)?;
+            if at == 0 {
+                self.dataset.shard(shard)?;
+            }
+            if found(&self.dataset.sample(number)?)? {
+                return Ok(number);
+            }
+        }
+        Err(CliError::KeyNotFound {
+            dataset: self.name.to_owned(),
+            key: key.to_owned(),
+            column: self.key_column.to_owned(),
+        }
+        .into())
+    }
+
+    /// The text of a sample's key; `None` where the sample has no such column.
+    fn key(&self, sample: &Sample) -> Result<Option<String>, Stop> {
+        let error = |encoding: &str| CliError::KeyEncoding {
+            column: self.key_column.to_owned(),
+            encoding: encoding.to_owned(),
+        };
+        if sample.config().mds_columns().is_none() {
+            let values = sample.values()?;
+            let Some((_, value)) = values.into_iter().find(|(name, _)| *name == self.key_column) else {
+                return Ok(None);
+            };
+            return match value {
+                SampleValue::Text(TextValue::Str(text)) => Ok(Some(text.into_owned())),
+                SampleValue::Text(TextValue::Int(number)) => Ok(Some(number.to_string())),
+                SampleValue::Text(TextValue::BigInt(text)) => Ok(Some(text.to_owned())),
+                _ => Err(error("float").into()),
+            };
+        }
+        let fields = sample.fields()?;
+        let Some(field) = fields.iter().find(|field| field.name == self.key_column) else {
+            return Ok(None);
+        };
+        Ok(Some(match self.decode(sample, field)? {
+            Value::Str(text) | Value::BigInt(text) => text.to_owned(),
+            // Keys written by others are sometimes bytes; those that are no text equal no key that can be typed.
+            Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Value::Int(number) | Value::I64(number) => number.to_string(),
+            Value::U8(number) => number.to_string(),
+            Value::I8(number) => number.to_string(),
+            Value::U16(number) => number.to_string(),
+            Value::I16(number) => number.to_string(),
+            Value::U32(number) => number.to_string(),
+            Value::I32(number) => number.to_string(),
+            Value::U64(number) => number.to_string(),
+            _ => return Err(error(&field.encoding.to_string()).into()),
+        }))
+    }
+
+    fn print(&self, range: Range<u64>, max_bytes: Option<usize>, out: &mut Output) -> Result<(), Stop> {
+        let mut line = Vec::new();
+        self.each(range, |sample| {
+            line.clear();
+            line.push(b'{');
+            for (place, (name, value)) in self.values(sample)?.iter().enumerate() {
+                if place > 0 {
+                    line.push(b',');
+                }
+                write_string(name, &mut line);
+                line.push(b':');
+                match value {
+                    Shown::Mds(value) => write_value(value, max_bytes, &mut line),
+                    Shown::Text(value) => write_text_value(value, max_bytes, &mut line),
+                }
+            }
+            line.extend_from_slice(b"}\n");
+            out.bytes(&line)
+        })
+    }
+
+    fn raw(&self, number: u64, out: &mut Output) -> Result<(), Stop> {
+        let sample = self.dataset.sample(number)?;
+        if sample.config().mds_columns().is_some() {
+            for field in self.choose(&sample, sample.fields()?, |field| field.name)? {
+                out.bytes(field.datum)?;
+            }
+            return Ok(());
+        }
+        for (_, value) in self.values(&sample)? {
+            if let Shown::Text(value) = value {
+                out.bytes(&text_bytes(&value))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the fields of samples as files; answers how many.
+    fn extract(&self, range: Range<u64>, dir: &std::path::Path, by_key: bool) -> Result<u64, Stop> {
+        let mut extractor = Extractor::new(Dir::create(dir)?);
+        self.each(range, |sample| {
+            let key = if by_key { self.key(sample)? } else { None };
+            let name = match &key {
+                Some(key) => SampleName::Key {
+                    sample: sample.number(),
+                    key,
+                },
+                None => SampleName::Number(sample.number()),
+            };
+            for (column, value) in self.values(sample)? {
+                // The key is in the names of the files.
+                if by_key && column == self.key_column && self.columns.is_empty() {
+                    continue;
+                }
+                match value {
+                    Shown::Mds(value) => extractor.write(&name, column, &value)?,
+                    Shown::Text(value) => extractor.write_bytes(&name, column, "txt", &text_bytes(&value))?,
+                }
+            }
+            Ok(())
+        })?;
+        Ok(extractor.files())
+    }
+}
+
+/// A value of the text formats as plain text.
+fn text_bytes(value: &TextValue<'_>) -> Vec<u8> {
+    match value {
+        TextValue::Str(text) => text.as_bytes().to_vec(),
+        TextValue::Json(text) => text.as_bytes().to_vec(),
+        _ => {
+            let mut bytes = Vec::new();
+            write_text_value(value, None, &mut bytes);
+            // NaN and the infinities are strings in JSON only.
+            bytes.retain(|byte| *byte != b'"');
+            bytes
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Extracted<'a> {
+    directory: &'a str,
+    samples: u64,
+    files: u64,
+}
+
+fn show_extracted(dir: &Option<String>, files: u64, range: &Range<u64>, out: &mut Output) -> Result<(), Stop> {
+    let directory = dir.as_deref().unwrap_or_default();
+    let samples = range.end - range.start;
+    if out.is_json() {
+        return out.json(&Extracted {
+            directory,
+            samples,
+            files,
+        });
+    }
+    if out.is_quiet() {
+        return Ok(());
+    }
+    out.line(format_args!("{}: {} files of {} samples", escape(directory), count(files), count(samples)))
+}

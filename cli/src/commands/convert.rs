@@ -1,0 +1,324 @@
+use std::sync::Arc;
+
+use serde::Serialize;
+use shardmill_convert::{
+    ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Nulls, Outcome, SplitSpec,
+};
+use shardmill_core::{Format, Limits, Progress, escape, parse_sample_count};
+use shardmill_mds::{Compression, Encoding, HashAlgo, TextEncoding};
+use shardmill_source::{SourceKind, TreeGroup};
+
+use super::{columns, options};
+use crate::args::{ConvertArgs, FromName, GroupName, NullsName, ToName};
+use crate::error::{CliError, Stop};
+use crate::output::{Align, Display, Exit, Output, Table, bytes, count, rate, ratio, seconds};
+use crate::signals;
+
+pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let options = convert_options(args, limits)?;
+    if args.dry_run {
+        let plan = shardmill_convert::plan(options)?;
+        return show_plan(&plan, out);
+    }
+    // Caught from here on, so that a signal while the source is listed is not lost either.
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let plan = shardmill_convert::plan(options)?;
+    let display = Display::start(&progress, out.progress_mode(), "converting", out.console());
+    let report = shardmill_convert::run(plan, &progress);
+    drop(display);
+    show_report(&report?, out)
+}
+
+/// What was typed as what the library takes. Nothing is read here (reliability rule E4).
+fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions, CliError> {
+    let sources = args.sources.iter().map(|source| options::location(source)).collect::<Result<_, _>>()?;
+    let to = match args.to {
+        ToName::Mds => Format::Mds,
+        ToName::Jsonl => Format::Json,
+        ToName::Csv => Format::Csv,
+        ToName::Tsv => Format::Tsv,
+        ToName::Xsv => Format::Xsv,
+    };
+    let mut options = ConvertOptions::new(sources, options::location(&args.dest)?);
+    options.from = match args.from {
+        FromName::Auto => None,
+        FromName::Parquet => Some(SourceKind::Parquet),
+        FromName::Arrow => Some(SourceKind::Arrow),
+        FromName::Csv => Some(SourceKind::Csv),
+        FromName::Jsonl => Some(SourceKind::JsonLines),
+        FromName::Tree => Some(SourceKind::Tree),
+        FromName::Mds => Some(SourceKind::Mds),
+    };
+    options.to = to;
+    options.columns = column_specs(&args.columns, to)?;
+    options.select = options::not_blank("select", args.select.as_ref())?;
+    options.filter = options::not_blank("where", args.filter.as_ref())?;
+    options.sql = options::not_blank("sql", args.sql.as_ref())?;
+    options.key = options::not_blank("key", Some(&args.key))?.unwrap_or_default();
+    options.group = match args.group {
+        GroupName::Stem => TreeGroup::Stem,
+        GroupName::File => TreeGroup::File,
+    };
+    options.follow_links = args.follow_links;
+    let splits = args.split.as_deref().map_or(Ok(Vec::new()), columns::split)?;
+    options.split = splits.into_iter().map(|(name, share)| SplitSpec { name, share }).collect();
+    options.split_key = options::not_blank("split-key", args.split_key.as_ref())?;
+    options.compression = compression(&args.compression)?;
+    options.hashes = hashes(&args.hashes)?;
+    options.size_limit = size_limit(&args.size_limit)?;
+    options.samples_per_shard = args.samples_per_shard.as_deref().map(samples_per_shard).transpose()?;
+    options.nulls = match args.nulls {
+        NullsName::Error => Nulls::Error,
+        NullsName::Mask => Nulls::Mask,
+        NullsName::Drop => Nulls::Drop,
+    };
+    options.null_as = columns::null_as(&args.null_as)?;
+    options.jobs = options::jobs(args.jobs.as_deref())?;
+    options.memory_limit = args.memory_limit.as_deref().map(memory_limit).transpose()?;
+    options.overwrite = args.overwrite;
+    options.separator = separator(args.separator.as_deref(), to)?;
+    if let Some(newline) = newline(args.newline.as_deref(), to)? {
+        options.newline = newline;
+    }
+    options.limits = limits;
+    Ok(options)
+}
+
+fn column_specs(typed: &[String], to: Format) -> Result<Vec<ColumnSpec>, CliError> {
+    let columns = columns::columns(typed)?;
+    for column in &columns {
+        let Some(encoding) = &column.encoding else { continue };
+        let error = |fact: String, hint: Option<String>| CliError::Option {
+            option: "column",
+            message: format!("column {}: {fact}", escape(&column.name)),
+            hint,
+        };
+        match to {
+            Format::Mds => {
+                let parsed: Result<Encoding, _> = encoding.parse();
+                let names = || Some(format!("the encodings of MDS are {}", Encoding::NAMES.join(", ")));
+                parsed.map(drop).map_err(|fact| error(fact.to_string(), names()))?;
+            }
+            Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
+                let parsed: Result<TextEncoding, _> = encoding.parse();
+                let names = || Some(format!("columns of {to} are str, int or float"));
+                parsed.map(drop).map_err(|fact| error(fact.to_string(), names()))?;
+            }
+        }
+    }
+    let specs = columns.into_iter().map(|column| ColumnSpec {
+        name: column.name,
+        encoding: column.encoding,
+        expr: column.expr,
+    });
+    Ok(specs.collect())
+}
+
+fn compression(text: &str) -> Result<Option<Compression>, CliError> {
+    if text == "none" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        CliError::option(
+            "compression",
+            format!("`{}` is not a compression", escape(text)),
+            "choose zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none",
+        )
+    })
+}
+
+fn hashes(text: &str) -> Result<Vec<HashAlgo>, CliError> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let mut hashes = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let hash: HashAlgo = name.parse().map_err(|_| {
+            let known = HashAlgo::ALL.map(HashAlgo::name).join(", ");
+            CliError::option(
+                "hashes",
+                format!("`{}` is not a hash", escape(name)),
+                format!("choose from {known}, or none"),
+            )
+        })?;
+        hashes.push(hash);
+    }
+    Ok(hashes)
+}
+
+fn size_limit(text: &str) -> Result<Option<u64>, CliError> {
+    if text == "none" {
+        return Ok(None);
+    }
+    match options::byte_size("size-limit", text)? {
+        0 => Ok(None),
+        limit if limit > u64::from(u32::MAX) => Err(CliError::option(
+            "size-limit",
+            format!("{limit} bytes are more than a shard can address"),
+            "choose at most 4294967295 bytes, or none",
+        )),
+        limit => Ok(Some(limit)),
+    }
+}
+
+fn samples_per_shard(text: &str) -> Result<u64, CliError> {
+    match parse_sample_count(text) {
+        Ok(samples) if samples > 0 => Ok(samples),
+        _ => Err(CliError::option(
+            "samples-per-shard",
+            format!("`{}` is not a number of samples above 0", escape(text)),
+            "write 1000, 10k or 1.5m",
+        )),
+    }
+}
+
+fn memory_limit(text: &str) -> Result<u64, CliError> {
+    match options::byte_size("memory-limit", text)? {
+        0 => Err(CliError::option("memory-limit", "0 bytes are not enough", "leave it out, or write a size such as 2GiB")),
+        limit => Ok(limit),
+    }
+}
+
+fn separator(typed: Option<&str>, to: Format) -> Result<Option<String>, CliError> {
+    match (typed, to) {
+        (Some(text), Format::Xsv) => options::unescape("separator", text).map(Some),
+        (Some(_), _) => Err(CliError::option("separator", format!("{to} has none to choose"), "leave it out, or write --to xsv")),
+        (None, Format::Xsv) => Err(CliError::option("separator", "xsv needs one", "write e.g. --separator '|'")),
+        (None, _) => Ok(None),
+    }
+}
+
+fn newline(typed: Option<&str>, to: Format) -> Result<Option<String>, CliError> {
+    match (typed, to) {
+        (None, _) => Ok(None),
+        (Some(_), Format::Mds) => Err(CliError::option("newline", "mds has no lines", "leave it out, or write --to jsonl")),
+        (Some(text), _) => options::unescape("newline", text).map(Some),
+    }
+}
+
+fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
+    if out.is_json() {
+        out.json(&plan.to_json())?;
+        return Ok(Exit::Done);
+    }
+    let (source, config) = (plan.source(), plan.shard_config());
+    let none = || "none".to_owned();
+    let rows = source.rows.map_or_else(|| "rows not counted".to_owned(), |rows| format!("{} rows", count(rows)));
+    let files = source.tree.as_ref().map_or(source.files.len() as u64, |tree| tree.files);
+    let state = match plan.dest_state {
+        DestState::Empty => "nothing there yet".to_owned(),
+        DestState::Interrupted { shards } => format!("continues with {} shards that are there", count(shards as u64)),
+        DestState::Done => "done already, nothing to write".to_owned(),
+        DestState::Replaced => "replaces the data set that is there".to_owned(),
+    };
+    let hashes: Vec<&str> = config.hashes.iter().map(|hash| hash.name()).collect();
+    let mut table = Table::new(&[Align::Left, Align::Left]);
+    let mut row = |name: &str, value: String| table.row([name.to_owned(), escape(&value).into_owned()]);
+    row("source", format!("{}, {} files, {}, {rows}", source.kind, count(files), bytes(source.bytes)));
+    if let Some(query) = &source.query {
+        row("query", query.clone());
+    }
+    row("destination", format!("{}: {state}", plan.options.dest.display()));
+    if !plan.options.split.is_empty() {
+        let share = |split: &SplitSpec| format!("{}={}", split.name, split.share);
+        row("split", plan.options.split.iter().map(share).collect::<Vec<_>>().join(", "));
+    }
+    row("format", config.format().to_string());
+    row("compression", config.compression.map_or_else(none, |compression| compression.to_string()));
+    row("hashes", if hashes.is_empty() { none() } else { hashes.join(", ") });
+    row("size limit", config.size_limit.map_or_else(none, bytes));
+    if let Some(samples) = plan.options.samples_per_shard {
+        row("samples per shard", count(samples));
+    }
+    row("nulls", plan.options.nulls.name().to_owned());
+    row("jobs", count(plan.options.jobs as u64));
+    out.text(table)?;
+    let mut table = Table::with_heading(&[
+        ("column", Align::Left),
+        ("type", Align::Left),
+        ("nulls", Align::Right),
+        ("encoding", Align::Left),
+    ]);
+    for column in &plan.columns {
+        table.row([
+            escape(&column.name).into_owned(),
+            escape(&column.data_type).into_owned(),
+            column.nulls.map_or_else(|| "?".to_owned(), count),
+            escape(&column.encoding).into_owned(),
+        ]);
+    }
+    out.text(format_args!("\n{table}"))?;
+    Ok(Exit::Done)
+}
+
+#[derive(Serialize)]
+struct JsonReport<'a> {
+    #[serde(flatten)]
+    report: &'a ConvertReport,
+    samples: u64,
+    shards: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
+}
+
+fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
+    let (samples, shards) = (report.samples(), report.shards());
+    let (raw_bytes, stored_bytes) = (report.raw_bytes(), report.stored_bytes());
+    if out.is_json() {
+        out.json(&JsonReport {
+            report,
+            samples,
+            shards,
+            raw_bytes,
+            stored_bytes,
+        })?;
+        return Ok(Exit::Done);
+    }
+    if out.is_quiet() {
+        return Ok(Exit::Done);
+    }
+    let dest = escape(&report.dest);
+    let amount = format!("{} samples in {} shards", count(samples), count(shards));
+    match report.outcome {
+        Outcome::AlreadyDone => {
+            out.line(format_args!("{dest}: this conversion was done already, {amount}; nothing was written"))?;
+            return Ok(Exit::Done);
+        }
+        Outcome::Converted => out.line(format_args!("{dest}: {amount}"))?,
+        Outcome::Resumed { reused_shards } => {
+            let kept = format!("{} of them from the run before", count(reused_shards));
+            out.line(format_args!("{dest}: {amount}, {kept}"))?;
+        }
+    }
+    let mut table = Table::new(&[Align::Left, Align::Left]);
+    let mut row = |name: &str, value: String| table.row([format!("  {name}"), value]);
+    row("raw", bytes(raw_bytes));
+    row("stored", format!("{} ({} smaller)", bytes(stored_bytes), ratio(raw_bytes, stored_bytes)));
+    row("time", format!("{} at {}", seconds(report.elapsed_seconds), rate(raw_bytes, report.elapsed_seconds)));
+    row("idle", format!("{} of cores at the end", seconds(report.idle_seconds)));
+    if report.dropped_rows > 0 {
+        row("dropped", format!("{} rows with nulls", count(report.dropped_rows)));
+    }
+    out.text(table)?;
+    if report.splits.iter().any(|split| !split.name.is_empty()) {
+        let mut table = Table::with_heading(&[
+            ("  split", Align::Left),
+            ("samples", Align::Right),
+            ("shards", Align::Right),
+            ("raw", Align::Right),
+            ("stored", Align::Right),
+        ]);
+        for split in &report.splits {
+            table.row([
+                format!("  {}", escape(&split.name)),
+                count(split.samples),
+                count(split.shards),
+                bytes(split.raw_bytes),
+                bytes(split.stored_bytes),
+            ]);
+        }
+        out.text(table)?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,116 @@
+//! Data sets as more than one verb needs them.
+
+use std::path::{Path, PathBuf};
+
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use shardmill_core::Limits;
+use shardmill_mds::{FileHashes, FileInfo, Layout, ShardConfig, ShardEntry};
+use shardmill_reader::{Dataset, OpenOptions};
+use shardmill_storage::{Dir, EntryKind};
+
+use super::options;
+use crate::error::{CliError, Stop};
+
+pub const INDEX_NAME: &str = "index.json";
+
+/// Opens the data set at a location as typed.
+pub fn open(location: &str, limits: Limits, expect_index: Option<String>) -> Result<Dataset, Stop> {
+    open_path(&options::location(location)?, limits, expect_index)
+}
+
+pub fn open_path(path: &Path, limits: Limits, expect_index: Option<String>) -> Result<Dataset, Stop> {
+    let mut options = OpenOptions::default();
+    options.limits = limits;
+    options.expect_index = expect_index;
+    Ok(Dataset::open(path, &options)?)
+}
+
+/// What lies at a location.
+pub enum Found {
+    /// One data set.
+    One,
+    /// A directory without an index whose sub-directories are data sets: their names and paths.
+    Splits(Vec<(String, PathBuf)>),
+    /// Neither.
+    Nothing,
+}
+
+pub fn find(path: &Path) -> Result<Found, Stop> {
+    if path.is_file() {
+        let index = path.extension().is_some_and(|extension| extension == "json");
+        return Ok(if index && path.file_name().is_some_and(|name| name == INDEX_NAME) { Found::One } else { Found::Nothing });
+    }
+    let dir = Dir::open(path)?;
+    if dir.exists(INDEX_NAME)? {
+        return Ok(Found::One);
+    }
+    let mut splits = Vec::new();
+    for entry in dir.entries()? {
+        let Some(name) = entry.name.to_str() else { continue };
+        if entry.kind != EntryKind::Directory || name.starts_with('.') {
+            continue;
+        }
+        // A name that breaks the rules for names is not a split of ours.
+        if matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true)) {
+            splits.push((name.to_owned(), path.join(name)));
+        }
+    }
+    Ok(if splits.is_empty() { Found::Nothing } else { Found::Splits(splits) })
+}
+
+/// The data sets at a location: the one that is there, or those in the directories beneath it. `true` says
+/// that there may be several.
+pub fn find_all(location: &str) -> Result<(Vec<PathBuf>, bool), Stop> {
+    let path = options::location(location)?;
+    match find(&path)? {
+        Found::One => Ok((vec![path], false)),
+        Found::Splits(splits) => Ok((splits.into_iter().map(|(_, path)| path).collect(), true)),
+        Found::Nothing => Err(CliError::NoDataset {
+            location: location.to_owned(),
+        }
+        .into()),
+    }
+}
+
+/// The files of a shard as they are stored: data, and offsets where they are a file of their own.
+pub fn stored_files(shard: &ShardEntry) -> (&FileInfo, Option<&FileInfo>) {
+    let data = shard.zip_data.as_ref().unwrap_or(&shard.raw_data);
+    (data, shard.zip_meta.as_ref().or(shard.raw_meta.as_ref()))
+}
+
+/// Bytes of a shard on the disk.
+pub fn stored_bytes(shard: &ShardEntry) -> u64 {
+    let (data, meta) = stored_files(shard);
+    data.bytes.saturating_add(meta.map_or(0, |meta| meta.bytes))
+}
+
+/// Bytes of a shard without compression.
+pub fn raw_bytes(shard: &ShardEntry) -> u64 {
+    shard.raw_data.bytes.saturating_add(shard.raw_meta.as_ref().map_or(0, |meta| meta.bytes))
+}
+
+/// The columns of a shard: name, encoding, bytes of a value where they are fixed.
+pub fn columns(config: &ShardConfig) -> Vec<(&str, String, Option<u64>)> {
+    match &config.layout {
+        Layout::Mds { columns } => {
+            let column = columns.iter();
+            column.map(|column| (column.name.as_str(), column.encoding.to_string(), column.encoding.fixed_size())).collect()
+        }
+        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => {
+            columns.iter().map(|column| (column.name.as_str(), column.encoding.to_string(), None)).collect()
+        }
+    }
+}
+
+/// Hashes as a JSON object.
+pub struct Hashes<'a>(pub &'a FileHashes);
+
+impl Serialize for Hashes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for digest in self.0.iter() {
+            map.serialize_entry(digest.algo().name(), &digest.to_string())?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,201 @@
+//! Fields as files: what they are called and what they hold.
+
+use std::io::Write as _;
+
+use shardmill_core::check_relative_path;
+use shardmill_mds::{DType, ImageKind, NdArray, Value};
+use shardmill_storage::{Dir, PublishMode};
+
+use crate::error::{CliError, Stop};
+
+/// A directory that receives files. Nothing is written outside, nothing is overwritten.
+pub struct Extractor {
+    dir: Dir,
+    files: u64,
+}
+
+/// The name that a sample gives to its files.
+pub enum SampleName<'a> {
+    Number(u64),
+    Key { sample: u64, key: &'a str },
+}
+
+impl Extractor {
+    pub const fn new(dir: Dir) -> Self {
+        Self { dir, files: 0 }
+    }
+
+    pub const fn files(&self) -> u64 {
+        self.files
+    }
+
+    /// Writes one value: an image list as several files, everything else as one.
+    pub fn write(&mut self, sample: &SampleName<'_>, column: &str, value: &Value<'_>) -> Result<(), Stop> {
+        if let Value::Images(images) = value {
+            for (place, image) in images.iter().enumerate() {
+                let name = file_name(sample, &format!("{column}.{place:05}"), image_extension(image.kind))?;
+                self.publish(&name, image.bytes)?;
+            }
+            return Ok(());
+        }
+        let mut buffer = Vec::new();
+        let (extension, bytes) = contents(value, &mut buffer);
+        self.write_bytes(sample, column, extension, bytes)
+    }
+
+    /// Writes the file of one column.
+    pub fn write_bytes(&mut self, sample: &SampleName<'_>, column: &str, extension: &str, bytes: &[u8]) -> Result<(), Stop> {
+        self.publish(&file_name(sample, column, extension)?, bytes)
+    }
+
+    fn publish(&mut self, name: &str, bytes: &[u8]) -> Result<(), Stop> {
+        if let Some((folder, _)) = name.rsplit_once('/') {
+            self.dir.make_dir(folder)?;
+        }
+        self.dir.publish_bytes(None, name, bytes, PublishMode::CreateNew)?;
+        self.files += 1;
+        Ok(())
+    }
+}
+
+/// `7/image.jpg` by number. By key as in a tree of files: `a/001.jpg` for a column that is called like the
+/// extension, or whose bytes say nothing about one, and `a/001.image.jpg` for others.
+fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, CliError> {
+    let (number, name) = match sample {
+        SampleName::Number(number) => (*number, format!("{number}/{column}.{extension}")),
+        SampleName::Key { sample, key } if column == extension || extension == "bin" => (*sample, format!("{key}.{column}")),
+        SampleName::Key { sample, key } => (*sample, format!("{key}.{column}.{extension}")),
+    };
+    match check_relative_path(&name) {
+        Ok(()) => Ok(name),
+        Err(source) => Err(CliError::FileName {
+            sample: number,
+            name,
+            source,
+        }),
+    }
+}
+
+const fn image_extension(kind: ImageKind) -> &'static str {
+    match kind {
+        ImageKind::Pil => "pil",
+        ImageKind::Jpeg => "jpg",
+        ImageKind::Png => "png",
+    }
+}
+
+/// The extension and the bytes of a value's file.
+fn contents<'a>(value: &Value<'a>, buffer: &'a mut Vec<u8>) -> (&'static str, &'a [u8]) {
+    match value {
+        Value::Bytes(bytes) => ("bin", bytes),
+        Value::Str(text) => ("txt", text.as_bytes()),
+        Value::Json(text) => ("json", text.as_bytes()),
+        Value::Image(image) => (image_extension(image.kind), image.bytes),
+        Value::Pickle(bytes) => ("pkl", bytes),
+        Value::NdArray(array) => {
+            npy(array, buffer);
+            ("npy", buffer)
+        }
+        _ => {
+            raw(value, buffer);
+            ("txt", buffer)
+        }
+    }
+}
+
+/// A number as text.
+pub fn raw(value: &Value<'_>, out: &mut Vec<u8>) {
+    crate::output::write_value(value, None, out);
+    // NaN and decimals are strings in JSON only.
+    if let Some(text) = out.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) {
+        *out = text.to_vec();
+    }
+}
+
+/// An array as a NumPy file, version 1.0.
+fn npy(array: &NdArray<'_>, out: &mut Vec<u8>) {
+    let code = match array.dtype {
+        DType::U8 => "|u1",
+        DType::I8 => "|i1",
+        DType::U16 => "<u2",
+        DType::I16 => "<i2",
+        DType::F16 => "<f2",
+        DType::U32 => "<u4",
+        DType::I32 => "<i4",
+        DType::F32 => "<f4",
+        DType::U64 => "<u8",
+        DType::I64 => "<i8",
+        DType::F64 => "<f8",
+    };
+    let dims: Vec<String> = array.shape.iter().map(u64::to_string).collect();
+    let comma = if dims.len() == 1 { "," } else { "" };
+    let mut header = format!("{{'descr': '{code}', 'fortran_order': False, 'shape': ({}{comma}), }}", dims.join(", "));
+    // The data starts at a multiple of 64, and a line feed stands before it.
+    const BEFORE: usize = 10;
+    while !(BEFORE + header.len() + 1).is_multiple_of(64) {
+        header.push(' ');
+    }
+    header.push('\n');
+    out.extend_from_slice(b"\x93NUMPY\x01\x00");
+    // At most 63 dimensions of 20 digits: far below 65,536.
+    out.extend_from_slice(&u16::try_from(header.len()).unwrap_or(u16::MAX).to_le_bytes());
+    // Writing to a Vec cannot fail.
+    let _ = out.write_all(header.as_bytes());
+    out.extend_from_slice(array.data);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_by_key_give_the_tree_back() {
+        let key = SampleName::Key { sample: 3, key: "a/001" };
+        for (column, extension, name) in [
+            ("jpg", "jpg", "a/001.jpg"),
+            ("jpg", "bin", "a/001.jpg"),
+            ("json", "json", "a/001.json"),
+            ("cls", "txt", "a/001.cls.txt"),
+            ("image", "jpg", "a/001.image.jpg"),
+        ] {
+            assert_eq!(file_name(&key, column, extension).unwrap(), name);
+        }
+        assert_eq!(file_name(&SampleName::Number(7), "image", "jpg").unwrap(), "7/image.jpg");
+    }
+
+    #[test]
+    fn names_stay_inside() {
+        for key in ["../a", "/etc/passwd", "a/../../b", "a\0b", "C:/x", ""] {
+            let name = file_name(&SampleName::Key { sample: 0, key }, "../x", "txt");
+            assert!(name.is_err(), "{key}");
+        }
+        assert!(file_name(&SampleName::Number(0), "../../x", "txt").is_err());
+        assert!(file_name(&SampleName::Number(0), "/x", "txt").is_err());
+    }
+
+    #[test]
+    fn arrays_become_numpy_files() {
+        let mut out = Vec::new();
+        npy(
+            &NdArray {
+                dtype: DType::I16,
+                shape: vec![2],
+                data: &[1, 0, 2, 0],
+            },
+            &mut out,
+        );
+        assert_eq!(out.len(), 128 + 4);
+        assert_eq!(&out[..10], b"\x93NUMPY\x01\x00\x76\x00");
+        assert!(out[10..].starts_with(b"{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }  "));
+        assert_eq!(&out[127..], b"\n\x01\x00\x02\x00");
+    }
+
+    #[test]
+    fn numbers_are_plain_text() {
+        for (value, text) in [(Value::I32(-5), "-5"), (Value::F64(f64::NAN), "NaN"), (Value::Decimal("1.50"), "1.50")] {
+            let mut out = Vec::new();
+            raw(&value, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+    }
+}

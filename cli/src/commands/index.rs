@@ -1,0 +1,119 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+use shardmill_core::{Limits, Progress, escape};
+use shardmill_reader::RebuildOptions;
+use shardmill_storage::{Dir, PublishMode, StorageError};
+
+use super::dataset::INDEX_NAME;
+use super::options;
+use crate::args::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
+use crate::error::{CliError, Stop};
+use crate::output::{Display, Exit, Output, count};
+use crate::signals;
+
+#[derive(Serialize)]
+struct JsonReport<'a> {
+    index: &'a str,
+    outcome: Outcome,
+    samples: u64,
+    shards: u64,
+}
+
+/// What happened to the file.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Written,
+    Unchanged,
+}
+
+pub fn run(args: &IndexArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    match &args.verb {
+        IndexVerb::Rebuild(args) => rebuild(args, limits, out),
+        IndexVerb::Merge(args) => merge(args, &limits, out),
+    }
+}
+
+fn rebuild(args: &RebuildArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let path = options::location(&args.dataset)?;
+    let options = RebuildOptions {
+        limits,
+        jobs: options::jobs(args.jobs.as_deref())?,
+    };
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
+    let index = shardmill_reader::rebuild_index(&path, &options, &progress);
+    drop(display);
+    let index = index?;
+    let outcome = publish(&path, &index.to_json(), args.force)?;
+    show(&path, outcome, index.samples(), index.shards.len() as u64, out)
+}
+
+fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let dirs: Vec<PathBuf> = args.dirs.iter().map(|dir| options::location(dir)).collect::<Result<_, _>>()?;
+    let out_dir = args.out.as_deref().map(options::location).transpose()?;
+    let (root, index) = match (dirs.as_slice(), out_dir) {
+        ([root], None) => (root.clone(), shardmill_reader::merge_indexes(root, limits)?),
+        (_, Some(root)) => {
+            let index = shardmill_reader::merge_index_list(&dirs, &root, limits)?;
+            (root, index)
+        }
+        (_, None) => {
+            let fact = format!("{} directories are to be merged", dirs.len());
+            return Err(CliError::option("out", fact, "say with --out where the index goes").into());
+        }
+    };
+    let outcome = publish(&root, &index.to_merged_json(), args.force)?;
+    show(&root, outcome, index.samples(), index.shards.len() as u64, out)
+}
+
+/// Gives the index its name. One that is there stays, unless it is to be replaced; the same one is as good.
+fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
+    let dir = Dir::open(path)?;
+    let there = dir.open_file(INDEX_NAME).and_then(|file| {
+        let same_length = file.len() == text.len() as u64;
+        Ok(same_length && file.read_all(file.len())? == text.as_bytes())
+    });
+    match there {
+        Ok(true) => return Ok(Outcome::Unchanged),
+        Ok(false) if !force => {
+            let path = dir.path_of(INDEX_NAME);
+            return Err(CliError::IndexDiffers { path: path.display().to_string() }.into());
+        }
+        Ok(false) => {}
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mode = if force { PublishMode::Replace } else { PublishMode::CreateNew };
+    match dir.publish_bytes(None, INDEX_NAME, text.as_bytes(), mode) {
+        // Somebody else was faster.
+        Err(StorageError::Exists { path }) => Err(CliError::IndexDiffers { path: path.display().to_string() }.into()),
+        published => {
+            published?;
+            Ok(Outcome::Written)
+        }
+    }
+}
+
+fn show(root: &Path, outcome: Outcome, samples: u64, shards: u64, out: &mut Output) -> Result<Exit, Stop> {
+    let path = root.join(INDEX_NAME).display().to_string();
+    if out.is_json() {
+        out.json(&JsonReport {
+            index: &path,
+            outcome,
+            samples,
+            shards,
+        })?;
+    } else if !out.is_quiet() {
+        let what = match outcome {
+            Outcome::Written => "written",
+            Outcome::Unchanged => "is right as it is",
+        };
+        let amount = format!("{} samples in {} shards", count(samples), count(shards));
+        out.line(format_args!("{}: {what}: {amount}", escape(&path)))?;
+    }
+    Ok(Exit::Done)
+}

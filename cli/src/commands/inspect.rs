@@ -1,0 +1,393 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+use shardmill_core::{Diagnostic as _, Format, Limits, escape};
+use shardmill_mds::{HashAlgo, Index, ShardConfig, hash_hex};
+use shardmill_reader::Dataset;
+use shardmill_source::SourceOptions;
+use shardmill_storage::read_file;
+use shardmill_writer::default_target;
+
+use super::dataset::{self, Found};
+use super::options;
+use crate::args::InspectArgs;
+use crate::error::Stop;
+use crate::output::{Align, Exit, Output, Table, bytes, count, ratio};
+
+const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
+
+/// Most bytes of a provenance that are read.
+const PROVENANCE_BYTES: u64 = 64 << 20;
+
+pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let path = options::location(&args.location)?;
+    // A pattern is not a place, and is for sources only.
+    let found = if path.symlink_metadata().is_ok() { dataset::find(&path)? } else { Found::Nothing };
+    match found {
+        Found::One => {
+            let summary = summary(&args.location, &path, limits, out)?;
+            if out.is_json() { out.json(&summary)? } else { show(&summary, out)? }
+        }
+        Found::Splits(splits) => {
+            let mut parts = Vec::with_capacity(splits.len());
+            for (name, path) in splits {
+                let summary = summary(&path.display().to_string(), &path, limits.clone(), out)?;
+                parts.push(Part { name, summary });
+            }
+            let all = Splits {
+                location: &args.location,
+                samples: parts.iter().map(|part| part.summary.samples).sum(),
+                datasets: parts,
+            };
+            if out.is_json() { out.json(&all)? } else { show_splits(&all, out)? }
+        }
+        Found::Nothing => source(&args.location, &path, limits, out)?,
+    }
+    Ok(Exit::Done)
+}
+
+#[derive(Serialize)]
+struct Splits<'a> {
+    location: &'a str,
+    samples: u64,
+    datasets: Vec<Part>,
+}
+
+#[derive(Serialize)]
+struct Part {
+    name: String,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    dataset: String,
+    samples: u64,
+    shards: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
+    shard_raw_bytes: Option<Spread>,
+    /// What the first shard has, and with it most data sets all others.
+    #[serde(flatten)]
+    first: Option<LayoutSummary>,
+    /// What other shards have.
+    other_layouts: Vec<LayoutSummary>,
+    index_bytes: u64,
+    index_hash: String,
+    provenance: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct Spread {
+    smallest: u64,
+    median: u64,
+    largest: u64,
+}
+
+#[derive(Serialize)]
+struct LayoutSummary {
+    format: &'static str,
+    columns: Vec<ColumnSummary>,
+    compression: Option<String>,
+    hashes: Vec<&'static str>,
+    size_limit: Option<u64>,
+    /// Shards that have it.
+    layout_shards: u64,
+}
+
+#[derive(Serialize)]
+struct ColumnSummary {
+    name: String,
+    encoding: String,
+    /// Bytes of a value, where all have the same.
+    bytes: Option<u64>,
+}
+
+fn summary(shown: &str, path: &Path, limits: Limits, out: &Output) -> Result<Summary, Stop> {
+    let dataset = dataset::open_path(path, limits, None)?;
+    let index = dataset.index();
+    let sum = |bytes: fn(&shardmill_mds::ShardEntry) -> u64| {
+        index.shards.iter().fold(0_u64, |sum, shard| sum.saturating_add(bytes(shard)))
+    };
+    let text = read_file(dataset.index_path(), dataset.limits().index_bytes)?;
+    let mut layouts = layouts(index).into_iter();
+    Ok(Summary {
+        dataset: shown.to_owned(),
+        samples: dataset.len(),
+        shards: index.shards.len() as u64,
+        raw_bytes: sum(dataset::raw_bytes),
+        stored_bytes: sum(dataset::stored_bytes),
+        shard_raw_bytes: spread(index),
+        first: layouts.next(),
+        other_layouts: layouts.collect(),
+        index_bytes: dataset.index_bytes(),
+        index_hash: format!("sha256:{}", hash_hex(HashAlgo::Sha256, &text)),
+        provenance: provenance(&dataset, out)?,
+    })
+}
+
+/// The different configurations and how many shards have each, by first appearance.
+fn layouts(index: &Index) -> Vec<LayoutSummary> {
+    let mut found: Vec<(&Arc<ShardConfig>, u64)> = Vec::new();
+    for shard in &index.shards {
+        match found.iter_mut().find(|(config, _)| Arc::ptr_eq(config, &shard.config) || *config == &shard.config) {
+            Some((_, shards)) => *shards += 1,
+            None => found.push((&shard.config, 1)),
+        }
+    }
+    found.into_iter().map(|(config, shards)| layout(config, shards)).collect()
+}
+
+fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
+    let column = |(name, encoding, bytes): (&str, String, Option<u64>)| ColumnSummary {
+        name: name.to_owned(),
+        encoding,
+        bytes,
+    };
+    LayoutSummary {
+        format: Format::name(config.format()),
+        columns: dataset::columns(config).into_iter().map(column).collect(),
+        compression: config.compression.map(|compression| compression.to_string()),
+        hashes: config.hashes.iter().map(|hash| hash.name()).collect(),
+        size_limit: config.size_limit,
+        layout_shards: shards,
+    }
+}
+
+fn spread(index: &Index) -> Option<Spread> {
+    let mut sizes: Vec<u64> = index.shards.iter().map(|shard| shard.raw_data.bytes).collect();
+    sizes.sort_unstable();
+    Some(Spread {
+        smallest: *sizes.first()?,
+        median: *sizes.get(sizes.len() / 2)?,
+        largest: *sizes.last()?,
+    })
+}
+
+/// Where the data came from, when shardmill wrote it. A data set without, or with one that cannot be read, is
+/// none the worse.
+fn provenance(dataset: &Dataset, out: &Output) -> Result<Option<Value>, Stop> {
+    if !dataset.dir().exists(PROVENANCE_NAME)? {
+        return Ok(None);
+    }
+    let text = dataset.dir().open_file(PROVENANCE_NAME).and_then(|file| file.read_all(PROVENANCE_BYTES));
+    let fact = match text {
+        Ok(text) => match serde_json::from_slice(&text) {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    let object = dataset.dir().path_of(PROVENANCE_NAME).display().to_string();
+    out.console().warning("provenance", Some(object), format!("cannot be read: {fact}"), None);
+    Ok(None)
+}
+
+fn facts(rows: Vec<(&str, String)>) -> Table {
+    let mut table = Table::new(&[Align::Left, Align::Left]);
+    for (name, value) in rows {
+        table.row([format!("  {name}"), escape(&value).into_owned()]);
+    }
+    table
+}
+
+fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
+    let (samples, shards) = (count(summary.samples), count(summary.shards));
+    out.line(format_args!("{}: {samples} samples in {shards} shards", escape(&summary.dataset)))?;
+    let mut rows = vec![
+        ("raw", bytes(summary.raw_bytes)),
+        (
+            "stored",
+            format!("{} ({} smaller)", bytes(summary.stored_bytes), ratio(summary.raw_bytes, summary.stored_bytes)),
+        ),
+    ];
+    if let Some(spread) = &summary.shard_raw_bytes {
+        let (smallest, median, largest) = (bytes(spread.smallest), bytes(spread.median), bytes(spread.largest));
+        rows.push(("shard", format!("raw: smallest {smallest}, median {median}, largest {largest}")));
+    }
+    rows.push(("index", format!("{}, {}", bytes(summary.index_bytes), summary.index_hash)));
+    out.text(facts(rows))?;
+    for layout in summary.first.iter().chain(&summary.other_layouts) {
+        show_layout(layout, !summary.other_layouts.is_empty(), out)?;
+    }
+    if let Some(provenance) = &summary.provenance {
+        show_provenance(provenance, out)?;
+    }
+    Ok(())
+}
+
+fn show_layout(layout: &LayoutSummary, one_of_several: bool, out: &mut Output) -> Result<(), Stop> {
+    let none = || "none".to_owned();
+    if one_of_several {
+        out.line(format_args!("\n{} of the shards:", count(layout.layout_shards)))?;
+    }
+    let hashes = if layout.hashes.is_empty() { none() } else { layout.hashes.join(", ") };
+    out.text(facts(vec![
+        ("format", layout.format.to_owned()),
+        ("compression", layout.compression.clone().unwrap_or_else(none)),
+        ("hashes", hashes),
+        ("size limit", layout.size_limit.map_or_else(none, bytes)),
+    ]))?;
+    let mut table = Table::with_heading(&[("  column", Align::Left), ("encoding", Align::Left), ("bytes", Align::Right)]);
+    for column in &layout.columns {
+        let size = column.bytes.map_or_else(|| "varies".to_owned(), count);
+        table.row([format!("  {}", escape(&column.name)), escape(&column.encoding).into_owned(), size]);
+    }
+    out.text(format_args!("\n{table}"))
+}
+
+/// The few facts that people ask for; `--json` has all of them.
+fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
+    let mut rows = Vec::new();
+    if let Some(writer) = text("/writer") {
+        rows.push(("written by", writer.to_owned()));
+    }
+    if let Some(kind) = text("/source/kind") {
+        let named = value.pointer("/source/files").and_then(Value::as_array).map_or(0, |files| files.len() as u64);
+        let files = named.saturating_add(number("/source/files_not_named").unwrap_or(0));
+        let size = number("/source/bytes").map(|size| format!(", {}", bytes(size))).unwrap_or_default();
+        let rows_read = number("/source/rows").map(|rows| format!(", {} rows", count(rows))).unwrap_or_default();
+        rows.push(("from", format!("{kind}, {} files{size}{rows_read}", count(files))));
+    }
+    if let Some(path) = text("/source/files/0/path") {
+        rows.push(("first file", path.to_owned()));
+    }
+    if let Some(query) = text("/source/query") {
+        rows.push(("query", query.to_owned()));
+    }
+    if let Some(fingerprint) = text("/source_fingerprint") {
+        rows.push(("fingerprint", fingerprint.to_owned()));
+    }
+    if let Some(split) = text("/split") {
+        rows.push(("split", split.to_owned()));
+    }
+    if let Some(dropped) = number("/dropped_rows").filter(|dropped| *dropped > 0) {
+        rows.push(("dropped", format!("{} rows with nulls", count(dropped))));
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let table = facts(rows);
+    out.text(format_args!("\n{table}"))
+}
+
+fn show_splits(splits: &Splits<'_>, out: &mut Output) -> Result<(), Stop> {
+    let (samples, datasets) = (count(splits.samples), splits.datasets.len());
+    out.line(format_args!("{}: {samples} samples in {datasets} data sets", escape(splits.location)))?;
+    let mut table = Table::with_heading(&[
+        ("  name", Align::Left),
+        ("samples", Align::Right),
+        ("shards", Align::Right),
+        ("raw", Align::Right),
+        ("stored", Align::Right),
+        ("format", Align::Left),
+    ]);
+    for part in &splits.datasets {
+        table.row([
+            format!("  {}", escape(&part.name)),
+            count(part.summary.samples),
+            count(part.summary.shards),
+            bytes(part.summary.raw_bytes),
+            bytes(part.summary.stored_bytes),
+            part.summary.first.as_ref().map_or("-", |layout| layout.format).to_owned(),
+        ]);
+    }
+    out.text(table)
+}
+
+#[derive(Serialize)]
+struct SourceSummary<'a> {
+    source: &'a str,
+    kind: &'static str,
+    files: u64,
+    bytes: u64,
+    rows: Option<u64>,
+    fingerprint: &'a str,
+    columns: Vec<SourceColumn>,
+}
+
+#[derive(Serialize)]
+struct SourceColumn {
+    name: String,
+    #[serde(rename = "type")]
+    data_type: String,
+    nullable: bool,
+    /// Nulls, where that is known without reading.
+    nulls: Option<u64>,
+    /// What `convert` chooses; `None` for a type that MDS cannot store.
+    encoding: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// What a source holds, and what `convert` would make of it.
+fn source(shown: &str, path: &Path, limits: Limits, out: &mut Output) -> Result<(), Stop> {
+    let options = SourceOptions {
+        limits,
+        ..SourceOptions::default()
+    };
+    let source = shardmill_source::open(&[path.to_owned()], &options)?;
+    let description = source.description();
+    let schema = source.schema();
+    let mut columns = Vec::with_capacity(schema.fields().len());
+    for (place, field) in schema.fields().iter().enumerate() {
+        let target = default_target(field, Format::Mds);
+        columns.push(SourceColumn {
+            name: field.name().clone(),
+            data_type: field.data_type().to_string(),
+            nullable: field.is_nullable(),
+            nulls: source.null_count(place),
+            encoding: target.as_ref().ok().map(|target| target.name()),
+            problem: target.err().map(|error| match error.hint() {
+                Some(hint) => format!("{error}; {hint}"),
+                None => error.to_string(),
+            }),
+        });
+    }
+    let files = description.tree.as_ref().map_or(description.files.len() as u64, |tree| tree.files);
+    let summary = SourceSummary {
+        source: shown,
+        kind: description.kind.name(),
+        files,
+        bytes: description.bytes,
+        rows: description.rows,
+        fingerprint: &description.fingerprint,
+        columns,
+    };
+    if out.is_json() { out.json(&summary) } else { show_source(&summary, out) }
+}
+
+fn show_source(summary: &SourceSummary<'_>, out: &mut Output) -> Result<(), Stop> {
+    let rows = summary.rows.map_or_else(|| "rows not counted".to_owned(), |rows| format!("{} rows", count(rows)));
+    let (files, size) = (count(summary.files), bytes(summary.bytes));
+    out.line(format_args!("{}: {}, {files} files, {size}, {rows}\n", escape(summary.source), summary.kind))?;
+    let mut table = Table::with_heading(&[
+        ("  column", Align::Left),
+        ("type", Align::Left),
+        ("nulls", Align::Right),
+        ("encoding", Align::Left),
+    ]);
+    for column in &summary.columns {
+        let nulls = match (column.nulls, column.nullable) {
+            (Some(nulls), _) => count(nulls),
+            (None, true) => "?".to_owned(),
+            (None, false) => "0".to_owned(),
+        };
+        let encoding = match (&column.encoding, &column.problem) {
+            (Some(encoding), _) => encoding.clone(),
+            (None, problem) => format!("none: {}", problem.as_deref().unwrap_or("it cannot be stored")),
+        };
+        table.row([
+            format!("  {}", escape(&column.name)),
+            escape(&column.data_type).into_owned(),
+            nulls,
+            escape(&encoding).into_owned(),
+        ]);
+    }
+    out.text(table)
+}

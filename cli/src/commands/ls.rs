@@ -1,0 +1,56 @@
+use serde::Serialize;
+use shardmill_core::{Format, Limits, escape};
+use shardmill_mds::{FileInfo, ShardEntry};
+
+use super::dataset;
+use crate::args::LsArgs;
+use crate::error::Stop;
+use crate::output::{Exit, Output, bytes, count};
+
+#[derive(Serialize)]
+struct JsonShard<'a> {
+    shard: usize,
+    samples: u64,
+    format: &'a str,
+    raw_bytes: u64,
+    stored_bytes: u64,
+    basename: &'a str,
+    meta_basename: Option<&'a str>,
+    hashes: dataset::Hashes<'a>,
+}
+
+pub fn run(args: &LsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let dataset = dataset::open(&args.dataset, limits, None)?;
+    for (number, shard) in dataset.index().shards.iter().enumerate() {
+        let (data, meta) = dataset::stored_files(shard);
+        let (raw_bytes, stored_bytes) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
+        if out.is_json() {
+            out.json(&JsonShard {
+                shard: number,
+                samples: shard.samples,
+                format: Format::name(shard.config.format()),
+                raw_bytes,
+                stored_bytes,
+                basename: &data.basename,
+                meta_basename: meta.map(|meta| &*meta.basename),
+                hashes: dataset::Hashes(&data.hashes),
+            })?;
+        } else {
+            out.line(line(number, shard, data, raw_bytes, stored_bytes))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Columns have a least width instead of the true one: a list may be a million lines long.
+fn line(number: usize, shard: &ShardEntry, data: &FileInfo, raw_bytes: u64, stored_bytes: u64) -> String {
+    let hash = data.hashes.iter().next().map(|hash| format!("  {}:{hash}", hash.algo()));
+    format!(
+        "{number:>6}  {:>9} samples  {:>10} raw  {:>10} stored  {}{}",
+        count(shard.samples),
+        bytes(raw_bytes),
+        bytes(stored_bytes),
+        escape(&data.basename),
+        hash.unwrap_or_default(),
+    )
+}

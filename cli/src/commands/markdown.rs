@@ -1,0 +1,171 @@
+//! The reference page of the command line, from the same definitions as `--help`.
+
+use std::fmt::Write as _;
+
+use clap::{Arg, Command, CommandFactory as _};
+
+use crate::args::Cli;
+use crate::error::Stop;
+use crate::output::{Exit, Output};
+
+pub fn run(out: &mut Output) -> Result<Exit, Stop> {
+    let mut command = Cli::command();
+    command.build();
+    let mut page = String::from(
+        "# Command line\n\n<!-- Made by `shardmill markdown-help`. Edit the definitions in cli/src/args. -->\n",
+    );
+    // Writing to a String cannot fail.
+    let _ = section(&command, "shardmill", 2, &mut page);
+    out.text(page)?;
+    Ok(Exit::Done)
+}
+
+fn section(command: &Command, name: &str, level: usize, page: &mut String) -> std::fmt::Result {
+    writeln!(page, "\n{} {name}\n", "#".repeat(level))?;
+    if let Some(about) = command.get_long_about().or_else(|| command.get_about()) {
+        writeln!(page, "{}\n", about.to_string().trim())?;
+    }
+    let usage = command.clone().render_usage().to_string();
+    writeln!(
+        page,
+        "```text\n{}\n```",
+        usage.trim_start_matches("Usage:").trim()
+    )?;
+
+    let verbs: Vec<&Command> = command
+        .get_subcommands()
+        .filter(|verb| !verb.is_hide_set())
+        .collect();
+    if !verbs.is_empty() {
+        page.push('\n');
+        for verb in &verbs {
+            let about = verb
+                .get_about()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            writeln!(
+                page,
+                "- [`{name} {}`](#{}): {}",
+                verb.get_name(),
+                anchor(name, verb),
+                about.trim()
+            )?;
+        }
+    }
+
+    // Global options are told once, at the top.
+    let top = level == 2;
+    let shown: Vec<&Arg> = command
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set() && (top || !arg.is_global_set()))
+        .filter(|arg| top || !matches!(arg.get_id().as_str(), "help" | "version"))
+        .collect();
+    let mut headings: Vec<&str> = Vec::new();
+    for arg in &shown {
+        if !headings.contains(&heading(arg)) {
+            headings.push(heading(arg));
+        }
+    }
+    for title in headings {
+        writeln!(page, "\n{title}:\n")?;
+        for arg in shown.iter().filter(|arg| heading(arg) == title) {
+            argument(arg, page)?;
+        }
+    }
+
+    if let Some(after) = command.get_after_help() {
+        for part in after
+            .to_string()
+            .split("\n\n")
+            .collect::<Vec<_>>()
+            .join("\n\n")
+            .split("\n\nEXIT STATUS:")
+        {
+            let (title, text) = match part.strip_prefix("EXAMPLES:") {
+                Some(text) => ("Examples", text),
+                None => ("Exit status", part),
+            };
+            writeln!(page, "\n{title}:\n\n```text\n{}\n```", dedent(text))?;
+        }
+    }
+    for verb in verbs {
+        section(
+            verb,
+            &format!("{name} {}", verb.get_name()),
+            level + 1,
+            page,
+        )?;
+    }
+    Ok(())
+}
+
+fn anchor(parent: &str, verb: &Command) -> String {
+    format!("{parent} {}", verb.get_name()).replace(' ', "-")
+}
+
+fn heading(arg: &Arg) -> &str {
+    if arg.is_positional() {
+        "Arguments"
+    } else {
+        arg.get_help_heading().unwrap_or("Options")
+    }
+}
+
+fn argument(arg: &Arg, page: &mut String) -> std::fmt::Result {
+    let mut spelled = String::new();
+    if let Some(short) = arg.get_short() {
+        write!(spelled, "-{short}, ")?;
+    }
+    if let Some(long) = arg.get_long() {
+        write!(spelled, "--{long}")?;
+    }
+    if arg.get_action().takes_values() {
+        let names: Vec<&str> = arg
+            .get_value_names()
+            .unwrap_or_default()
+            .iter()
+            .map(|name| name.as_str())
+            .collect();
+        let separator = if arg.is_positional() { "" } else { " " };
+        write!(spelled, "{separator}<{}>", names.join("> <"))?;
+    }
+    let help = arg
+        .get_long_help()
+        .or_else(|| arg.get_help())
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let mut text = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let values = arg.get_possible_values();
+    let values: Vec<_> = values
+        .iter()
+        .filter(|value| !value.is_hide_set())
+        .map(|value| format!("`{}`", value.get_name()))
+        .collect();
+    if arg.get_action().takes_values() && !values.is_empty() {
+        write!(text, " (one of {})", values.join(", "))?;
+    }
+    let defaults: Vec<_> = arg
+        .get_default_values()
+        .iter()
+        .map(|value| value.to_string_lossy())
+        .collect();
+    if arg.get_action().takes_values() && !defaults.is_empty() {
+        write!(text, " (default `{}`)", defaults.join(" "))?;
+    }
+    writeln!(page, "- `{spelled}`: {text}")
+}
+
+/// The lines without the blanks that all of them begin with.
+fn dedent(text: &str) -> String {
+    let text = text.trim_matches('\n');
+    let lines = || text.lines().filter(|line| !line.trim().is_empty());
+    let margin = lines()
+        .map(|line| line.len() - line.trim_start().len())
+        .min()
+        .unwrap_or(0);
+    let dedented: Vec<&str> = text
+        .lines()
+        .map(|line| line.get(margin..).unwrap_or(""))
+        .collect();
+    dedented.join("\n")
+}

@@ -1,0 +1,35 @@
+//! What each verb does with what was typed: one file per verb.
+
+mod cat;
+mod columns;
+mod completions;
+mod convert;
+mod dataset;
+mod extract;
+mod index;
+mod inspect;
+mod ls;
+mod man;
+mod markdown;
+mod options;
+mod range;
+mod verify;
+
+use crate::args::{Cli, Verb};
+use crate::error::Stop;
+use crate::output::{Exit, Output};
+
+pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
+    let limits = options::limits(&cli.global.limits)?;
+    match &cli.verb {
+        Verb::Convert(args) => convert::run(args, limits, out),
+        Verb::Inspect(args) => inspect::run(args, limits, out),
+        Verb::Ls(args) => ls::run(args, limits, out),
+        Verb::Cat(args) => cat::run(args, limits, out),
+        Verb::Verify(args) => verify::run(args, limits, out),
+        Verb::Index(args) => index::run(args, limits, out),
+        Verb::Completions(args) => completions::run(args, out),
+        Verb::Man(args) => man::run(args, out),
+        Verb::MarkdownHelp => markdown::run(out),
+    }
+}

@@ -1,0 +1,204 @@
+//! Option values that more than one verb takes, checked before any work (reliability rule E4).
+
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+
+use shardmill_core::{ByteSize, Limits, escape};
+
+use crate::error::CliError;
+
+/// More threads than any machine has use for.
+const MOST_JOBS: usize = 1024;
+
+/// `--limit NAME=VALUE ...`
+pub fn limits(typed: &[String]) -> Result<Limits, CliError> {
+    let mut limits = Limits::default();
+    for text in typed {
+        let known = || format!("the limits are {}", Limits::NAMES.join(", "));
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(CliError::option(
+                "limit",
+                format!("`{}` is not NAME=VALUE", escape(text)),
+                known(),
+            ));
+        };
+        let value = byte_size("limit", value)?;
+        if !limits.set(name, value) {
+            return Err(CliError::option(
+                "limit",
+                format!("there is no limit `{}`", escape(name)),
+                known(),
+            ));
+        }
+    }
+    Ok(limits)
+}
+
+/// `--jobs N`, one for each core when it is not given.
+pub fn jobs(typed: Option<&str>) -> Result<usize, CliError> {
+    let Some(text) = typed else {
+        return Ok(available_parallelism()
+            .map_or(1, usize::from)
+            .min(MOST_JOBS));
+    };
+    match text.parse() {
+        Ok(jobs) if (1..=MOST_JOBS).contains(&jobs) => Ok(jobs),
+        _ => Err(CliError::option(
+            "jobs",
+            format!("`{}` is not a number of threads", escape(text)),
+            format!("pass a number from 1 to {MOST_JOBS}"),
+        )),
+    }
+}
+
+/// A size in bytes.
+pub fn byte_size(option: &'static str, text: &str) -> Result<u64, CliError> {
+    let size: Result<ByteSize, _> = text.parse();
+    size.map(ByteSize::bytes).map_err(|_| {
+        CliError::option(
+            option,
+            format!("`{}` is not a size", escape(text)),
+            "write bytes or a unit: 1000, 64mb, 1.5GiB",
+        )
+    })
+}
+
+/// A place on a local disk. URLs are refused by name, without what may be secret in them.
+pub fn location(text: &str) -> Result<PathBuf, CliError> {
+    if let Some((scheme, rest)) = text.split_once(':')
+        && rest.starts_with("//")
+        && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+    {
+        return Err(CliError::Scheme {
+            location: without_secrets(scheme, rest),
+            scheme: scheme.to_owned(),
+        });
+    }
+    if text.is_empty() {
+        return Err(CliError::Usage {
+            id: "usage-value".into(),
+            object: None,
+            message: "a location is empty".to_owned(),
+            hint: Some("give the path of a file or directory".to_owned()),
+        });
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// A URL without user info, query and fragment.
+fn without_secrets(scheme: &str, rest: &str) -> String {
+    let path = rest
+        .trim_start_matches('/')
+        .split(['?', '#'])
+        .next()
+        .unwrap_or_default();
+    let (host, path) = path.split_at(path.find('/').unwrap_or(path.len()));
+    let host = host.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+/// Text in which `\n`, `\r`, `\t` and `\\` are one character each.
+pub fn unescape(option: &'static str, text: &str) -> Result<String, CliError> {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character != '\\' {
+            plain.push(character);
+            continue;
+        }
+        plain.push(match characters.next() {
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('\\') => '\\',
+            _ => {
+                return Err(CliError::option(
+                    option,
+                    format!("`{}` has an escape that is not known", escape(text)),
+                    r"the escapes are \n, \r, \t and \\",
+                ));
+            }
+        });
+    }
+    if plain.is_empty() {
+        return Err(CliError::option(
+            option,
+            "the text is empty",
+            "give at least one character",
+        ));
+    }
+    Ok(plain)
+}
+
+/// A text that has to say something.
+pub fn not_blank(option: &'static str, text: Option<&String>) -> Result<Option<String>, CliError> {
+    match text {
+        Some(text) if text.trim().is_empty() => Err(CliError::option(
+            option,
+            "the value is empty",
+            format!("leave out --{option} or give it a value"),
+        )),
+        other => Ok(other.cloned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_have_names_and_sizes() {
+        let set = limits(&["shard-bytes=32GiB".to_owned(), "array-dims=64".to_owned()]).unwrap();
+        assert_eq!((set.shard_bytes, set.array_dims), (32 << 30, 64));
+        for bad in ["shard-bytes", "shards=many", "shard=1", "=1", "shards="] {
+            assert!(
+                matches!(
+                    limits(&[bad.to_owned()]),
+                    Err(CliError::Option {
+                        option: "limit",
+                        ..
+                    })
+                ),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn jobs_are_at_least_one() {
+        assert_eq!(jobs(Some("3")).unwrap(), 3);
+        assert!(jobs(None).unwrap() >= 1);
+        for bad in ["0", "-1", "1.5", "", "100000", "99999999999999999999999"] {
+            assert!(jobs(Some(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn urls_are_refused_without_their_secrets() {
+        let Err(CliError::Scheme { location, scheme }) =
+            location("s3://key:secret@bucket/a/b?sig=secret#frag")
+        else {
+            unreachable!();
+        };
+        assert_eq!(
+            (location.as_str(), scheme.as_str()),
+            ("s3://bucket/a/b", "s3")
+        );
+        assert!(super::location("").is_err());
+        for path in ["a:b", "c:/x", "/a//b", "a/b://c", "://x", "1s://x"] {
+            assert_eq!(super::location(path).unwrap(), PathBuf::from(path));
+        }
+    }
+
+    #[test]
+    fn escapes_are_one_character() {
+        assert_eq!(unescape("separator", r"\t|\\n").unwrap(), "\t|\\n");
+        assert_eq!(unescape("newline", "\\r\\n").unwrap(), "\r\n");
+        for bad in ["", "\\", "\\x"] {
+            assert!(unescape("newline", bad).is_err(), "{bad}");
+        }
+    }
+}

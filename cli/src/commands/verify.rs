@@ -1,0 +1,132 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_reader::{Problem, VerifyOptions, VerifyReport};
+
+use super::{dataset, options};
+use crate::args::VerifyArgs;
+use crate::error::{CliError, Fault, Stop, one_line};
+use crate::output::{Display, Exit, Output, bytes, count, rate, seconds};
+use crate::signals;
+
+#[derive(Serialize)]
+struct JsonReport<'a> {
+    dataset: &'a str,
+    ok: bool,
+    elapsed_seconds: f64,
+    #[serde(flatten)]
+    report: &'a VerifyReport,
+}
+
+pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let options = VerifyOptions {
+        deep: args.deep,
+        jobs: options::jobs(args.jobs.as_deref())?,
+        ..VerifyOptions::default()
+    };
+    let (paths, several) = dataset::find_all(&args.dataset)?;
+    if several && args.expect_index.is_some() {
+        let hint = "verify the data sets one by one";
+        return Err(CliError::option("expect-index", "there are several data sets here, each with an index", hint).into());
+    }
+    let mut exit = Exit::Done;
+    for path in paths {
+        match one(args, &path, &limits, &options, out) {
+            Ok(Exit::Done) => {}
+            Ok(Exit::Problems) => exit = Exit::Problems,
+            // Of several data sets, one that cannot be opened does not hide the others.
+            Err(Stop::Fault(fault)) if several && fault.kind == ErrorKind::Corrupt => {
+                out.flush()?;
+                out.console().error(&fault, None);
+                exit = Exit::Problems;
+            }
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(exit)
+}
+
+fn one(args: &VerifyArgs, path: &Path, limits: &Limits, options: &VerifyOptions, out: &mut Output) -> Result<Exit, Stop> {
+    let start = Instant::now();
+    let dataset = dataset::open_path(path, limits.clone(), args.expect_index.clone())?;
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
+    let report = shardmill_reader::verify(&dataset, options, &progress);
+    drop(display);
+    let report = report?;
+    let shown = path.display().to_string();
+    let elapsed_seconds = start.elapsed().as_secs_f64();
+    if out.is_json() {
+        out.json(&JsonReport {
+            dataset: &shown,
+            ok: report.is_clean(),
+            elapsed_seconds,
+            report: &report,
+        })?;
+    } else {
+        show(&shown, &report, elapsed_seconds, out)?;
+    }
+    Ok(if report.is_clean() { Exit::Done } else { Exit::Problems })
+}
+
+fn show(dataset: &str, report: &VerifyReport, elapsed: f64, out: &mut Output) -> Result<(), Stop> {
+    let console = Arc::clone(out.console());
+    for problem in &report.problems {
+        console.error(&fault(dataset, problem), None);
+    }
+    let listed = report.problems.len() as u64;
+    if report.problem_count > listed {
+        console.line(format_args!("and {} problems more", count(report.problem_count - listed)));
+    }
+    if !out.is_quiet() {
+        for warning in &report.warnings {
+            let Fault { object, message, hint, .. } = fault(dataset, warning);
+            console.warning(warning.id, object, message, hint);
+        }
+        let listed = report.warnings.len() as u64;
+        if report.warning_count > listed {
+            console.line(format_args!("and {} warnings more", count(report.warning_count - listed)));
+        }
+    }
+    if out.is_quiet() {
+        return Ok(());
+    }
+    let dataset = escape(dataset);
+    let how = if report.deep { "every sample decoded" } else { "samples not decoded" };
+    let amount = format!(
+        "{} samples in {} shards, {} files, {}, {} hashes, {how}, in {} at {}",
+        count(report.samples),
+        count(report.shards),
+        count(report.files),
+        bytes(report.stored_bytes),
+        count(report.hashes),
+        seconds(elapsed),
+        rate(report.stored_bytes, elapsed),
+    );
+    if report.is_clean() {
+        return out.line(format_args!("{dataset}: all is well: {amount}"));
+    }
+    out.line(format_args!(
+        "{dataset}: {} problems in {} of {} shards, {} of {} samples are in sound ones: {amount}",
+        count(report.problem_count),
+        count(report.damaged_shards),
+        count(report.shards),
+        count(report.sound_samples),
+        count(report.samples),
+    ))
+}
+
+/// A finding as an error line, with the data set before the name of the file.
+fn fault(dataset: &str, problem: &Problem) -> Fault {
+    Fault {
+        kind: problem.kind,
+        id: problem.id.into(),
+        object: Some(one_line(&format!("{}/{}", dataset.trim_end_matches('/'), problem.object))),
+        message: one_line(&problem.message),
+        hint: problem.hint.as_deref().map(one_line),
+    }
+}

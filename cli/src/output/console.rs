@@ -1,0 +1,132 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+use indicatif::ProgressBar;
+use serde::Serialize;
+use shardmill_core::ErrorKind;
+
+use super::exit_code;
+use crate::error::Fault;
+use crate::signals::Signal;
+
+/// Standard error: one line at a time, above the progress bar where there is one.
+pub struct Console {
+    json: bool,
+    quiet: bool,
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    error: ErrorFields<'a>,
+}
+
+#[derive(Serialize)]
+struct WarningLine<'a> {
+    warning: WarningFields<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorFields<'a> {
+    id: &'a str,
+    object: Option<&'a str>,
+    message: &'a str,
+    hint: Option<&'a str>,
+    exit_code: u8,
+}
+
+#[derive(Serialize)]
+struct WarningFields<'a> {
+    id: &'a str,
+    object: Option<&'a str>,
+    message: &'a str,
+    hint: Option<&'a str>,
+}
+
+impl Console {
+    pub const fn new(json: bool, quiet: bool) -> Self {
+        Self {
+            json,
+            quiet,
+            bar: Mutex::new(None),
+        }
+    }
+
+    /// Writes one line. Nobody is left to be told when standard error cannot be written.
+    pub fn line(&self, line: impl fmt::Display) {
+        let write = || {
+            let mut stderr = io::stderr().lock();
+            let _ = writeln!(stderr, "{line}");
+        };
+        match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// Something worth knowing that asks for nothing.
+    pub fn note(&self, note: impl fmt::Display) {
+        if !self.quiet && !self.json {
+            self.line(note);
+        }
+    }
+
+    /// A failure, with the exit code that it leads to.
+    pub fn error(&self, fault: &Fault, signal: Option<Signal>) {
+        if self.json {
+            self.json(&ErrorLine {
+                error: ErrorFields {
+                    id: &fault.id,
+                    object: fault.object.as_deref(),
+                    message: &fault.message,
+                    hint: fault.hint.as_deref(),
+                    exit_code: exit_code(fault.kind, signal),
+                },
+            });
+        } else {
+            self.line(format_args!("error{fault}"));
+        }
+    }
+
+    /// Something that may be wrong, and does not stop the work.
+    pub fn warning(
+        &self,
+        id: &'static str,
+        object: Option<String>,
+        message: String,
+        hint: Option<String>,
+    ) {
+        let fault = Fault {
+            kind: ErrorKind::InvalidInput,
+            id: Cow::Borrowed(id),
+            object,
+            message,
+            hint,
+        };
+        if self.json {
+            self.json(&WarningLine {
+                warning: WarningFields {
+                    id: &fault.id,
+                    object: fault.object.as_deref(),
+                    message: &fault.message,
+                    hint: fault.hint.as_deref(),
+                },
+            });
+        } else {
+            self.line(format_args!("warning{fault}"));
+        }
+    }
+
+    /// Writes a value as one line of JSON.
+    pub fn json(&self, value: &impl Serialize) {
+        if let Ok(line) = serde_json::to_string(value) {
+            self.line(line);
+        }
+    }
+
+    pub(super) fn set_bar(&self, bar: Option<ProgressBar>) {
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    }
+}

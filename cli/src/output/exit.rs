@@ -1,0 +1,60 @@
+use std::process::ExitCode;
+
+use shardmill_core::ErrorKind;
+
+use crate::signals::Signal;
+
+/// How a verb that did not fail ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is done.
+    Done,
+    /// The work is done, and what it looked at is not as it should be.
+    Problems,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Done => Self::SUCCESS,
+            Exit::Problems => Self::from(exit_code(ErrorKind::Corrupt, None)),
+        }
+    }
+}
+
+/// The exit code of a failure (reliability rule E1). `signal` is the one that asked for the stop, if any.
+pub const fn exit_code(kind: ErrorKind, signal: Option<Signal>) -> u8 {
+    match kind {
+        ErrorKind::Bug => 1,
+        ErrorKind::InvalidInput | ErrorKind::NotFound => 2,
+        ErrorKind::Corrupt | ErrorKind::Unsupported => 3,
+        ErrorKind::Conflict => 4,
+        ErrorKind::Storage => 6,
+        ErrorKind::Resource => 7,
+        ErrorKind::Permission => 8,
+        ErrorKind::Interrupted => match signal {
+            Some(Signal::Terminate) => 143,
+            Some(Signal::Interrupt) | None => 130,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_code() {
+        let codes = ErrorKind::ALL.map(|kind| exit_code(kind, None));
+        assert_eq!(codes, [2, 2, 3, 3, 4, 6, 7, 8, 130, 1]);
+        assert_eq!(
+            exit_code(ErrorKind::Interrupted, Some(Signal::Interrupt)),
+            130
+        );
+        assert_eq!(
+            exit_code(ErrorKind::Interrupted, Some(Signal::Terminate)),
+            143
+        );
+        assert_eq!(exit_code(ErrorKind::Corrupt, Some(Signal::Terminate)), 3);
+    }
+}

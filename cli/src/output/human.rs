@@ -1,0 +1,106 @@
+//! Numbers as people read them.
+
+use shardmill_core::ByteSize;
+
+/// A count with commas between the thousands.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A size with one decimal.
+pub fn bytes(number: u64) -> String {
+    ByteSize::new(number).to_string()
+}
+
+/// `part / whole` as `3.14x`; `-` when there is nothing to divide by.
+pub fn ratio(whole: u64, part: u64) -> String {
+    if part == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.2}x", float(whole) / float(part))
+}
+
+/// `part` of `whole` as a percentage.
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.1}%", 100.0 * float(part) / float(whole))
+}
+
+/// A duration with the precision that it deserves.
+pub fn seconds(seconds: f64) -> String {
+    if seconds < 60.0 {
+        return format!("{seconds:.1} s");
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a duration is not negative; `as` saturates"
+    )]
+    let whole = seconds.round() as u64;
+    if whole < 3600 {
+        return format!("{} min {:02} s", whole / 60, whole % 60);
+    }
+    format!("{} h {:02} min", whole / 3600, whole % 3600 / 60)
+}
+
+/// Bytes over seconds, in MB/s of 10^6 bytes.
+pub fn rate(bytes: u64, seconds: f64) -> String {
+    if seconds <= 0.0 {
+        return "-".to_owned();
+    }
+    format!("{:.1} MB/s", float(bytes) / 1e6 / seconds)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with two or three digits")]
+const fn float(number: u64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_commas() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(count(number), text);
+        }
+    }
+
+    #[test]
+    fn ratios_survive_nothing() {
+        assert_eq!(ratio(100, 40), "2.50x");
+        assert_eq!(ratio(100, 0), "-");
+        assert_eq!(percent(1, 0), "-");
+        assert_eq!(percent(1, 8), "12.5%");
+        assert_eq!(rate(5, 0.0), "-");
+        assert_eq!(rate(5_000_000, 2.0), "2.5 MB/s");
+    }
+
+    #[test]
+    fn durations_lose_detail_as_they_grow() {
+        for (time, text) in [
+            (0.04, "0.0 s"),
+            (59.9, "59.9 s"),
+            (61.2, "1 min 01 s"),
+            (7384.0, "2 h 03 min"),
+        ] {
+            assert_eq!(seconds(time), text);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Standard output, standard error, progress and exit codes. Data goes to standard output, the rest to
+//! standard error; nothing else in this package writes to either.
+
+mod console;
+mod exit;
+mod human;
+mod progress;
+mod table;
+mod value;
+
+pub use console::Console;
+pub use exit::{Exit, exit_code};
+pub use human::{bytes, count, percent, rate, ratio, seconds};
+pub use progress::{Display, ProgressMode};
+pub use table::{Align, Table};
+pub use value::{write_string, write_text_value, write_value};
+
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::args::{GlobalArgs, ProgressName};
+use crate::error::Stop;
+
+/// Where a verb writes.
+pub struct Output {
+    json: bool,
+    quiet: bool,
+    progress: ProgressMode,
+    stdout: BufWriter<StdoutLock<'static>>,
+    console: Arc<Console>,
+}
+
+impl Output {
+    pub fn new(global: &GlobalArgs) -> Self {
+        let terminal = io::stderr().is_terminal();
+        let progress = match global.progress {
+            ProgressName::None => ProgressMode::None,
+            _ if global.quiet => ProgressMode::None,
+            ProgressName::Auto if terminal => ProgressMode::Bar,
+            ProgressName::Auto | ProgressName::Plain => ProgressMode::Plain,
+            ProgressName::Bar => ProgressMode::Bar,
+            ProgressName::Json => ProgressMode::Json,
+        };
+        Self {
+            json: global.json,
+            quiet: global.quiet,
+            progress,
+            stdout: BufWriter::with_capacity(64 << 10, io::stdout().lock()),
+            console: Arc::new(Console::new(global.json, global.quiet)),
+        }
+    }
+
+    /// Whether results are asked for as JSON.
+    pub const fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether summaries and notes are unwanted.
+    pub const fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    pub const fn progress_mode(&self) -> ProgressMode {
+        self.progress
+    }
+
+    /// Standard error.
+    pub fn console(&self) -> &Arc<Console> {
+        &self.console
+    }
+
+    /// Writes one line to standard output.
+    pub fn line(&mut self, line: impl fmt::Display) -> Result<(), Stop> {
+        let written = writeln!(self.stdout, "{line}");
+        closed(written)
+    }
+
+    /// Writes text to standard output as it is.
+    pub fn text(&mut self, text: impl fmt::Display) -> Result<(), Stop> {
+        let written = write!(self.stdout, "{text}");
+        closed(written)
+    }
+
+    /// Writes bytes to standard output as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        let written = self.stdout.write_all(bytes);
+        closed(written)
+    }
+
+    /// Writes a value as one line of JSON to standard output.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Stop> {
+        let mut line = serde_json::to_vec(value).map_err(|error| StdoutError(error.into()))?;
+        line.push(b'\n');
+        self.bytes(&line)
+    }
+
+    /// Sends what is still buffered.
+    pub fn flush(&mut self) -> Result<(), Stop> {
+        let flushed = self.stdout.flush();
+        closed(flushed)
+    }
+}
+
+fn closed(result: io::Result<()>) -> Result<(), Stop> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Stop::ClosedPipe,
+        _ => StdoutError(error).into(),
+    })
+}
+
+/// Standard output cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write")]
+struct StdoutError(#[source] io::Error);
+
+impl shardmill_core::Diagnostic for StdoutError {
+    fn kind(&self) -> shardmill_core::ErrorKind {
+        shardmill_core::ErrorKind::from(&self.0)
+    }
+
+    fn id(&self) -> &'static str {
+        shardmill_core::io_error_id(&self.0)
+    }
+
+    fn object(&self) -> Option<String> {
+        Some("standard output".to_owned())
+    }
+}

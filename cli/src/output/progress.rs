@@ -1,0 +1,306 @@
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use shardmill_core::{Progress, Snapshot};
+
+use super::{Console, bytes, count, percent, rate, seconds};
+
+/// How often the counters are polled.
+const POLL: Duration = Duration::from_millis(100);
+/// How often a line is written where lines are kept.
+const PLAIN: Duration = Duration::from_secs(5);
+/// How often an object is written for a program that follows.
+const JSON: Duration = Duration::from_secs(1);
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgressMode {
+    Bar,
+    Plain,
+    Json,
+    None,
+}
+
+#[derive(Default)]
+struct Done {
+    done: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// A thread that shows counters until it is dropped.
+pub struct Display {
+    done: Arc<Done>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Display {
+    /// Shows `progress` in the given way; `verb` is what is being done, e.g. `converting`.
+    pub fn start(
+        progress: &Arc<Progress>,
+        mode: ProgressMode,
+        verb: &'static str,
+        console: &Arc<Console>,
+    ) -> Self {
+        let done = Arc::new(Done::default());
+        let thread = (mode != ProgressMode::None).then(|| {
+            let (progress, console, done) =
+                (Arc::clone(progress), Arc::clone(console), Arc::clone(&done));
+            std::thread::spawn(move || follow(&progress, mode, verb, &console, &done))
+        });
+        Self { done, thread }
+    }
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        *self
+            .done
+            .done
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = true;
+        self.done.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A display that failed must not take the work with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Done {
+    /// Waits for the end, at most `limit`; answers whether it has come.
+    fn wait(&self, limit: Duration) -> bool {
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = self.changed.wait_timeout_while(done, limit, |done| !*done);
+        *wait.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+fn follow(
+    progress: &Progress,
+    mode: ProgressMode,
+    verb: &'static str,
+    console: &Console,
+    done: &Done,
+) {
+    let start = Instant::now();
+    match mode {
+        ProgressMode::None => {}
+        ProgressMode::Bar => {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            console.set_bar(Some(bar.clone()));
+            while !done.wait(POLL) {
+                let snapshot = progress.snapshot();
+                let total = snapshot.input_bytes_total;
+                bar.set_style(style(total > 0));
+                if total > 0 {
+                    bar.set_length(total);
+                }
+                bar.set_position(snapshot.input_bytes);
+                let verb = if progress.is_cancelled() {
+                    "stopping"
+                } else {
+                    verb
+                };
+                bar.set_prefix(verb);
+                bar.set_message(bar_text(&snapshot, start.elapsed().as_secs_f64()));
+            }
+            console.set_bar(None);
+            bar.finish_and_clear();
+        }
+        ProgressMode::Plain => {
+            while !done.wait(PLAIN) {
+                console.line(plain_line(
+                    verb,
+                    &progress.snapshot(),
+                    start.elapsed().as_secs_f64(),
+                ));
+            }
+            // Work that took no time needs no line.
+            if start.elapsed() >= PLAIN {
+                console.line(plain_line(
+                    verb,
+                    &progress.snapshot(),
+                    start.elapsed().as_secs_f64(),
+                ));
+            }
+        }
+        ProgressMode::Json => {
+            while !done.wait(JSON) {
+                console.json(&JsonLine::new(&progress.snapshot(), start.elapsed(), false));
+            }
+            console.json(&JsonLine::new(&progress.snapshot(), start.elapsed(), true));
+        }
+    }
+}
+
+fn style(known: bool) -> ProgressStyle {
+    let template = if known {
+        "{prefix} {wide_bar:.cyan/dim} {percent:>3}%  {msg}  {eta} left"
+    } else {
+        "{prefix} {spinner} {msg}  {elapsed}"
+    };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn bar_text(snapshot: &Snapshot, elapsed: f64) -> String {
+    let done = if snapshot.input_bytes_total > 0 {
+        format!(
+            "{} of {}",
+            bytes(snapshot.input_bytes),
+            bytes(snapshot.input_bytes_total)
+        )
+    } else {
+        bytes(snapshot.input_bytes)
+    };
+    let rate = rate(snapshot.input_bytes, elapsed);
+    format!(
+        "{done}  {rate}  {} samples  {} shards",
+        of(snapshot.samples, snapshot.samples_total),
+        of(snapshot.shards, snapshot.shards_total)
+    )
+}
+
+fn of(done: u64, total: u64) -> String {
+    if total > 0 {
+        format!("{} of {}", count(done), count(total))
+    } else {
+        count(done)
+    }
+}
+
+/// One line for a log: what is done, how fast, how long it may still take.
+fn plain_line(verb: &str, snapshot: &Snapshot, elapsed: f64) -> String {
+    let (done, total) = if snapshot.input_bytes_total > 0 {
+        (snapshot.input_bytes, snapshot.input_bytes_total)
+    } else {
+        (snapshot.samples, snapshot.samples_total)
+    };
+    let mut line = format!("{verb}: ");
+    if total > 0 {
+        line.push_str(&percent(done.min(total), total));
+        line.push_str(", ");
+    }
+    line.push_str(&bar_text(snapshot, elapsed).replace("  ", ", "));
+    line.push_str(&format!(", {} elapsed", seconds(elapsed)));
+    if let Some(left) = seconds_left(done, total, elapsed) {
+        line.push_str(&format!(", {} left", seconds(left)));
+    }
+    line
+}
+
+/// What is left at the rate so far.
+fn seconds_left(done: u64, total: u64, elapsed: f64) -> Option<f64> {
+    if done == 0 || total <= done {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    let share = (total - done) as f64 / done as f64;
+    Some(elapsed * share)
+}
+
+#[derive(Serialize)]
+struct JsonLine {
+    progress: JsonFields,
+}
+
+#[derive(Serialize)]
+struct JsonFields {
+    elapsed_seconds: f64,
+    input_bytes: u64,
+    input_bytes_total: Option<u64>,
+    samples: u64,
+    samples_total: Option<u64>,
+    shards: u64,
+    shards_total: Option<u64>,
+    output_bytes: u64,
+    done: bool,
+}
+
+impl JsonLine {
+    fn new(snapshot: &Snapshot, elapsed: Duration, done: bool) -> Self {
+        let known = |total: u64| (total > 0).then_some(total);
+        Self {
+            progress: JsonFields {
+                elapsed_seconds: (elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
+                input_bytes: snapshot.input_bytes,
+                input_bytes_total: known(snapshot.input_bytes_total),
+                samples: snapshot.samples,
+                samples_total: known(snapshot.samples_total),
+                shards: snapshot.shards,
+                shards_total: known(snapshot.shards_total),
+                output_bytes: snapshot.output_bytes,
+                done,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let progress = Progress::new();
+        progress.set_totals(4 << 20, 1000, 0);
+        progress.add_input_bytes(1 << 20);
+        progress.add_samples(250);
+        progress.add_shard(700);
+        progress.snapshot()
+    }
+
+    #[test]
+    fn a_plain_line_tells_rate_and_time_left() {
+        assert_eq!(
+            plain_line("converting", &snapshot(), 2.0),
+            "converting: 25.0%, 1.0 MiB of 4.0 MiB, 0.5 MB/s, 250 of 1,000 samples, 1 shards, 2.0 s elapsed, 6.0 s left"
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_told() {
+        let progress = Progress::new();
+        assert_eq!(
+            plain_line("verifying", &progress.snapshot(), 0.0),
+            "verifying: 0 B, -, 0 samples, 0 shards, 0.0 s elapsed"
+        );
+        let line =
+            serde_json::to_string(&JsonLine::new(&progress.snapshot(), Duration::ZERO, true))
+                .unwrap();
+        assert_eq!(
+            line,
+            r#"{"progress":{"elapsed_seconds":0.0,"input_bytes":0,"input_bytes_total":null,"samples":0,"samples_total":null,"shards":0,"shards_total":null,"output_bytes":0,"done":true}}"#
+        );
+    }
+
+    #[test]
+    fn both_templates_are_valid() {
+        for known in [true, false] {
+            let _ = style(known);
+        }
+        assert!(
+            ProgressStyle::with_template(
+                "{prefix} {wide_bar:.cyan/dim} {percent:>3}%  {msg}  {eta} left"
+            )
+            .is_ok()
+        );
+    }
+
+    #[test]
+    fn the_display_ends_when_it_is_dropped() {
+        let (progress, console) = (
+            Arc::new(Progress::new()),
+            Arc::new(Console::new(false, true)),
+        );
+        let start = Instant::now();
+        drop(Display::start(
+            &progress,
+            ProgressMode::Plain,
+            "testing",
+            &console,
+        ));
+        assert!(start.elapsed() < PLAIN, "it waited for its next line");
+    }
+}

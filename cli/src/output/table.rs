@@ -1,0 +1,85 @@
+use std::fmt;
+
+/// The side on which the cells of a column line up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+}
+
+/// Rows whose cells line up, with two blanks between columns and none at the end of a line.
+#[derive(Debug)]
+pub struct Table {
+    align: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with that many columns and no row.
+    pub fn new(align: &[Align]) -> Self {
+        Self {
+            align: align.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// A table with a first row of names.
+    pub fn with_heading(columns: &[(&str, Align)]) -> Self {
+        Self {
+            align: columns.iter().map(|(_, align)| *align).collect(),
+            rows: vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect()],
+        }
+    }
+
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.align.len()).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for ((cell, align), width) in row.iter().zip(&self.align).zip(&widths) {
+                let blanks = width.saturating_sub(cell.chars().count());
+                if !line.is_empty() {
+                    line.push_str("  ");
+                }
+                if *align == Align::Right {
+                    line.extend(std::iter::repeat_n(' ', blanks));
+                }
+                line.push_str(cell);
+                if *align == Align::Left {
+                    line.extend(std::iter::repeat_n(' ', blanks));
+                }
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_line_up() {
+        let mut table = Table::with_heading(&[
+            ("name", Align::Left),
+            ("samples", Align::Right),
+            ("hash", Align::Left),
+        ]);
+        table.row(["é".to_owned(), "1,000".to_owned(), "ab".to_owned()]);
+        table.row(["long name".to_owned(), "1".to_owned(), String::new()]);
+        assert_eq!(
+            table.to_string(),
+            "name       samples  hash\né            1,000  ab\nlong name        1\n"
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! Running the binary and showing what it did.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Output;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray,
+};
+use arrow::datatypes::{DataType, Field};
+use assert_cmd::Command;
+use parquet::arrow::ArrowWriter;
+use tempfile::TempDir;
+
+/// A directory of its own for one test, in which commands run.
+pub struct Place {
+    dir: TempDir,
+}
+
+/// What a command did.
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Writes a file of that text, with the directories it needs.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, contents).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path().join(name)).unwrap()
+    }
+
+    pub fn exists(&self, name: &str) -> bool {
+        self.path().join(name).exists()
+    }
+
+    /// Writes a Parquet file.
+    pub fn parquet(&self, name: &str, batch: &RecordBatch) {
+        self.write(name, "");
+        let file = File::create(self.path().join(name)).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        writer.write(batch).unwrap();
+        writer.close().unwrap();
+    }
+
+    /// A data set `shards` of 100 samples in 4 shards, made from `data/rows.parquet`.
+    pub fn with_shards() -> Self {
+        let place = Self::new();
+        place.parquet("data/rows.parquet", &rows(100));
+        place.ok(&["convert", "data", "shards", "--samples-per-shard", "30"]);
+        place
+    }
+
+    /// The command, to be run in this place.
+    pub fn command(&self) -> Command {
+        let mut command = Command::cargo_bin("shardmill").unwrap();
+        command
+            .current_dir(self.path())
+            .env("COLUMNS", "100")
+            .env_remove("RUST_BACKTRACE");
+        command
+    }
+
+    pub fn output(&self, args: &[&str]) -> Output {
+        self.command().args(args).output().unwrap()
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        let output = self.output(args);
+        Ran {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// What a command that must succeed wrote to standard output.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
+        ran.stdout
+    }
+
+    /// The JSON that a command that must succeed wrote to standard output.
+    pub fn json(&self, args: &[&str]) -> serde_json::Value {
+        let stdout = self.ok(args);
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{args:?}: {error}: {stdout}"))
+    }
+
+    /// Status, standard output and standard error as one text for a snapshot.
+    pub fn shown(&self, args: &[&str]) -> String {
+        self.run(args).shown()
+    }
+}
+
+impl Ran {
+    pub fn shown(&self) -> String {
+        let mut text = format!("exit {}\n", self.code);
+        for (name, stream) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+            if !stream.is_empty() {
+                text.push_str(&format!("--- {name}\n{stream}"));
+                if !stream.ends_with('\n') {
+                    text.push_str("(no newline)\n");
+                }
+            }
+        }
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        lines.join("\n")
+    }
+
+    /// The fields of the error that was printed as JSON.
+    pub fn error(&self) -> serde_json::Value {
+        let line: serde_json::Value = serde_json::from_str(self.stderr.trim()).unwrap();
+        line.get("error").unwrap().clone()
+    }
+}
+
+/// Rows with a column of each kind: `id`, `name`, `score`, `blob`, `pair`.
+pub fn rows(count: i64) -> RecordBatch {
+    let item = Arc::new(Field::new("item", DataType::Float32, false));
+    let numbers = Float32Array::from_iter_values((0..count * 2).map(|number| number as f32 / 4.0));
+    let pairs = FixedSizeListArray::new(item, 2, Arc::new(numbers), None);
+    let columns: [(&str, ArrayRef); 5] = [
+        ("id", Arc::new(Int64Array::from_iter_values(0..count))),
+        ("name", Arc::new(StringArray::from_iter_values((0..count).map(|number| format!("row {number}"))))),
+        ("score", Arc::new(Float64Array::from_iter_values((0..count).map(|number| number as f64 / 10.0)))),
+        ("blob", Arc::new(BinaryArray::from_iter_values((0..count).map(|number| number.to_le_bytes())))),
+        ("pair", Arc::new(pairs)),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, false))).unwrap()
+}
+
+/// A snapshot in which times, rates and hashes are left out.
+#[macro_export]
+macro_rules! snapshot {
+    ($value:expr, @$expected:literal) => {
+        insta::with_settings!({ filters => $crate::common::FILTERS.to_vec() }, {
+            insta::assert_snapshot!($value, @$expected);
+        });
+    };
+}
+
+pub const FILTERS: [(&str, &str); 4] = [
+    (r"\b[0-9a-f]{32,128}\b", "[HASH]"),
+    (r"\b\d+\.\d+ (MB/s)", "[RATE] $1"),
+    (r"\b\d+\.\d+ s\b", "[TIME]"),
+    (r#""(\w*seconds)":[0-9.e-]+"#, r#""$1":[TIME]"#),
+];

@@ -1,0 +1,48 @@
+//! Texts that are made from the definitions of the options.
+
+use std::path::Path;
+
+use crate::common::Place;
+
+/// `shardmill markdown-help > docs/reference/cli.md` brings the page up to date.
+#[test]
+fn the_reference_page_is_fresh() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/cli.md");
+    let written = std::fs::read_to_string(page).unwrap();
+    assert_eq!(Place::new().ok(&["markdown-help"]), written);
+}
+
+#[test]
+fn completions_know_the_verbs() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.ok(&["completions", shell]);
+        assert!(
+            script.contains("samples-per-shard") && script.contains("rebuild"),
+            "{shell}"
+        );
+        assert!(!script.contains("help"), "{shell}");
+    }
+}
+
+#[test]
+fn manual_pages_go_to_standard_output_or_into_files() {
+    let place = Place::new();
+    let all = place.ok(&["man"]);
+    assert_eq!(place.ok(&["man", "--out", "man1"]), "");
+    let mut files: Vec<_> = std::fs::read_dir(place.path().join("man1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    let names: Vec<_> = files
+        .iter()
+        .map(|path| path.file_name().unwrap().to_str().unwrap())
+        .collect();
+    insta::assert_snapshot!(names.join("\n"), @"");
+    for path in files {
+        let page = std::fs::read_to_string(&path).unwrap();
+        assert!(page.contains(".TH"), "{path:?}");
+        assert!(all.contains(&page), "{path:?}");
+    }
+}

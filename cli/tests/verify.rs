@@ -1,0 +1,58 @@
+use crate::common::{Place, rows};
+use crate::snapshot;
+
+/// Changes one byte in the middle of a file.
+fn flip(place: &Place, name: &str) {
+    let mut bytes = place.read(name);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    place.write(name, bytes);
+}
+
+#[test]
+fn a_sound_data_set() {
+    let place = Place::with_shards();
+    snapshot!(place.shown(&["verify", "shards"]), @"");
+    snapshot!(place.shown(&["verify", "shards", "--deep", "--jobs", "2"]), @"");
+    insta::assert_snapshot!(place.shown(&["verify", "shards", "-q"]), @"");
+}
+
+#[test]
+fn every_problem_is_a_line() {
+    let place = Place::with_shards();
+    flip(&place, "shards/shard.00001.mds.zstd");
+    std::fs::remove_file(place.path().join("shards/shard.00002.mds.zstd")).unwrap();
+    place.write("shards/stray.bin", "x");
+    snapshot!(place.shown(&["verify", "shards"]), @"");
+}
+
+#[test]
+fn the_report_is_json_on_request() {
+    let place = Place::with_shards();
+    let report = place.json(&["verify", "shards", "--json", "--deep"]);
+    assert_eq!((&report["ok"], &report["deep"], &report["samples"]), (&true.into(), &true.into(), &100.into()));
+    flip(&place, "shards/shard.00001.mds.zstd");
+    let ran = place.run(&["verify", "shards", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &report["ok"]), (3, &false.into()));
+    assert_eq!(report["problems"][0]["id"], "hash-mismatch");
+}
+
+#[test]
+fn all_splits_are_verified() {
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &rows(100));
+    place.ok(&["convert", "data", "out", "--split", "train=0.75,val=0.25", "--split-key", "name"]);
+    assert_eq!(place.ok(&["verify", "out"]).lines().count(), 2);
+    place.write("out/train/index.json", "{");
+    let ran = place.run(&["verify", "out"]);
+    assert_eq!((ran.code, ran.stdout.lines().count()), (3, 1), "{}", ran.shown());
+}
+
+#[test]
+fn the_index_can_be_pinned() {
+    let place = Place::with_shards();
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    snapshot!(place.shown(&["verify", "shards", "--expect-index", &wrong]), @"");
+    snapshot!(place.shown(&["verify", "shards", "--expect-index", "sha256:12"]), @"");
+}

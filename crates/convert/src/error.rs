@@ -1,0 +1,169 @@
+use shardmill_core::{Diagnostic, ErrorKind, escape};
+use shardmill_mds::ConfigError;
+use shardmill_reader::ReaderError;
+use shardmill_source::SourceError;
+use shardmill_storage::StorageError;
+use shardmill_writer::WriteError;
+
+/// Why a conversion could not be planned or finished.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConvertError {
+    /// An option that cannot be carried out.
+    #[error("{reason}")]
+    Option {
+        /// The option, as on the command line without dashes.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: String,
+        /// What would work.
+        hint: Option<String>,
+    },
+    /// A configuration that no shard can have.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An encoding that does not exist.
+    #[error("{reason}")]
+    Encoding {
+        /// The column.
+        column: String,
+        /// What is wrong.
+        reason: String,
+        /// The stable id.
+        id: &'static str,
+        /// What would work.
+        hint: Option<String>,
+    },
+    /// Columns with nulls, and nothing says what to do with them.
+    #[error("{}", null_columns(.columns))]
+    Nulls {
+        /// What is read.
+        source_name: String,
+        /// The columns, how many nulls each has, and where the first one is.
+        columns: Vec<(String, u64, Option<String>)>,
+        /// Whether the source is a tree whose samples have different fields.
+        tree: bool,
+    },
+    /// The destination holds something else.
+    #[error("{reason}")]
+    Conflict {
+        /// The destination.
+        dest: String,
+        /// What is there.
+        reason: String,
+        /// The stable id.
+        id: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// Reading failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Reading shards failed.
+    #[error(transparent)]
+    Reader(#[from] ReaderError),
+    /// Encoding or writing failed.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The disk refused.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+fn null_columns(columns: &[(String, u64, Option<String>)]) -> String {
+    let shown: Vec<String> = columns
+        .iter()
+        .take(10)
+        .map(|(name, count, first)| match first {
+            Some(first) => format!("column {} has {count} nulls, the first in {first}", escape(name)),
+            None => format!("column {} has {count} nulls", escape(name)),
+        })
+        .collect();
+    let more = columns.len().saturating_sub(shown.len());
+    let tail = if more > 0 { format!(", and {more} more columns have some") } else { String::new() };
+    format!("{}{tail}", shown.join(", "))
+}
+
+impl ConvertError {
+    pub(crate) fn option(option: &'static str, reason: impl Into<String>) -> Self {
+        Self::Option { option, reason: reason.into(), hint: None }
+    }
+
+    pub(crate) fn option_hint(option: &'static str, reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Option { option, reason: reason.into(), hint: Some(hint.into()) }
+    }
+
+    fn inner(&self) -> Option<&dyn Diagnostic> {
+        match self {
+            Self::Config(error) => Some(error),
+            Self::Source(error) => Some(error),
+            Self::Reader(error) => Some(error),
+            Self::Write(error) => Some(error),
+            Self::Storage(error) => Some(error),
+            Self::Option { .. } | Self::Encoding { .. } | Self::Nulls { .. } | Self::Conflict { .. } => None,
+        }
+    }
+}
+
+impl Diagnostic for ConvertError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Option { .. } | Self::Encoding { .. } => ErrorKind::InvalidInput,
+            Self::Nulls { .. } => ErrorKind::Corrupt,
+            Self::Conflict { .. } => ErrorKind::Conflict,
+            _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Option { option, .. } => option_id(option),
+            Self::Encoding { id, .. } | Self::Conflict { id, .. } => id,
+            Self::Nulls { .. } => "value-null",
+            _ => self.inner().map_or("internal", Diagnostic::id),
+        }
+    }
+
+    fn object(&self) -> Option<String> {
+        match self {
+            Self::Option { option, .. } => Some(format!("--{option}")),
+            Self::Encoding { column, .. } => Some(format!("column {}", escape(column))),
+            Self::Nulls { source_name, .. } => Some(escape(source_name).into_owned()),
+            Self::Conflict { dest, .. } => Some(escape(dest).into_owned()),
+            _ => self.inner().and_then(Diagnostic::object),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Option { hint, .. } | Self::Encoding { hint, .. } => hint.clone(),
+            Self::Nulls { tree: true, .. } => Some(
+                "samples have different files: choose --nulls mask, or --group file to make every file a sample"
+                    .to_owned(),
+            ),
+            Self::Nulls { columns, .. } => {
+                let name = columns.first().map_or_else(String::new, |(name, ..)| escape(name).into_owned());
+                Some(format!("choose --nulls mask or --nulls drop, or --null-as {name}=VALUE"))
+            }
+            Self::Conflict { hint, .. } => Some((*hint).to_owned()),
+            _ => self.inner().and_then(Diagnostic::hint),
+        }
+    }
+}
+
+/// Ids are static, so that they can be listed; options are few.
+fn option_id(option: &str) -> &'static str {
+    match option {
+        "split" => "config-split",
+        "split-key" => "config-split-key",
+        "null-as" => "config-null-as",
+        "nulls" => "config-nulls",
+        "column" => "config-column",
+        "separator" => "config-separator",
+        "sql" => "config-sql",
+        "memory-limit" => "config-memory-limit",
+        "jobs" => "config-jobs",
+        "key" => "config-key",
+        _ => "config-option",
+    }
+}

@@ -1,0 +1,140 @@
+//! A source as the writer's input: nulls replaced, rows divided among splits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use shardmill_core::escape;
+use shardmill_source::{Rows, Source};
+use shardmill_writer::{Batches, Input, InputBatch, RowNumbers, WriteError};
+
+use crate::error::ConvertError;
+use crate::nulls::NullPlan;
+use crate::split::SplitPlan;
+
+/// A source, as the writer sees it.
+pub(crate) struct SourceInput {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) nulls: Arc<NullPlan>,
+    pub(crate) split: Arc<SplitPlan>,
+}
+
+impl Input for SourceInput {
+    type Error = ConvertError;
+
+    fn units(&self) -> usize {
+        self.source.units().len()
+    }
+
+    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = ConvertError>>, ConvertError> {
+        let (bytes, rows) = self.source.units().get(unit).map_or((0, None), |unit| (unit.bytes, unit.rows));
+        Ok(Box::new(SourceBatches {
+            rows: self.source.open_unit(unit)?,
+            nulls: Arc::clone(&self.nulls),
+            split: Arc::clone(&self.split),
+            unit,
+            next_row: 0,
+            queue: VecDeque::new(),
+            bytes_left: bytes,
+            bytes,
+            rows_expected: rows.unwrap_or(0),
+        }))
+    }
+
+    fn place(&self, unit: usize, row: u64) -> String {
+        let description = self.source.description();
+        let unit = self.source.units().get(unit).copied().unwrap_or_default();
+        let file = unit.file.and_then(|file| description.files.get(file));
+        match (file, unit.first_row) {
+            (Some(file), Some(first)) => format!("{} of {}", first + row, escape(&file.path)),
+            (Some(file), None) => format!("{row} of the result from {}", escape(&file.path)),
+            (None, _) => format!("{row} of the result"),
+        }
+    }
+}
+
+struct SourceBatches {
+    rows: Box<dyn Rows>,
+    nulls: Arc<NullPlan>,
+    split: Arc<SplitPlan>,
+    unit: usize,
+    next_row: u64,
+    queue: VecDeque<InputBatch>,
+    bytes: u64,
+    bytes_left: u64,
+    rows_expected: u64,
+}
+
+impl SourceBatches {
+    /// The part of the unit's bytes that these rows stand for.
+    fn spend(&mut self, rows: u64) -> u64 {
+        let share = u128::from(self.bytes) * u128::from(rows) / u128::from(self.rows_expected.max(1));
+        let spent = u64::try_from(share).unwrap_or(u64::MAX).min(self.bytes_left);
+        self.bytes_left -= spent;
+        spent
+    }
+
+    fn divide(&mut self, batch: RecordBatch) -> Result<(), ConvertError> {
+        let first = self.next_row;
+        let rows = to_u64(batch.num_rows());
+        self.next_row += rows;
+        let mut input_bytes = self.spend(rows);
+        let (batch, kept) = self.nulls.apply(batch).map_err(|error| broken(&error))?;
+        let mut dropped = rows - to_u64(batch.num_rows());
+        let number = |row: usize| first + to_u64(kept.as_ref().map_or(row, |kept| kept.get(row).copied().unwrap_or(row)));
+        let parts = if self.split.is_single() {
+            let rows = match &kept {
+                None => RowNumbers::From(first),
+                Some(_) => RowNumbers::Each((0..batch.num_rows()).map(number).collect()),
+            };
+            vec![(0, batch, rows)]
+        } else {
+            self.split
+                .divide(&batch, self.unit, number)
+                .map_err(|error| broken(&error))?
+                .into_iter()
+                .map(|(split, batch, rows)| (split, batch, RowNumbers::Each(rows.into_iter().map(number).collect())))
+                .collect()
+        };
+        for (split, batch, rows) in parts {
+            self.queue.push_back(InputBatch {
+                split,
+                batch,
+                rows,
+                input_bytes: std::mem::take(&mut input_bytes),
+                dropped: std::mem::take(&mut dropped),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Batches for SourceBatches {
+    type Error = ConvertError;
+
+    fn next(&mut self) -> Result<Option<InputBatch>, ConvertError> {
+        loop {
+            if let Some(mut batch) = self.queue.pop_front() {
+                if self.queue.is_empty() && self.rows_expected == 0 {
+                    // Without a row count the whole unit counts with its first batch.
+                    batch.input_bytes += std::mem::take(&mut self.bytes_left);
+                }
+                return Ok(Some(batch));
+            }
+            match self.rows.next_batch()? {
+                Some(batch) => self.divide(batch)?,
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn to_u64(rows: usize) -> u64 {
+    u64::try_from(rows).unwrap_or(u64::MAX)
+}
+
+/// The kernels used here fail only on types that planning has ruled out.
+fn broken(_: &ArrowError) -> ConvertError {
+    WriteError::Bug { what: "an Arrow kernel refused a type that the plan allowed" }.into()
+}

@@ -1,0 +1,365 @@
+//! An existing data set as a source: to cut, compress or hash it anew, or to turn it into another format.
+//!
+//! Numbers and text become Arrow columns of their type. What Arrow has no better form for (arrays, images,
+//! pickles) stays as the bytes it is, marked as encoded, so that writing it again copies them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BinaryBuilder, Float16Builder, Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder,
+    Int64Builder, StringBuilder, UInt8Builder, UInt16Builder, UInt32Builder, UInt64Builder,
+};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::record_batch::RecordBatch;
+use shardmill_core::Diagnostic;
+use shardmill_mds::{DType, Encoding, Layout, ShardConfig, TextEncoding, TextValue, Value};
+use shardmill_reader::{Dataset, OpenOptions, SampleValue, Shard};
+use shardmill_source::{Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit};
+use shardmill_writer::{ENCODED_KEY, ENCODING_KEY};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::error::ConvertError;
+
+/// Samples of a batch, and bytes after which it ends earlier.
+const BATCH_SAMPLES: u64 = 8192;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Opens data sets as one source. All their shards must have the same columns.
+pub(crate) fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<Arc<dyn Source>, ConvertError> {
+    let open_options = OpenOptions { limits: options.limits.clone(), ..OpenOptions::default() };
+    let mut datasets = Vec::with_capacity(locations.len());
+    for location in locations {
+        datasets.push(Arc::new(Dataset::open(location, &open_options)?));
+    }
+    let source: Arc<dyn Source> = Arc::new(MdsSource::new(datasets)?);
+    Ok(shardmill_source::over(source, options)?)
+}
+
+/// Data sets in order, a shard a unit.
+struct MdsSource {
+    datasets: Vec<Arc<Dataset>>,
+    /// Data set and shard of each unit.
+    shards: Vec<(usize, usize)>,
+    units: Vec<Unit>,
+    schema: SchemaRef,
+    description: SourceDescription,
+}
+
+impl MdsSource {
+    fn new(datasets: Vec<Arc<Dataset>>) -> Result<Self, ConvertError> {
+        let mut description = SourceDescription::new(SourceKind::Mds);
+        let mut shards = Vec::new();
+        let mut units = Vec::new();
+        let mut rows = 0_u64;
+        let mut first: Option<(&ShardConfig, &Path)> = None;
+        let mut identity = Vec::new();
+        for (number, dataset) in datasets.iter().enumerate() {
+            let mut bytes = 0;
+            for (shard, entry) in dataset.index().shards.iter().enumerate() {
+                match first {
+                    None => first = Some((&entry.config, dataset.index_path())),
+                    Some((config, path)) if !same_columns(config, &entry.config) => {
+                        return Err(ConvertError::option_hint(
+                            "from",
+                            format!(
+                                "the columns of shard {shard} of {} are not those of {}",
+                                dataset.index_path().display(),
+                                path.display()
+                            ),
+                            "convert data sets with different columns one by one",
+                        ));
+                    }
+                    Some(_) => {}
+                }
+                let stored = shardmill_writer::stored_bytes(entry);
+                units.push(Unit {
+                    file: Some(number),
+                    first_row: Some(dataset.first_sample(shard)),
+                    rows: Some(entry.samples),
+                    bytes: stored,
+                });
+                shards.push((number, shard));
+                rows += entry.samples;
+                bytes += stored;
+            }
+            identity.extend_from_slice(dataset.index().to_json().as_bytes());
+            identity.push(0);
+            description.bytes += bytes;
+            description.files.push(SourceFile { path: dataset.index_path().display().to_string(), bytes });
+        }
+        let schema = match first {
+            Some((config, _)) => Arc::new(schema(config)),
+            None => return Err(ConvertError::option("source", "the data set has no shards, so its columns are not known")),
+        };
+        description.rows = Some(rows);
+        description.fingerprint = format!("{:032x}", xxh3_128(&identity));
+        Ok(Self { datasets, shards, units, schema, description })
+    }
+}
+
+fn same_columns(a: &ShardConfig, b: &ShardConfig) -> bool {
+    match (&a.layout, &b.layout) {
+        (Layout::Mds { columns: a }, Layout::Mds { columns: b }) => a == b,
+        (
+            Layout::Json { columns: a, .. } | Layout::Xsv { columns: a, .. },
+            Layout::Json { columns: b, .. } | Layout::Xsv { columns: b, .. },
+        ) => a == b,
+        _ => false,
+    }
+}
+
+fn schema(config: &ShardConfig) -> Schema {
+    let fields: Vec<Field> = match &config.layout {
+        Layout::Mds { columns } => columns.iter().map(|column| mds_field(&column.name, &column.encoding)).collect(),
+        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns
+            .iter()
+            .map(|column| {
+                let data_type = match column.encoding {
+                    TextEncoding::Str => DataType::Utf8,
+                    TextEncoding::Int => DataType::Int64,
+                    TextEncoding::Float => DataType::Float64,
+                };
+                Field::new(&column.name, data_type, false)
+            })
+            .collect(),
+    };
+    Schema::new(fields)
+}
+
+fn mds_field(name: &str, encoding: &Encoding) -> Field {
+    let data_type = match encoding {
+        Encoding::Str => return Field::new(name, DataType::Utf8, false),
+        Encoding::Int => DataType::Int64,
+        Encoding::Number(dtype) => {
+            return Field::new(name, number_type(*dtype), false);
+        }
+        Encoding::StrInt | Encoding::StrFloat | Encoding::StrDecimal | Encoding::Json => DataType::Utf8,
+        Encoding::Bytes
+        | Encoding::NdArray { .. }
+        | Encoding::Image(_)
+        | Encoding::JpegArray { .. }
+        | Encoding::List(_)
+        | Encoding::Pkl => DataType::Binary,
+    };
+    let metadata = HashMap::from([
+        (ENCODING_KEY.to_owned(), encoding.to_string()),
+        (ENCODED_KEY.to_owned(), "true".to_owned()),
+    ]);
+    Field::new(name, data_type, false).with_metadata(metadata)
+}
+
+const fn number_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::U8 => DataType::UInt8,
+        DType::I8 => DataType::Int8,
+        DType::U16 => DataType::UInt16,
+        DType::I16 => DataType::Int16,
+        DType::F16 => DataType::Float16,
+        DType::U32 => DataType::UInt32,
+        DType::I32 => DataType::Int32,
+        DType::F32 => DataType::Float32,
+        DType::U64 => DataType::UInt64,
+        DType::I64 => DataType::Int64,
+        DType::F64 => DataType::Float64,
+    }
+}
+
+impl Source for MdsSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        let place = self.shards.get(unit).copied();
+        let Some((dataset, shard)) = place.and_then(|(set, shard)| Some((self.datasets.get(set)?, shard))) else {
+            return Err(SourceError::Bug { what: format!("there is no unit {unit}") });
+        };
+        let shard = dataset.shard(shard).map_err(|error| foreign(&error))?;
+        Ok(Box::new(ShardRows { shard, schema: Arc::clone(&self.schema), next: 0 }))
+    }
+
+    fn null_count(&self, _: usize) -> Option<u64> {
+        Some(0)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}
+
+/// An error of the reader in the terms of a source.
+fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
+    let mut message = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+        cause = error.source();
+    }
+    SourceError::Foreign { kind: error.kind(), id: error.id(), object: error.object(), message, hint: error.hint() }
+}
+
+struct ShardRows {
+    shard: Arc<Shard>,
+    schema: SchemaRef,
+    next: u64,
+}
+
+impl Rows for ShardRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        if self.next >= self.shard.len() {
+            return Ok(None);
+        }
+        let mut columns: Vec<Builder> =
+            self.schema.fields().iter().map(|field| Builder::new(field.data_type())).collect();
+        let end = self.shard.len().min(self.next + BATCH_SAMPLES);
+        let mut bytes = 0;
+        let is_mds = self.shard.view().config().format() == shardmill_core::Format::Mds;
+        while self.next < end && bytes < BATCH_BYTES {
+            bytes += self.shard.sample(self.next).map_err(|error| foreign(&error))?.len();
+            if is_mds {
+                self.push_fields(&mut columns)?;
+            } else {
+                self.push_texts(&mut columns)?;
+            }
+            self.next += 1;
+        }
+        let columns = columns.into_iter().map(Builder::finish).collect();
+        RecordBatch::try_new(Arc::clone(&self.schema), columns)
+            .map(Some)
+            .map_err(|error| SourceError::Bug { what: format!("a batch of samples does not fit its schema: {error}") })
+    }
+}
+
+impl ShardRows {
+    fn push_fields(&self, columns: &mut [Builder]) -> Result<(), SourceError> {
+        let fields = self.shard.fields(self.next).map_err(|error| foreign(&error))?;
+        for (field, column) in fields.iter().zip(columns) {
+            column.push_datum(field.encoding, field.datum).ok_or_else(|| self.unfit(field.name))?;
+        }
+        Ok(())
+    }
+
+    fn push_texts(&self, columns: &mut [Builder]) -> Result<(), SourceError> {
+        let values = self.shard.values(self.next).map_err(|error| foreign(&error))?;
+        for ((name, value), column) in values.iter().zip(columns) {
+            let SampleValue::Text(value) = value else { return Err(self.unfit(name)) };
+            column.push_text(value).ok_or_else(|| self.unfit(name))?;
+        }
+        Ok(())
+    }
+
+    /// A value that is not of its column's type. The readers of these formats do not check it.
+    fn unfit(&self, column: &str) -> SourceError {
+        SourceError::Foreign {
+            kind: shardmill_core::ErrorKind::Corrupt,
+            id: "sample-value",
+            object: Some(format!("sample {} column {}", self.shard.first_sample() + self.next, shardmill_core::escape(column))),
+            message: "the value is not of the type that the index gives the column".to_owned(),
+            hint: None,
+        }
+    }
+}
+
+/// One column being filled.
+enum Builder {
+    Text(StringBuilder),
+    Bytes(BinaryBuilder),
+    I8(Int8Builder),
+    I16(Int16Builder),
+    I32(Int32Builder),
+    I64(Int64Builder),
+    U8(UInt8Builder),
+    U16(UInt16Builder),
+    U32(UInt32Builder),
+    U64(UInt64Builder),
+    F16(Float16Builder),
+    F32(Float32Builder),
+    F64(Float64Builder),
+}
+
+impl Builder {
+    fn new(data_type: &DataType) -> Self {
+        match data_type {
+            DataType::Utf8 => Self::Text(StringBuilder::new()),
+            DataType::Int8 => Self::I8(Int8Builder::new()),
+            DataType::Int16 => Self::I16(Int16Builder::new()),
+            DataType::Int32 => Self::I32(Int32Builder::new()),
+            DataType::Int64 => Self::I64(Int64Builder::new()),
+            DataType::UInt8 => Self::U8(UInt8Builder::new()),
+            DataType::UInt16 => Self::U16(UInt16Builder::new()),
+            DataType::UInt32 => Self::U32(UInt32Builder::new()),
+            DataType::UInt64 => Self::U64(UInt64Builder::new()),
+            DataType::Float16 => Self::F16(Float16Builder::new()),
+            DataType::Float32 => Self::F32(Float32Builder::new()),
+            DataType::Float64 => Self::F64(Float64Builder::new()),
+            _ => Self::Bytes(BinaryBuilder::new()),
+        }
+    }
+
+    /// `None` when the value is not of the column's type.
+    fn push_datum(&mut self, encoding: &Encoding, datum: &[u8]) -> Option<()> {
+        match self {
+            Self::Bytes(builder) => builder.append_value(datum),
+            Self::Text(builder) => builder.append_value(std::str::from_utf8(datum).ok()?),
+            _ => return self.push_number(&shardmill_mds::decode(encoding, datum, &shardmill_core::Limits::default()).ok()?),
+        }
+        Some(())
+    }
+
+    fn push_number(&mut self, value: &Value<'_>) -> Option<()> {
+        match (self, value) {
+            (Self::I8(builder), Value::I8(value)) => builder.append_value(*value),
+            (Self::I16(builder), Value::I16(value)) => builder.append_value(*value),
+            (Self::I32(builder), Value::I32(value)) => builder.append_value(*value),
+            (Self::I64(builder), Value::I64(value) | Value::Int(value)) => builder.append_value(*value),
+            (Self::U8(builder), Value::U8(value)) => builder.append_value(*value),
+            (Self::U16(builder), Value::U16(value)) => builder.append_value(*value),
+            (Self::U32(builder), Value::U32(value)) => builder.append_value(*value),
+            (Self::U64(builder), Value::U64(value)) => builder.append_value(*value),
+            (Self::F16(builder), Value::F16(value)) => builder.append_value(*value),
+            (Self::F32(builder), Value::F32(value)) => builder.append_value(*value),
+            (Self::F64(builder), Value::F64(value)) => builder.append_value(*value),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn push_text(&mut self, value: &TextValue<'_>) -> Option<()> {
+        match (self, value) {
+            (Self::Text(builder), TextValue::Str(text)) => builder.append_value(text),
+            (Self::I64(builder), TextValue::Int(value)) => builder.append_value(*value),
+            (Self::F64(builder), TextValue::Float(value)) => builder.append_value(*value),
+            #[expect(clippy::cast_precision_loss, reason = "a float column that holds an integer is read as Python reads it")]
+            (Self::F64(builder), TextValue::Int(value)) => builder.append_value(*value as f64),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn finish(self) -> ArrayRef {
+        match self {
+            Self::Text(mut builder) => Arc::new(builder.finish()),
+            Self::Bytes(mut builder) => Arc::new(builder.finish()),
+            Self::I8(mut builder) => Arc::new(builder.finish()),
+            Self::I16(mut builder) => Arc::new(builder.finish()),
+            Self::I32(mut builder) => Arc::new(builder.finish()),
+            Self::I64(mut builder) => Arc::new(builder.finish()),
+            Self::U8(mut builder) => Arc::new(builder.finish()),
+            Self::U16(mut builder) => Arc::new(builder.finish()),
+            Self::U32(mut builder) => Arc::new(builder.finish()),
+            Self::U64(mut builder) => Arc::new(builder.finish()),
+            Self::F16(mut builder) => Arc::new(builder.finish()),
+            Self::F32(mut builder) => Arc::new(builder.finish()),
+            Self::F64(mut builder) => Arc::new(builder.finish()),
+        }
+    }
+}

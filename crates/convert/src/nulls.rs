@@ -1,0 +1,235 @@
+//! What happens to nulls before rows are encoded.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, RecordBatch, Scalar, StringArray, UInt8Array, new_empty_array,
+    new_null_array,
+};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{CastOptions, cast, cast_with_options, filter_record_batch, kernels::zip::zip};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+
+/// What happens to the nulls of one column.
+#[derive(Clone, Debug)]
+pub(crate) enum NullPolicy {
+    /// They are left where they are: the encoder refuses them, or has a form for them.
+    Leave,
+    /// They become `value`, an array of one; with `mask`, a further column says where they were.
+    Fill { value: ArrayRef, mask: bool },
+    /// Their row is left out.
+    Drop,
+}
+
+/// The policies of all columns of a source.
+#[derive(Clone, Debug)]
+pub(crate) struct NullPlan {
+    policies: Vec<NullPolicy>,
+    schema: SchemaRef,
+    idle: bool,
+}
+
+/// The suffix of the column that says where the nulls of another were.
+pub(crate) const MASK_SUFFIX: &str = "__is_null";
+
+impl NullPlan {
+    /// A plan for batches of `schema`. The batches that it gives have the mask columns behind all others.
+    pub(crate) fn new(schema: &SchemaRef, policies: Vec<NullPolicy>) -> Self {
+        let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
+        for (field, policy) in schema.fields().iter().zip(&policies) {
+            if let NullPolicy::Fill { mask: true, .. } = policy {
+                let name = format!("{}{MASK_SUFFIX}", field.name());
+                fields.push(Arc::new(Field::new(name, DataType::UInt8, false)));
+            }
+        }
+        let idle = policies.iter().all(|policy| matches!(policy, NullPolicy::Leave));
+        Self { policies, schema: Arc::new(Schema::new(fields)), idle }
+    }
+
+    /// The schema of the batches that come out, but for dictionaries, which may have been flattened.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    pub(crate) fn drops(&self) -> bool {
+        self.policies.iter().any(|policy| matches!(policy, NullPolicy::Drop))
+    }
+
+    /// Applies the plan. The second value says which rows are left, when some are not.
+    pub(crate) fn apply(&self, batch: RecordBatch) -> Result<(RecordBatch, Option<Vec<usize>>), ArrowError> {
+        if self.idle {
+            return Ok((batch, None));
+        }
+        let (batch, kept) = self.drop_rows(batch)?;
+        let mut columns = Vec::with_capacity(self.schema.fields().len());
+        let mut masks: Vec<ArrayRef> = Vec::new();
+        let mut fields: Vec<Arc<Field>> = Vec::with_capacity(self.schema.fields().len());
+        for ((column, policy), field) in batch.columns().iter().zip(&self.policies).zip(self.schema.fields()) {
+            let nulls = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+            let NullPolicy::Fill { value, mask } = policy else {
+                columns.push(ArrayRef::clone(column));
+                fields.push(Arc::clone(field));
+                continue;
+            };
+            if *mask {
+                masks.push(mask_column(nulls.as_ref(), column.len()));
+            }
+            let column = match column.data_type() {
+                DataType::Dictionary(_, values) => cast(column, values)?,
+                _ => ArrayRef::clone(column),
+            };
+            let filled = match &nulls {
+                None => column,
+                Some(nulls) => {
+                    let is_null = BooleanArray::new(!nulls.inner(), None);
+                    zip(&is_null, &Scalar::new(ArrayRef::clone(value)), &column)?
+                }
+            };
+            fields.push(Arc::new(field.as_ref().clone().with_data_type(filled.data_type().clone())));
+            columns.push(filled);
+        }
+        columns.extend(masks);
+        fields.extend(self.schema.fields().iter().skip(batch.num_columns()).cloned());
+        Ok((RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?, kept))
+    }
+
+    fn drop_rows(&self, batch: RecordBatch) -> Result<(RecordBatch, Option<Vec<usize>>), ArrowError> {
+        let mut present: Option<NullBuffer> = None;
+        for (column, policy) in batch.columns().iter().zip(&self.policies) {
+            if let NullPolicy::Drop = policy {
+                present = NullBuffer::union(present.as_ref(), column.logical_nulls().as_ref());
+            }
+        }
+        match present {
+            Some(present) if present.null_count() > 0 => {
+                let keep = BooleanArray::new(present.inner().clone(), None);
+                let kept = (0..batch.num_rows()).filter(|row| present.is_valid(*row)).collect();
+                Ok((filter_record_batch(&batch, &keep)?, Some(kept)))
+            }
+            _ => Ok((batch, None)),
+        }
+    }
+}
+
+fn mask_column(nulls: Option<&NullBuffer>, rows: usize) -> ArrayRef {
+    let mask: UInt8Array = match nulls {
+        Some(nulls) => nulls.iter().map(|valid| u8::from(!valid)).collect::<Vec<_>>().into(),
+        None => vec![0_u8; rows].into(),
+    };
+    Arc::new(mask)
+}
+
+/// One value that reads as zero: 0, false, no text, no bytes, an array of zeros. `None` for types without one.
+pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
+    if let DataType::FixedSizeList(field, len) = data_type {
+        let element = zero(field.data_type())?;
+        let element = Scalar::new(element);
+        let rows = usize::try_from(*len).ok()?;
+        let nulls = new_null_array(field.data_type(), rows);
+        let values = zip(&BooleanArray::from(vec![true; rows]), &element, &nulls).ok()?;
+        return Some(Arc::new(FixedSizeListArray::try_new(Arc::clone(field), *len, values, None).ok()?));
+    }
+    let text = match data_type {
+        DataType::Dictionary(_, values) => return zero(values),
+        DataType::Boolean => "false",
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "",
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "",
+        DataType::Date32 | DataType::Date64 => "1970-01-01",
+        DataType::Time32(_) | DataType::Time64(_) => "00:00:00",
+        DataType::Timestamp(..) => "1970-01-01T00:00:00Z",
+        other if other.is_numeric() => "0",
+        DataType::FixedSizeBinary(width) => {
+            let zeros = vec![0_u8; usize::try_from(*width).ok()?];
+            return Some(Arc::new(arrow::array::FixedSizeBinaryArray::try_from_iter(std::iter::once(zeros)).ok()?));
+        }
+        DataType::List(_) | DataType::LargeList(_) => {
+            // A list without elements: encoders of arrays refuse it, and say so.
+            let nulls = new_null_array(data_type, 1);
+            let empty = new_empty_array(data_type);
+            return arrow::compute::concat(&[&empty, &nulls]).ok().and_then(|list| without_nulls(&list));
+        }
+        _ => return None,
+    };
+    parse(text, data_type)
+}
+
+/// The same list, with the null taken for an empty list.
+fn without_nulls(list: &ArrayRef) -> Option<ArrayRef> {
+    let data = list.to_data().into_builder().nulls(None).build().ok()?;
+    Some(arrow::array::make_array(data))
+}
+
+/// A text as one value of a type.
+pub(crate) fn parse(text: &str, data_type: &DataType) -> Option<ArrayRef> {
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let array: ArrayRef = Arc::new(StringArray::from(vec![text]));
+    let target = match data_type {
+        DataType::Dictionary(_, values) => values,
+        other => other,
+    };
+    let value = cast_with_options(&array, target, &strict).ok()?;
+    (value.null_count() == 0).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{AsArray, Int32Array};
+    use arrow::datatypes::{Int32Type, TimeUnit, UInt8Type};
+
+    fn batch() -> RecordBatch {
+        RecordBatch::try_from_iter([
+            ("a", Arc::new(Int32Array::from(vec![Some(1), None, Some(3)])) as ArrayRef),
+            ("b", Arc::new(StringArray::from(vec![Some("x"), Some("y"), None])) as ArrayRef),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn filling_leaves_a_mask() {
+        let batch = batch();
+        let fill = NullPolicy::Fill { value: zero(&DataType::Int32).unwrap(), mask: true };
+        let plan = NullPlan::new(&batch.schema(), vec![fill, NullPolicy::Leave]);
+        let (filled, kept) = plan.apply(batch).unwrap();
+        assert_eq!(kept, None);
+        assert_eq!(filled.column(0).as_primitive::<Int32Type>().values(), &[1, 0, 3]);
+        assert_eq!(filled.column_by_name("a__is_null").unwrap().as_primitive::<UInt8Type>().values(), &[0, 1, 0]);
+        assert_eq!(filled.column(1).null_count(), 1);
+    }
+
+    #[test]
+    fn dropping_says_which_rows_are_left() {
+        let batch = batch();
+        let plan = NullPlan::new(&batch.schema(), vec![NullPolicy::Drop, NullPolicy::Drop]);
+        let (left, kept) = plan.apply(batch).unwrap();
+        assert_eq!((left.num_rows(), kept), (1, Some(vec![0])));
+    }
+
+    #[test]
+    fn zeros_exist_for_what_has_one() {
+        for data_type in [
+            DataType::Int8,
+            DataType::UInt64,
+            DataType::Float16,
+            DataType::Float64,
+            DataType::Boolean,
+            DataType::Utf8View,
+            DataType::BinaryView,
+            DataType::LargeBinary,
+            DataType::Date32,
+            DataType::Time64(TimeUnit::Nanosecond),
+            DataType::Timestamp(TimeUnit::Microsecond, None),
+            DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
+            DataType::Decimal128(10, 2),
+            DataType::FixedSizeBinary(3),
+            DataType::new_fixed_size_list(DataType::Float32, 4, true),
+            DataType::new_list(DataType::Int32, true),
+        ] {
+            let value = zero(&data_type).unwrap_or_else(|| panic!("{data_type}"));
+            assert_eq!((value.len(), value.null_count()), (1, 0), "{data_type}");
+            assert_eq!(value.data_type(), &data_type);
+        }
+        assert!(zero(&DataType::Null).is_none());
+    }
+}

@@ -1,0 +1,172 @@
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+use shardmill_core::{Format, Limits};
+use shardmill_mds::{Compression, HashAlgo};
+use shardmill_source::{SourceKind, TreeGroup};
+
+/// What to do with a null in a column whose encoding has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nulls {
+    /// Refuse the conversion, naming column and row.
+    #[default]
+    Error,
+    /// Store the type's zero, and 1 in a `uint8` column `NAME__is_null`.
+    Mask,
+    /// Leave the row out, and count it.
+    Drop,
+}
+
+impl Nulls {
+    /// The name used on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Mask => "mask",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+/// One column of the data set to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnSpec {
+    /// Its name.
+    pub name: String,
+    /// Its encoding, by the name that the format uses; `None` for the one that follows from the type.
+    pub encoding: Option<String>,
+    /// The expression that computes it; `None` for the source's column of that name.
+    pub expr: Option<String>,
+}
+
+/// One data set of several that the rows are divided among.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SplitSpec {
+    /// Its name, and the name of its directory.
+    pub name: String,
+    /// Its share of the rows, above 0; shares sum to 1.
+    pub share: f64,
+}
+
+/// How to convert. Fields that do not change the output are `jobs`, `memory_limit`, `overwrite` and `limits`.
+#[derive(Clone, Debug)]
+pub struct ConvertOptions {
+    /// Files, directories, patterns.
+    pub sources: Vec<PathBuf>,
+    /// The directory to write.
+    pub dest: PathBuf,
+    /// What the sources hold; `None` to find out.
+    pub from: Option<SourceKind>,
+    /// The format to write.
+    pub to: Format,
+    /// The columns to write; empty for all.
+    pub columns: Vec<ColumnSpec>,
+    /// A select list.
+    pub select: Option<String>,
+    /// A condition on rows.
+    pub filter: Option<String>,
+    /// A query over the table `source`.
+    pub sql: Option<String>,
+    /// The name of the key column of a tree.
+    pub key: String,
+    /// How files of a tree become samples.
+    pub group: TreeGroup,
+    /// Whether symbolic links of a tree are followed.
+    pub follow_links: bool,
+    /// Empty for a single data set.
+    pub split: Vec<SplitSpec>,
+    /// The column whose value decides on the split; `None` for the row's number.
+    pub split_key: Option<String>,
+    /// How shards are compressed.
+    pub compression: Option<Compression>,
+    /// Which hashes go into the index.
+    pub hashes: Vec<HashAlgo>,
+    /// Most raw bytes of a shard.
+    pub size_limit: Option<u64>,
+    /// Most samples of a shard.
+    pub samples_per_shard: Option<u64>,
+    /// What to do with nulls.
+    pub nulls: Nulls,
+    /// Values for the nulls of single columns, as text.
+    pub null_as: Vec<(String, String)>,
+    /// Threads; at least 1.
+    pub jobs: usize,
+    /// About how many bytes of memory to use; `None` for as many as `jobs` shards need.
+    pub memory_limit: Option<u64>,
+    /// Whether a data set that is there is replaced.
+    pub overwrite: bool,
+    /// What stands between values, for XSV.
+    pub separator: Option<String>,
+    /// What ends a line, for JSON and the XSV family.
+    pub newline: String,
+    /// What an input file may ask for.
+    pub limits: Limits,
+}
+
+impl ConvertOptions {
+    /// The defaults that the command line has: MDS, `zstd:3`, `sha256`, 64 MiB, one thread.
+    #[must_use]
+    pub fn new(sources: Vec<PathBuf>, dest: PathBuf) -> Self {
+        Self {
+            sources,
+            dest,
+            from: None,
+            to: Format::Mds,
+            columns: Vec::new(),
+            select: None,
+            filter: None,
+            sql: None,
+            key: "__key__".to_owned(),
+            group: TreeGroup::Stem,
+            follow_links: false,
+            split: Vec::new(),
+            split_key: None,
+            compression: "zstd:3".parse().ok(),
+            hashes: vec![HashAlgo::Sha256],
+            size_limit: Some(64 << 20),
+            samples_per_shard: None,
+            nulls: Nulls::Error,
+            null_as: Vec::new(),
+            jobs: 1,
+            memory_limit: None,
+            overwrite: false,
+            separator: None,
+            newline: "\n".to_owned(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// Everything that decides on the output's bytes, in a fixed order. `columns` are the resolved ones.
+    pub(crate) fn fingerprinted(&self, columns: &[(String, String)]) -> Value {
+        let mut config = Map::new();
+        let mut put = |key: &str, value: Value| {
+            config.insert(key.to_owned(), value);
+        };
+        put("to", json!(self.to.name()));
+        put("columns", json!(columns.iter().map(|(name, encoding)| json!([name, encoding])).collect::<Vec<_>>()));
+        let exprs: Vec<Value> =
+            self.columns.iter().filter_map(|column| column.expr.as_ref().map(|expr| json!([column.name, expr]))).collect();
+        put("expressions", json!(exprs));
+        put("select", json!(self.select));
+        put("where", json!(self.filter));
+        put("sql", json!(self.sql));
+        put("key", json!(self.key));
+        put("group", json!(match self.group {
+            TreeGroup::Stem => "stem",
+            TreeGroup::File => "file",
+        }));
+        put("follow_links", json!(self.follow_links));
+        put("split", json!(self.split.iter().map(|split| json!([split.name, split.share])).collect::<Vec<_>>()));
+        put("split_key", json!(self.split_key));
+        put("compression", json!(self.compression.map(|compression| compression.to_string())));
+        put("hashes", json!(self.hashes.iter().map(ToString::to_string).collect::<Vec<_>>()));
+        put("size_limit", json!(self.size_limit));
+        put("samples_per_shard", json!(self.samples_per_shard));
+        put("nulls", json!(self.nulls.name()));
+        put("null_as", json!(self.null_as));
+        put("separator", json!(self.separator));
+        put("newline", json!(self.newline));
+        Value::Object(config)
+    }
+}

@@ -1,0 +1,118 @@
+//! The side file beside an index: where the data came from and how it was made.
+
+use serde_json::{Value, json};
+use shardmill_source::SourceDescription;
+use shardmill_storage::Dir;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::report::SplitReport;
+
+/// Its name. On purpose it does not end in `.json`: tools that merge the indexes of sub-directories take every
+/// nested `*.json` for one.
+pub const PROVENANCE_NAME: &str = "index.provenance";
+
+/// Files named one by one; larger sources are described by count, bytes and fingerprint.
+const FILES_NAMED: usize = 10_000;
+
+/// Largest side file that is read back.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// What a conversion is: two runs are the same when these are equal.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Identity {
+    pub(crate) config: Value,
+    pub(crate) config_fingerprint: String,
+    pub(crate) source_fingerprint: String,
+}
+
+impl Identity {
+    pub(crate) fn new(config: Value, source: &SourceDescription) -> Self {
+        let config_fingerprint = format!("{:032x}", xxh3_128(config.to_string().as_bytes()));
+        Self { config, config_fingerprint, source_fingerprint: source.fingerprint.clone() }
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "config": self.config,
+            "config_fingerprint": self.config_fingerprint,
+            "source_fingerprint": self.source_fingerprint,
+        })
+    }
+
+    /// Says how `other`, as written by an earlier run, differs; `None` when it does not.
+    pub(crate) fn difference(&self, other: &Value) -> Option<String> {
+        let text = |key: &str| other.get(key).and_then(Value::as_str).unwrap_or_default();
+        if text("config_fingerprint") != self.config_fingerprint {
+            let empty = serde_json::Map::new();
+            let theirs = other.get("config").and_then(Value::as_object).unwrap_or(&empty);
+            let ours = self.config.as_object().unwrap_or(&empty);
+            let mut changes: Vec<String> = Vec::new();
+            for (key, value) in ours {
+                let before = theirs.get(key).unwrap_or(&Value::Null);
+                if before != value {
+                    changes.push(format!("{key} was {}, is {}", short(before), short(value)));
+                }
+            }
+            if changes.is_empty() {
+                changes.push("it was made by another version".to_owned());
+            }
+            return Some(changes.join("; "));
+        }
+        (text("source_fingerprint") != self.source_fingerprint)
+            .then(|| "the source has changed since (names, sizes or modification times)".to_owned())
+    }
+}
+
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(120) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+/// The contents of the side file.
+pub(crate) fn provenance(identity: &Identity, source: &SourceDescription, split: &SplitReport, dropped: Option<u64>) -> String {
+    let files: Vec<Value> = source
+        .files
+        .iter()
+        .take(FILES_NAMED)
+        .map(|file| json!({"path": file.path, "bytes": file.bytes}))
+        .collect();
+    let value = json!({
+        "provenance": 1,
+        "writer": concat!("shardmill ", env!("CARGO_PKG_VERSION")),
+        "config": identity.config,
+        "config_fingerprint": identity.config_fingerprint,
+        "source_fingerprint": identity.source_fingerprint,
+        "source": {
+            "kind": source.kind.name(),
+            "query": source.query,
+            "rows": source.rows,
+            "bytes": source.bytes,
+            "files": files,
+            "files_not_named": source.files.len().saturating_sub(FILES_NAMED),
+        },
+        "split": split.name,
+        "samples": split.samples,
+        "shards": split.shards,
+        "raw_bytes": split.raw_bytes,
+        "stored_bytes": split.stored_bytes,
+        "dropped_rows": dropped,
+    });
+    let mut text = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
+    text.push('\n');
+    text
+}
+
+/// Reads a side file back; `None` when it is missing or unreadable.
+pub(crate) fn read(dir: &Dir, folder: &str) -> Option<Value> {
+    let name = in_folder(folder, PROVENANCE_NAME);
+    let bytes = dir.open_file(&name).and_then(|file| file.read_all(MAX_BYTES)).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// The name of a file of a split.
+pub(crate) fn in_folder(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}

@@ -1,0 +1,379 @@
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shardmill_core::Limits;
+use shardmill_mds::{Digest, HashAlgo, HashError, Hasher, Index, ShardEntry, digest};
+use shardmill_storage::{Dir, FileHandle, StorageError};
+
+use crate::error::{Place, ReaderError};
+use crate::load::{Loader, parts};
+use crate::place::InPlace;
+use crate::shard::{Sample, Shard};
+
+/// What an index is called.
+pub(crate) const INDEX_NAME: &str = "index.json";
+
+/// How a data set is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// How much a file may ask for.
+    pub limits: Limits,
+    /// The hash that the index has to have, as `sha256:` and 64 hexadecimal digits. The index holds the
+    /// hashes of everything else, so that this is the root of trust. Weak hashes are refused.
+    pub expect_index: Option<String>,
+    /// The hash that every shard has to pass when it is read; `None` for none.
+    pub validate_hash: Option<HashAlgo>,
+}
+
+/// An index and the directory that its shards lie in.
+///
+/// Shared between threads freely. It holds the last shard it read and nothing else of the data.
+#[derive(Debug)]
+pub struct Dataset {
+    dir: Dir,
+    index: Index,
+    index_path: PathBuf,
+    index_bytes: u64,
+    /// The number of the first sample of each shard.
+    starts: Vec<u64>,
+    samples: u64,
+    limits: Limits,
+    validate_hash: Option<HashAlgo>,
+    last: Mutex<Last>,
+}
+
+/// What was read last, so that samples in order do not read their shard again and again.
+#[derive(Debug, Default)]
+struct Last {
+    shard: Option<Arc<Shard>>,
+    in_place: Option<Arc<InPlace>>,
+}
+
+impl Dataset {
+    /// Opens the data set in a directory with an `index.json`, or that of an index.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for a path that is not there and a directory without index; [`ReaderError::Index`];
+    /// [`ReaderError::IndexMismatch`], [`ReaderError::ExpectIndex`]; [`ReaderError::HashAbsent`] when the hash
+    /// to validate is not in the index.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, ReaderError> {
+        let expected = options
+            .expect_index
+            .as_deref()
+            .map(parse_expected)
+            .transpose()?;
+        let (dir, file) = open_index(path)?;
+        let index = read_index(&file, expected, &options.limits)?;
+        let mut samples = 0_u64;
+        let mut starts = Vec::with_capacity(index.shards.len());
+        for shard in &index.shards {
+            starts.push(samples);
+            samples = samples.saturating_add(shard.samples);
+        }
+        let dataset = Self {
+            dir,
+            index,
+            index_path: file.path().to_owned(),
+            index_bytes: file.len(),
+            starts,
+            samples,
+            limits: options.limits.clone(),
+            validate_hash: options.validate_hash,
+            last: Mutex::default(),
+        };
+        if let Some(algo) = options.validate_hash {
+            dataset.check_hashes_present(algo)?;
+        }
+        Ok(dataset)
+    }
+
+    /// Options are checked before any work: finding out at shard 900,000 would be late.
+    fn check_hashes_present(&self, algo: HashAlgo) -> Result<(), ReaderError> {
+        for (shard, entry) in self.index.shards.iter().enumerate() {
+            for part in parts(entry) {
+                let stored = part.stored();
+                if stored.hashes.get(algo).is_none() {
+                    return Err(ReaderError::HashAbsent {
+                        place: Place::file(shard as u64, &stored.basename),
+                        source: Box::new(HashError::Absent { algo }),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The index.
+    #[must_use]
+    pub const fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The path of the index.
+    #[must_use]
+    pub fn index_path(&self) -> &Path {
+        &self.index_path
+    }
+
+    /// The length of the index in bytes.
+    #[must_use]
+    pub const fn index_bytes(&self) -> u64 {
+        self.index_bytes
+    }
+
+    /// The directory of the index, which the names in it are relative to.
+    #[must_use]
+    pub const fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Samples in the data set.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.samples
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.samples == 0
+    }
+
+    /// How much its files may ask for.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The number of the first sample of a shard; that of the end for a shard that is not there.
+    #[must_use]
+    pub fn first_sample(&self, shard: usize) -> u64 {
+        self.starts.get(shard).copied().unwrap_or(self.samples)
+    }
+
+    /// The shard that a sample is in, and its number there, both from 0.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::NoSample`].
+    pub fn locate(&self, sample: u64) -> Result<(usize, u64), ReaderError> {
+        if sample >= self.samples {
+            return Err(ReaderError::NoSample {
+                path: self.dir.path().to_owned(),
+                sample,
+                samples: self.samples,
+            });
+        }
+        // Of several shards that start here, all but the last are empty.
+        let shard = self
+            .starts
+            .partition_point(|start| *start <= sample)
+            .saturating_sub(1);
+        Ok((shard, sample - self.first_sample(shard)))
+    }
+
+    /// Reads a shard whole: length, hash if asked for, decompression, structure. The last one is kept, and
+    /// given out again while it is.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::NoShard`]; [`ReaderError::ShardMissing`], [`ReaderError::ShardLength`],
+    /// [`ReaderError::Hash`], [`ReaderError::Decompress`], [`ReaderError::Shard`], [`ReaderError::Storage`].
+    pub fn shard(&self, shard: usize) -> Result<Arc<Shard>, ReaderError> {
+        let entry = self.entry(shard)?;
+        {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(held) = &last.shard
+                && held.number() == shard
+            {
+                return Ok(Arc::clone(held));
+            }
+            // The old one goes before the new one comes: one shard in memory, not two.
+            last.shard = None;
+        }
+        let loaded = Arc::new(self.loader().load(shard, entry)?);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.shard = Some(Arc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// Reads one sample. From a shard that is not compressed, and whose hash is not to be validated, only the
+    /// bytes of the sample and the few that say where it is; from any other, and wherever something looks
+    /// odd, by way of [`Dataset::shard`].
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::NoSample`], and as [`Dataset::shard`].
+    pub fn sample(&self, sample: u64) -> Result<Sample, ReaderError> {
+        let (shard, at) = self.locate(sample)?;
+        let entry = self.entry(shard)?;
+        let held = {
+            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.shard
+                .as_ref()
+                .filter(|held| held.number() == shard)
+                .map(Arc::clone)
+        };
+        if let Some(held) = held {
+            return Ok(Sample::new(held, at));
+        }
+        if self.validate_hash.is_none()
+            && let Some(in_place) = self.in_place(shard, entry)?
+            && let Some(alone) = in_place.sample(entry, at, sample, &self.limits)?
+        {
+            return Ok(Sample::new(Arc::new(alone), 0));
+        }
+        Ok(Sample::new(self.shard(shard)?, at))
+    }
+
+    fn in_place(
+        &self,
+        shard: usize,
+        entry: &ShardEntry,
+    ) -> Result<Option<Arc<InPlace>>, ReaderError> {
+        let held = {
+            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.in_place
+                .as_ref()
+                .filter(|held| held.shard() == shard)
+                .map(Arc::clone)
+        };
+        if held.is_some() {
+            return Ok(held);
+        }
+        let opened = InPlace::open(&self.dir, shard, entry)?.map(Arc::new);
+        if let Some(opened) = &opened {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.in_place = Some(Arc::clone(opened));
+        }
+        Ok(opened)
+    }
+
+    fn entry(&self, shard: usize) -> Result<&ShardEntry, ReaderError> {
+        self.index
+            .shards
+            .get(shard)
+            .ok_or_else(|| ReaderError::NoShard {
+                path: self.dir.path().to_owned(),
+                shard: shard as u64,
+                shards: self.index.shards.len() as u64,
+            })
+    }
+
+    pub(crate) fn loader(&self) -> Loader<'_> {
+        Loader::new(self, self.validate_hash)
+    }
+}
+
+/// The directory and the index that a path given by the user stands for.
+pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), ReaderError> {
+    match Dir::open(path) {
+        Ok(dir) => match dir.open_file(INDEX_NAME) {
+            Ok(file) => Ok((dir, file)),
+            Err(error) if error.is_not_found() => Err(ReaderError::IndexMissing {
+                path: path.to_owned(),
+            }),
+            Err(error) => Err(error.into()),
+        },
+        Err(StorageError::NotDirectory { .. }) => {
+            let file = FileHandle::open(path)?;
+            let dir = Dir::open(path.parent().unwrap_or_else(|| Path::new("")))?;
+            Ok((dir, file))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads an index, which has to have the hash `expected`.
+pub(crate) fn read_index(
+    file: &FileHandle,
+    expected: Option<Digest>,
+    limits: &Limits,
+) -> Result<Index, ReaderError> {
+    /// PERF: parsing from memory is faster, but the text of a large index is larger than what it says.
+    const IN_MEMORY: u64 = 64 << 20;
+
+    let path = || file.path().to_owned();
+    Limits::check("index-bytes", file.len(), limits.index_bytes).map_err(|source| {
+        ReaderError::Limit {
+            path: path(),
+            source,
+        }
+    })?;
+    let (parsed, found) = if file.len() <= IN_MEMORY {
+        let bytes = file.read_all(IN_MEMORY)?;
+        let found = expected.map(|expected| digest(expected.algo(), &bytes));
+        (Index::parse(&bytes, limits), found)
+    } else {
+        let mut reader = Hashing {
+            reader: file.reader(),
+            hasher: expected.map(|expected| Hasher::new(expected.algo())),
+        };
+        let parsed = Index::read(&mut reader, limits);
+        // Whether the bytes are the expected ones does not depend on whether they are an index.
+        if parsed.is_err() && expected.is_some() {
+            io::copy(&mut reader, &mut io::sink()).map_err(|source| StorageError::Io {
+                action: "read",
+                path: path(),
+                source,
+            })?;
+        }
+        file.check_unchanged()?;
+        (parsed, reader.hasher.map(Hasher::finish))
+    };
+    if let (Some(expected), Some(found)) = (expected, found)
+        && expected != found
+    {
+        return Err(ReaderError::IndexMismatch {
+            path: path(),
+            algo: expected.algo(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        });
+    }
+    parsed.map_err(|source| ReaderError::Index {
+        path: path(),
+        source: Box::new(source),
+    })
+}
+
+/// A reader that hashes what goes through it.
+struct Hashing<R> {
+    reader: R,
+    hasher: Option<Hasher>,
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(buffer.get(..read).unwrap_or_default());
+        }
+        Ok(read)
+    }
+}
+
+/// `sha256:…`. Hashes that can be forged are no root of trust.
+fn parse_expected(text: &str) -> Result<Digest, ReaderError> {
+    let error = || ReaderError::ExpectIndex {
+        text: text.to_owned(),
+    };
+    let (algo, hex) = text.split_once(':').ok_or_else(error)?;
+    let algo: HashAlgo = algo.parse().map_err(|_| error())?;
+    let weak = matches!(
+        algo,
+        HashAlgo::Md5
+            | HashAlgo::Sha1
+            | HashAlgo::Xxh32
+            | HashAlgo::Xxh64
+            | HashAlgo::Xxh128
+            | HashAlgo::Xxh3_64
+            | HashAlgo::Xxh3_128
+    );
+    if weak {
+        return Err(error());
+    }
+    Digest::parse(algo, &hex.to_ascii_lowercase()).map_err(|_| error())
+}

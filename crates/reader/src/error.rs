@@ -1,0 +1,483 @@
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, escape};
+use shardmill_mds::{CompressionError, HashAlgo, HashError, IndexError, ShardError, ValueError};
+use shardmill_storage::StorageError;
+
+/// Where in a data set something is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file, relative to the data set.
+    pub file: String,
+    /// The number of the shard in the index, from 0.
+    pub shard: u64,
+    /// The number of the sample in the data set, from 0, where it is one sample.
+    pub sample: Option<u64>,
+    /// The column, where it is one value.
+    pub column: Option<String>,
+}
+
+impl Place {
+    /// A file of a shard.
+    pub(crate) fn file(shard: u64, file: &str) -> Self {
+        Self {
+            file: file.to_owned(),
+            shard,
+            sample: None,
+            column: None,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&escape(&self.file))?;
+        if let Some(sample) = self.sample {
+            write!(f, " sample {sample}")?;
+        }
+        if let Some(column) = &self.column {
+            write!(f, " column `{}`", escape(column))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a data set cannot be opened or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReaderError {
+    /// A file or directory could not be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A directory without an index.
+    #[error("there is no index.json in this directory")]
+    IndexMissing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// An index that cannot be used.
+    #[error("cannot read the index{}", at(source))]
+    Index {
+        /// The index.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: Box<IndexError>,
+    },
+    /// Indexes that cannot be one.
+    #[error("cannot merge the indexes beneath this directory{}", at(source))]
+    Merge {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: Box<IndexError>,
+    },
+    /// Another index than the caller expects.
+    #[error("{algo} of the index is {found}, not {expected} as was asked for")]
+    IndexMismatch {
+        /// The index.
+        path: PathBuf,
+        /// The hash.
+        algo: HashAlgo,
+        /// What the caller expects.
+        expected: String,
+        /// What the file has.
+        found: String,
+    },
+    /// An expectation that says nothing, or nothing that can be trusted.
+    #[error(
+        "`{}` is not the name of a cryptographic hash, a colon and its digits",
+        escape(text)
+    )]
+    ExpectIndex {
+        /// The text as given.
+        text: String,
+    },
+    /// A file asks for more than the limits allow.
+    #[error("it asks for too much")]
+    Limit {
+        /// The file.
+        path: PathBuf,
+        /// Which limit.
+        #[source]
+        source: LimitExceeded,
+    },
+    /// A file of a shard is not there.
+    #[error("the file is missing, and with it {}", samples_of(*first_sample, *samples))]
+    ShardMissing {
+        /// Where.
+        place: Place,
+        /// The first sample of the shard, in the data set.
+        first_sample: u64,
+        /// Samples in the shard.
+        samples: u64,
+    },
+    /// A file of a shard has another length than the index says.
+    #[error("the file has {found} bytes, not {expected} as the index says")]
+    ShardLength {
+        /// Where.
+        place: Place,
+        /// The length in the index.
+        expected: u64,
+        /// The length of the file.
+        found: u64,
+    },
+    /// A file of a shard has another hash than the index says, or none to compare with.
+    #[error("{}", if *raw { "after decompression the hash is wrong" } else { "the hash is wrong" })]
+    Hash {
+        /// Where.
+        place: Place,
+        /// Whether it is the hash of the raw bytes of a compressed file.
+        raw: bool,
+        /// Which hash, and how.
+        #[source]
+        source: Box<HashError>,
+    },
+    /// The index holds no hash of the algorithm that was to be checked.
+    #[error("its hash cannot be checked")]
+    HashAbsent {
+        /// Where.
+        place: Place,
+        /// Which hash.
+        #[source]
+        source: Box<HashError>,
+    },
+    /// A compressed file does not decompress.
+    #[error("cannot decompress")]
+    Decompress {
+        /// Where.
+        place: Place,
+        /// The reason.
+        #[source]
+        source: Box<CompressionError>,
+    },
+    /// A shard or a sample of it is not built as its format says.
+    #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
+    Shard {
+        /// Where.
+        place: Place,
+        /// The reason.
+        #[source]
+        source: Box<ShardError>,
+    },
+    /// A value is not what its encoding says.
+    #[error("cannot decode the value")]
+    Value {
+        /// Where.
+        place: Place,
+        /// The reason.
+        #[source]
+        source: Box<ValueError>,
+    },
+    /// There is no sample of that number.
+    #[error("there is no sample {sample}: the data set has {samples}")]
+    NoSample {
+        /// The data set.
+        path: PathBuf,
+        /// The number asked for.
+        sample: u64,
+        /// Samples in the data set.
+        samples: u64,
+    },
+    /// There is no shard of that number.
+    #[error("there is no shard {shard}: the data set has {shards}")]
+    NoShard {
+        /// The data set.
+        path: PathBuf,
+        /// The number asked for.
+        shard: u64,
+        /// Shards in the data set.
+        shards: u64,
+    },
+    /// A directory to index has no shards.
+    #[error("there are no shards in this directory")]
+    NoShards {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The numbers of the shards in a directory are not 0, 1, 2, ….
+    #[error(
+        "shard {missing} is missing: the directory has {found} shards, the last of them number {last}"
+    )]
+    Gap {
+        /// The directory.
+        path: PathBuf,
+        /// The first missing number.
+        missing: u64,
+        /// Shards found.
+        found: u64,
+        /// The highest number found.
+        last: u64,
+    },
+    /// Two files that could both be the same shard.
+    #[error("`{}` could be the same shard; only one can be indexed", escape(other))]
+    Ambiguous {
+        /// One file.
+        place: Place,
+        /// The other.
+        other: String,
+    },
+    /// A shard whose file is not compressed as its own header says.
+    #[error(
+        "its header says it is stored as `{}`, which is not there",
+        escape(expected)
+    )]
+    StoredForm {
+        /// The file that is there.
+        place: Place,
+        /// The name of the file that should be.
+        expected: String,
+    },
+    /// One of the two files of a shard is not there.
+    #[error("`{}`, which belongs to it, is missing", escape(partner))]
+    PartnerMissing {
+        /// The file that is there.
+        place: Place,
+        /// The file that should be.
+        partner: String,
+    },
+    /// The header of a shard is for another format than the name of its file.
+    #[error("its header is of a {found} shard")]
+    Format {
+        /// The file.
+        place: Place,
+        /// What the header says.
+        found: &'static str,
+    },
+    /// No index was found to merge.
+    #[error("there is no index.json in any directory beneath this one")]
+    NothingToMerge {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// An index to merge that its shards could not be named from.
+    #[error("it is not beneath `{}`, where the merged index is to be", escape(&out.to_string_lossy()))]
+    Outside {
+        /// The index.
+        path: PathBuf,
+        /// The directory of the result.
+        out: PathBuf,
+    },
+    /// A directory that no index can name.
+    #[error("an index cannot name this directory")]
+    DirectoryName {
+        /// The directory.
+        path: PathBuf,
+        /// Which rule the name breaks; `None` when it is not UTF-8.
+        #[source]
+        source: Option<NameError>,
+    },
+    /// Somebody asked to stop.
+    #[error("stopped before the end")]
+    Interrupted,
+}
+
+/// The place in an index, which its error keeps out of its message.
+fn at(error: &IndexError) -> String {
+    error
+        .place()
+        .map_or_else(String::new, |place| format!(" at {place}"))
+}
+
+fn samples_of(first: u64, samples: u64) -> String {
+    match samples {
+        0 => "no samples".to_owned(),
+        1 => format!("sample {first}"),
+        _ => format!("samples {first} to {}", first.saturating_add(samples - 1)),
+    }
+}
+
+impl ReaderError {
+    /// An error of the format crate at a place. It counts samples in their shard; here and in the message they
+    /// are counted in the data set.
+    pub(crate) fn shard(mut place: Place, first_sample: u64, mut source: ShardError) -> Self {
+        if let ShardError::Offsets { sample, .. }
+        | ShardError::Newline { sample }
+        | ShardError::SampleHead { sample, .. }
+        | ShardError::SampleEnd { sample, .. }
+        | ShardError::SampleTrailing { sample, .. }
+        | ShardError::Value { sample, .. }
+        | ShardError::Line { sample, .. }
+        | ShardError::LineColumns { sample, .. } = &mut source
+        {
+            *sample = sample.saturating_add(first_sample);
+            place.sample = Some(*sample);
+        }
+        match source {
+            ShardError::Value {
+                column, problem, ..
+            } => {
+                place.column = Some(column);
+                Self::Value {
+                    place,
+                    source: Box::new(problem),
+                }
+            }
+            source => {
+                if let ShardError::SampleEnd { column, .. } = &source {
+                    place.column = Some(column.clone());
+                }
+                Self::Shard {
+                    place,
+                    source: Box::new(source),
+                }
+            }
+        }
+    }
+
+    /// The place in the data set, where it is known.
+    #[must_use]
+    pub const fn place(&self) -> Option<&Place> {
+        match self {
+            Self::ShardMissing { place, .. }
+            | Self::ShardLength { place, .. }
+            | Self::Hash { place, .. }
+            | Self::HashAbsent { place, .. }
+            | Self::Decompress { place, .. }
+            | Self::Shard { place, .. }
+            | Self::Value { place, .. }
+            | Self::Ambiguous { place, .. }
+            | Self::StoredForm { place, .. }
+            | Self::PartnerMissing { place, .. }
+            | Self::Format { place, .. } => Some(place),
+            _ => None,
+        }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Storage(error) => error.path(),
+            Self::IndexMissing { path }
+            | Self::Index { path, .. }
+            | Self::Merge { path, .. }
+            | Self::IndexMismatch { path, .. }
+            | Self::Limit { path, .. }
+            | Self::NoSample { path, .. }
+            | Self::NoShard { path, .. }
+            | Self::NoShards { path }
+            | Self::Gap { path, .. }
+            | Self::NothingToMerge { path }
+            | Self::Outside { path, .. }
+            | Self::DirectoryName { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// What it is about, with paths beneath `root` shown relative to it.
+    pub(crate) fn object_beneath(&self, root: &Path) -> Option<String> {
+        match self.path().and_then(|path| path.strip_prefix(root).ok()) {
+            Some(path) if !path.as_os_str().is_empty() => {
+                Some(escape(&path.to_string_lossy()).into_owned())
+            }
+            _ => self.object(),
+        }
+    }
+
+    /// The diagnostic of the innermost crate, which knows best what is wrong.
+    fn inner(&self) -> Option<&dyn Diagnostic> {
+        match self {
+            Self::Storage(source) => Some(source),
+            Self::Index { source, .. } | Self::Merge { source, .. } => Some(source.as_ref()),
+            Self::Hash { source, .. } | Self::HashAbsent { source, .. } => Some(source.as_ref()),
+            Self::Decompress { source, .. } => Some(source.as_ref()),
+            Self::Shard { source, .. } => Some(source.as_ref()),
+            Self::Value { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+
+    /// The message and those of its sources, as `error[id]: object: …` shows them.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            source = error.source();
+        }
+        text
+    }
+}
+
+impl Diagnostic for ReaderError {
+    fn kind(&self) -> ErrorKind {
+        if let Some(inner) = self.inner() {
+            return inner.kind();
+        }
+        match self {
+            Self::IndexMissing { .. } | Self::NoShards { .. } | Self::NothingToMerge { .. } => {
+                ErrorKind::NotFound
+            }
+            Self::Limit { .. } => ErrorKind::Unsupported,
+            Self::ExpectIndex { .. }
+            | Self::NoSample { .. }
+            | Self::NoShard { .. }
+            | Self::Outside { .. }
+            | Self::DirectoryName { .. } => ErrorKind::InvalidInput,
+            Self::Interrupted => ErrorKind::Interrupted,
+            _ => ErrorKind::Corrupt,
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        if let Some(inner) = self.inner() {
+            return inner.id();
+        }
+        match self {
+            Self::IndexMissing { .. } => "index-missing",
+            Self::IndexMismatch { .. } => "index-mismatch",
+            Self::ExpectIndex { .. } => "config-expect-index",
+            Self::Limit { source, .. } => source.id(),
+            Self::ShardMissing { .. } | Self::PartnerMissing { .. } => "shard-missing",
+            Self::ShardLength { .. } => "shard-length",
+            Self::NoSample { .. } => "no-such-sample",
+            Self::NoShard { .. } => "no-such-shard",
+            Self::NoShards { .. } => "index-no-shards",
+            Self::Gap { .. } => "index-gap",
+            Self::Ambiguous { .. } => "shard-ambiguous",
+            Self::StoredForm { .. } => "shard-stored-form",
+            Self::Format { .. } => "shard-format",
+            Self::NothingToMerge { .. } => "merge-nothing",
+            Self::Outside { .. } => "merge-outside",
+            Self::DirectoryName { source, .. } => source.map_or("path-not-utf8", NameError::id),
+            Self::Interrupted => "interrupted",
+            _ => "reader",
+        }
+    }
+
+    fn object(&self) -> Option<String> {
+        if let Some(place) = self.place() {
+            return Some(place.to_string());
+        }
+        match self {
+            Self::Storage(source) => source.object(),
+            Self::ExpectIndex { .. } => Some("--expect-index".to_owned()),
+            _ => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        if let Some(hint) = self.inner().and_then(Diagnostic::hint) {
+            return Some(hint);
+        }
+        Some(
+            match self {
+                Self::IndexMissing { .. } => {
+                    "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
+                }
+                Self::ExpectIndex { .. } => "as in sha256:9f86d081…",
+                Self::ShardMissing { .. } => "fetch or write the file again",
+                Self::ShardLength { .. } => "the file was cut short, or belongs to another index; fetch or write it again",
+                Self::Gap { .. } => "an index without it would number the samples differently; find the file first",
+                Self::Ambiguous { .. } => "move one of the files away",
+                Self::NothingToMerge { .. } => "each part needs an index of its own",
+                Self::Limit { source, .. } => return Some(source.hint()),
+                _ => return None,
+            }
+            .to_owned(),
+        )
+    }
+}

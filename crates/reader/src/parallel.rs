@@ -1,0 +1,93 @@
+//! The same work for many shards, on several threads.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::error::ReaderError;
+
+/// The number of threads to use: `jobs`, or one per core when it is 0.
+pub(crate) fn threads(jobs: usize) -> usize {
+    match jobs {
+        0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        jobs => jobs,
+    }
+}
+
+/// Calls `work` for every number below `count`, each on one of `jobs` threads with memory of its own.
+///
+/// Numbers are handed out in order, and after an error no more are. Of several errors the one of the lowest
+/// number is returned, which is the same one whatever the threads did: all lower numbers were tried.
+pub(crate) fn for_each<M: Default>(
+    count: usize,
+    jobs: usize,
+    work: impl Fn(usize, &mut M) -> Result<(), ReaderError> + Sync,
+) -> Result<(), ReaderError> {
+    let next = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
+    let failed: Mutex<Option<(usize, ReaderError)>> = Mutex::new(None);
+    let run = || {
+        let mut memory = M::default();
+        while !stop.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                break;
+            }
+            if let Err(error) = work(number, &mut memory) {
+                stop.store(true, Ordering::Relaxed);
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                if failed.as_ref().is_none_or(|(lowest, _)| number < *lowest) {
+                    *failed = Some((number, error));
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads(jobs).min(count) {
+            // Where the system gives no more threads, those there are do all the work.
+            if thread::Builder::new().spawn_scoped(scope, run).is_err() {
+                break;
+            }
+        }
+        run();
+    });
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_worked_on_once() {
+        for (count, jobs) in [(0, 4), (1, 4), (1000, 4), (1000, 1), (3, 0)] {
+            let seen: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+            for_each(count, jobs, |number, calls: &mut usize| {
+                *calls += 1;
+                seen[number].fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            })
+            .unwrap();
+            assert!(seen.iter().all(|calls| calls.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    #[test]
+    fn the_first_error_wins_whatever_the_threads_do() {
+        for _ in 0..50 {
+            let error = for_each(1000, 8, |number, (): &mut ()| match number {
+                17 | 18 | 40 | 999 => Err(ReaderError::NoShard {
+                    path: "x".into(),
+                    shard: number as u64,
+                    shards: 0,
+                }),
+                _ => Ok(()),
+            });
+            assert!(matches!(error, Err(ReaderError::NoShard { shard: 17, .. })));
+        }
+    }
+}

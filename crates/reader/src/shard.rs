@@ -1,0 +1,169 @@
+use std::sync::Arc;
+
+use shardmill_core::Limits;
+use shardmill_mds::{
+    Field, OwnedShard, SampleValue, ShardConfig, ShardEntry, ShardError, ShardView,
+};
+
+use crate::error::{Place, ReaderError};
+
+/// A shard in memory, decompressed and checked.
+#[derive(Debug)]
+pub struct Shard {
+    owned: OwnedShard,
+    number: usize,
+    first_sample: u64,
+    /// The file it came from, for messages.
+    file: String,
+}
+
+impl Shard {
+    pub(crate) fn open(
+        entry: &ShardEntry,
+        number: usize,
+        first_sample: u64,
+        file: &str,
+        (data, meta): (Vec<u8>, Option<Vec<u8>>),
+        limits: &Limits,
+    ) -> Result<Self, ReaderError> {
+        let owned = OwnedShard::open(entry, data, meta, limits).map_err(|source| {
+            let place = Place::file(number as u64, file);
+            ReaderError::shard(place, first_sample, source)
+        })?;
+        Ok(Self {
+            owned,
+            number,
+            first_sample,
+            file: file.to_owned(),
+        })
+    }
+
+    /// Its number in the index, from 0.
+    #[must_use]
+    pub const fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The number of its first sample in the data set.
+    #[must_use]
+    pub const fn first_sample(&self) -> u64 {
+        self.first_sample
+    }
+
+    /// Samples in the shard.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.view().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The shard as the format crate shows it.
+    #[must_use]
+    pub fn view(&self) -> ShardView<'_> {
+        self.owned.view()
+    }
+
+    /// The encoded bytes of a sample, by its number in the shard.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Shard`].
+    pub fn sample(&self, at: u64) -> Result<&[u8], ReaderError> {
+        self.view()
+            .sample(at)
+            .map_err(|source| self.error(at, source))
+    }
+
+    /// The columns of an MDS sample, by its number in the shard.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Shard`].
+    pub fn fields(&self, at: u64) -> Result<Vec<Field<'_>>, ReaderError> {
+        self.view()
+            .fields(at)
+            .map_err(|source| self.error(at, source))
+    }
+
+    /// The columns and values of a sample of any format, by its number in the shard.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Shard`].
+    pub fn values(&self, at: u64) -> Result<Vec<(&str, SampleValue<'_>)>, ReaderError> {
+        self.view()
+            .values(at)
+            .map_err(|source| self.error(at, source))
+    }
+
+    fn error(&self, at: u64, source: ShardError) -> ReaderError {
+        let place = Place {
+            sample: Some(self.first_sample.saturating_add(at)),
+            ..Place::file(self.number as u64, &self.file)
+        };
+        ReaderError::shard(place, self.first_sample, source)
+    }
+}
+
+/// One sample, with the bytes it lies in.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    shard: Arc<Shard>,
+    at: u64,
+}
+
+impl Sample {
+    pub(crate) const fn new(shard: Arc<Shard>, at: u64) -> Self {
+        Self { shard, at }
+    }
+
+    /// Its number in the data set.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.shard.first_sample.saturating_add(self.at)
+    }
+
+    /// The number of its shard in the index.
+    #[must_use]
+    pub fn shard_number(&self) -> usize {
+        self.shard.number
+    }
+
+    /// How the shard is laid out.
+    #[must_use]
+    pub fn config(&self) -> &ShardConfig {
+        self.shard.view().config()
+    }
+
+    /// Its encoded bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Shard`].
+    pub fn bytes(&self) -> Result<&[u8], ReaderError> {
+        self.shard.sample(self.at)
+    }
+
+    /// Its columns, for MDS.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Shard`].
+    pub fn fields(&self) -> Result<Vec<Field<'_>>, ReaderError> {
+        self.shard.fields(self.at)
+    }
+
+    /// Its columns and values, for any format.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Shard`].
+    pub fn values(&self) -> Result<Vec<(&str, SampleValue<'_>)>, ReaderError> {
+        self.shard.values(self.at)
+    }
+}

@@ -1,0 +1,105 @@
+//! What every native reader offers to the layers above it: columns by number, units, nothing computed.
+
+use std::sync::Arc;
+
+use arrow::array::{Array as _, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::physical_expr::PhysicalExpr;
+
+use crate::{RowPlace, Rows, SourceDescription, SourceError, Unit};
+
+/// A native reader.
+pub(crate) trait Base: Send + Sync {
+    /// All columns.
+    fn schema(&self) -> &SchemaRef;
+
+    /// The parts in order.
+    fn units(&self) -> &[Unit];
+
+    /// Starts to read some columns of a unit: `columns` are ascending and distinct; batches have these
+    /// columns in this order, and only rows when there are none.
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError>;
+
+    /// As [`Source::null_count`](crate::Source::null_count).
+    fn null_count(&self, column: usize) -> Option<u64>;
+
+    /// Nulls of a column in one unit, where statistics tell.
+    fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
+        let _ = (unit, column);
+        Ok(None)
+    }
+
+    /// The key of a row of a unit, for a tree.
+    fn key(&self, unit: usize, row: u64) -> Option<String> {
+        let _ = (unit, row);
+        None
+    }
+
+    /// Which units may hold rows that meet a condition over [`Base::schema`]; `None` when nothing is known.
+    fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
+        let _ = condition;
+        None
+    }
+
+    /// What was opened.
+    fn description(&self) -> &SourceDescription;
+}
+
+/// Where the first null of a column of a native reader is.
+///
+/// # Errors
+///
+/// As [`Base::open`] and [`Rows::next_batch`].
+pub(crate) fn first_null(base: &dyn Base, column: usize) -> Result<Option<RowPlace>, SourceError> {
+    if base.null_count(column) == Some(0) {
+        return Ok(None);
+    }
+    for (number, unit) in base.units().iter().enumerate() {
+        if base.unit_null_count(number, column)? == Some(0) {
+            continue;
+        }
+        let mut rows = base.open(number, &[column])?;
+        let mut row = 0;
+        while let Some(batch) = rows.next_batch()? {
+            if let Some(at) = batch.columns().first().and_then(null_position) {
+                return Ok(Some(place(base, number, unit, row + at)));
+            }
+            row += batch.num_rows() as u64;
+        }
+    }
+    Ok(None)
+}
+
+/// The first null of an array.
+pub(crate) fn null_position(array: &ArrayRef) -> Option<u64> {
+    let nulls = array.logical_nulls()?;
+    nulls.iter().position(|valid| !valid).map(|at| at as u64)
+}
+
+/// The place of the `row`th row of a unit.
+pub(crate) fn place(base: &dyn Base, number: usize, unit: &Unit, row: u64) -> RowPlace {
+    let file = unit.file.and_then(|file| base.description().files.get(file));
+    RowPlace {
+        file: file.map(|file| file.path.clone()).unwrap_or_default(),
+        row: unit.first_row.unwrap_or(0) + row,
+        key: base.key(number, row),
+    }
+}
+
+/// The schema of some columns.
+pub(crate) fn project(schema: &SchemaRef, columns: &[usize]) -> SchemaRef {
+    let fields: Vec<_> = columns.iter().filter_map(|column| schema.fields().get(*column).cloned()).collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// A batch of these columns, which may be none.
+///
+/// # Errors
+///
+/// [`SourceError::Bug`] when the columns do not fit the schema.
+pub(crate) fn batch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, SourceError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(|error| SourceError::Bug {
+        what: format!("columns do not fit their schema: {error}"),
+    })
+}

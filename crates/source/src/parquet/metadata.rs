@@ -1,0 +1,302 @@
+//! Footers: read with every claim checked, turned into an Arrow schema, cached within a budget.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
+
+use super::thrift::{Fault, check_footer};
+use crate::SourceError;
+use crate::files::InputFile;
+use crate::guard::{catch, one_line};
+
+/// Most bytes of a footer (limit L9). A million column chunks take about 200 MB.
+pub(crate) const FOOTER_BYTES: u64 = 256 << 20;
+/// Most bytes of a page before and after decompression (limit L9).
+pub(crate) const PAGE_BYTES: u64 = 1 << 30;
+
+const MAGIC: &[u8; 4] = b"PAR1";
+const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
+
+/// Reads and checks the footer of a file.
+///
+/// # Errors
+///
+/// `parquet-*` errors naming the file.
+pub(crate) fn read_footer(input: &InputFile) -> Result<(File, ParquetMetaData), SourceError> {
+    let file = input.open()?;
+    let name = || input.shown.clone();
+    let read = |buffer: &mut [u8], at| {
+        file.read_exact_at(buffer, at)
+            .map_err(|source| SourceError::io("read", &input.shown, source))
+    };
+    let size = input.stamp.bytes;
+    if size < 12 {
+        return Err(SourceError::ParquetTruncated {
+            file: name(),
+            reason: format!("{size} bytes, and the smallest Parquet file has 12"),
+        });
+    }
+    let mut head = [0; 4];
+    read(&mut head, 0)?;
+    if &head == MAGIC_ENCRYPTED {
+        return Err(SourceError::ParquetEncrypted { file: name() });
+    }
+    if &head != MAGIC {
+        return Err(SourceError::ParquetMagic { file: name() });
+    }
+    let mut tail = [0; 8];
+    read(&mut tail, size - 8)?;
+    let [l0, l1, l2, l3, magic @ ..] = tail;
+    if &magic == MAGIC_ENCRYPTED {
+        return Err(SourceError::ParquetEncrypted { file: name() });
+    }
+    if &magic != MAGIC {
+        return Err(SourceError::ParquetTruncated {
+            file: name(),
+            reason: "it does not end with PAR1".to_owned(),
+        });
+    }
+    let length = u64::from(u32::from_le_bytes([l0, l1, l2, l3]));
+    if length > FOOTER_BYTES {
+        return Err(SourceError::ParquetLimit {
+            object: name(),
+            what: "the footer",
+            value: length,
+            limit: FOOTER_BYTES,
+        });
+    }
+    let footer_error = |reason: String| SourceError::ParquetFooter { file: name(), reason };
+    if length > size - 12 {
+        return Err(footer_error(format!("claims {length} bytes in a file of {size}")));
+    }
+    let mut bytes = vec![0; usize::try_from(length).map_err(|_| footer_error("too large".to_owned()))?];
+    read(&mut bytes, size - 8 - length)?;
+    let facts = check_footer(&bytes).map_err(|fault| match fault {
+        Fault::End => footer_error("ends in the middle of a structure".to_owned()),
+        Fault::Wrong(reason) => footer_error(reason.to_owned()),
+    })?;
+    if facts.encrypted {
+        return Err(SourceError::ParquetEncrypted { file: name() });
+    }
+    let metadata = catch(|| ParquetMetaDataReader::decode_metadata(&bytes))
+        .map_err(footer_error)?
+        .map_err(|error| footer_error(one_line(&error.to_string())))?;
+    check_metadata(&metadata, size - 8 - length).map_err(footer_error)?;
+    Ok((file, metadata))
+}
+
+/// Compares what a footer claims with itself and with the bytes before it.
+fn check_metadata(metadata: &ParquetMetaData, data_end: u64) -> Result<(), String> {
+    let mut rows = 0_u64;
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let own = u64::try_from(group.num_rows()).map_err(|_| format!("row group {number} has a negative number of rows"))?;
+        rows = rows.checked_add(own).ok_or("more rows than fit 64 bits")?;
+        if group.num_columns() != metadata.file_metadata().schema_descr().num_columns() {
+            return Err(format!("row group {number} lacks columns"));
+        }
+        for column in group.columns() {
+            let at = || format!("row group {number} column `{}`", column.column_path().string());
+            let (start, length) = chunk_range(column).ok_or_else(|| format!("{} has a negative place", at()))?;
+            if column.file_path().is_some() {
+                return Err(format!("{} lies in another file", at()));
+            }
+            if start < 4 || start.checked_add(length).is_none_or(|end| end > data_end) {
+                return Err(format!("{} claims bytes {start}+{length} of {data_end}", at()));
+            }
+            if column.uncompressed_size() < 0 || column.num_values() < 0 {
+                return Err(format!("{} has a negative size", at()));
+            }
+            // A column without lists has one value a row; otherwise rows would be invented or lost.
+            if column.column_descr().max_rep_level() == 0 && column.num_values() != group.num_rows() {
+                return Err(format!(
+                    "{} has {} values in {} rows",
+                    at(),
+                    column.num_values(),
+                    group.num_rows()
+                ));
+            }
+        }
+    }
+    let claimed = metadata.file_metadata().num_rows();
+    if u64::try_from(claimed) != Ok(rows) {
+        return Err(format!("claims {claimed} rows, and its row groups have {rows}"));
+    }
+    Ok(())
+}
+
+/// Where a column chunk lies: start and length in bytes.
+pub(crate) fn chunk_range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
+    let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+    Some((u64::try_from(start).ok()?, u64::try_from(column.compressed_size()).ok()?))
+}
+
+/// The Arrow fields of a file: as the embedded Arrow schema says, with plain values in the place of
+/// dictionaries and views.
+///
+/// # Errors
+///
+/// [`SourceError::TypeUnsupported`] and [`SourceError::DuplicateColumn`].
+pub(crate) fn arrow_fields(file: &str, metadata: &Arc<ParquetMetaData>) -> Result<Fields, SourceError> {
+    let footer = metadata.file_metadata();
+    let schema = footer.schema_descr();
+    let mut names = std::collections::BTreeSet::new();
+    for field in schema.root_schema().get_fields() {
+        if !names.insert(field.name()) {
+            return Err(SourceError::DuplicateColumn {
+                object: file.to_owned(),
+                column: field.name().to_owned(),
+            });
+        }
+    }
+    let convert = |embedded| {
+        catch(|| parquet_to_arrow_schema(schema, embedded))
+            .unwrap_or_else(|panic| Err(parquet::errors::ParquetError::General(panic)))
+    };
+    if let Ok(embedded) = convert(footer.key_value_metadata()) {
+        let plain: Fields = embedded.fields().iter().map(plain_field).collect();
+        if plain == *embedded.fields() {
+            return Ok(plain);
+        }
+        let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(plain.clone())));
+        let accepted = catch(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options).is_ok());
+        if accepted == Ok(true) {
+            return Ok(plain);
+        }
+    }
+    // An embedded Arrow schema that does not fit is no reason to refuse the Parquet schema.
+    match convert(None) {
+        Ok(schema) => Ok(schema.fields().clone()),
+        Err(error) => Err(unsupported_type(file, metadata).unwrap_or_else(|| SourceError::ParquetFooter {
+            file: file.to_owned(),
+            reason: one_line(&error.to_string()),
+        })),
+    }
+}
+
+/// The first column that has no Arrow type.
+fn unsupported_type(file: &str, metadata: &ParquetMetaData) -> Option<SourceError> {
+    let schema = metadata.file_metadata().schema_descr();
+    let mut roots = schema.root_schema().get_fields().iter().enumerate();
+    roots.find_map(|(root, column)| {
+        let mask = ProjectionMask::roots(schema, [root]);
+        if let Ok(Ok(_)) = catch(|| parquet_to_arrow_field_levels(schema, mask, None)) {
+            return None;
+        }
+        let info = column.get_basic_info();
+        let physical = if column.is_primitive() {
+            column.get_physical_type().to_string()
+        } else {
+            "group".to_owned()
+        };
+        let data_type = match info.logical_type_ref() {
+            Some(logical) => format!("{physical} ({logical:?})"),
+            None => format!("{physical} ({})", info.converted_type()),
+        };
+        Some(SourceError::TypeUnsupported {
+            file: file.to_owned(),
+            column: column.name().to_owned(),
+            data_type,
+        })
+    })
+}
+
+/// What the decoder needs to know to read the columns of a mask as these fields.
+///
+/// # Errors
+///
+/// [`SourceError::ParquetFooter`].
+pub(crate) fn levels(
+    file: &str,
+    metadata: &ParquetMetaData,
+    mask: ProjectionMask,
+    fields: &Fields,
+) -> Result<FieldLevels, SourceError> {
+    let schema = metadata.file_metadata().schema_descr();
+    catch(|| parquet_to_arrow_field_levels(schema, mask, Some(fields)))
+        .unwrap_or_else(|panic| Err(parquet::errors::ParquetError::General(panic)))
+        .map_err(|error| SourceError::ParquetFooter {
+            file: file.to_owned(),
+            reason: one_line(&error.to_string()),
+        })
+}
+
+fn plain_field(field: &FieldRef) -> FieldRef {
+    let plain = plain_type(field.data_type());
+    if &plain == field.data_type() {
+        return Arc::clone(field);
+    }
+    Arc::new(Field::clone(field).with_data_type(plain))
+}
+
+/// A type without dictionaries, views and run ends.
+pub(crate) fn plain_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => plain_type(value),
+        DataType::RunEndEncoded(_, value) => plain_type(value.data_type()),
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(field) | DataType::ListView(field) => DataType::List(plain_field(field)),
+        DataType::LargeList(field) | DataType::LargeListView(field) => DataType::LargeList(plain_field(field)),
+        DataType::FixedSizeList(field, size) => DataType::FixedSizeList(plain_field(field), *size),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain_field).collect()),
+        DataType::Map(field, sorted) => DataType::Map(plain_field(field), *sorted),
+        other => other.clone(),
+    }
+}
+
+/// Parsed footers, kept while they fit a budget and read again where they do not: ten thousand wide files
+/// have gigabytes of them.
+pub(crate) struct FooterCache {
+    kept: Vec<Option<Arc<ParquetMetaData>>>,
+    /// The last few that were read again: the units of one file are opened one after the other.
+    recent: Mutex<Vec<(usize, Arc<ParquetMetaData>)>>,
+}
+
+/// Most memory for kept footers.
+const CACHE_BYTES: usize = 64 << 20;
+const RECENT: usize = 8;
+
+impl FooterCache {
+    /// A cache of what was read while opening; `None` for what must be read again.
+    pub(crate) const fn new(kept: Vec<Option<Arc<ParquetMetaData>>>) -> Self {
+        Self {
+            kept,
+            recent: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Whether `used` bytes and one more footer fit the budget.
+    pub(crate) const fn fits(used: usize, more: usize) -> bool {
+        used.saturating_add(more) <= CACHE_BYTES
+    }
+
+    /// The footer of a file and the file itself, open and checked to be the one that was listed.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_footer`].
+    pub(crate) fn open(&self, number: usize, input: &InputFile) -> Result<(File, Arc<ParquetMetaData>), SourceError> {
+        let known = self.kept.get(number).cloned().flatten().or_else(|| {
+            let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            recent.iter().find(|(known, _)| *known == number).map(|(_, metadata)| Arc::clone(metadata))
+        });
+        if let Some(metadata) = known {
+            return Ok((input.open()?, metadata));
+        }
+        let (file, metadata) = read_footer(input)?;
+        let metadata = Arc::new(metadata);
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.len() >= RECENT {
+            recent.remove(0);
+        }
+        recent.push((number, Arc::clone(&metadata)));
+        drop(recent);
+        Ok((file, metadata))
+    }
+}
+

@@ -1,0 +1,331 @@
+//! Parquet files: one unit a row group, decoded a batch at a time.
+
+mod metadata;
+mod pages;
+mod prune;
+mod rows;
+mod thrift;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, FieldRef, Fields, Schema, SchemaRef};
+use datafusion::physical_expr::PhysicalExpr;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use rayon::prelude::*;
+
+use crate::base::Base;
+use crate::conform::merge_fields;
+use crate::files::{Fingerprint, InputFile, described, list_tables};
+use crate::hive::Partitions;
+use crate::walk::on_pool;
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+use metadata::{FooterCache, arrow_fields, read_footer};
+
+pub(crate) use metadata::plain_type;
+
+/// A set of Parquet files.
+pub(crate) struct ParquetTable {
+    files: Arc<Vec<InputFile>>,
+    /// File columns, then partition columns.
+    schema: SchemaRef,
+    file_columns: usize,
+    partitions: Arc<Partitions>,
+    footers: FooterCache,
+    units: Vec<Unit>,
+    /// The row group of each unit.
+    groups: Vec<usize>,
+    null_counts: Vec<Option<u64>>,
+    batch_bytes: usize,
+    sample_bytes: u64,
+    description: SourceDescription,
+}
+
+/// What is kept of a footer whether or not it is cached.
+struct Summary {
+    fields: Fields,
+    /// Rows and stored bytes of each row group.
+    groups: Vec<(u64, u64)>,
+    null_counts: Vec<Option<u64>>,
+    metadata: Arc<ParquetMetaData>,
+}
+
+/// How many footers are read at a time: their summaries are folded, and most of them forgotten, in between.
+const READ_TOGETHER: usize = 256;
+
+/// Lists the files and reads every footer.
+///
+/// # Errors
+///
+/// `source-*` and `parquet-*` errors.
+pub(crate) fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
+    on_pool(options.jobs, || open_here(locations, options))?
+}
+
+fn open_here(locations: &[PathBuf], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
+    let files = list_tables(locations, SourceKind::Parquet, options)?;
+    let partitions = Partitions::of(&files)?;
+    let mut fold = Fold::default();
+    for chunk in files.chunks(READ_TOGETHER) {
+        let summaries: Vec<Result<Summary, SourceError>> = chunk.par_iter().map(summarise).collect();
+        for summary in summaries {
+            fold.add(&files, summary?)?;
+        }
+    }
+    fold.finish(files, partitions, options)
+}
+
+fn summarise(input: &InputFile) -> Result<Summary, SourceError> {
+    let (_, metadata) = read_footer(input)?;
+    let metadata = Arc::new(metadata);
+    let fields = arrow_fields(&input.shown, &metadata)?;
+    let groups = metadata
+        .row_groups()
+        .iter()
+        .map(|group| {
+            let bytes = group.columns().iter().filter_map(|column| u64::try_from(column.compressed_size()).ok()).sum();
+            (u64::try_from(group.num_rows()).unwrap_or(0), bytes)
+        })
+        .collect();
+    let null_counts = (0..fields.len())
+        .map(|column| {
+            let counts = metadata.row_groups().iter().map(|group| group_null_count(&metadata, group, &fields, column));
+            counts.sum::<Option<u64>>()
+        })
+        .collect();
+    Ok(Summary {
+        fields,
+        groups,
+        null_counts,
+        metadata,
+    })
+}
+
+/// Nulls of a top-level column in a row group: none where it is required, what statistics say where it is a
+/// leaf, unknown where it is nested.
+fn group_null_count(metadata: &ParquetMetaData, group: &RowGroupMetaData, fields: &Fields, column: usize) -> Option<u64> {
+    if group.num_rows() == 0 || fields.get(column).is_some_and(|field| !field.is_nullable()) {
+        return Some(0);
+    }
+    let leaf = leaf_of(metadata, column)?;
+    group.columns().get(leaf)?.statistics()?.null_count_opt()
+}
+
+/// The leaf of a top-level column that is one itself.
+fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize> {
+    let schema = metadata.file_metadata().schema_descr();
+    let root = schema.root_schema().get_fields().get(column)?;
+    if !root.is_primitive() || root.get_basic_info().has_repetition() && root.get_basic_info().repetition() == parquet::basic::Repetition::REPEATED {
+        return None;
+    }
+    (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == column)
+}
+
+/// Folds files in order into one table.
+#[derive(Default)]
+struct Fold {
+    fields: Vec<FieldRef>,
+    first: Option<Fields>,
+    null_counts: Vec<Option<u64>>,
+    units: Vec<Unit>,
+    groups: Vec<usize>,
+    kept: Vec<Option<Arc<ParquetMetaData>>>,
+    kept_bytes: usize,
+    rows: u64,
+}
+
+impl Fold {
+    fn add(&mut self, files: &[InputFile], summary: Summary) -> Result<(), SourceError> {
+        let number = self.kept.len();
+        let rows: u64 = summary.groups.iter().map(|(rows, _)| rows).sum();
+        match &self.first {
+            None => {
+                self.fields = summary.fields.iter().cloned().collect();
+                self.null_counts.clone_from(&summary.null_counts);
+                self.first = Some(summary.fields.clone());
+            }
+            Some(first) if *first == summary.fields => {
+                for (total, own) in self.null_counts.iter_mut().zip(&summary.null_counts) {
+                    *total = total.zip(*own).and_then(|(total, own)| total.checked_add(own));
+                }
+            }
+            Some(_) => {
+                let places = match_fields(SourceKind::Parquet, files, number, &mut self.fields, &summary.fields)?;
+                for (total, place) in self.null_counts.iter_mut().zip(places) {
+                    let own = place.map_or(Some(rows), |place| summary.null_counts.get(place).copied().flatten());
+                    *total = total.zip(own).and_then(|(total, own)| total.checked_add(own));
+                }
+            }
+        }
+        let mut first_row = 0;
+        for (group, (rows, bytes)) in summary.groups.iter().enumerate() {
+            self.units.push(Unit {
+                file: Some(number),
+                first_row: Some(first_row),
+                rows: Some(*rows),
+                bytes: *bytes,
+            });
+            self.groups.push(group);
+            first_row += rows;
+        }
+        self.rows = self.rows.saturating_add(rows);
+        let size = summary.metadata.memory_size();
+        let keep = FooterCache::fits(self.kept_bytes, size);
+        self.kept_bytes = if keep { self.kept_bytes + size } else { self.kept_bytes };
+        self.kept.push(keep.then_some(summary.metadata));
+        Ok(())
+    }
+
+    fn finish(
+        self,
+        files: Vec<InputFile>,
+        partitions: Partitions,
+        options: &SourceOptions,
+    ) -> Result<ParquetTable, SourceError> {
+        let file_columns = self.fields.len();
+        let mut fields = self.fields;
+        let mut null_counts = self.null_counts;
+        for (number, field) in partitions.fields.iter().enumerate() {
+            if fields.iter().any(|own| own.name() == field.name()) {
+                return Err(SourceError::Partition {
+                    object: files.first().map(|file| file.shown.clone()).unwrap_or_default(),
+                    reason: format!(
+                        "the column `{}` is both in the files and in the names of directories",
+                        shardmill_core::escape(field.name())
+                    ),
+                });
+            }
+            fields.push(Arc::clone(field));
+            let nulls = self
+                .units
+                .iter()
+                .filter(|unit| unit.file.is_some_and(|file| partitions.is_null(file, number)))
+                .filter_map(|unit| unit.rows)
+                .sum();
+            null_counts.push(Some(nulls));
+        }
+        let mut description = SourceDescription::new(SourceKind::Parquet);
+        description.files = described(&files);
+        description.rows = Some(self.rows);
+        description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
+        description.fingerprint = Fingerprint::of(SourceKind::Parquet, &files);
+        Ok(ParquetTable {
+            files: Arc::new(files),
+            schema: Arc::new(Schema::new(fields)),
+            file_columns,
+            partitions: Arc::new(partitions),
+            footers: FooterCache::new(self.kept),
+            units: self.units,
+            groups: self.groups,
+            null_counts,
+            batch_bytes: options.batch_bytes.max(1),
+            sample_bytes: options.limits.sample_bytes,
+            description,
+        })
+    }
+}
+
+/// Matches the columns of a file to those of the files before it by name, widening the latter where types
+/// are the same but for nullability and the like. Answers where in the file each column is.
+///
+/// # Errors
+///
+/// [`SourceError::SchemaMismatch`], [`SourceError::MissingColumn`] and [`SourceError::ExtraColumn`].
+pub(crate) fn match_fields(
+    kind: SourceKind,
+    files: &[InputFile],
+    number: usize,
+    fields: &mut [FieldRef],
+    own: &Fields,
+) -> Result<Vec<Option<usize>>, SourceError> {
+    let file = || files.get(number).map(|file| file.shown.clone()).unwrap_or_default();
+    let first_file = || files.first().map(|file| file.shown.clone()).unwrap_or_default();
+    let mut places = Vec::with_capacity(fields.len());
+    for field in fields.iter_mut() {
+        let Some((place, found)) = own.find(field.name()) else {
+            if !field.is_nullable() {
+                return Err(SourceError::MissingColumn {
+                    kind,
+                    file: file(),
+                    first_file: first_file(),
+                    column: field.name().clone(),
+                });
+            }
+            places.push(None);
+            continue;
+        };
+        *field = merge_fields(field, found).ok_or_else(|| SourceError::SchemaMismatch {
+            kind,
+            file: file(),
+            first_file: first_file(),
+            column: field.name().clone(),
+            expected: field.data_type().to_string(),
+            found: found.data_type().to_string(),
+        })?;
+        places.push(Some(place));
+    }
+    if let Some(extra) = own.iter().find(|own| !fields.iter().any(|field| field.name() == own.name())) {
+        return Err(SourceError::ExtraColumn {
+            kind,
+            file: file(),
+            first_file: first_file(),
+            column: Field::name(extra).clone(),
+        });
+    }
+    Ok(places)
+}
+
+impl ParquetTable {
+    fn unit(&self, unit: usize) -> Result<(usize, usize), SourceError> {
+        let file = self.units.get(unit).and_then(|unit| unit.file);
+        file.zip(self.groups.get(unit).copied()).ok_or_else(|| SourceError::Bug {
+            what: format!("there is no unit {unit}"),
+        })
+    }
+}
+
+impl Base for ParquetTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let (file, group) = self.unit(unit)?;
+        let rows = rows::GroupRows::open(self, file, group, columns)?;
+        Ok(Box::new(rows))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.null_counts.get(column).copied().flatten()
+    }
+
+    fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
+        let (file, group) = self.unit(unit)?;
+        if column >= self.file_columns {
+            let rows = self.units.get(unit).and_then(|unit| unit.rows).unwrap_or(0);
+            let is_null = self.partitions.is_null(file, column - self.file_columns);
+            return Ok(Some(if is_null { rows } else { 0 }));
+        }
+        let Some(input) = self.files.get(file) else {
+            return Ok(None);
+        };
+        let (_, metadata) = self.footers.open(file, input)?;
+        let fields = arrow_fields(&input.shown, &metadata)?;
+        let name = self.schema.field(column).name();
+        Ok(fields.find(name).zip(metadata.row_groups().get(group)).and_then(|((place, _), group)| {
+            group_null_count(&metadata, group, &fields, place)
+        }))
+    }
+
+    fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
+        prune::may_match(self, condition)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}

@@ -1,0 +1,362 @@
+//! Pages: what a header claims is compared with what there is before anything is decompressed or decoded.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use parquet::arrow::arrow_reader::RowGroups;
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::serialized_reader::SerializedPageReader;
+
+use super::metadata::{PAGE_BYTES, chunk_range};
+use super::thrift::{Fault, PageHeader, PageKind, delta_extent, page_header};
+
+/// What a page reader found wrong. The Arrow reader above turns errors into text, so the facts take this
+/// way around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PageFault {
+    Corrupt { column: String, reason: String },
+    Limit { column: String, value: u64 },
+}
+
+/// Where the first fault of a row group is left.
+pub(crate) type FaultSlot = Arc<Mutex<Option<PageFault>>>;
+
+/// One row group of an open file, for the Arrow reader.
+pub(crate) struct OneGroup {
+    file: Arc<File>,
+    length: u64,
+    metadata: Arc<ParquetMetaData>,
+    group: usize,
+    faults: FaultSlot,
+}
+
+impl OneGroup {
+    pub(crate) const fn new(
+        file: Arc<File>,
+        length: u64,
+        metadata: Arc<ParquetMetaData>,
+        group: usize,
+        faults: FaultSlot,
+    ) -> Self {
+        Self {
+            file,
+            length,
+            metadata,
+            group,
+            faults,
+        }
+    }
+
+    fn row_group(&self) -> Option<&RowGroupMetaData> {
+        self.metadata.row_groups().get(self.group)
+    }
+
+    /// The pages of one leaf column.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such column or its codec is not compiled in.
+    pub(crate) fn pages(&self, leaf: usize) -> Result<CheckedPages> {
+        let group = self.row_group().ok_or_else(|| missing("row group"))?;
+        let chunk = group.columns().get(leaf).ok_or_else(|| missing("column"))?;
+        let (offset, remaining) = chunk_range(chunk).ok_or_else(|| missing("column chunk"))?;
+        let rows = usize::try_from(group.num_rows()).map_err(|_| missing("row count"))?;
+        Ok(CheckedPages {
+            inner: SerializedPageReader::new(Arc::clone(&self.file), chunk, rows, None)?,
+            file: Arc::clone(&self.file),
+            length: self.length,
+            column: chunk.column_path().string(),
+            codec: chunk.compression(),
+            levels: (chunk.column_descr().max_rep_level(), chunk.column_descr().max_def_level()),
+            offset,
+            remaining,
+            values_left: u64::try_from(chunk.num_values()).unwrap_or(0),
+            header: None,
+            faults: Arc::clone(&self.faults),
+        })
+    }
+}
+
+fn missing(what: &str) -> ParquetError {
+    ParquetError::General(format!("no such {what}"))
+}
+
+impl RowGroups for OneGroup {
+    fn num_rows(&self) -> usize {
+        self.row_group().and_then(|group| usize::try_from(group.num_rows()).ok()).unwrap_or(0)
+    }
+
+    fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>> {
+        Ok(Box::new(OneChunk(Some(self.pages(leaf)?))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(self.row_group().into_iter())
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
+    }
+}
+
+struct OneChunk(Option<CheckedPages>);
+
+impl Iterator for OneChunk {
+    type Item = Result<Box<dyn PageReader>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(|pages| Ok(Box::new(pages) as Box<dyn PageReader>))
+    }
+}
+
+impl PageIterator for OneChunk {}
+
+/// The pages of a column chunk, each checked twice: its header before the `parquet` crate acts on it, its
+/// content before it is decoded.
+pub(crate) struct CheckedPages {
+    inner: SerializedPageReader<File>,
+    file: Arc<File>,
+    length: u64,
+    column: String,
+    codec: Compression,
+    /// Most repetition and definition levels.
+    levels: (i16, i16),
+    /// Where the next page header lies, in step with `inner`.
+    offset: u64,
+    remaining: u64,
+    values_left: u64,
+    /// The header at `offset`, once it has been checked.
+    header: Option<PageHeader>,
+    faults: FaultSlot,
+}
+
+/// How much is read for a page header at first; nearly all fit.
+const HEADER_GUESS: u64 = 256;
+/// The longest header: statistics in it hold a smallest and a largest value.
+const HEADER_BYTES: u64 = 16 << 20;
+
+impl CheckedPages {
+    fn fault(&self, fault: PageFault) -> ParquetError {
+        let text = match &fault {
+            PageFault::Corrupt { reason, .. } => reason.clone(),
+            PageFault::Limit { value, .. } => format!("a page of {value} bytes"),
+        };
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+        ParquetError::General(text)
+    }
+
+    fn corrupt(&self, reason: impl Into<String>) -> ParquetError {
+        self.fault(PageFault::Corrupt {
+            column: self.column.clone(),
+            reason: reason.into(),
+        })
+    }
+
+    /// Remembers in which column the `parquet` crate found an error.
+    fn note(&self, error: ParquetError) -> ParquetError {
+        let reason = crate::guard::one_line(&error.to_string());
+        self.corrupt(reason);
+        error
+    }
+
+    /// The header of the next page, checked; `None` at the end of the chunk.
+    fn check_next(&mut self) -> Result<Option<PageHeader>> {
+        if self.header.is_some() || self.remaining == 0 {
+            return Ok(self.header);
+        }
+        let header = self.read_header()?;
+        let room = self.remaining.saturating_sub(header.length as u64);
+        if header.length as u64 > self.remaining || header.compressed > room {
+            return Err(self.corrupt(format!(
+                "a page claims {} bytes where {room} are left",
+                header.compressed
+            )));
+        }
+        if header.uncompressed > PAGE_BYTES {
+            return Err(self.fault(PageFault::Limit {
+                column: self.column.clone(),
+                value: header.uncompressed,
+            }));
+        }
+        let most = most_expanded(self.codec, header.compressed);
+        if header.uncompressed > most {
+            return Err(self.corrupt(format!(
+                "a page claims to expand from {} to {} bytes, more than {} can",
+                header.compressed,
+                header.uncompressed,
+                codec_name(self.codec)
+            )));
+        }
+        match header.kind {
+            PageKind::Data | PageKind::DataV2 => {
+                self.values_left = self
+                    .values_left
+                    .checked_sub(header.values)
+                    .ok_or_else(|| self.corrupt("pages claim more values than the column chunk"))?;
+            }
+            PageKind::Dictionary if header.values > header.uncompressed.saturating_mul(8) => {
+                return Err(self.corrupt("a dictionary claims more values than it has bits"));
+            }
+            PageKind::Dictionary | PageKind::Index => {}
+        }
+        self.check_expansion(&header)?;
+        self.header = Some(header);
+        Ok(self.header)
+    }
+
+    fn read_header(&self) -> Result<PageHeader> {
+        let mut size = HEADER_GUESS;
+        loop {
+            let left = self.remaining.min(self.length.saturating_sub(self.offset));
+            let mut bytes = vec![0; usize::try_from(size.min(left)).unwrap_or(0)];
+            self.file.read_exact_at(&mut bytes, self.offset)?;
+            match page_header(&bytes) {
+                Ok(header) => return Ok(header),
+                Err(Fault::End) if size < left && size < HEADER_BYTES => size *= 16,
+                Err(Fault::End) => return Err(self.corrupt("a page header goes beyond the column chunk")),
+                Err(Fault::Wrong(reason)) => return Err(self.corrupt(reason)),
+            }
+        }
+    }
+
+    /// The `parquet` crate lets gzip and Brotli write as much as they like before it compares sizes. Where a
+    /// page could expand beyond the limit for pages, it is expanded once into nothing to see.
+    fn check_expansion(&self, header: &PageHeader) -> Result<()> {
+        let doubtful = match self.codec {
+            Compression::GZIP(_) => header.compressed.saturating_mul(GZIP_RATIO) > PAGE_BYTES,
+            Compression::BROTLI(_) => true,
+            _ => false,
+        };
+        if !doubtful || header.kind == PageKind::Index {
+            return Ok(());
+        }
+        let length = header.compressed.saturating_sub(header.levels);
+        let mut body = vec![0; usize::try_from(length).map_err(|_| missing("memory"))?];
+        self.file.read_exact_at(&mut body, self.offset + header.length as u64 + header.levels)?;
+        let most = header.uncompressed.saturating_add(1);
+        let expanded = match self.codec {
+            Compression::GZIP(_) => io::copy(&mut flate2::read::MultiGzDecoder::new(&*body).take(most), &mut io::sink()),
+            _ => io::copy(&mut brotli::Decompressor::new(&*body, 4096).take(most), &mut io::sink()),
+        };
+        // A stream that does not decompress is left for the reader to complain about.
+        if expanded.is_ok_and(|expanded| expanded > header.uncompressed) {
+            return Err(self.corrupt(format!("a page expands beyond the {} bytes it claims", header.uncompressed)));
+        }
+        Ok(())
+    }
+
+    /// Steps over the page whose header has just been checked.
+    fn advance(&mut self) -> Option<PageKind> {
+        let header = self.header.take()?;
+        let size = header.length as u64 + header.compressed;
+        self.offset = self.offset.saturating_add(size);
+        self.remaining = self.remaining.saturating_sub(size);
+        Some(header.kind)
+    }
+
+    /// DELTA encodings begin with a number of lengths for which the decoder reserves memory.
+    fn check_content(&self, page: &Page) -> Result<()> {
+        let (encoding, values) = (page.encoding(), u64::from(page.num_values()));
+        if !matches!(encoding, Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY) {
+            return Ok(());
+        }
+        let start = match page {
+            Page::DataPage { buf, .. } => self.levels_length(buf),
+            Page::DataPageV2 {
+                def_levels_byte_len,
+                rep_levels_byte_len,
+                ..
+            } => usize::try_from(u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len)).ok(),
+            Page::DictionaryPage { .. } => return Ok(()),
+        };
+        let data = start.and_then(|start| page.buffer().get(start..));
+        let data = data.ok_or_else(|| self.corrupt("levels go beyond their page"))?;
+        let wrong = |fault| match fault {
+            Fault::End => self.corrupt("delta lengths go beyond their page"),
+            Fault::Wrong(reason) => self.corrupt(reason),
+        };
+        let (end, _) = delta_extent(data, values).map_err(wrong)?;
+        if encoding == Encoding::DELTA_BYTE_ARRAY {
+            delta_extent(data.get(end..).unwrap_or_default(), values).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// In a page of the first version each kind of level is preceded by its length.
+    fn levels_length(&self, page: &[u8]) -> Option<usize> {
+        let mut at = 0_usize;
+        for most in [self.levels.0, self.levels.1] {
+            if most > 0 {
+                let length = page.get(at..at.checked_add(4)?)?.first_chunk::<4>()?;
+                at = at.checked_add(4)?.checked_add(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+            }
+        }
+        Some(at)
+    }
+}
+
+/// A page of nothing but repetition: deflate makes 258 bytes of two bits.
+const GZIP_RATIO: u64 = 1032;
+
+/// The most bytes that a codec can make of this many.
+const fn most_expanded(codec: Compression, compressed: u64) -> u64 {
+    let ratio = match codec {
+        // 64 bytes from a copy of 3.
+        Compression::SNAPPY => 22,
+        Compression::LZ4 | Compression::LZ4_RAW => 255,
+        Compression::GZIP(_) => GZIP_RATIO,
+        _ => return u64::MAX,
+    };
+    compressed.saturating_mul(ratio).saturating_add(64)
+}
+
+/// The codec's name without its level.
+pub(crate) fn codec_name(codec: Compression) -> String {
+    let name = codec.to_string();
+    name.split('(').next().unwrap_or_default().to_owned()
+}
+
+impl Iterator for CheckedPages {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for CheckedPages {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        // Index pages are passed over by the inner reader as well.
+        while self.check_next()?.is_some() {
+            if self.advance() != Some(PageKind::Index) {
+                break;
+            }
+        }
+        let page = self.inner.get_next_page().map_err(|error| self.note(error))?;
+        if let Some(page) = &page {
+            self.check_content(page)?;
+        }
+        Ok(page)
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        self.check_next()?;
+        self.inner.peek_next_page().map_err(|error| self.note(error))
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        self.check_next()?;
+        self.advance();
+        self.inner.skip_next_page().map_err(|error| self.note(error))
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool> {
+        self.check_next()?;
+        self.inner.at_record_boundary().map_err(|error| self.note(error))
+    }
+}

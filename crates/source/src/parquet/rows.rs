@@ -1,0 +1,338 @@
+//! One row group as record batches.
+
+use std::fs::File;
+use std::sync::{Arc, PoisonError};
+
+use arrow::array::{Array as _, ArrayRef, RecordBatch, new_null_array};
+use arrow::datatypes::{DataType, SchemaRef};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+use parquet::basic::{Compression, Type as PhysicalType};
+use parquet::column::page::{Page, PageReader as _};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use shardmill_core::Limits;
+
+use super::ParquetTable;
+use super::metadata::{PAGE_BYTES, arrow_fields, levels};
+use super::pages::{FaultSlot, OneGroup, PageFault, codec_name};
+use crate::base::{batch, project};
+use crate::conform::conform;
+use crate::files::InputFile;
+use crate::guard::{catch, one_line};
+use crate::hive::Partitions;
+use crate::{Rows, SourceError};
+
+/// Most rows of a batch: beyond that nothing gets faster.
+const MAX_ROWS: u64 = 65_536;
+/// Most bytes that the values of one dictionary-encoded column could take in a batch, if all of them were
+/// the longest one.
+const WORST_BYTES: u64 = 1 << 30;
+
+/// Where an output column comes from.
+enum Origin {
+    /// A column of the decoder's batches.
+    Decoded(usize),
+    /// A column made by directory names.
+    Partition(usize),
+    /// A column that the file lacks.
+    Missing,
+}
+
+/// The rows of one row group.
+pub(super) struct GroupRows {
+    files: Arc<Vec<InputFile>>,
+    partitions: Arc<Partitions>,
+    number: usize,
+    group: usize,
+    file: Arc<File>,
+    /// `None` when the unit is over.
+    reader: Option<ParquetRecordBatchReader>,
+    faults: FaultSlot,
+    schema: SchemaRef,
+    origins: Vec<Origin>,
+    rows_left: u64,
+}
+
+impl GroupRows {
+    pub(super) fn open(table: &ParquetTable, number: usize, group: usize, columns: &[usize]) -> Result<Self, SourceError> {
+        let input = table.files.get(number).ok_or_else(|| SourceError::Bug {
+            what: format!("there is no file {number}"),
+        })?;
+        let (file, metadata) = table.footers.open(number, input)?;
+        let fields = arrow_fields(&input.shown, &metadata)?;
+        let mut roots = Vec::new();
+        let mut origins = Vec::with_capacity(columns.len());
+        for column in columns {
+            if *column >= table.file_columns {
+                origins.push(Origin::Partition(column - table.file_columns));
+                continue;
+            }
+            let name = table.schema.fields().get(*column).map(|field| field.name().as_str()).unwrap_or_default();
+            match fields.find(name) {
+                Some((place, _)) => {
+                    roots.push(place);
+                    origins.push(Origin::Decoded(place));
+                }
+                None => origins.push(Origin::Missing),
+            }
+        }
+        roots.sort_unstable();
+        for origin in &mut origins {
+            if let Origin::Decoded(place) = origin {
+                // The decoder delivers the columns of a mask in the order of the file.
+                *place = roots.binary_search(place).unwrap_or(usize::MAX);
+            }
+        }
+        let row_group = metadata.row_groups().get(group).ok_or_else(|| SourceError::Changed {
+            path: input.shown.clone(),
+            listed_bytes: input.stamp.bytes,
+            found_bytes: input.stamp.bytes,
+            touched: true,
+        })?;
+        let schema = metadata.file_metadata().schema_descr();
+        let mask = ProjectionMask::roots(schema, roots.iter().copied());
+        let leaves: Vec<usize> = (0..schema.num_columns()).filter(|leaf| mask.leaf_included(*leaf)).collect();
+        for leaf in &leaves {
+            if let Some(chunk) = row_group.columns().get(*leaf) {
+                check_codec(input, chunk)?;
+            }
+        }
+        let file = Arc::new(file);
+        let faults = FaultSlot::default();
+        let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
+        let source = |faults: &FaultSlot| {
+            OneGroup::new(Arc::clone(&file), input.stamp.bytes, Arc::clone(&metadata), group, Arc::clone(faults))
+        };
+        let padded: u64 = roots
+            .iter()
+            .filter_map(|root| fields.get(*root))
+            .map(|field| fixed_bytes(field.data_type()))
+            .fold(0, u64::saturating_add);
+        Limits::check("sample-bytes", padded, table.sample_bytes).map_err(|limit| SourceError::Limit {
+            object: input.shown.clone(),
+            limit,
+        })?;
+        let size = batch_rows(&source(&FaultSlot::default()), &metadata, group, &leaves, padded, table.batch_bytes);
+        let reader = {
+            let levels = levels(&input.shown, &metadata, mask, &fields)?;
+            let source = source(&faults);
+            catch(|| ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, None))
+        };
+        let mut own = Self {
+            files: Arc::clone(&table.files),
+            partitions: Arc::clone(&table.partitions),
+            number,
+            group,
+            file,
+            reader: None,
+            faults,
+            schema: project(&table.schema, columns),
+            origins,
+            rows_left: rows,
+        };
+        own.reader = match reader {
+            Ok(Ok(reader)) => Some(reader),
+            Ok(Err(error)) => return Err(own.corrupt(&error.to_string())),
+            Err(panic) => return Err(own.corrupt(&panic)),
+        };
+        Ok(own)
+    }
+
+    fn shown(&self) -> String {
+        self.files.get(self.number).map(|file| file.shown.clone()).unwrap_or_default()
+    }
+
+    /// The error of this unit: what the page checks found, else what the decoder says.
+    fn corrupt(&self, reason: &str) -> SourceError {
+        let fault = self.faults.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (column, reason) = match fault {
+            Some(PageFault::Limit { column, value }) => {
+                return SourceError::ParquetLimit {
+                    object: format!("{} row group {} column `{column}`", self.shown(), self.group),
+                    what: "a page",
+                    value,
+                    limit: PAGE_BYTES,
+                };
+            }
+            Some(PageFault::Corrupt { column, reason }) => (Some(column), reason),
+            None => (None, one_line(reason)),
+        };
+        SourceError::ParquetCorrupt {
+            file: self.shown(),
+            row_group: self.group,
+            column,
+            reason,
+        }
+    }
+
+    fn decode(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let Some(reader) = &mut self.reader else {
+            return Ok(None);
+        };
+        loop {
+            match catch(|| reader.next()) {
+                Ok(Some(Ok(batch))) if batch.num_rows() == 0 => {}
+                Ok(Some(Ok(batch))) => return Ok(Some(batch)),
+                Ok(None) => return Ok(None),
+                Ok(Some(Err(error))) => return Err(self.failed(&error.to_string())),
+                Err(panic) => return Err(self.failed(&panic)),
+            }
+        }
+    }
+
+    /// Decides between corruption and a file that was replaced under our hands.
+    fn failed(&self, reason: &str) -> SourceError {
+        match self.files.get(self.number).map(|input| input.check(&self.file)) {
+            Some(Err(changed)) => changed,
+            _ => self.corrupt(reason),
+        }
+    }
+
+    fn assemble(&mut self, decoded: &RecordBatch) -> Result<RecordBatch, SourceError> {
+        let rows = decoded.num_rows();
+        self.rows_left = self
+            .rows_left
+            .checked_sub(rows as u64)
+            .ok_or_else(|| self.corrupt("holds more rows than its footer says"))?;
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.origins.len());
+        for (origin, field) in self.origins.iter().zip(self.schema.fields()) {
+            let column = match origin {
+                Origin::Decoded(place) => {
+                    let column = decoded.columns().get(*place).ok_or_else(|| SourceError::Bug {
+                        what: "the decoder left out a column".to_owned(),
+                    })?;
+                    if !field.is_nullable() && column.logical_null_count() > 0 {
+                        return Err(SourceError::ParquetCorrupt {
+                            file: self.shown(),
+                            row_group: self.group,
+                            column: Some(field.name().clone()),
+                            reason: "has nulls though it is required".to_owned(),
+                        });
+                    }
+                    conform(column, field.data_type()).map_err(|error| self.corrupt(&error.to_string()))?
+                }
+                Origin::Partition(number) => self.partitions.array(self.number, *number, rows),
+                Origin::Missing => new_null_array(field.data_type(), rows),
+            };
+            columns.push(column);
+        }
+        batch(&self.schema, columns, rows)
+    }
+}
+
+impl Rows for GroupRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        if self.reader.is_none() {
+            return Ok(None);
+        }
+        let result = self.decode().and_then(|decoded| match decoded {
+            Some(decoded) => self.assemble(&decoded).map(Some),
+            None if self.rows_left > 0 => {
+                let left = self.rows_left;
+                Err(self.failed(&format!("ends {left} rows before its footer says")))
+            }
+            None => {
+                if let Some(input) = self.files.get(self.number) {
+                    input.check(&self.file)?;
+                }
+                Ok(None)
+            }
+        });
+        if !matches!(result, Ok(Some(_))) {
+            self.reader = None;
+        }
+        result
+    }
+}
+
+fn check_codec(input: &InputFile, chunk: &ColumnChunkMetaData) -> Result<(), SourceError> {
+    match chunk.compression() {
+        codec @ Compression::LZO => Err(SourceError::ParquetCodec {
+            file: input.shown.clone(),
+            column: chunk.column_path().string(),
+            codec: codec_name(codec),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that a row takes whatever is in it: lists of a fixed size are padded where they are null.
+fn fixed_bytes(data_type: &DataType) -> u64 {
+    match data_type {
+        DataType::FixedSizeList(field, size) => {
+            let size = u64::try_from(*size).unwrap_or(0);
+            size.saturating_mul(fixed_bytes(field.data_type()).max(1))
+        }
+        DataType::FixedSizeBinary(size) => u64::try_from(*size).unwrap_or(0),
+        DataType::Struct(fields) => {
+            fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, u64::saturating_add)
+        }
+        other => other.primitive_width().unwrap_or(0) as u64,
+    }
+}
+
+/// How many rows make a batch of about `batch_bytes`.
+fn batch_rows(
+    source: &OneGroup,
+    metadata: &ParquetMetaData,
+    group: usize,
+    leaves: &[usize],
+    padded: u64,
+    batch_bytes: usize,
+) -> usize {
+    let Some(group) = metadata.row_groups().get(group) else {
+        return 1;
+    };
+    let rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
+    let mut bytes = 0_u64;
+    let mut most = MAX_ROWS;
+    for leaf in leaves {
+        let Some(chunk) = group.columns().get(*leaf) else {
+            continue;
+        };
+        let values = u64::try_from(chunk.num_values()).unwrap_or(0);
+        let mut own = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
+        let width = match chunk.column_type() {
+            PhysicalType::BOOLEAN => 1,
+            PhysicalType::INT32 | PhysicalType::FLOAT => 4,
+            PhysicalType::INT64 | PhysicalType::DOUBLE | PhysicalType::INT96 => 8,
+            PhysicalType::FIXED_LEN_BYTE_ARRAY => u64::try_from(chunk.column_descr().type_length()).unwrap_or(0),
+            PhysicalType::BYTE_ARRAY => 4,
+        };
+        own = own.max(values.saturating_mul(width));
+        if chunk.column_type() == PhysicalType::BYTE_ARRAY {
+            let claimed = chunk.unencoded_byte_array_data_bytes().and_then(|bytes| u64::try_from(bytes).ok());
+            own = own.max(claimed.unwrap_or(0));
+            // A dictionary hides how large its values are: a row group of a few kilobytes may hold a
+            // million copies of one megabyte.
+            if let Some((mean, longest)) = dictionary_lengths(source, chunk, *leaf) {
+                own = own.max(values.saturating_mul(mean));
+                let per_row = values.div_ceil(rows).max(1);
+                most = most.min(WORST_BYTES / longest.saturating_mul(per_row).max(1));
+            }
+        }
+        bytes = bytes.saturating_add(own);
+    }
+    let per_row = (bytes / rows).max(padded).max(1);
+    let fitting = (batch_bytes as u64 / per_row).min(most).clamp(1, MAX_ROWS);
+    usize::try_from(fitting).unwrap_or(1)
+}
+
+/// Mean and greatest length of the values in a chunk's dictionary. `None` without one; a broken one is
+/// left for the reader to complain about.
+fn dictionary_lengths(source: &OneGroup, chunk: &ColumnChunkMetaData, leaf: usize) -> Option<(u64, u64)> {
+    chunk.dictionary_page_offset()?;
+    let page = catch(|| source.pages(leaf).and_then(|mut pages| pages.get_next_page())).ok()?.ok()??;
+    let Page::DictionaryPage { buf, num_values, .. } = page else {
+        return None;
+    };
+    let (mut rest, mut longest, mut total) = (buf.as_ref(), 0_u64, 0_u64);
+    for _ in 0..num_values {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        let length = u32::from_le_bytes(*length);
+        rest = after.get(usize::try_from(length).ok()?..)?;
+        longest = longest.max(u64::from(length));
+        total += u64::from(length);
+    }
+    Some((total / u64::from(num_values).max(1), longest))
+}

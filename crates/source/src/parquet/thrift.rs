@@ -1,0 +1,450 @@
+//! A walk over Thrift compact structures that allocates nothing.
+//!
+//! The `parquet` crate reserves memory for row groups and children by counts that a footer claims, recurses
+//! as deep as the schema says, and skips lists of unknown fields element by element. A footer that lies
+//! would abort the process, exhaust the stack or run for days; nothing of that can be caught. So footers and
+//! page headers are walked here first, with every count compared with the bytes that remain.
+//!
+//! Source: Apache Thrift, compact protocol; Apache Parquet, `parquet.thrift`.
+
+/// Why a structure is refused; `End` asks for more bytes where there are more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The structure goes on beyond the bytes given.
+    End,
+    /// The structure breaks a rule.
+    Wrong(&'static str),
+}
+
+type Result<T> = std::result::Result<T, Fault>;
+
+/// Deepest nesting of structures, lists and maps; Parquet itself needs 9.
+const MAX_NESTING: u32 = 32;
+/// Deepest nesting of columns.
+const MAX_SCHEMA_DEPTH: usize = 100;
+
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const I8: u8 = 3;
+const I16: u8 = 4;
+const I32: u8 = 5;
+const I64: u8 = 6;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const SET: u8 = 10;
+const MAP: u8 = 11;
+const STRUCT: u8 = 12;
+const UUID: u8 = 13;
+
+struct Walker<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+struct Field {
+    id: i16,
+    kind: u8,
+}
+
+impl<'a> Walker<'a> {
+    const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        let byte = *self.bytes.get(self.at).ok_or(Fault::End)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn skip_bytes(&mut self, count: u64) -> Result<()> {
+        let remaining = (self.bytes.len() - self.at) as u64;
+        if count > remaining {
+            return Err(Fault::End);
+        }
+        self.at += usize::try_from(count).map_err(|_| Fault::End)?;
+        Ok(())
+    }
+
+    fn varint(&mut self) -> Result<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Fault::Wrong("a number is longer than 64 bits"))
+    }
+
+    fn zigzag(&mut self) -> Result<i64> {
+        let value = self.varint()?;
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+    }
+
+    fn zigzag32(&mut self) -> Result<i32> {
+        i32::try_from(self.zigzag()?).map_err(|_| Fault::Wrong("a number is longer than 32 bits"))
+    }
+
+    /// The next field of a structure; `None` at its end.
+    fn field(&mut self, last: i16) -> Result<Option<Field>> {
+        let header = self.byte()?;
+        let kind = header & 0x0f;
+        if kind == 0 {
+            return Ok(None);
+        }
+        let delta = i16::from(header >> 4);
+        let id = if delta == 0 {
+            i16::try_from(self.zigzag()?).map_err(|_| Fault::Wrong("a field id is longer than 16 bits"))?
+        } else {
+            last.checked_add(delta).ok_or(Fault::Wrong("a field id is longer than 16 bits"))?
+        };
+        Ok(Some(Field { id, kind }))
+    }
+
+    /// Kind and number of the elements of a list, each of which takes at least one byte.
+    fn list(&mut self) -> Result<(u8, u64)> {
+        let header = self.byte()?;
+        let kind = header & 0x0f;
+        let count = match header >> 4 {
+            15 => self.varint()?,
+            count => u64::from(count),
+        };
+        if count > (self.bytes.len() - self.at) as u64 {
+            return Err(Fault::Wrong("a list claims more elements than there are bytes"));
+        }
+        // The `parquet` crate takes no byte for a boolean element, so that lists of lists of booleans would
+        // keep it busy for ever; Parquet has none.
+        if count > 0 && (kind == TRUE || kind == FALSE) {
+            return Err(Fault::Wrong("a list of booleans"));
+        }
+        Ok((kind, count))
+    }
+
+    fn skip(&mut self, kind: u8, nesting: u32) -> Result<()> {
+        if nesting >= MAX_NESTING {
+            return Err(Fault::Wrong("structures are nested too deep"));
+        }
+        match kind {
+            TRUE | FALSE => Ok(()),
+            I8 => self.skip_bytes(1),
+            I16 | I32 | I64 => self.varint().map(|_| ()),
+            DOUBLE => self.skip_bytes(8),
+            UUID => self.skip_bytes(16),
+            BINARY => {
+                let length = self.varint()?;
+                self.skip_bytes(length)
+            }
+            LIST | SET => {
+                let (kind, count) = self.list()?;
+                for _ in 0..count {
+                    self.skip(kind, nesting + 1)?;
+                }
+                Ok(())
+            }
+            MAP => {
+                let count = self.varint()?;
+                if count == 0 {
+                    return Ok(());
+                }
+                let kinds = self.byte()?;
+                if count > (self.bytes.len() - self.at) as u64 {
+                    return Err(Fault::Wrong("a map claims more entries than there are bytes"));
+                }
+                for _ in 0..count {
+                    let before = self.at;
+                    self.skip(kinds >> 4, nesting + 1)?;
+                    self.skip(kinds & 0x0f, nesting + 1)?;
+                    if self.at == before {
+                        return Err(Fault::Wrong("a map of booleans"));
+                    }
+                }
+                Ok(())
+            }
+            STRUCT => {
+                let mut last = 0;
+                while let Some(field) = self.field(last)? {
+                    self.skip(field.kind, nesting + 1)?;
+                    last = field.id;
+                }
+                Ok(())
+            }
+            _ => Err(Fault::Wrong("an unknown kind of field")),
+        }
+    }
+}
+
+/// What the walk over a footer tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FooterFacts {
+    /// The file names an encryption algorithm: its columns are encrypted though its footer is not.
+    pub encrypted: bool,
+}
+
+/// Walks a `FileMetaData`.
+///
+/// # Errors
+///
+/// A [`Fault`] where the structure is broken or claims what cannot be.
+pub(crate) fn check_footer(bytes: &[u8]) -> Result<FooterFacts> {
+    let mut walker = Walker::new(bytes);
+    let mut facts = FooterFacts::default();
+    let mut last = 0;
+    while let Some(field) = walker.field(last)? {
+        match (field.id, field.kind) {
+            (2, LIST) => check_schema(&mut walker)?,
+            (8, _) => {
+                facts.encrypted = true;
+                walker.skip(field.kind, 0)?;
+            }
+            _ => walker.skip(field.kind, 0)?,
+        }
+        last = field.id;
+    }
+    Ok(facts)
+}
+
+/// Walks the list of schema elements and the tree that their child counts describe, depth first.
+fn check_schema(walker: &mut Walker<'_>) -> Result<()> {
+    let (kind, count) = walker.list()?;
+    if kind != STRUCT {
+        return Err(Fault::Wrong("the schema is not a list of structures"));
+    }
+    // How many children are still to come on each level.
+    let mut open: Vec<u64> = Vec::new();
+    for element in 0..count {
+        let mut children = 0;
+        let mut last = 0;
+        while let Some(field) = walker.field(last)? {
+            if field.id == 5 && field.kind == I32 {
+                children = walker.zigzag32()?;
+            } else {
+                walker.skip(field.kind, 0)?;
+            }
+            last = field.id;
+        }
+        let children = u64::try_from(children).map_err(|_| Fault::Wrong("a column has a negative number of children"))?;
+        if children > count - element - 1 {
+            return Err(Fault::Wrong("a column claims more children than there are columns"));
+        }
+        if let Some(siblings) = open.last_mut() {
+            *siblings = siblings.saturating_sub(1);
+        }
+        if children > 0 {
+            open.push(children);
+            if open.len() > MAX_SCHEMA_DEPTH {
+                return Err(Fault::Wrong("columns are nested too deep"));
+            }
+        }
+        while open.last() == Some(&0) {
+            open.pop();
+        }
+    }
+    Ok(())
+}
+
+/// What kind of page follows a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageKind {
+    Data,
+    DataV2,
+    Dictionary,
+    Index,
+}
+
+/// A page header, as far as its claims can be compared with something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageHeader {
+    pub kind: PageKind,
+    pub length: usize,
+    pub uncompressed: u64,
+    pub compressed: u64,
+    pub values: u64,
+    /// Bytes of uncompressed levels before the data; 0 where levels are part of it.
+    pub levels: u64,
+}
+
+/// Reads a page header at the beginning of `bytes`.
+///
+/// # Errors
+///
+/// [`Fault::End`] when it needs more bytes, [`Fault::Wrong`] when it cannot be one.
+pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
+    let mut walker = Walker::new(bytes);
+    let (mut kind, mut uncompressed, mut compressed, mut values) = (None, None, None, None);
+    let mut levels = 0_u64;
+    let mut last = 0;
+    while let Some(field) = walker.field(last)? {
+        match (field.id, field.kind) {
+            (1, I32) => kind = Some(walker.zigzag32()?),
+            (2, I32) => uncompressed = Some(walker.zigzag32()?),
+            (3, I32) => compressed = Some(walker.zigzag32()?),
+            (5 | 7 | 8, STRUCT) => {
+                let mut inner_last = 0;
+                while let Some(inner) = walker.field(inner_last)? {
+                    match (inner.id, inner.kind) {
+                        (1, I32) => values = Some(walker.zigzag32()?),
+                        (5 | 6, I32) if field.id == 8 => {
+                            let length = u64::try_from(walker.zigzag32()?);
+                            levels += length.map_err(|_| Fault::Wrong("a page header has a negative size"))?;
+                        }
+                        _ => walker.skip(inner.kind, 1)?,
+                    }
+                    inner_last = inner.id;
+                }
+            }
+            _ => walker.skip(field.kind, 0)?,
+        }
+        last = field.id;
+    }
+    let size = |value: Option<i32>| {
+        let value = value.ok_or(Fault::Wrong("a page header lacks a field"))?;
+        u64::try_from(value).map_err(|_| Fault::Wrong("a page header has a negative size"))
+    };
+    let kind = match kind {
+        Some(0) => PageKind::Data,
+        Some(1) => PageKind::Index,
+        Some(2) => PageKind::Dictionary,
+        Some(3) => PageKind::DataV2,
+        _ => return Err(Fault::Wrong("a page header names an unknown kind of page")),
+    };
+    Ok(PageHeader {
+        kind,
+        length: walker.at,
+        uncompressed: size(uncompressed)?,
+        compressed: size(compressed)?,
+        values: if kind == PageKind::Index { 0 } else { size(values)? },
+        levels,
+    })
+}
+
+/// The length of a DELTA_BINARY_PACKED block sequence at the beginning of `bytes` and the number of values
+/// it claims, without unpacking it.
+///
+/// # Errors
+///
+/// A [`Fault`] when it claims more than `most` values or goes beyond the bytes.
+pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
+    let mut walker = Walker::new(bytes);
+    let block = walker.varint()?;
+    let miniblocks = walker.varint()?;
+    let count = walker.varint()?;
+    walker.zigzag()?;
+    if count > most {
+        return Err(Fault::Wrong("delta lengths claim more values than the page has"));
+    }
+    if miniblocks == 0 || block == 0 || !block.is_multiple_of(miniblocks) || miniblocks > bytes.len() as u64 {
+        return Err(Fault::Wrong("delta lengths claim impossible blocks"));
+    }
+    let per_miniblock = block / miniblocks;
+    let mut left = count.saturating_sub(1);
+    while left > 0 {
+        walker.zigzag()?;
+        let widths = walker.at;
+        walker.skip_bytes(miniblocks)?;
+        for index in 0..miniblocks {
+            if left == 0 {
+                break;
+            }
+            let at = usize::try_from(index).ok().and_then(|index| widths.checked_add(index)).ok_or(Fault::End)?;
+            let width = u64::from(*bytes.get(at).ok_or(Fault::End)?);
+            if width > 64 {
+                return Err(Fault::Wrong("delta lengths claim more than 64 bits"));
+            }
+            // The last miniblock may be cut after the values it needs.
+            let stored = per_miniblock.checked_mul(width).ok_or(Fault::End)?.div_ceil(8);
+            let needed = left.min(per_miniblock).checked_mul(width).ok_or(Fault::End)?.div_ceil(8);
+            let remaining = (bytes.len() - walker.at) as u64;
+            if needed > remaining {
+                return Err(Fault::End);
+            }
+            walker.skip_bytes(stored.min(remaining))?;
+            left = left.saturating_sub(per_miniblock);
+        }
+    }
+    Ok((walker.at, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_header_is_read() {
+        // type 0, uncompressed 100, compressed 40, data page header {values 7, encodings 0, 3, 3}.
+        let bytes = [0x15, 0, 0x15, 0xc8, 1, 0x15, 80, 0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0, 0, 0xff];
+        let header = page_header(&bytes).unwrap();
+        assert_eq!(
+            header,
+            PageHeader {
+                kind: PageKind::Data,
+                length: 18,
+                uncompressed: 100,
+                compressed: 40,
+                values: 7,
+                levels: 0
+            }
+        );
+        for cut in 0..18 {
+            assert_eq!(page_header(&bytes[..cut]), Err(Fault::End), "{cut}");
+        }
+        assert_eq!(page_header(&[0x15, 1, 0]), Err(Fault::Wrong("a page header names an unknown kind of page")));
+    }
+
+    #[test]
+    fn lists_cannot_claim_more_than_there_is() {
+        // field 4: list of structs, 2^31 of them.
+        let bytes = [0x49, 0xfc, 0x80, 0x80, 0x80, 0x80, 0x08, 0];
+        assert_eq!(check_footer(&bytes), Err(Fault::Wrong("a list claims more elements than there are bytes")));
+        // An unknown field with a list of lists of booleans.
+        let bytes = [0x69, 0x19, 0xf1, 0x04, 0, 0, 0, 0, 0];
+        assert_eq!(check_footer(&bytes), Err(Fault::Wrong("a list of booleans")));
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let mut bytes = vec![0x6c];
+        bytes.extend(std::iter::repeat_n(0x1c, 1_000_000));
+        assert_eq!(check_footer(&bytes), Err(Fault::Wrong("structures are nested too deep")));
+    }
+
+    fn schema(children: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x29, 0xfc, u8::try_from(children.len()).unwrap() & 0x7f | 0x80, 0x01];
+        if children.len() < 128 {
+            bytes = vec![0x29, 0xfc, u8::try_from(children.len()).unwrap()];
+        }
+        for count in children {
+            bytes.extend([0x55, count * 2, 0]);
+        }
+        bytes.push(0);
+        bytes
+    }
+
+    #[test]
+    fn the_schema_tree_is_bounded() {
+        check_footer(&schema(&[2, 0, 1, 0])).unwrap();
+        assert_eq!(
+            check_footer(&schema(&[60, 0])),
+            Err(Fault::Wrong("a column claims more children than there are columns"))
+        );
+        let mut deep = vec![1; 110];
+        deep.push(0);
+        assert_eq!(check_footer(&schema(&deep)), Err(Fault::Wrong("columns are nested too deep")));
+        // A negative count: zigzag 1 is -1.
+        let negative = [0x29, 0x1c, 0x55, 1, 0, 0];
+        assert_eq!(check_footer(&negative), Err(Fault::Wrong("a column has a negative number of children")));
+    }
+
+    #[test]
+    fn delta_blocks_are_measured() {
+        // 128 a block, 4 miniblocks, 3 values, first 1; block: min delta 0, widths 1 0 0 0, 4 bytes.
+        let bytes = [0x80, 0x01, 4, 3, 2, 0, 1, 0, 0, 0, 0b01, 0, 0, 0, 9, 9];
+        assert_eq!(delta_extent(&bytes, 3), Ok((14, 3)));
+        assert!(delta_extent(&bytes, 2).is_err());
+        assert_eq!(delta_extent(&bytes[..10], 3), Err(Fault::End));
+        let claims = [0x80, 0x01, 4, 0xff, 0xff, 0xff, 0xff, 0x7f, 2];
+        assert!(matches!(delta_extent(&claims, 1000), Err(Fault::Wrong(_))));
+    }
+}

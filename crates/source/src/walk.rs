@@ -1,0 +1,497 @@
+//! Lists directories in parallel, into one compact, sorted listing.
+
+use std::ffi::OsStr;
+use std::fs::{self, FileType, Metadata};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use shardmill_core::escape;
+
+use crate::SourceError;
+
+/// Directories deeper than this are refused: no real data set has them, loops of bind mounts do.
+pub(crate) const MAX_DEPTH: usize = 128;
+
+/// Which names a walk takes and what it does about links.
+#[derive(Clone, Copy)]
+pub(crate) struct WalkOptions<'a> {
+    /// Follow symbolic links, or refuse them.
+    pub follow_links: bool,
+    /// Pass over names that begin with a dot or an underscore, directories called `key=value` excepted:
+    /// what Spark, Hive and editors leave beside the data.
+    pub skip_hidden: bool,
+    /// Which files to list, by name.
+    pub wanted: &'a (dyn Fn(&str) -> bool + Sync),
+}
+
+/// One file of a listing: 32 bytes beside its path.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u64,
+    length: u32,
+    bytes: u64,
+    mtime_ns: i64,
+}
+
+/// Regular files below a directory, sorted by the bytes of their relative path. All paths share one
+/// string: a million files take their path bytes and 32 MB.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    paths: String,
+    entries: Vec<Entry>,
+}
+
+/// What a file was when it was listed; compared with what it is when it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub bytes: u64,
+    pub mtime_ns: i64,
+}
+
+impl Stamp {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self {
+            bytes: metadata.len(),
+            mtime_ns: mtime_ns(metadata),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// [`SourceError::Changed`] when the file is another one now.
+    pub(crate) fn check(self, path: &str, metadata: &Metadata) -> Result<(), SourceError> {
+        let now = Self::of(metadata);
+        if now == self && metadata.is_file() {
+            return Ok(());
+        }
+        Err(SourceError::Changed {
+            path: path.to_owned(),
+            listed_bytes: self.bytes,
+            found_bytes: now.bytes,
+            touched: now.mtime_ns != self.mtime_ns,
+        })
+    }
+}
+
+/// Modification time in nanoseconds since 1970; years beyond 2262 wrap, which still tells a change.
+fn mtime_ns(metadata: &Metadata) -> i64 {
+    metadata.mtime().wrapping_mul(1_000_000_000).wrapping_add(metadata.mtime_nsec())
+}
+
+impl Listing {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The relative path of a file, `/` between its parts; empty beyond the end.
+    pub(crate) fn path(&self, index: usize) -> &str {
+        self.entries.get(index).map_or("", |entry| slice(&self.paths, entry))
+    }
+
+    pub(crate) fn stamp(&self, index: usize) -> Stamp {
+        self.entries.get(index).map_or(Stamp { bytes: 0, mtime_ns: 0 }, |entry| Stamp {
+            bytes: entry.bytes,
+            mtime_ns: entry.mtime_ns,
+        })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Stamp)> {
+        self.entries.iter().map(|entry| {
+            let stamp = Stamp {
+                bytes: entry.bytes,
+                mtime_ns: entry.mtime_ns,
+            };
+            (slice(&self.paths, entry), stamp)
+        })
+    }
+
+    pub(crate) fn push(&mut self, path: &str, stamp: Stamp) -> Result<(), SourceError> {
+        let length = u32::try_from(path.len()).map_err(|_| SourceError::Bug {
+            what: "a path of 4 GiB".to_owned(),
+        })?;
+        self.entries.push(Entry {
+            start: self.paths.len() as u64,
+            length,
+            bytes: stamp.bytes,
+            mtime_ns: stamp.mtime_ns,
+        });
+        self.paths.push_str(path);
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        let paths = self.paths.as_str();
+        self.entries.par_sort_unstable_by(|a, b| slice(paths, a).cmp(slice(paths, b)));
+        self.entries.shrink_to_fit();
+    }
+}
+
+fn slice<'a>(paths: &'a str, entry: &Entry) -> &'a str {
+    let range = usize::try_from(entry.start).ok().and_then(|start| {
+        let end = start.checked_add(entry.length as usize)?;
+        paths.get(start..end)
+    });
+    range.unwrap_or("")
+}
+
+/// A directory on the way from the root, for telling loops.
+struct Ancestor {
+    id: (u64, u64),
+    parent: Option<Arc<Ancestor>>,
+}
+
+impl Ancestor {
+    fn contains(mut self: &Arc<Self>, id: (u64, u64)) -> bool {
+        loop {
+            if self.id == id {
+                return true;
+            }
+            match &self.parent {
+                Some(parent) => self = parent,
+                None => return false,
+            }
+        }
+    }
+}
+
+struct Directory {
+    /// Relative path with a trailing `/`, empty for the root.
+    prefix: String,
+    ancestor: Option<Arc<Ancestor>>,
+}
+
+#[derive(Default)]
+struct Found {
+    files: Listing,
+    directories: Vec<Directory>,
+}
+
+/// Lists the regular files below `root`, on the current rayon pool.
+///
+/// # Errors
+///
+/// The first in path order of what is wrong on the shallowest level that has anything wrong.
+pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, SourceError> {
+    let ancestor = if options.follow_links {
+        let metadata = fs::metadata(root).map_err(|source| SourceError::io("list", shown(root, ""), source))?;
+        Some(Arc::new(Ancestor {
+            id: (metadata.dev(), metadata.ino()),
+            parent: None,
+        }))
+    } else {
+        None
+    };
+    let mut level = vec![Directory {
+        prefix: String::new(),
+        ancestor,
+    }];
+    let mut listing = Listing::default();
+    for depth in 0.. {
+        if level.is_empty() {
+            break;
+        }
+        if depth > MAX_DEPTH {
+            level.sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix));
+            let prefix = level.first().map_or("", |directory| directory.prefix.as_str());
+            return Err(SourceError::TreeDepth {
+                path: shown(root, prefix.trim_end_matches('/')),
+                limit: MAX_DEPTH,
+            });
+        }
+        // Level by level rather than recursively: the stack stays flat whatever the tree looks like.
+        let found: Vec<Result<Found, (String, SourceError)>> =
+            level.par_iter().map(|directory| list(root, directory, options)).collect();
+        let mut next = Vec::new();
+        let mut failed: Option<(String, SourceError)> = None;
+        for result in found {
+            match result {
+                Ok(found) if failed.is_none() => {
+                    for (path, stamp) in found.files.iter() {
+                        listing.push(path, stamp)?;
+                    }
+                    next.extend(found.directories);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    if failed.as_ref().is_none_or(|(path, _)| error.0 < *path) {
+                        failed = Some(error);
+                    }
+                }
+            }
+        }
+        if let Some((_, error)) = failed {
+            return Err(error);
+        }
+        level = next;
+    }
+    listing.paths.shrink_to_fit();
+    listing.sort();
+    Ok(listing)
+}
+
+/// A path as printed: the root as given, then the relative path.
+pub(crate) fn shown(root: &Path, relative: &str) -> String {
+    if relative.is_empty() {
+        return root.to_string_lossy().into_owned();
+    }
+    root.join(relative).to_string_lossy().into_owned()
+}
+
+/// Lists one directory. An error comes with the relative path that decides which of several is reported.
+fn list(root: &Path, directory: &Directory, options: WalkOptions<'_>) -> Result<Found, (String, SourceError)> {
+    let path = root.join(&directory.prefix);
+    let failed = |source| {
+        let error = SourceError::io("list", shown(root, directory.prefix.trim_end_matches('/')), source);
+        (directory.prefix.clone(), error)
+    };
+    let mut found = Found::default();
+    let mut first_error: Option<(String, SourceError)> = None;
+    for entry in fs::read_dir(&path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let raw_name = entry.file_name();
+        let result = take(root, directory, options, &raw_name, &entry, &mut found);
+        if let Err(error) = result {
+            let relative = format!("{}{}", directory.prefix, raw_name.to_string_lossy());
+            if first_error.as_ref().is_none_or(|(path, _)| relative < *path) {
+                first_error = Some((relative, error));
+            }
+        }
+    }
+    first_error.map_or(Ok(found), Err)
+}
+
+fn take(
+    root: &Path,
+    directory: &Directory,
+    options: WalkOptions<'_>,
+    raw_name: &OsStr,
+    entry: &fs::DirEntry,
+    found: &mut Found,
+) -> Result<(), SourceError> {
+    let io = |action, source| SourceError::io(action, shown(root, &format!("{}{}", directory.prefix, raw_name.to_string_lossy())), source);
+    let kind = entry.file_type().map_err(|source| io("list", source))?;
+    let lossy = raw_name.to_string_lossy();
+    let hidden = options.skip_hidden && lossy.starts_with(['.', '_']);
+    if hidden && !(lossy.contains('=') && (kind.is_dir() || kind.is_symlink())) {
+        return Ok(());
+    }
+    let path = || shown(root, &format!("{}{lossy}", directory.prefix));
+    let (kind, metadata) = if kind.is_symlink() {
+        if !options.follow_links {
+            return Err(SourceError::TreeSymlink { path: path() });
+        }
+        match fs::metadata(entry.path()) {
+            Ok(metadata) => (metadata.file_type(), Some(metadata)),
+            // A link to nowhere is no concern of a source that would not have taken the file.
+            Err(_) if !(options.wanted)(&lossy) => return Ok(()),
+            Err(source) => return Err(io("follow the link", source)),
+        }
+    } else {
+        (kind, None)
+    };
+    if kind.is_dir() {
+        let name = check_name(raw_name, &path)?;
+        let mut ancestor = None;
+        if let Some(parent) = &directory.ancestor {
+            let metadata = match metadata {
+                Some(metadata) => metadata,
+                None => entry.metadata().map_err(|source| io("list", source))?,
+            };
+            let id = (metadata.dev(), metadata.ino());
+            if parent.contains(id) {
+                return Err(SourceError::TreeLoop { path: path() });
+            }
+            ancestor = Some(Arc::new(Ancestor {
+                id,
+                parent: Some(Arc::clone(parent)),
+            }));
+        }
+        found.directories.push(Directory {
+            prefix: format!("{}{name}/", directory.prefix),
+            ancestor,
+        });
+        return Ok(());
+    }
+    if !(options.wanted)(&lossy) {
+        return Ok(());
+    }
+    let name = check_name(raw_name, &path)?;
+    if let Some(what) = special(kind) {
+        return Err(SourceError::TreeSpecial { path: path(), what });
+    }
+    let metadata = match metadata {
+        Some(metadata) => metadata,
+        None => entry.metadata().map_err(|source| io("list", source))?,
+    };
+    found.files.push(&format!("{}{name}", directory.prefix), Stamp::of(&metadata))
+}
+
+/// What a file is that is neither regular nor a directory.
+pub(crate) fn special(kind: FileType) -> Option<&'static str> {
+    if kind.is_file() {
+        None
+    } else if kind.is_fifo() {
+        Some("named pipe")
+    } else if kind.is_socket() {
+        Some("socket")
+    } else if kind.is_char_device() || kind.is_block_device() {
+        Some("device")
+    } else {
+        Some("special file")
+    }
+}
+
+fn check_name<'a>(name: &'a OsStr, path: &dyn Fn() -> String) -> Result<&'a str, SourceError> {
+    let reason = match name.to_str() {
+        None => "is not UTF-8",
+        Some(name) if name.chars().any(char::is_control) => "has a control character",
+        Some(name) => return Ok(name),
+    };
+    Err(SourceError::TreeName {
+        path: escape(&path()).into_owned(),
+        reason,
+    })
+}
+
+/// Runs on `jobs` threads, or on all cores for 0.
+///
+/// # Errors
+///
+/// [`SourceError::Io`] when the system gives no more threads.
+pub(crate) fn on_pool<T: Send>(jobs: usize, run: impl FnOnce() -> T + Send) -> Result<T, SourceError> {
+    if jobs == 0 {
+        return Ok(run());
+    }
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(jobs)
+        .thread_name(|_| "shardmill-list".to_owned())
+        .build()
+        .map_err(|error| SourceError::io("start threads", "", std::io::Error::other(error)))?;
+    Ok(pool.install(run))
+}
+
+/// An absolute path without links, for as much of it as exists.
+pub(crate) fn resolve(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut rest = Vec::new();
+    let mut existing = absolute.as_path();
+    loop {
+        if let Ok(mut resolved) = fs::canonicalize(existing) {
+            resolved.extend(rest.iter().rev());
+            return resolved;
+        }
+        match (existing.parent(), existing.file_name()) {
+            (Some(parent), Some(name)) => {
+                rest.push(name);
+                existing = parent;
+            }
+            _ => return absolute,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardmill_core::Diagnostic as _;
+
+    fn everything(follow_links: bool) -> WalkOptions<'static> {
+        WalkOptions {
+            follow_links,
+            skip_hidden: false,
+            wanted: &|_| true,
+        }
+    }
+
+    fn paths(listing: &Listing) -> Vec<&str> {
+        listing.iter().map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn files_are_sorted_by_the_bytes_of_the_whole_path() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["a/b.txt", "a-b", "a.txt", "Z", "a/b/c", "é"] {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        let listing = walk(root.path(), everything(false)).unwrap();
+        assert_eq!(paths(&listing), ["Z", "a-b", "a.txt", "a/b.txt", "a/b/c", "é"]);
+        assert_eq!(listing.len(), 6);
+        assert_eq!(listing.stamp(0).bytes, 1);
+    }
+
+    #[test]
+    fn hidden_names_are_passed_over_but_partitions_are_not() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["_SUCCESS", ".x.crc", "_k=1/part", "_tmp/part", ".hidden/part", "part", "_odd=name"] {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let options = WalkOptions {
+            skip_hidden: true,
+            ..everything(false)
+        };
+        assert_eq!(paths(&walk(root.path(), options).unwrap()), ["_k=1/part", "part"]);
+    }
+
+    #[test]
+    fn links_are_refused_or_followed_and_loops_told() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("d")).unwrap();
+        fs::write(root.path().join("d/f"), "1").unwrap();
+        std::os::unix::fs::symlink("d", root.path().join("l")).unwrap();
+        let error = walk(root.path(), everything(false)).unwrap_err();
+        assert_eq!(error.id(), "tree-symlink");
+        assert!(error.object().unwrap().ends_with("/l"));
+        assert_eq!(paths(&walk(root.path(), everything(true)).unwrap()), ["d/f", "l/f"]);
+        std::os::unix::fs::symlink("..", root.path().join("d/up")).unwrap();
+        let error = walk(root.path(), everything(true)).unwrap_err();
+        assert_eq!(error.id(), "tree-loop");
+        fs::remove_file(root.path().join("d/up")).unwrap();
+        std::os::unix::fs::symlink("nowhere", root.path().join("dangling")).unwrap();
+        let error = walk(root.path(), everything(true)).unwrap_err();
+        assert_eq!(error.id(), "not-found");
+    }
+
+    #[test]
+    fn special_files_and_odd_names_are_refused() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let root = tempfile::tempdir().unwrap();
+        let socket = root.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let error = walk(root.path(), everything(false)).unwrap_err();
+        assert_eq!((error.id(), error.to_string().as_str()), ("tree-special", "is a socket, not a file"));
+        drop(listener);
+        fs::remove_file(socket).unwrap();
+        fs::write(root.path().join("a\nb"), "").unwrap();
+        let error = walk(root.path(), everything(false)).unwrap_err();
+        assert_eq!((error.id(), error.to_string().as_str()), ("tree-name", "the name has a control character"));
+        assert!(!error.object().unwrap().contains('\n'));
+        fs::remove_file(root.path().join("a\nb")).unwrap();
+        fs::write(root.path().join(OsStr::from_bytes(b"\xff")), "").unwrap();
+        assert_eq!(walk(root.path(), everything(false)).unwrap_err().to_string(), "the name is not UTF-8");
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let root = tempfile::tempdir().unwrap();
+        let deep: PathBuf = std::iter::repeat_n("d", MAX_DEPTH).collect();
+        fs::create_dir_all(root.path().join(&deep)).unwrap();
+        fs::write(root.path().join(&deep).join("f"), "").unwrap();
+        assert_eq!(walk(root.path(), everything(false)).unwrap().len(), 1);
+        fs::create_dir_all(root.path().join(&deep).join("d")).unwrap();
+        assert_eq!(walk(root.path(), everything(false)).unwrap_err().id(), "tree-depth");
+    }
+
+    #[test]
+    fn resolving_keeps_what_does_not_exist() {
+        let root = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(root.path(), root.path().join("self")).unwrap();
+        let resolved = resolve(&root.path().join("self/new/deeper"));
+        assert_eq!(resolved, fs::canonicalize(root.path()).unwrap().join("new/deeper"));
+    }
+}

@@ -1,0 +1,74 @@
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::dir::Dir;
+use crate::error::StorageError;
+use crate::file::FileHandle;
+
+/// A file that lines are added to, one write a line: a process that is killed leaves at most the last line
+/// incomplete. Nothing waits for the disk; what is read back after a crash has to be checked.
+#[derive(Debug)]
+pub struct AppendFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl AppendFile {
+    /// Opens the file `name` beneath `dir` and keeps its first `keep_bytes`; makes it where it is missing.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the file from being opened or cut.
+    pub fn open(dir: &Dir, name: &str, keep_bytes: u64) -> Result<Self, StorageError> {
+        Dir::check(name)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let handle = dir.open_at(name, "open for adding", flags, Mode::RUSR | Mode::WUSR)?;
+        let path = dir.path_of(name);
+        let mut file = FileHandle::from_handle(handle, path.clone())?.into_file();
+        file.set_len(keep_bytes)
+            .and_then(|()| file.seek(SeekFrom::End(0)))
+            .map_err(|error| StorageError::io("cut", path.clone(), error))?;
+        Ok(Self { file, path })
+    }
+
+    /// Adds one line.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the disk says.
+    pub fn add_line(&mut self, line: &str) -> Result<(), StorageError> {
+        let mut bytes = Vec::with_capacity(line.len() + 1);
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.push(b'\n');
+        self.file
+            .write_all(&bytes)
+            .map_err(|error| StorageError::io("add to", self.path.clone(), error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_added_after_what_is_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::open(root.path()).unwrap();
+        let mut file = AppendFile::open(&dir, "journal", 0).unwrap();
+        file.add_line("one").unwrap();
+        file.add_line("two").unwrap();
+        drop(file);
+        AppendFile::open(&dir, "journal", 4)
+            .unwrap()
+            .add_line("three")
+            .unwrap();
+        assert_eq!(
+            dir.open_file("journal").unwrap().read_all(100).unwrap(),
+            b"one\nthree\n"
+        );
+    }
+}

@@ -1,0 +1,535 @@
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, statat, unlinkat};
+use rustix::io::Errno;
+use shardmill_core::check_relative_path;
+
+use crate::error::StorageError;
+use crate::file::FileHandle;
+use crate::resolve::{Resolver, open_beneath, open_parent};
+use crate::temp::{PublishMode, TempFile};
+
+/// What a name in a directory stands for. Links are themselves, never what they lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A device, or something newer than this list.
+    Special,
+}
+
+impl From<FileType> for EntryKind {
+    fn from(kind: FileType) -> Self {
+        match kind {
+            FileType::RegularFile => Self::File,
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Symlink,
+            FileType::Fifo => Self::Fifo,
+            FileType::Socket => Self::Socket,
+            _ => Self::Special,
+        }
+    }
+}
+
+impl fmt::Display for EntryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File => "file",
+            Self::Directory => "directory",
+            Self::Symlink => "symbolic link",
+            Self::Fifo => "named pipe",
+            Self::Socket => "socket",
+            Self::Special => "special file",
+        })
+    }
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name, in whatever bytes the file system has.
+    pub name: OsString,
+    /// What it stands for.
+    pub kind: EntryKind,
+}
+
+/// A directory that was opened once. Names are resolved beneath it, whatever happens to its path.
+///
+/// Names are relative, with `/` between the parts; a name that breaks reliability rule S4 is refused, and so
+/// is one that leads through a symbolic link. Clones share the handle.
+#[derive(Clone, Debug)]
+pub struct Dir {
+    handle: Arc<OwnedFd>,
+    path: PathBuf,
+    resolver: Resolver,
+}
+
+impl Dir {
+    /// Opens a directory by a path that the user gave; links in it are followed.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Permission`; [`StorageError::NotDirectory`] when something else is there.
+    pub fn open(path: &Path) -> Result<Self, StorageError> {
+        let shown = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle =
+            rustix::fs::open(shown, flags, Mode::empty()).map_err(|errno| match errno {
+                Errno::NOTDIR => StorageError::NotDirectory {
+                    path: shown.to_owned(),
+                },
+                _ => StorageError::io("open the directory", shown, errno),
+            })?;
+        Ok(Self::from_handle(
+            handle,
+            shown.to_owned(),
+            Resolver::Kernel,
+        ))
+    }
+
+    /// Opens a directory by a path that the user gave and makes it, with its parents, where it is missing.
+    /// What was made survives a power cut.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::open`], and whatever keeps a directory from being made.
+    pub fn create(path: &Path) -> Result<Self, StorageError> {
+        let mut missing = Vec::new();
+        let mut at = path;
+        loop {
+            match fs::metadata(at) {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(at),
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                    return Err(StorageError::NotDirectory {
+                        path: at.to_owned(),
+                    });
+                }
+                Err(error) => return Err(StorageError::io("open the directory", at, error)),
+            }
+            match at.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => at = parent,
+                _ => break,
+            }
+        }
+        for &path in missing.iter().rev() {
+            match fs::create_dir(path) {
+                Ok(()) => {}
+                // Somebody was faster, or the path ends in `..`; opening it below decides.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(StorageError::io("make the directory", path, error)),
+            }
+            if let Some(parent) = path.parent() {
+                Self::open(parent)?.sync()?;
+            }
+        }
+        Self::open(path)
+    }
+
+    pub(crate) fn from_handle(handle: OwnedFd, path: PathBuf, resolver: Resolver) -> Self {
+        Self {
+            handle: Arc::new(handle),
+            path,
+            resolver,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_resolver(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
+    /// The path it was opened by, for messages.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a name in it, for messages.
+    #[must_use]
+    pub fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) const fn resolver(&self) -> Resolver {
+        self.resolver
+    }
+
+    pub(crate) fn check(name: &str) -> Result<(), StorageError> {
+        check_relative_path(name).map_err(|source| StorageError::Name {
+            name: name.to_owned(),
+            source,
+        })
+    }
+
+    /// Opens something beneath this directory. The name is checked here.
+    pub(crate) fn open_at(
+        &self,
+        name: &str,
+        action: &'static str,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<OwnedFd, StorageError> {
+        Self::check(name)?;
+        open_beneath(self.resolver, self.as_fd(), name, flags, mode)
+            .map_err(|errno| StorageError::resolving(action, self.path_of(name), errno))
+    }
+
+    /// The directory that holds the last part of `name`, and that part. The name is checked here.
+    pub(crate) fn parent_of<'a>(
+        &self,
+        name: &'a str,
+        action: &'static str,
+    ) -> Result<(Parent<'_>, &'a str), StorageError> {
+        Self::check(name)?;
+        let (parent, last) = open_parent(self.resolver, self.as_fd(), name)
+            .map_err(|errno| StorageError::resolving(action, self.path_of(name), errno))?;
+        Ok((
+            parent.map_or(Parent::Here(self.as_fd()), Parent::Below),
+            last,
+        ))
+    }
+
+    /// Opens a regular file for reading. Never blocks, whatever is there.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Permission`; [`StorageError::Symlink`], [`StorageError::NotRegular`],
+    /// [`StorageError::Name`].
+    pub fn open_file(&self, name: &str) -> Result<FileHandle, StorageError> {
+        // Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        match self.open_at(name, "open", flags, Mode::empty()) {
+            Ok(file) => FileHandle::from_handle(file, self.path_of(name)),
+            Err(StorageError::Io { source, path, .. })
+                if source.raw_os_error() == Some(Errno::NXIO.raw_os_error()) =>
+            {
+                Err(StorageError::NotRegular {
+                    path,
+                    found: EntryKind::Socket,
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a directory beneath this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::open`]; [`StorageError::Symlink`], [`StorageError::Name`].
+    pub fn open_dir(&self, name: &str) -> Result<Self, StorageError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let handle = self.open_at(name, "open the directory", flags, Mode::empty())?;
+        Ok(Self::from_handle(handle, self.path_of(name), self.resolver))
+    }
+
+    /// What a name stands for; `None` when there is nothing of that name.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Symlink`] when the name leads *through* a link, [`StorageError::Name`], `Permission`.
+    pub fn kind_of(&self, name: &str) -> Result<Option<EntryKind>, StorageError> {
+        let (parent, last) = match self.parent_of(name, "look up") {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(StorageError::NotDirectory { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode).into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(StorageError::io("look up", self.path_of(name), errno)),
+        }
+    }
+
+    /// Whether there is anything of that name, a dangling link included.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::kind_of`].
+    pub fn exists(&self, name: &str) -> Result<bool, StorageError> {
+        Ok(self.kind_of(name)?.is_some())
+    }
+
+    /// Everything in the directory but `.` and `..`, sorted by the bytes of the name.
+    ///
+    /// # Errors
+    ///
+    /// `Permission`, `Storage`.
+    pub fn entries(&self) -> Result<Vec<Entry>, StorageError> {
+        let failed = |errno: Errno| StorageError::io("list the directory", &self.path, errno);
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::read_from(self).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let name = OsStr::from_bytes(name).to_owned();
+            let kind = match entry.file_type() {
+                FileType::Unknown => match statat(self, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                    // Gone since it was listed.
+                    Err(Errno::NOENT) => continue,
+                    Err(errno) => return Err(failed(errno)),
+                },
+                kind => kind,
+            };
+            entries.push(Entry {
+                name,
+                kind: kind.into(),
+            });
+        }
+        entries.sort_unstable_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
+        Ok(entries)
+    }
+
+    /// The names of [`Dir::entries`] in the same order. A name that is not UTF-8 is listed with replacement
+    /// characters: visible, but not to be opened.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::entries`].
+    pub fn list(&self) -> Result<Vec<String>, StorageError> {
+        Ok(self
+            .entries()?
+            .iter()
+            .map(|entry| entry.name.to_string_lossy().into_owned())
+            .collect())
+    }
+
+    /// Removes a file (or a link itself); answers whether it was there. Call [`Dir::sync`] where it matters
+    /// that it stays removed.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::NotRegular`] for a directory; `Permission`, `Storage`.
+    pub fn remove(&self, name: &str) -> Result<bool, StorageError> {
+        self.unlink(name, "remove", AtFlags::empty())
+    }
+
+    /// Removes an empty directory; answers whether it was there.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::NotDirectory`]; `Storage` when it is not empty.
+    pub fn remove_dir(&self, name: &str) -> Result<bool, StorageError> {
+        self.unlink(name, "remove the directory", AtFlags::REMOVEDIR)
+    }
+
+    fn unlink(
+        &self,
+        name: &str,
+        action: &'static str,
+        flags: AtFlags,
+    ) -> Result<bool, StorageError> {
+        let (parent, last) = match self.parent_of(name, action) {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        match unlinkat(&parent, last, flags) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(Errno::ISDIR) => Err(StorageError::NotRegular {
+                path: self.path_of(name),
+                found: EntryKind::Directory,
+            }),
+            Err(Errno::NOTDIR) => Err(StorageError::NotDirectory {
+                path: self.path_of(name),
+            }),
+            Err(errno) => Err(StorageError::io(action, self.path_of(name), errno)),
+        }
+    }
+
+    /// Makes a directory, with the parents it needs beneath this one, and opens it. One that is there is
+    /// opened. What was made survives a power cut.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::open_dir`], and whatever keeps a directory from being made.
+    pub fn make_dir(&self, name: &str) -> Result<Self, StorageError> {
+        Self::check(name)?;
+        let mut here = self.clone();
+        for part in name.split('/') {
+            here = here.make_one(part, Mode::from_raw_mode(0o777))?.0;
+        }
+        Ok(here)
+    }
+
+    /// As [`Dir::make_dir`] for a single part, for this user only: mode 0700. One that is there has to
+    /// belong to this user, and is closed to others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::make_dir`]; [`StorageError::Owner`].
+    pub fn make_private_dir(&self, name: &str) -> Result<Self, StorageError> {
+        Self::check(name)?;
+        let (dir, made) = self.make_one(name, Mode::RWXU)?;
+        if !made {
+            dir.close_to_others()?;
+        }
+        Ok(dir)
+    }
+
+    /// Makes and opens `name`; answers whether it was made now.
+    fn make_one(&self, name: &str, mode: Mode) -> Result<(Self, bool), StorageError> {
+        let (parent, last) = self.parent_of(name, "make the directory")?;
+        let made = match mkdirat(&parent, last, mode) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(errno) => {
+                return Err(StorageError::io(
+                    "make the directory",
+                    self.path_of(name),
+                    errno,
+                ));
+            }
+        };
+        let dir = self.open_dir(name)?;
+        if made {
+            match parent {
+                Parent::Here(_) => self.sync()?,
+                // Opened only to pass through; a handle that can be synchronised is needed.
+                Parent::Below(_) => match name.rsplit_once('/') {
+                    Some((folders, _)) => self.open_dir(folders)?.sync()?,
+                    None => self.sync()?,
+                },
+            }
+        }
+        Ok((dir, made))
+    }
+
+    fn close_to_others(&self) -> Result<(), StorageError> {
+        let stat = fstat(self).map_err(|errno| StorageError::io("look up", &self.path, errno))?;
+        let user = rustix::process::geteuid().as_raw();
+        if stat.st_uid != user {
+            // Some file systems give every file to one user, whoever made it; there, ownership says nothing.
+            let own = TempFile::create(self, None)?.owner()?;
+            if stat.st_uid != own {
+                return Err(StorageError::Owner {
+                    path: self.path.clone(),
+                    expected: own,
+                    found: stat.st_uid,
+                });
+            }
+            return Ok(());
+        }
+        if stat.st_mode & 0o077 != 0 {
+            fchmod(self, Mode::RWXU)
+                .map_err(|errno| StorageError::io("close to other users", &self.path, errno))?;
+        }
+        Ok(())
+    }
+
+    /// Removes everything in the directory called `name`, but not the directory itself. Only regular files
+    /// and directories: when there is anything else, nothing is removed.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Symlink`] or [`StorageError::NotRegular`] for what is neither; `Permission`, `Storage`.
+    pub fn remove_all_in(&self, name: &str) -> Result<(), StorageError> {
+        crate::remove::remove_all(&self.open_dir(name)?, None)
+    }
+
+    /// Waits until what was published, made and removed in this directory survives a power cut.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`: then nothing is certain, and asking again would prove nothing (reliability rule P8).
+    pub fn sync(&self) -> Result<(), StorageError> {
+        match sync_handle(self.as_fd()) {
+            // Some network and user-space file systems have no such operation on directories and order
+            // their changes themselves.
+            Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(StorageError::io(
+                "synchronise the directory",
+                &self.path,
+                errno,
+            )),
+        }
+    }
+
+    /// Starts a file that nobody sees yet, in `folder` beneath this directory or in the directory itself,
+    /// with mode 0600. The folder has to be on the same file system.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps a file from being made.
+    pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
+        TempFile::create(self, folder)
+    }
+
+    /// Publishes a small file in one go, by way of a temporary file in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::temp_file`] and [`TempFile::publish`].
+    pub fn publish_bytes(
+        &self,
+        folder: Option<&str>,
+        name: &str,
+        bytes: &[u8],
+        mode: PublishMode,
+    ) -> Result<(), StorageError> {
+        let mut temp = self.temp_file(folder)?;
+        temp.write_all(bytes)
+            .map_err(|error| temp.write_error(error))?;
+        temp.publish(name, mode)
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+/// The directory that holds the last part of a name.
+#[derive(Debug)]
+pub(crate) enum Parent<'a> {
+    /// The directory the name is relative to.
+    Here(BorrowedFd<'a>),
+    /// One beneath it.
+    Below(OwnedFd),
+}
+
+impl AsFd for Parent<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Here(handle) => *handle,
+            Self::Below(handle) => handle.as_fd(),
+        }
+    }
+}
+
+/// `fsync`, once. An interruption counts as a failure: what a second call says about the first is unknown.
+pub(crate) fn sync_handle(handle: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    #[cfg(test)]
+    if crate::tests::sync_should_fail() {
+        return Err(Errno::IO);
+    }
+    rustix::fs::fsync(handle)
+}

@@ -1,0 +1,243 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use shardmill_core::{Diagnostic, ErrorKind, NameError, escape, io_error_id};
+
+use crate::dir::EntryKind;
+
+/// Why something could not be opened, read, published or claimed. Every variant names the path.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// The operating system refused.
+    #[error("cannot {action}")]
+    Io {
+        /// What was attempted, as in "cannot open".
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A name that may not become a path.
+    #[error("refused as the name of a file")]
+    Name {
+        /// The name as given.
+        name: String,
+        /// Which rule it breaks.
+        #[source]
+        source: NameError,
+    },
+    /// A symbolic link where a file or directory of the data set was expected.
+    #[error("the path leads through a symbolic link, which is not followed")]
+    Symlink {
+        /// The path of the link, or of something behind it.
+        path: PathBuf,
+    },
+    /// Not a regular file.
+    #[error("not a regular file but a {found}")]
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+        /// What is there instead.
+        found: EntryKind,
+    },
+    /// Not a directory.
+    #[error("not a directory")]
+    NotDirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A file is larger than the caller is ready to hold in memory.
+    #[error("the file has {bytes} bytes, more than the {max} that are allowed")]
+    TooLarge {
+        /// The path.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// The most that was allowed.
+        max: u64,
+    },
+    /// A range that reaches past the end of the file.
+    #[error("bytes {offset} to {end} were asked for, the file has {bytes}")]
+    Range {
+        /// The path.
+        path: PathBuf,
+        /// First byte of the range.
+        offset: u64,
+        /// One past its last byte.
+        end: u64,
+        /// The length of the file.
+        bytes: u64,
+    },
+    /// Memory for the contents of a file could not be had.
+    #[error("no memory for {bytes} bytes")]
+    OutOfMemory {
+        /// The path.
+        path: PathBuf,
+        /// How much was needed.
+        bytes: u64,
+    },
+    /// A file changed between being opened and being read.
+    #[error(
+        "the file changed while it was read: it had {expected} bytes when it was opened and has {found} now"
+    )]
+    Changed {
+        /// The path.
+        path: PathBuf,
+        /// Its length when it was opened.
+        expected: u64,
+        /// Its length now; equal to `expected` when only the time of the last change differs.
+        found: u64,
+    },
+    /// A temporary file does not have the length of what was written to it.
+    #[error("{written} bytes were written, but the file has {found}")]
+    Length {
+        /// The path of the temporary file.
+        path: PathBuf,
+        /// Bytes written.
+        written: u64,
+        /// Bytes found.
+        found: u64,
+    },
+    /// A temporary file one of whose writes failed cannot be published.
+    #[error("not published because an earlier write to it failed")]
+    Incomplete {
+        /// The path of the temporary file.
+        path: PathBuf,
+    },
+    /// A file that had to be new is there already.
+    #[error("the file exists already")]
+    Exists {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another writer holds the lease.
+    #[error("another writer is at work{}", pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
+    OtherWriter {
+        /// The path of the lease file.
+        path: PathBuf,
+        /// The process that holds it, where it could be read.
+        pid: Option<u32>,
+    },
+    /// A private folder belongs to somebody else.
+    #[error("the folder belongs to user {found}, not to user {expected}")]
+    Owner {
+        /// The path.
+        path: PathBuf,
+        /// The user this process makes files as.
+        expected: u32,
+        /// The owner of the folder.
+        found: u32,
+    },
+}
+
+impl StorageError {
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Io {
+            action,
+            path: path.into(),
+            source: source.into(),
+        }
+    }
+
+    /// Sorts the failure of a call that resolved a name beneath a directory.
+    pub(crate) fn resolving(action: &'static str, path: PathBuf, errno: Errno) -> Self {
+        match errno {
+            Errno::LOOP => Self::Symlink { path },
+            Errno::NOTDIR => Self::NotDirectory { path },
+            _ => Self::io(action, path, errno),
+        }
+    }
+
+    /// The file or directory this is about; `None` for a refused name.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Name { .. } => None,
+            Self::Io { path, .. }
+            | Self::Symlink { path }
+            | Self::NotRegular { path, .. }
+            | Self::NotDirectory { path }
+            | Self::TooLarge { path, .. }
+            | Self::Range { path, .. }
+            | Self::OutOfMemory { path, .. }
+            | Self::Changed { path, .. }
+            | Self::Length { path, .. }
+            | Self::Incomplete { path }
+            | Self::Exists { path }
+            | Self::OtherWriter { path, .. }
+            | Self::Owner { path, .. } => Some(path),
+        }
+    }
+
+    /// Whether the reason is that nothing has that name.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl Diagnostic for StorageError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { source, .. } => ErrorKind::from(source),
+            Self::Name { .. }
+            | Self::NotRegular { .. }
+            | Self::Range { .. }
+            | Self::Changed { .. } => ErrorKind::Corrupt,
+            Self::Symlink { .. } => ErrorKind::Unsupported,
+            Self::NotDirectory { .. } => ErrorKind::InvalidInput,
+            Self::TooLarge { .. } => ErrorKind::Corrupt,
+            Self::OutOfMemory { .. } => ErrorKind::Resource,
+            Self::Length { .. } | Self::Incomplete { .. } => ErrorKind::Storage,
+            Self::Exists { .. } | Self::OtherWriter { .. } => ErrorKind::Conflict,
+            Self::Owner { .. } => ErrorKind::Permission,
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Io { source, .. } => io_error_id(source),
+            Self::Name { source, .. } => source.id(),
+            Self::Symlink { .. } => "path-symlink",
+            Self::NotRegular { .. } => "path-not-a-file",
+            Self::NotDirectory { .. } => "path-not-a-directory",
+            Self::TooLarge { .. } => "limit-file-bytes",
+            Self::Range { .. } => "file-range",
+            Self::OutOfMemory { .. } => "out-of-memory",
+            Self::Changed { .. } => "file-changed",
+            Self::Length { .. } => "file-length",
+            Self::Incomplete { .. } => "file-incomplete",
+            Self::Exists { .. } => "exists",
+            Self::OtherWriter { .. } => "other-writer",
+            Self::Owner { .. } => "path-owner",
+        }
+    }
+
+    fn object(&self) -> Option<String> {
+        Some(match self {
+            Self::Name { name, .. } => escape(name).into_owned(),
+            _ => escape(&self.path()?.to_string_lossy()).into_owned(),
+        })
+    }
+
+    fn hint(&self) -> Option<String> {
+        Some(
+            match self {
+                Self::Symlink { .. } => "put the file itself where the link is",
+                Self::Changed { .. } => "read it again when nobody writes to it",
+                Self::OtherWriter { .. } => "wait until it is done, or write to another directory",
+                Self::Owner { .. } => "remove the folder, or write to another directory",
+                _ => return None,
+            }
+            .to_owned(),
+        )
+    }
+}

@@ -1,0 +1,274 @@
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::buffer::spare_capacity;
+use rustix::fs::{FileType, OFlags, fstat};
+use rustix::io::{Errno, pread};
+
+use crate::dir::EntryKind;
+use crate::error::StorageError;
+
+/// What tells one state of a file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    bytes: u64,
+    changed: (i64, u64),
+}
+
+/// A regular file, open for reading.
+#[derive(Debug)]
+pub struct FileHandle {
+    handle: OwnedFd,
+    path: PathBuf,
+    state: State,
+}
+
+impl FileHandle {
+    /// Opens a file by a path that the user gave; links in it are followed. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Permission`; [`StorageError::NotRegular`].
+    pub fn open(path: &Path) -> Result<Self, StorageError> {
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = i32::try_from(flags.bits()).unwrap_or_default();
+        match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Ok(file) => Self::from_handle(file.into(), path.to_owned()),
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                Err(StorageError::NotRegular {
+                    path: path.to_owned(),
+                    found: EntryKind::Socket,
+                })
+            }
+            Err(error) => Err(StorageError::io("open", path, error)),
+        }
+    }
+
+    pub(crate) fn from_handle(handle: OwnedFd, path: PathBuf) -> Result<Self, StorageError> {
+        let stat = fstat(&handle).map_err(|errno| StorageError::io("look up", &path, errno))?;
+        match FileType::from_raw_mode(stat.st_mode).into() {
+            EntryKind::File => {}
+            found => return Err(StorageError::NotRegular { path, found }),
+        }
+        let state = state_of(&stat);
+        Ok(Self {
+            handle,
+            path,
+            state,
+        })
+    }
+
+    pub(crate) fn into_file(self) -> File {
+        File::from(self.handle)
+    }
+
+    /// The path it was opened by, for messages.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its length in bytes when it was opened.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.state.bytes
+    }
+
+    /// Whether it was empty when it was opened.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.state.bytes == 0
+    }
+
+    /// Fills `buffer` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Range`] when the file is not that long, [`StorageError::Changed`] when it no longer
+    /// is, and `Storage`.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), StorageError> {
+        self.check_range(offset, buffer.len() as u64)?;
+        let mut at = offset;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            match pread(&self.handle, &mut *rest, at) {
+                Ok(0) => return Err(self.changed()),
+                Ok(read) => {
+                    at += read as u64;
+                    rest = rest.get_mut(read..).unwrap_or_default();
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(StorageError::io("read", &self.path, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The `len` bytes from `offset` on. The range is compared with the length of the file before memory is
+    /// asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileHandle::read_at`]; [`StorageError::OutOfMemory`].
+    pub fn read_range(&self, offset: u64, len: u64) -> Result<Vec<u8>, StorageError> {
+        let mut bytes = Vec::new();
+        self.check_range(offset, len)?;
+        self.append(&mut bytes, offset, len)?;
+        Ok(bytes)
+    }
+
+    /// The whole file.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileHandle::read_all_into`].
+    pub fn read_all(&self, max: u64) -> Result<Vec<u8>, StorageError> {
+        let mut bytes = Vec::new();
+        self.read_all_into(&mut bytes, max)?;
+        Ok(bytes)
+    }
+
+    /// The whole file in place of what is in `bytes`, whose memory is used again.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::TooLarge`] above `max`, [`StorageError::Changed`] when its length or its time of
+    /// change is no longer what it was when it was opened, [`StorageError::OutOfMemory`], `Storage`.
+    pub fn read_all_into(&self, bytes: &mut Vec<u8>, max: u64) -> Result<(), StorageError> {
+        bytes.clear();
+        if self.len() > max {
+            return Err(StorageError::TooLarge {
+                path: self.path.clone(),
+                bytes: self.len(),
+                max,
+            });
+        }
+        self.append(bytes, 0, self.len())?;
+        self.check_unchanged()
+    }
+
+    /// The file from its start to its end as a stream, for what need not be in memory at once. Call
+    /// [`FileHandle::check_unchanged`] when it is done.
+    #[must_use]
+    pub const fn reader(&self) -> FileReader<'_> {
+        FileReader { file: self, at: 0 }
+    }
+
+    /// Asks the file system whether the file is still as it was when it was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Changed`] when its length or time of change differs.
+    pub fn check_unchanged(&self) -> Result<(), StorageError> {
+        if self.state_now()? == self.state {
+            return Ok(());
+        }
+        Err(self.changed())
+    }
+
+    fn append(&self, bytes: &mut Vec<u8>, offset: u64, len: u64) -> Result<(), StorageError> {
+        let too_much = || StorageError::OutOfMemory {
+            path: self.path.clone(),
+            bytes: len,
+        };
+        let wanted = usize::try_from(len).map_err(|_| too_much())?;
+        bytes.try_reserve_exact(wanted).map_err(|_| too_much())?;
+        let end = bytes.len() + wanted;
+        while bytes.len() < end {
+            let at = offset + (len - (end - bytes.len()) as u64);
+            // PERF: the spare capacity is filled as it is, without being zeroed first.
+            match pread(&self.handle, spare_capacity(bytes), at) {
+                Ok(0) => return Err(self.changed()),
+                Ok(_) => {}
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(StorageError::io("read", &self.path, errno)),
+            }
+        }
+        // A buffer that is used again has more room than was asked for.
+        bytes.truncate(end);
+        Ok(())
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> Result<(), StorageError> {
+        let end = offset.saturating_add(len);
+        if end <= self.len() && end - offset == len {
+            return Ok(());
+        }
+        Err(StorageError::Range {
+            path: self.path.clone(),
+            offset,
+            end,
+            bytes: self.len(),
+        })
+    }
+
+    fn state_now(&self) -> Result<State, StorageError> {
+        let stat =
+            fstat(&self.handle).map_err(|errno| StorageError::io("look up", &self.path, errno))?;
+        Ok(state_of(&stat))
+    }
+
+    fn changed(&self) -> StorageError {
+        StorageError::Changed {
+            path: self.path.clone(),
+            expected: self.len(),
+            found: self.state_now().map_or(0, |state| state.bytes),
+        }
+    }
+}
+
+impl AsFd for FileHandle {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+/// A file read from its start to the end that it had when it was opened.
+#[derive(Debug)]
+pub struct FileReader<'a> {
+    file: &'a FileHandle,
+    at: u64,
+}
+
+impl Read for FileReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.file.len() - self.at).unwrap_or(usize::MAX);
+        let wanted = left.min(buffer.len());
+        let room = buffer.get_mut(..wanted).unwrap_or_default();
+        if room.is_empty() {
+            return Ok(0);
+        }
+        let read = pread(&self.file.handle, room, self.at)?;
+        if read == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                self.file.changed(),
+            ));
+        }
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+fn state_of(stat: &rustix::fs::Stat) -> State {
+    #[expect(
+        clippy::useless_conversion,
+        reason = "the types of these fields differ between systems"
+    )]
+    State {
+        bytes: u64::try_from(stat.st_size).unwrap_or_default(),
+        changed: (i64::from(stat.st_mtime), u64::from(stat.st_mtime_nsec)),
+    }
+}
+
+/// The contents of a regular file that the user named; links are followed, pipes are not waited for.
+///
+/// # Errors
+///
+/// As [`FileHandle::open`] and [`FileHandle::read_all`].
+pub fn read_file(path: &Path, max: u64) -> Result<Vec<u8>, StorageError> {
+    FileHandle::open(path)?.read_all(max)
+}

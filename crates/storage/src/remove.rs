@@ -1,0 +1,64 @@
+//! Emptying a folder of our own.
+
+use std::ffi::OsStr;
+
+use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use rustix::io::Errno;
+
+use crate::dir::{Dir, EntryKind};
+use crate::error::StorageError;
+
+/// Folders of ours are two or three levels deep.
+const MOST_LEVELS: usize = 32;
+
+/// Removes what is in `dir`, except the entry called `keep` at its top. Looks at everything first: a folder
+/// with something in it that shardmill never makes is not ours to empty.
+pub(crate) fn remove_all(dir: &Dir, keep: Option<&OsStr>) -> Result<(), StorageError> {
+    walk(dir, keep, 0, false)?;
+    walk(dir, keep, 0, true)
+}
+
+fn walk(dir: &Dir, keep: Option<&OsStr>, level: usize, remove: bool) -> Result<(), StorageError> {
+    for entry in dir.entries()? {
+        if Some(entry.name.as_os_str()) == keep {
+            continue;
+        }
+        let path = dir.path().join(&entry.name);
+        match entry.kind {
+            EntryKind::File => {
+                if remove {
+                    unlink(dir, &entry.name, AtFlags::empty())?;
+                }
+            }
+            EntryKind::Directory if level < MOST_LEVELS => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let handle = match openat(dir, &entry.name, flags, Mode::empty()) {
+                    Ok(handle) => handle,
+                    Err(Errno::NOENT) => continue,
+                    Err(errno) => {
+                        return Err(StorageError::resolving("open the directory", path, errno));
+                    }
+                };
+                walk(
+                    &Dir::from_handle(handle, path, dir.resolver()),
+                    None,
+                    level + 1,
+                    remove,
+                )?;
+                if remove {
+                    unlink(dir, &entry.name, AtFlags::REMOVEDIR)?;
+                }
+            }
+            EntryKind::Symlink => return Err(StorageError::Symlink { path }),
+            found => return Err(StorageError::NotRegular { path, found }),
+        }
+    }
+    Ok(())
+}
+
+fn unlink(dir: &Dir, name: &OsStr, flags: AtFlags) -> Result<(), StorageError> {
+    match unlinkat(dir, name, flags) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(StorageError::io("remove", dir.path().join(name), errno)),
+    }
+}

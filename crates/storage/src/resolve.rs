@@ -1,0 +1,161 @@
+//! From a relative name to an open file, beneath a directory and through no symbolic link.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
+use rustix::io::{Errno, Result};
+
+/// Who walks the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resolver {
+    /// The kernel, by `openat2`; the other way where it has no such call.
+    Kernel,
+    /// We, opening part by part with `O_NOFOLLOW`.
+    Parts,
+}
+
+/// Flags for a directory on the way to something else.
+#[cfg(target_os = "linux")]
+const ON_THE_WAY: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+#[cfg(not(target_os = "linux"))]
+const ON_THE_WAY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Opens `name` beneath `dir`. A symbolic link anywhere on the way is `ELOOP`.
+///
+/// INVARIANT: `name` has passed `check_relative_path`, so that no part is empty, `.` or `..`.
+pub(crate) fn open_beneath(
+    resolver: Resolver,
+    dir: BorrowedFd<'_>,
+    name: &str,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd> {
+    if resolver == Resolver::Kernel
+        && let Some(result) = open_by_kernel(dir, name, flags, mode)
+    {
+        return match result {
+            Err(Errno::NOTDIR) => Err(explain_not_a_directory(dir, name)),
+            other => other,
+        };
+    }
+    open_by_parts(dir, name, flags, mode)
+}
+
+/// `None` where the kernel, or a filter around this process, does not have the call.
+#[cfg(target_os = "linux")]
+fn open_by_kernel(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    flags: OFlags,
+    mode: Mode,
+) -> Option<Result<OwnedFd>> {
+    use rustix::fs::{ResolveFlags, openat2};
+
+    static MISSING: AtomicBool = AtomicBool::new(false);
+    /// The kernel answers "try again" when a rename elsewhere keeps it from being sure.
+    const ATTEMPTS: usize = 16;
+
+    if MISSING.load(Ordering::Relaxed) {
+        return None;
+    }
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC;
+    for _ in 0..ATTEMPTS {
+        match openat2(dir, name, flags, mode, resolve) {
+            Err(Errno::NOSYS) => {
+                MISSING.store(true, Ordering::Relaxed);
+                return None;
+            }
+            // Old container run-times answer so to calls they do not know. It may also be a real refusal,
+            // which the other way then meets as well.
+            Err(Errno::PERM) => return None,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return Some(other),
+        }
+    }
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_by_kernel(
+    _dir: BorrowedFd<'_>,
+    _name: &str,
+    _flags: OFlags,
+    _mode: Mode,
+) -> Option<Result<OwnedFd>> {
+    None
+}
+
+fn open_by_parts(dir: BorrowedFd<'_>, name: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+    let (parent, last) = open_parent(Resolver::Parts, dir, name)?;
+    let parent = parent.as_ref().map_or(dir, AsFd::as_fd);
+    open_part(
+        parent,
+        last,
+        flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        mode,
+    )
+}
+
+fn open_part(dir: BorrowedFd<'_>, part: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+    loop {
+        match openat(dir, part, flags, mode) {
+            Err(Errno::INTR) => {}
+            Err(Errno::NOTDIR) if is_symlink(dir, part) => return Err(Errno::LOOP),
+            other => return other,
+        }
+    }
+}
+
+/// Opens the directory that holds the last part of `name`; `None` when that is `dir` itself.
+pub(crate) fn open_parent<'a>(
+    resolver: Resolver,
+    dir: BorrowedFd<'_>,
+    name: &'a str,
+) -> Result<(Option<OwnedFd>, &'a str)> {
+    let Some((folders, last)) = name.rsplit_once('/') else {
+        return Ok((None, name));
+    };
+    if resolver == Resolver::Kernel
+        && let Some(result) = open_by_kernel(dir, folders, ON_THE_WAY, Mode::empty())
+    {
+        return match result {
+            Ok(parent) => Ok((Some(parent), last)),
+            Err(Errno::NOTDIR) => Err(explain_not_a_directory(dir, folders)),
+            Err(errno) => Err(errno),
+        };
+    }
+    let mut parent: Option<OwnedFd> = None;
+    for part in folders.split('/') {
+        let here = parent.as_ref().map_or(dir, AsFd::as_fd);
+        parent = Some(open_part(here, part, ON_THE_WAY, Mode::empty())?);
+    }
+    Ok((parent, last))
+}
+
+/// Whether the thing itself, not what it leads to, is a symbolic link.
+fn is_symlink(dir: BorrowedFd<'_>, part: &str) -> bool {
+    statat(dir, OsStr::new(part), AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+}
+
+/// A link at the end of a path that has to be a directory is "not a directory" to the kernel. Telling the
+/// two apart only chooses the words of the error.
+fn explain_not_a_directory(dir: BorrowedFd<'_>, name: &str) -> Errno {
+    match open_parent(Resolver::Parts, dir, name) {
+        Ok((parent, last)) if is_symlink(parent.as_ref().map_or(dir, AsFd::as_fd), last) => {
+            Errno::LOOP
+        }
+        Err(Errno::LOOP) => Errno::LOOP,
+        _ => Errno::NOTDIR,
+    }
+}

@@ -1,0 +1,269 @@
+use std::fs::{self, File};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, linkat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use crate::dir::{Dir, sync_handle};
+use crate::error::StorageError;
+
+/// What to do when the name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishMode {
+    /// Take its place, in one step: a reader sees the old file or the new one.
+    Replace,
+    /// Fail with [`StorageError::Exists`].
+    CreateNew,
+}
+
+/// A file on its way: written, but without its name.
+///
+/// Writes go straight to the file, so give them large pieces or put a `BufWriter` around. Dropped without
+/// [`TempFile::publish`], the file is removed; a process that is killed leaves it in its folder, under a name
+/// that starts with [`TempFile::PREFIX`].
+#[derive(Debug)]
+pub struct TempFile {
+    file: File,
+    /// Where names are published.
+    target: Dir,
+    /// Where the temporary file is.
+    folder: Dir,
+    name: String,
+    written: u64,
+    failed: bool,
+    /// The temporary name is taken away, by a rename or by us.
+    gone: bool,
+}
+
+impl TempFile {
+    /// What the names of temporary files start with.
+    pub const PREFIX: &'static str = "tmp-";
+
+    pub(crate) fn create(target: &Dir, folder: Option<&str>) -> Result<Self, StorageError> {
+        /// The chance that even one of them is taken is 2^-64.
+        const ATTEMPTS: usize = 8;
+
+        let folder = match folder {
+            Some(name) => target.open_dir(name)?,
+            None => target.clone(),
+        };
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let name = format!("{}{:016x}", Self::PREFIX, random());
+            match folder.open_at(
+                &name,
+                "make a temporary file",
+                flags,
+                Mode::RUSR | Mode::WUSR,
+            ) {
+                Ok(handle) => {
+                    return Ok(Self {
+                        file: File::from(handle),
+                        target: target.clone(),
+                        folder,
+                        name,
+                        written: 0,
+                        failed: false,
+                        gone: false,
+                    });
+                }
+                Err(error) => {
+                    let taken = matches!(&error, StorageError::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists);
+                    if !taken {
+                        return Err(error);
+                    }
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            StorageError::io("make a temporary file", folder.path(), Errno::EXIST)
+        }))
+    }
+
+    /// Bytes written so far.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The path it has for now, for messages.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.folder.path_of(&self.name)
+    }
+
+    /// A failed write as an error that names the file.
+    #[must_use]
+    pub fn write_error(&self, error: io::Error) -> StorageError {
+        StorageError::io("write", self.path(), error)
+    }
+
+    pub(crate) fn owner(&self) -> Result<u32, StorageError> {
+        let stat =
+            fstat(&self.file).map_err(|errno| StorageError::io("look up", self.path(), errno))?;
+        Ok(stat.st_uid)
+    }
+
+    /// Gives the file its name beneath the directory that [`Dir::temp_file`] was called on: checks its
+    /// length, opens it to other users as far as the process's umask allows (0644), waits for the disk,
+    /// renames, and waits for the directory. Once this returns, the file survives a power cut.
+    ///
+    /// # Errors
+    ///
+    /// After any error the file counts as not published, and its temporary form is removed.
+    /// [`StorageError::Exists`] with [`PublishMode::CreateNew`]; [`StorageError::Incomplete`],
+    /// [`StorageError::Length`]; `Resource`, `Permission`, `Storage`. A failure to reach the disk is final
+    /// (reliability rule P8).
+    pub fn publish(mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
+        Dir::check(name)?;
+        let path = self.path();
+        if self.failed {
+            return Err(StorageError::Incomplete { path });
+        }
+        let stat = fstat(&self.file).map_err(|errno| StorageError::io("look up", &path, errno))?;
+        let found = u64::try_from(stat.st_size).unwrap_or_default();
+        if found != self.written {
+            return Err(StorageError::Length {
+                path,
+                written: self.written,
+                found,
+            });
+        }
+        fchmod(&self.file, Mode::from_raw_mode(0o644 & !umask()))
+            .map_err(|errno| StorageError::io("open to other users", &path, errno))?;
+        sync_handle(self.file.as_fd())
+            .map_err(|errno| StorageError::io("bring to the disk", &path, errno))?;
+
+        let target = self.target.clone();
+        let (parent, last) = target.parent_of(name, "publish")?;
+        let failed = |errno: Errno| match errno {
+            Errno::EXIST => StorageError::Exists {
+                path: target.path_of(name),
+            },
+            _ => StorageError::io("publish", target.path_of(name), errno),
+        };
+        match mode {
+            PublishMode::Replace => {
+                renameat(&self.folder, &self.name, &parent, last).map_err(failed)?
+            }
+            PublishMode::CreateNew => {
+                match linkat(&self.folder, &self.name, &parent, last, AtFlags::empty()) {
+                    Ok(()) => self.discard(),
+                    // No hard links here; where there is no exclusive rename either, that says so.
+                    Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                        rename_exclusive(&self.folder, &self.name, parent.as_fd(), last)
+                            .map_err(failed)?;
+                    }
+                    Err(errno) => return Err(failed(errno)),
+                }
+            }
+        }
+        self.gone = true;
+        match name.rsplit_once('/') {
+            None => target.sync(),
+            Some((folders, _)) => target.open_dir(folders)?.sync(),
+        }
+    }
+
+    /// Takes the temporary name away. Failing leaves a stray file in the folder, no wrong data.
+    fn discard(&mut self) {
+        if !self.gone {
+            let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
+            self.gone = true;
+        }
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
+impl Write for TempFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.file.write(bytes) {
+            Ok(written) => {
+                self.written += written as u64;
+                Ok(written)
+            }
+            Err(error) => {
+                self.failed |= error.kind() != io::ErrorKind::Interrupted;
+                Err(error)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn rename_exclusive(
+    folder: &Dir,
+    name: &str,
+    parent: std::os::fd::BorrowedFd<'_>,
+    last: &str,
+) -> rustix::io::Result<()> {
+    rustix::fs::renameat_with(
+        folder,
+        name,
+        parent,
+        last,
+        rustix::fs::RenameFlags::NOREPLACE,
+    )
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn rename_exclusive(
+    _: &Dir,
+    _: &str,
+    _: std::os::fd::BorrowedFd<'_>,
+    _: &str,
+) -> rustix::io::Result<()> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// A number that others cannot guess: the keys of a `RandomState` come from the operating system. A forked
+/// child has the keys of its parent, but not its process id.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// The process's umask. Asking the kernel by `umask(2)` would change it for a moment, for all threads, so
+/// it is read from `/proc`; where that is not to be had, the customary 022.
+fn umask() -> u32 {
+    fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| parse_umask(&status))
+        .unwrap_or(0o022)
+}
+
+fn parse_umask(status: &str) -> Option<u32> {
+    let value = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(value.trim(), 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_umask;
+
+    #[test]
+    fn the_umask_is_read_from_the_status_text() {
+        assert_eq!(
+            parse_umask("Name:\tx\nUmask:\t0027\nState:\tR\n"),
+            Some(0o027)
+        );
+        assert_eq!(parse_umask("Name:\tx\n"), None);
+        assert_eq!(parse_umask("Umask:\tnine\n"), None);
+    }
+}

@@ -1,0 +1,1085 @@
+//! Behaviour as callers see it, plus what needs the private parts: both ways of resolving a name, and a
+//! disk that refuses to synchronise.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use shardmill_core::{Diagnostic, ErrorKind};
+use tempfile::TempDir;
+
+use crate::resolve::Resolver;
+use crate::{
+    Dir, Entry, EntryKind, FileHandle, Lease, PublishMode, StorageError, TempFile, read_file,
+};
+
+thread_local! {
+    static SYNCS_UNTIL_FAILURE: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Asked before every fsync of this thread.
+pub(crate) fn sync_should_fail() -> bool {
+    SYNCS_UNTIL_FAILURE.with(|left| match left.get() {
+        Some(0) => true,
+        Some(n) => {
+            left.set(Some(n - 1));
+            false
+        }
+        None => false,
+    })
+}
+
+/// Lets `successes` synchronisations pass and fails the rest while `body` runs.
+fn with_failing_sync<T>(successes: u32, body: impl FnOnce() -> T) -> T {
+    SYNCS_UNTIL_FAILURE.with(|left| left.set(Some(successes)));
+    let result = body();
+    SYNCS_UNTIL_FAILURE.with(|left| left.set(None));
+    result
+}
+
+fn root() -> (TempDir, Dir) {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = Dir::open(temp.path()).unwrap();
+    (temp, dir)
+}
+
+const BOTH: [Resolver; 2] = [Resolver::Kernel, Resolver::Parts];
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn make_fifo(path: &Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+}
+
+fn id<T: std::fmt::Debug>(result: Result<T, StorageError>) -> &'static str {
+    result.unwrap_err().id()
+}
+
+// Opening by name.
+
+#[test]
+fn files_beneath_the_directory_are_opened() {
+    let (temp, dir) = root();
+    fs::create_dir_all(temp.path().join("a/b")).unwrap();
+    fs::write(temp.path().join("a/b/c"), b"deep").unwrap();
+    fs::write(temp.path().join("top"), b"flat").unwrap();
+    for resolver in BOTH {
+        let dir = dir.clone().with_resolver(resolver);
+        assert_eq!(
+            dir.open_file("a/b/c").unwrap().read_all(9).unwrap(),
+            b"deep"
+        );
+        assert_eq!(dir.open_file("top").unwrap().read_all(9).unwrap(), b"flat");
+        assert_eq!(dir.open_dir("a/b").unwrap().list().unwrap(), ["c"]);
+        assert_eq!(dir.kind_of("a/b").unwrap(), Some(EntryKind::Directory));
+        assert_eq!(dir.kind_of("a/b/c").unwrap(), Some(EntryKind::File));
+        assert!(!dir.exists("a/x").unwrap());
+        assert!(!dir.exists("x/y").unwrap());
+        assert!(!dir.exists("top/y").unwrap());
+        let missing = dir.open_file("a/b/x").unwrap_err();
+        assert_eq!(
+            (missing.kind(), missing.id()),
+            (ErrorKind::NotFound, "not-found")
+        );
+        assert!(missing.object().unwrap().ends_with("a/b/x"));
+        assert_eq!(id(dir.open_file("top/x")), "path-not-a-directory");
+    }
+}
+
+#[test]
+fn nothing_is_opened_through_a_symbolic_link() {
+    let (temp, dir) = root();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret"), b"x").unwrap();
+    fs::create_dir_all(temp.path().join("a")).unwrap();
+    fs::write(temp.path().join("a/file"), b"x").unwrap();
+    symlink(outside.path(), temp.path().join("out")).unwrap();
+    symlink(outside.path().join("secret"), temp.path().join("secret")).unwrap();
+    symlink("../a", temp.path().join("a/loop")).unwrap();
+    symlink("a/file", temp.path().join("inside")).unwrap();
+    symlink("nowhere", temp.path().join("dangling")).unwrap();
+    symlink("/proc/self/fd/0", temp.path().join("magic")).unwrap();
+    symlink("self", temp.path().join("self")).unwrap();
+    for resolver in BOTH {
+        let dir = dir.clone().with_resolver(resolver);
+        for name in [
+            "secret",
+            "out/secret",
+            "a/loop/file",
+            "inside",
+            "dangling",
+            "magic",
+            "self",
+            "self/x",
+        ] {
+            let error = dir.open_file(name).unwrap_err();
+            assert_eq!(error.id(), "path-symlink", "{resolver:?} {name}: {error:?}");
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        }
+        for name in ["out", "a/loop", "dangling", "out/x"] {
+            assert_eq!(
+                id(dir.open_dir(name)),
+                "path-symlink",
+                "{resolver:?} {name}"
+            );
+        }
+        for name in ["out/new", "a/loop/new"] {
+            assert_eq!(
+                id(dir.make_dir(name)),
+                "path-symlink",
+                "{resolver:?} {name}"
+            );
+            assert_eq!(id(dir.remove(name)), "path-symlink", "{resolver:?} {name}");
+            assert_eq!(id(dir.kind_of(name)), "path-symlink", "{resolver:?} {name}");
+            let published = dir.publish_bytes(None, name, b"x", PublishMode::Replace);
+            assert_eq!(id(published), "path-symlink", "{resolver:?} {name}");
+        }
+        assert_eq!(id(dir.temp_file(Some("out"))), "path-symlink");
+        assert_eq!(id(Lease::acquire(&dir, "secret")), "path-symlink");
+        assert_eq!(dir.kind_of("out").unwrap(), Some(EntryKind::Symlink));
+        assert!(dir.exists("dangling").unwrap());
+    }
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    assert!(
+        dir.list()
+            .unwrap()
+            .iter()
+            .all(|name| !name.starts_with("tmp-"))
+    );
+}
+
+#[test]
+fn the_users_own_path_may_be_a_link() {
+    let (temp, dir) = root();
+    fs::write(temp.path().join("index.json"), b"{}").unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    symlink(temp.path(), elsewhere.path().join("data")).unwrap();
+    symlink(
+        temp.path().join("index.json"),
+        elsewhere.path().join("index.json"),
+    )
+    .unwrap();
+    let linked = Dir::open(&elsewhere.path().join("data")).unwrap();
+    assert_eq!(linked.list().unwrap(), dir.list().unwrap());
+    assert_eq!(
+        read_file(&elsewhere.path().join("index.json"), 9).unwrap(),
+        b"{}"
+    );
+    Dir::create(&elsewhere.path().join("data/new/deep")).unwrap();
+    assert!(temp.path().join("new/deep").is_dir());
+}
+
+#[test]
+fn names_that_reach_out_are_refused_before_anything_is_tried() {
+    let (_temp, dir) = root();
+    for (name, expected) in [
+        ("", "path-empty"),
+        ("/etc/passwd", "path-absolute"),
+        ("..", "path-traversal"),
+        ("a/../../x", "path-traversal"),
+        ("a//b", "path-traversal"),
+        ("a/", "path-traversal"),
+        ("a\0b", "path-character"),
+        ("nul", "path-reserved"),
+    ] {
+        assert_eq!(id(dir.open_file(name)), expected, "{name:?}");
+        assert_eq!(id(dir.open_dir(name)), expected, "{name:?}");
+        assert_eq!(id(dir.make_dir(name)), expected, "{name:?}");
+        assert_eq!(id(dir.make_private_dir(name)), expected, "{name:?}");
+        assert_eq!(id(dir.remove(name)), expected, "{name:?}");
+        assert_eq!(id(dir.kind_of(name)), expected, "{name:?}");
+        assert_eq!(id(dir.remove_all_in(name)), expected, "{name:?}");
+        assert_eq!(id(Lease::acquire(&dir, name)), expected, "{name:?}");
+        assert_eq!(
+            id(dir.publish_bytes(None, name, b"x", PublishMode::Replace)),
+            expected,
+            "{name:?}"
+        );
+        let error = dir.open_file(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(!error.object().unwrap().contains('\0'));
+    }
+    assert!(dir.list().unwrap().is_empty());
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_without_waiting() {
+    let (temp, dir) = root();
+    make_fifo(&temp.path().join("fifo"));
+    fs::create_dir(temp.path().join("dir")).unwrap();
+    let _listener = UnixListener::bind(temp.path().join("socket")).unwrap();
+    let device = rustix::fs::makedev(1, 3);
+    let device = mknodat(
+        CWD,
+        temp.path().join("null"),
+        FileType::CharacterDevice,
+        Mode::RWXU,
+        device,
+    );
+    let path = temp.path().to_owned();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for resolver in BOTH {
+            let dir = dir.clone().with_resolver(resolver);
+            for name in ["fifo", "dir", "socket", "null"] {
+                sender
+                    .send((name, dir.open_file(name).map(|_| ())))
+                    .unwrap();
+                sender
+                    .send((name, FileHandle::open(&path.join(name)).map(|_| ())))
+                    .unwrap();
+            }
+            sender
+                .send(("fifo", Lease::acquire(&dir, "fifo").map(|_| ())))
+                .unwrap();
+        }
+    });
+    let mut seen = 0;
+    loop {
+        let (name, result) = match receiver.recv_timeout(Duration::from_secs(20)) {
+            Ok(received) => received,
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(error) => panic!("opening blocked: {error}"),
+        };
+        if let ("null", Err(error)) = (name, &device) {
+            println!("SKIP a device: {error}");
+            continue;
+        }
+        seen += 1;
+        assert_eq!(id(result), "path-not-a-file", "{name}");
+    }
+    assert!(seen >= 14);
+}
+
+/// A small tree with links in it, and names that may or may not lead somewhere.
+fn tree() -> impl Strategy<Value = Vec<(String, u8)>> {
+    let part = || prop::sample::select(vec!["a", "b", "c"]);
+    let path = prop::collection::vec(part(), 1..4).prop_map(|parts| parts.join("/"));
+    prop::collection::vec((path, 0_u8..6), 1..12)
+}
+
+fn build(root: &Path, outside: &Path, plan: &[(String, u8)]) {
+    for (path, kind) in plan {
+        let path = root.join(path);
+        // What does not fit (a file on the way) is left out.
+        let _ = match kind {
+            0 | 1 => path
+                .parent()
+                .map_or(Ok(()), fs::create_dir_all)
+                .and_then(|()| fs::write(&path, b"x")),
+            2 => fs::create_dir_all(&path),
+            3 => symlink(outside, &path),
+            4 => symlink("../a", &path),
+            _ => symlink(root, &path),
+        };
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn both_resolvers_agree_and_stay_beneath(plan in tree()) {
+        let temp = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        for part in ["a", "b", "c"] {
+            fs::write(outside.path().join(part), b"secret").unwrap();
+        }
+        let inside = temp.path().join("root");
+        fs::create_dir(&inside).unwrap();
+        build(&inside, outside.path(), &plan);
+        let kernel = Dir::open(&inside).unwrap();
+        let parts = kernel.clone().with_resolver(Resolver::Parts);
+        let canonical = inside.canonicalize().unwrap();
+        let mut names = vec![String::new()];
+        for _ in 0..3 {
+            names = names.iter().flat_map(|name| ["a", "b", "c"].map(|part| format!("{name}/{part}"))).collect();
+            for name in &names {
+                let name = name.trim_start_matches('/');
+                let (one, two) = (kernel.open_file(name), parts.open_file(name));
+                let outcome = |result: &Result<FileHandle, StorageError>| result.as_ref().map_or_else(Diagnostic::id, |_| "ok");
+                prop_assert_eq!(outcome(&one), outcome(&two), "{}", name);
+                for file in [one, two].into_iter().flatten() {
+                    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+                    prop_assert!(fs::read_link(link).unwrap().starts_with(&canonical));
+                    prop_assert_eq!(file.read_all(9).unwrap(), b"x");
+                }
+                let outcome = |result: &Result<Dir, StorageError>| result.as_ref().map_or_else(Diagnostic::id, |_| "ok");
+                prop_assert_eq!(outcome(&kernel.open_dir(name)), outcome(&parts.open_dir(name)), "{}", name);
+                let outcome = |dir: &Dir| dir.kind_of(name).map_err(|error| error.id());
+                prop_assert_eq!(outcome(&kernel), outcome(&parts), "{}", name);
+            }
+        }
+        prop_assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn any_name_is_an_error_or_stays_beneath(name in "[a./\\\\\u{0}-\u{3}é]{0,12}") {
+        let (temp, dir) = root();
+        fs::create_dir(temp.path().join("a")).unwrap();
+        for resolver in BOTH {
+            let dir = dir.clone().with_resolver(resolver);
+            if dir.publish_bytes(None, &name, b"x", PublishMode::Replace).is_ok() {
+                prop_assert!(temp.path().join(&name).is_file());
+                prop_assert!(!name.split('/').any(|part| part == ".."));
+                prop_assert!(dir.remove(&name).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_are_read_as_they_are(content in prop::collection::vec(any::<u8>(), 0..300), offset in 0_u64..320, len in 0_u64..320) {
+        let (_temp, dir) = root();
+        dir.publish_bytes(None, "f", &content, PublishMode::Replace).unwrap();
+        let file = dir.open_file("f").unwrap();
+        let whole = content.len() as u64;
+        prop_assert_eq!(file.len(), whole);
+        let result = file.read_range(offset, len);
+        if offset + len <= whole {
+            let (from, to) = (usize::try_from(offset).unwrap(), usize::try_from(offset + len).unwrap());
+            prop_assert_eq!(result.unwrap(), &content[from..to]);
+        } else {
+            prop_assert_eq!(id(result), "file-range");
+        }
+        prop_assert_eq!(file.read_all(300).unwrap(), content);
+    }
+}
+
+// Directories.
+
+#[test]
+fn directories_are_made_with_their_parents() {
+    let (temp, dir) = root();
+    let path = temp.path().join("x/y/z");
+    let made = Dir::create(&path).unwrap();
+    assert!(made.list().unwrap().is_empty());
+    Dir::create(&path).unwrap();
+    Dir::create(&temp.path().join("x/../w")).unwrap();
+    assert!(temp.path().join("w").is_dir());
+    for resolver in BOTH {
+        let dir = dir.clone().with_resolver(resolver);
+        let name = format!("p-{resolver:?}/q/r");
+        dir.make_dir(&name).unwrap();
+        let again = dir.make_dir(&name).unwrap();
+        assert_eq!(again.path(), temp.path().join(&name));
+        assert!(temp.path().join(&name).is_dir());
+    }
+    fs::write(temp.path().join("file"), b"").unwrap();
+    assert_eq!(
+        id(Dir::create(&temp.path().join("file"))),
+        "path-not-a-directory"
+    );
+    assert_eq!(
+        id(Dir::create(&temp.path().join("file/x"))),
+        "path-not-a-directory"
+    );
+    assert_eq!(
+        id(Dir::open(&temp.path().join("file"))),
+        "path-not-a-directory"
+    );
+    assert_eq!(id(Dir::open(&temp.path().join("nothing"))), "not-found");
+    assert_eq!(id(dir.make_dir("file/x")), "path-not-a-directory");
+    assert_eq!(Dir::open(Path::new("")).unwrap().path(), Path::new("."));
+}
+
+#[test]
+fn a_private_directory_is_closed_to_others() {
+    let (temp, dir) = root();
+    let mode = |name: &str| {
+        fs::metadata(temp.path().join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    dir.make_private_dir("work").unwrap();
+    assert_eq!(mode("work"), 0o700);
+    fs::create_dir(temp.path().join("lax")).unwrap();
+    fs::set_permissions(temp.path().join("lax"), fs::Permissions::from_mode(0o777)).unwrap();
+    dir.make_private_dir("lax").unwrap();
+    assert_eq!(mode("lax"), 0o700);
+    if is_root() {
+        std::os::unix::fs::chown(temp.path().join("lax"), Some(12345), None).unwrap();
+        let error = dir.make_private_dir("lax").unwrap_err();
+        assert_eq!(
+            (error.id(), error.kind()),
+            ("path-owner", ErrorKind::Permission)
+        );
+        assert_eq!(
+            error.to_string(),
+            "the folder belongs to user 12345, not to user 0"
+        );
+        assert!(dir.open_dir("lax").unwrap().list().unwrap().is_empty());
+    } else {
+        println!("SKIP a folder of another user: needs root");
+    }
+}
+
+#[test]
+fn entries_are_sorted_by_bytes_and_links_are_themselves() {
+    let (temp, dir) = root();
+    let odd = OsString::from_vec(b"\xff\xfe".to_vec());
+    for name in ["b", "B", "a", "é", "a.b"] {
+        fs::write(temp.path().join(name), b"").unwrap();
+    }
+    fs::write(temp.path().join(&odd), b"").unwrap();
+    fs::create_dir(temp.path().join("d")).unwrap();
+    symlink("d", temp.path().join("l")).unwrap();
+    make_fifo(&temp.path().join("p"));
+    assert_eq!(
+        dir.list().unwrap(),
+        ["B", "a", "a.b", "b", "d", "l", "p", "é", "\u{fffd}\u{fffd}"]
+    );
+    let kinds: Vec<_> = dir
+        .entries()
+        .unwrap()
+        .iter()
+        .map(|entry| entry.kind)
+        .collect();
+    assert_eq!(
+        kinds[4..7],
+        [EntryKind::Directory, EntryKind::Symlink, EntryKind::Fifo]
+    );
+    assert_eq!(
+        dir.entries().unwrap().last(),
+        Some(&Entry {
+            name: odd,
+            kind: EntryKind::File
+        })
+    );
+}
+
+#[test]
+fn removing_says_whether_there_was_something() {
+    let (temp, dir) = root();
+    fs::write(temp.path().join("f"), b"").unwrap();
+    fs::create_dir(temp.path().join("d")).unwrap();
+    fs::write(temp.path().join("d/f"), b"").unwrap();
+    symlink("f", temp.path().join("l")).unwrap();
+    assert_eq!(id(dir.remove("d")), "path-not-a-file");
+    assert_eq!(id(dir.remove_dir("f")), "path-not-a-directory");
+    assert_eq!(dir.remove_dir("d").unwrap_err().kind(), ErrorKind::Storage);
+    assert!(dir.remove("d/f").unwrap());
+    assert!(!dir.remove("d/f").unwrap());
+    assert!(!dir.remove("nothing/f").unwrap());
+    assert!(dir.remove_dir("d").unwrap());
+    assert!(!dir.remove_dir("d").unwrap());
+    assert!(dir.remove("l").unwrap());
+    assert_eq!(dir.list().unwrap(), ["f"]);
+}
+
+#[test]
+fn a_folder_is_emptied_only_of_what_shardmill_makes() {
+    let (temp, dir) = root();
+    let work = temp.path().join("work");
+    fs::create_dir_all(work.join("a/b")).unwrap();
+    fs::write(work.join("a/b/f"), b"x").unwrap();
+    fs::write(work.join("g"), b"x").unwrap();
+    fs::write(work.join(OsString::from_vec(b"\xff".to_vec())), b"x").unwrap();
+    fs::write(temp.path().join("outside"), b"x").unwrap();
+    symlink(temp.path().join("outside"), work.join("a/b/link")).unwrap();
+    assert_eq!(id(dir.remove_all_in("work")), "path-symlink");
+    assert!(work.join("g").exists() && work.join("a/b/f").exists());
+    fs::remove_file(work.join("a/b/link")).unwrap();
+    make_fifo(&work.join("a/fifo"));
+    assert_eq!(id(dir.remove_all_in("work")), "path-not-a-file");
+    assert!(work.join("g").exists());
+    fs::remove_file(work.join("a/fifo")).unwrap();
+    dir.remove_all_in("work").unwrap();
+    assert!(dir.open_dir("work").unwrap().list().unwrap().is_empty());
+    assert!(temp.path().join("outside").exists());
+    symlink("work", temp.path().join("link")).unwrap();
+    assert_eq!(id(dir.remove_all_in("link")), "path-symlink");
+    assert_eq!(id(dir.remove_all_in("nothing")), "not-found");
+}
+
+// Reading.
+
+#[test]
+fn a_change_while_reading_is_noticed() {
+    let (temp, dir) = root();
+    let path = temp.path().join("f");
+    let open = |content: &[u8]| {
+        fs::write(&path, content).unwrap();
+        dir.open_file("f").unwrap()
+    };
+    let file = open(b"0123456789");
+    fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap()
+        .write_all(b"more")
+        .unwrap();
+    let error = file.read_all(100).unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("file-changed", ErrorKind::Corrupt)
+    );
+    assert_eq!(
+        error.to_string(),
+        "the file changed while it was read: it had 10 bytes when it was opened and has 14 now"
+    );
+    let file = open(b"0123456789");
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(4)
+        .unwrap();
+    assert_eq!(id(file.read_all(100)), "file-changed");
+    assert_eq!(id(file.read_range(2, 6)), "file-changed");
+    assert_eq!(file.read_range(2, 2).unwrap(), b"23");
+    let file = open(b"0123456789");
+    let other = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    other.set_modified(std::time::UNIX_EPOCH).unwrap();
+    assert_eq!(id(file.read_all(100)), "file-changed");
+    let file = open(b"0123456789");
+    fs::remove_file(&path).unwrap();
+    assert_eq!(file.read_all(100).unwrap(), b"0123456789");
+}
+
+#[test]
+fn a_file_is_streamed_to_the_end_it_had() {
+    let (temp, dir) = root();
+    let content: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    dir.publish_bytes(None, "f", &content, PublishMode::Replace)
+        .unwrap();
+    let path = temp.path().join("f");
+    let file = dir.open_file("f").unwrap();
+    let mut read = Vec::new();
+    file.reader().read_to_end(&mut read).unwrap();
+    assert_eq!(read, content);
+    fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap()
+        .write_all(b"more")
+        .unwrap();
+    read.clear();
+    file.reader().read_to_end(&mut read).unwrap();
+    assert_eq!(read, content);
+    assert_eq!(id(file.check_unchanged()), "file-changed");
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(1000)
+        .unwrap();
+    let error = file.reader().read_to_end(&mut read).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn memory_is_used_again_and_bounded() {
+    let (_temp, dir) = root();
+    let mut bytes = Vec::with_capacity(1 << 16);
+    for len in [1000_usize, 10, 0, 3000] {
+        let content = vec![7; len];
+        dir.publish_bytes(None, "f", &content, PublishMode::Replace)
+            .unwrap();
+        let file = dir.open_file("f").unwrap();
+        file.read_all_into(&mut bytes, 3000).unwrap();
+        assert_eq!(bytes, content);
+        assert_eq!(file.is_empty(), len == 0);
+    }
+    assert_eq!(bytes.capacity(), 1 << 16);
+    let file = dir.open_file("f").unwrap();
+    let error = file.read_all(2999).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the file has 3000 bytes, more than the 2999 that are allowed"
+    );
+    assert_eq!(id(file.read_range(u64::MAX, 2)), "file-range");
+    assert_eq!(id(file.read_range(2, u64::MAX)), "file-range");
+    assert_eq!(id(file.read_at(&mut [0; 2], 2999)), "file-range");
+    let mut two = [0; 2];
+    file.read_at(&mut two, 2998).unwrap();
+    assert_eq!(two, [7, 7]);
+}
+
+#[test]
+fn a_file_that_claims_more_than_memory_is_an_error() {
+    let (temp, dir) = root();
+    let file = fs::File::create(temp.path().join("sparse")).unwrap();
+    if let Err(error) = file.set_len(1 << 43) {
+        println!("SKIP a file of 8 TiB: {error}");
+        return;
+    }
+    let file = dir.open_file("sparse").unwrap();
+    assert_eq!(id(file.read_all(1 << 40)), "limit-file-bytes");
+    // Whether the memory is refused depends on the overcommit setting; reading all of it is no test.
+    assert_eq!(file.read_range(1 << 42, 3).unwrap(), [0; 3]);
+}
+
+// Publishing.
+
+#[test]
+fn a_file_is_published_whole_or_not_at_all() {
+    let (temp, dir) = root();
+    dir.make_private_dir("work").unwrap();
+    for folder in [None, Some("work")] {
+        let mut file = dir.temp_file(folder).unwrap();
+        file.write_all(b"one ").unwrap();
+        file.write_all(b"two").unwrap();
+        file.flush().unwrap();
+        assert_eq!(file.written(), 7);
+        let path = file.path();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert!(
+            path.file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with(TempFile::PREFIX)
+        );
+        assert!(!dir.exists("out").unwrap());
+        file.publish("out", PublishMode::CreateNew).unwrap();
+        assert!(!path.exists());
+        let metadata = fs::metadata(temp.path().join("out")).unwrap();
+        assert_eq!((metadata.nlink(), metadata.len()), (1, 7));
+        assert_eq!(
+            dir.open_file("out").unwrap().read_all(9).unwrap(),
+            b"one two"
+        );
+        assert!(dir.remove("out").unwrap());
+    }
+    assert_eq!(dir.list().unwrap(), ["work"]);
+}
+
+#[test]
+fn create_new_never_touches_what_is_there() {
+    let (temp, dir) = root();
+    dir.publish_bytes(None, "f", b"old", PublishMode::CreateNew)
+        .unwrap();
+    let error = dir
+        .publish_bytes(None, "f", b"new", PublishMode::CreateNew)
+        .unwrap_err();
+    assert_eq!((error.id(), error.kind()), ("exists", ErrorKind::Conflict));
+    assert!(error.object().unwrap().ends_with("/f"));
+    assert_eq!(fs::read(temp.path().join("f")).unwrap(), b"old");
+    symlink("f", temp.path().join("l")).unwrap();
+    assert_eq!(
+        id(dir.publish_bytes(None, "l", b"new", PublishMode::CreateNew)),
+        "exists"
+    );
+    dir.publish_bytes(None, "f", b"new", PublishMode::Replace)
+        .unwrap();
+    assert_eq!(fs::read(temp.path().join("f")).unwrap(), b"new");
+    // A link is replaced, not followed.
+    dir.publish_bytes(None, "l", b"file", PublishMode::Replace)
+        .unwrap();
+    assert_eq!(fs::read(temp.path().join("f")).unwrap(), b"new");
+    assert_eq!(dir.kind_of("l").unwrap(), Some(EntryKind::File));
+    assert_eq!(dir.list().unwrap(), ["f", "l"]);
+}
+
+#[test]
+fn only_one_of_many_creates_a_name() {
+    let (_temp, dir) = root();
+    let wins = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..8_u8 {
+            let (dir, wins) = (&dir, &wins);
+            scope.spawn(move || {
+                match dir.publish_bytes(None, "f", &[writer; 100], PublishMode::CreateNew) {
+                    Ok(()) => {
+                        wins.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(error) => assert_eq!(error.id(), "exists"),
+                }
+            });
+        }
+    });
+    assert_eq!(wins.into_inner(), 1);
+    let content = dir.open_file("f").unwrap().read_all(100).unwrap();
+    assert!(content.len() == 100 && content.iter().all(|byte| *byte == content[0]));
+    assert_eq!(dir.list().unwrap(), ["f"]);
+}
+
+#[test]
+fn names_with_folders_are_published_into_them() {
+    let (temp, dir) = root();
+    dir.make_dir("a/b").unwrap();
+    for resolver in BOTH {
+        let dir = dir.clone().with_resolver(resolver);
+        dir.publish_bytes(Some("a"), "a/b/f", b"x", PublishMode::Replace)
+            .unwrap();
+        assert_eq!(fs::read(temp.path().join("a/b/f")).unwrap(), b"x");
+        assert_eq!(
+            id(dir.publish_bytes(Some("a"), "a/b/f", b"x", PublishMode::CreateNew)),
+            "exists"
+        );
+        assert_eq!(
+            id(dir.publish_bytes(None, "a/x/f", b"x", PublishMode::Replace)),
+            "not-found"
+        );
+    }
+    assert_eq!(dir.open_dir("a").unwrap().list().unwrap(), ["b"]);
+    assert_eq!(dir.list().unwrap(), ["a"]);
+}
+
+#[test]
+fn a_dropped_file_is_gone() {
+    let (_temp, dir) = root();
+    let mut file = dir.temp_file(None).unwrap();
+    file.write_all(b"x").unwrap();
+    assert_eq!(dir.list().unwrap().len(), 1);
+    drop(file);
+    assert!(dir.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_file_of_the_wrong_length_is_not_published() {
+    let (_temp, dir) = root();
+    let mut file = dir.temp_file(None).unwrap();
+    file.write_all(b"12345").unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(file.path())
+        .unwrap()
+        .set_len(3)
+        .unwrap();
+    let error = file.publish("f", PublishMode::Replace).unwrap_err();
+    assert_eq!(
+        (error.id(), error.to_string().as_str()),
+        ("file-length", "5 bytes were written, but the file has 3")
+    );
+    assert!(dir.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_failed_synchronisation_is_final() {
+    let (_temp, dir) = root();
+    for mode in [PublishMode::Replace, PublishMode::CreateNew] {
+        let error = with_failing_sync(0, || dir.publish_bytes(None, "f", b"x", mode)).unwrap_err();
+        assert_eq!((error.id(), error.kind()), ("io", ErrorKind::Storage));
+        assert_eq!(error.to_string(), "cannot bring to the disk");
+        assert!(dir.list().unwrap().is_empty(), "discarded");
+        let error = with_failing_sync(1, || dir.publish_bytes(None, "f", b"x", mode)).unwrap_err();
+        assert_eq!(error.to_string(), "cannot synchronise the directory");
+        assert_eq!(error.kind(), ErrorKind::Storage);
+        dir.remove("f").unwrap();
+    }
+    assert_eq!(id(with_failing_sync(0, || dir.make_dir("d"))), "io");
+    assert_eq!(
+        id(with_failing_sync(0, || Dir::create(&dir.path().join("e")))),
+        "io"
+    );
+}
+
+#[test]
+fn published_files_follow_the_umask() {
+    // The umask belongs to the process, so a process of its own is asked.
+    if let Ok(path) = std::env::var("SHARDMILL_TEST_PUBLISH_IN") {
+        let dir = Dir::open(Path::new(&path)).unwrap();
+        dir.publish_bytes(None, "f", b"x", PublishMode::Replace)
+            .unwrap();
+        return;
+    }
+    for (umask, expected) in [
+        ("022", 0o644),
+        ("077", 0o600),
+        ("000", 0o644),
+        ("027", 0o640),
+    ] {
+        let (temp, _dir) = root();
+        let command =
+            format!("umask {umask}; exec \"$0\" --exact tests::published_files_follow_the_umask");
+        let status = Command::new("sh")
+            .args(["-c", &command])
+            .arg(std::env::current_exe().unwrap())
+            .env("SHARDMILL_TEST_PUBLISH_IN", temp.path())
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let mode = fs::metadata(temp.path().join("f"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, expected, "umask {umask}");
+    }
+}
+
+/// A file system of its own, taken away at the end.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    fn tmpfs(path: &'a Path, options: &str) -> Option<Self> {
+        let output = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "none"])
+            .arg(path)
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(Self(path)),
+            Ok(output) => {
+                println!(
+                    "SKIP tmpfs: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                );
+                None
+            }
+            Err(error) => {
+                println!("SKIP tmpfs: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_named_error_and_leaves_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(temp.path(), "size=64k") else {
+        return;
+    };
+    let dir = Dir::open(temp.path()).unwrap();
+    dir.publish_bytes(None, "small", b"x", PublishMode::CreateNew)
+        .unwrap();
+    let mut file = dir.temp_file(None).unwrap();
+    let error = file.write_all(&vec![1; 1 << 20]).unwrap_err();
+    let error = file.write_error(error);
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("disk-full", ErrorKind::Resource)
+    );
+    let path = file.path();
+    let error = file.publish("big", PublishMode::Replace).unwrap_err();
+    assert_eq!(
+        (error.id(), error.path()),
+        ("file-incomplete", Some(path.as_path()))
+    );
+    let error = dir
+        .publish_bytes(None, "big", &vec![1; 1 << 20], PublishMode::Replace)
+        .unwrap_err();
+    assert_eq!(error.id(), "disk-full");
+    assert_eq!(dir.list().unwrap(), ["small"]);
+    dir.publish_bytes(None, "again", &[1; 1000], PublishMode::CreateNew)
+        .unwrap();
+}
+
+#[test]
+fn no_more_inodes_is_a_full_disk() {
+    let temp = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(temp.path(), "size=1m,nr_inodes=4") else {
+        return;
+    };
+    let dir = Dir::open(temp.path()).unwrap();
+    let failed = (0..8).find_map(|n| {
+        dir.publish_bytes(None, &format!("f{n}"), b"x", PublishMode::Replace)
+            .err()
+    });
+    assert_eq!(failed.unwrap().id(), "disk-full");
+}
+
+#[test]
+fn a_read_only_disk_is_a_matter_of_permission() {
+    let temp = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(temp.path(), "size=64k") else {
+        return;
+    };
+    fs::write(temp.path().join("f"), b"x").unwrap();
+    let status = Command::new("mount")
+        .args(["-o", "remount,ro"])
+        .arg(temp.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let dir = Dir::open(temp.path()).unwrap();
+    assert_eq!(dir.open_file("f").unwrap().read_all(9).unwrap(), b"x");
+    assert_eq!(
+        dir.temp_file(None).unwrap_err().kind(),
+        ErrorKind::Permission
+    );
+    assert_eq!(dir.make_dir("d").unwrap_err().kind(), ErrorKind::Permission);
+    assert_eq!(dir.remove("f").unwrap_err().kind(), ErrorKind::Permission);
+    assert_eq!(
+        Lease::acquire(&dir, "lease").unwrap_err().kind(),
+        ErrorKind::Permission
+    );
+}
+
+#[test]
+fn a_directory_without_write_permission_is_named() {
+    if is_root() {
+        println!("SKIP directory permissions: root passes them");
+        return;
+    }
+    let (temp, dir) = root();
+    fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    let error = dir.temp_file(None).unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("permission", ErrorKind::Permission)
+    );
+    fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+// Leases.
+
+#[test]
+fn a_lease_has_one_owner_at_a_time() {
+    let (temp, dir) = root();
+    for name in ["lease", "work/lease"] {
+        let lease = Lease::acquire(&dir, name).unwrap();
+        assert!(lease.is_exclusive());
+        assert_eq!(lease.path(), temp.path().join(name));
+        let error = Lease::acquire(&dir, name).unwrap_err();
+        assert_eq!(
+            (error.id(), error.kind()),
+            ("other-writer", ErrorKind::Conflict)
+        );
+        assert_eq!(
+            error.to_string(),
+            format!("another writer is at work (process {})", std::process::id())
+        );
+        drop(lease);
+        Lease::acquire(&dir, name).unwrap().remove_folder().unwrap();
+        assert!(dir.list().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_lease_whose_file_says_nothing_still_holds() {
+    let (temp, dir) = root();
+    let _lease = Lease::acquire(&dir, "lease").unwrap();
+    for content in [&b""[..], b"-4", b"not a number", b"\xff\xff", &[b'9'; 4000]] {
+        fs::write(temp.path().join("lease"), content).unwrap();
+        let error = Lease::acquire(&dir, "lease").unwrap_err();
+        assert_eq!(error.to_string(), "another writer is at work");
+    }
+}
+
+#[test]
+fn removing_the_folder_spares_nothing_but_strangers() {
+    let (temp, dir) = root();
+    let lease = Lease::acquire(&dir, "work/lease").unwrap();
+    fs::create_dir(temp.path().join("work/parts")).unwrap();
+    fs::write(temp.path().join("work/parts/tmp-1"), b"x").unwrap();
+    symlink("/", temp.path().join("work/link")).unwrap();
+    assert_eq!(id(lease.remove_folder()), "path-symlink");
+    assert!(temp.path().join("work/parts/tmp-1").exists());
+    fs::remove_file(temp.path().join("work/link")).unwrap();
+    let lease = Lease::acquire(&dir, "work/lease").unwrap();
+    lease.remove_folder().unwrap();
+    assert!(dir.list().unwrap().is_empty());
+}
+
+/// Owners come and go, each removing the folder; there are never two of them.
+#[test]
+fn leases_survive_the_removal_of_their_folder() {
+    let (_temp, dir) = root();
+    let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (dir, inside, taken) = (&dir, &inside, &taken);
+            scope.spawn(move || {
+                for round in 0..400 {
+                    let lease = match Lease::acquire(dir, "work/lease") {
+                        Ok(lease) => lease,
+                        Err(error) => {
+                            assert!(
+                                error.id() == "other-writer" || error.is_not_found(),
+                                "{error:?}"
+                            );
+                            continue;
+                        }
+                    };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two owners");
+                    dir.publish_bytes(Some("work"), "work/state", b"x", PublishMode::Replace)
+                        .unwrap();
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                    if (round + worker) % 3 == 0 {
+                        drop(lease);
+                    } else {
+                        lease.remove_folder().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let taken = taken.into_inner();
+    println!("{taken} leases");
+    assert!(taken > 4);
+}
+
+#[test]
+fn a_killed_owner_leaves_no_lease_behind() {
+    if let Ok(path) = std::env::var("SHARDMILL_TEST_HOLD_LEASE_IN") {
+        let _lease = Lease::acquire(&Dir::open(Path::new(&path)).unwrap(), "work/lease").unwrap();
+        println!("\nheld");
+        std::io::stdout().flush().unwrap();
+        loop {
+            std::thread::park();
+        }
+    }
+    let (temp, dir) = root();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "--nocapture",
+            "tests::a_killed_owner_leaves_no_lease_behind",
+        ])
+        .env("SHARDMILL_TEST_HOLD_LEASE_IN", temp.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == "held"));
+    let error = Lease::acquire(&dir, "work/lease").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("another writer is at work (process {})", child.id())
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    Lease::acquire(&dir, "work/lease").unwrap();
+}
+
+#[test]
+fn a_folder_that_is_no_folder_is_refused() {
+    let (temp, dir) = root();
+    fs::write(temp.path().join("work"), b"x").unwrap();
+    assert_eq!(
+        id(Lease::acquire(&dir, "work/lease")),
+        "path-not-a-directory"
+    );
+    fs::remove_file(temp.path().join("work")).unwrap();
+    symlink("/tmp", temp.path().join("work")).unwrap();
+    assert_eq!(id(Lease::acquire(&dir, "work/lease")), "path-symlink");
+    fs::remove_file(temp.path().join("work")).unwrap();
+    fs::create_dir(temp.path().join("work")).unwrap();
+    fs::create_dir(temp.path().join("work/lease")).unwrap();
+    assert_eq!(
+        Lease::acquire(&dir, "work/lease").unwrap_err().kind(),
+        ErrorKind::Storage
+    );
+    let gone = tempfile::tempdir().unwrap();
+    let dir = Dir::open(gone.path()).unwrap();
+    drop(gone);
+    assert_eq!(id(Lease::acquire(&dir, "work/lease")), "not-found");
+}

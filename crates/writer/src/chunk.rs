@@ -1,0 +1,132 @@
+//! Encoded samples, end to end, and the pool that their buffers come from.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A run of encoded samples in source order.
+///
+/// A chunk is made once, in the thread that decoded the batch, and is never copied again: shards are slices
+/// of chunks.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    bytes: Vec<u8>,
+    len: usize,
+    /// Where each sample ends.
+    ends: Vec<u32>,
+    pub(crate) origin: Origin,
+    pool: Arc<BufferPool>,
+}
+
+/// Where the samples of a chunk came from and where they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The split that the samples belong to.
+    pub(crate) split: usize,
+    /// The unit of the input.
+    pub(crate) unit: usize,
+    /// The first sample's position among the samples that the unit gave to this split.
+    pub(crate) first: u64,
+}
+
+impl Chunk {
+    /// A chunk over the first `ends.last()` bytes of `bytes`.
+    pub(crate) fn new(bytes: Vec<u8>, ends: Vec<u32>, origin: Origin, pool: &Arc<BufferPool>) -> Self {
+        let len = ends.last().map_or(0, |end| usize::try_from(*end).unwrap_or(usize::MAX)).min(bytes.len());
+        pool.live.fetch_add(to_u64(len), Ordering::Relaxed);
+        Self { bytes, len, ends, origin, pool: Arc::clone(pool) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn samples(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Where sample `sample` ends, which is where the next one starts.
+    pub(crate) fn end(&self, sample: usize) -> u32 {
+        self.ends[sample]
+    }
+
+    pub(crate) fn slice(&self, range: Range<usize>) -> &[u8] {
+        &self.bytes[range]
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.pool.live.fetch_sub(to_u64(self.len), Ordering::Relaxed);
+        self.pool.give(std::mem::take(&mut self.bytes));
+    }
+}
+
+fn to_u64(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// Buffers that are used again: a fresh one would cost a page fault every 4 KiB.
+#[derive(Debug)]
+pub(crate) struct BufferPool {
+    free: Mutex<Vec<Vec<u8>>>,
+    live: AtomicU64,
+    keep: usize,
+}
+
+impl BufferPool {
+    /// A pool that keeps at most `keep` unused buffers.
+    pub(crate) fn new(keep: usize) -> Arc<Self> {
+        Arc::new(Self { free: Mutex::default(), live: AtomicU64::new(0), keep })
+    }
+
+    /// A buffer of at least `len` bytes whose contents are arbitrary.
+    pub(crate) fn take(&self, len: usize) -> Vec<u8> {
+        let mut buffer = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            match free.iter().rposition(|buffer| buffer.len() >= len) {
+                Some(at) => free.swap_remove(at),
+                None => free.pop().unwrap_or_default(),
+            }
+        };
+        if buffer.len() < len {
+            // A new allocation, so that old contents are not copied.
+            if buffer.capacity() < len {
+                buffer = Vec::new();
+            }
+            buffer.resize(len, 0);
+        }
+        buffer
+    }
+
+    fn give(&self, buffer: Vec<u8>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < self.keep {
+            free.push(buffer);
+        }
+    }
+
+    /// Bytes of encoded samples that are alive now.
+    pub(crate) fn live(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_return_to_the_pool_and_live_bytes_to_zero() {
+        let pool = BufferPool::new(4);
+        let origin = Origin { split: 0, unit: 0, first: 0 };
+        let buffer = pool.take(1000);
+        let address = buffer.as_ptr();
+        let chunk = Chunk::new(buffer, vec![10, 30], origin, &pool);
+        assert_eq!((chunk.len(), chunk.samples(), pool.live()), (30, 2, 30));
+        drop(chunk);
+        assert_eq!(pool.live(), 0);
+        let again = pool.take(900);
+        assert_eq!(again.as_ptr(), address, "the same memory again");
+    }
+}

@@ -1,0 +1,271 @@
+//! Arrow values as JSON text in the dialect of the original writers: `", "` and `": "`, ASCII only, keys in
+//! the order of the fields.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, Decimal128Type, Decimal256Type, DecimalType, Float16Type, Float32Type, Float64Type, Int8Type,
+    Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use shardmill_mds::{write_json_float, write_json_string};
+
+/// Whether values of that type have a JSON form. Bytes have none; decimals and times are written as strings.
+pub(crate) fn is_representable(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Struct(fields) => fields.iter().all(|field| is_representable(field.data_type())),
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            is_representable(field.data_type())
+        }
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(fields) => fields.iter().all(|field| is_representable(field.data_type())),
+            _ => false,
+        },
+        DataType::Dictionary(_, values) => is_representable(values),
+        DataType::Null
+        | DataType::Boolean
+        | DataType::Utf8
+        | DataType::LargeUtf8
+        | DataType::Utf8View
+        | DataType::Date32
+        | DataType::Date64
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Timestamp(..)
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => true,
+        other => other.is_numeric(),
+    }
+}
+
+/// An array whose downcasts are done once, so that a value costs a match and no more.
+pub(crate) enum Node {
+    Null,
+    Bool(arrow::array::BooleanArray),
+    I8(arrow::array::Int8Array),
+    I16(arrow::array::Int16Array),
+    I32(arrow::array::Int32Array),
+    I64(arrow::array::Int64Array),
+    U8(arrow::array::UInt8Array),
+    U16(arrow::array::UInt16Array),
+    U32(arrow::array::UInt32Array),
+    U64(arrow::array::UInt64Array),
+    F16(arrow::array::Float16Array),
+    F32(arrow::array::Float32Array),
+    F64(arrow::array::Float64Array),
+    Text(arrow::array::LargeStringArray),
+    Struct { array: ArrayRef, fields: Vec<(Vec<u8>, Node)> },
+    List { array: ArrayRef, bounds: Bounds, values: Box<Node> },
+    Map { array: ArrayRef, bounds: Bounds, keys: Box<Node>, values: Box<Node> },
+}
+
+pub(crate) enum Bounds {
+    I32(arrow::buffer::OffsetBuffer<i32>),
+    I64(arrow::buffer::OffsetBuffer<i64>),
+    Fixed(usize),
+}
+
+impl Bounds {
+    fn range(&self, row: usize) -> std::ops::Range<usize> {
+        let usize_of = |offset: i64| usize::try_from(offset).unwrap_or(0);
+        match self {
+            Self::I32(offsets) => usize_of(offsets[row].into())..usize_of(offsets[row + 1].into()),
+            Self::I64(offsets) => usize_of(offsets[row])..usize_of(offsets[row + 1]),
+            Self::Fixed(len) => row * len..(row + 1) * len,
+        }
+    }
+}
+
+impl Node {
+    /// Prepares an array; `None` for types that [`is_representable`] refuses.
+    pub(crate) fn new(array: &ArrayRef) -> Option<Self> {
+        Some(match array.data_type() {
+            DataType::Null => Self::Null,
+            DataType::Boolean => Self::Bool(array.as_boolean().clone()),
+            DataType::Int8 => Self::I8(array.as_primitive::<Int8Type>().clone()),
+            DataType::Int16 => Self::I16(array.as_primitive::<Int16Type>().clone()),
+            DataType::Int32 => Self::I32(array.as_primitive::<Int32Type>().clone()),
+            DataType::Int64 => Self::I64(array.as_primitive::<Int64Type>().clone()),
+            DataType::UInt8 => Self::U8(array.as_primitive::<UInt8Type>().clone()),
+            DataType::UInt16 => Self::U16(array.as_primitive::<UInt16Type>().clone()),
+            DataType::UInt32 => Self::U32(array.as_primitive::<UInt32Type>().clone()),
+            DataType::UInt64 => Self::U64(array.as_primitive::<UInt64Type>().clone()),
+            DataType::Float16 => Self::F16(array.as_primitive::<Float16Type>().clone()),
+            DataType::Float32 => Self::F32(array.as_primitive::<Float32Type>().clone()),
+            DataType::Float64 => Self::F64(array.as_primitive::<Float64Type>().clone()),
+            DataType::Struct(fields) => {
+                let columns = array.as_struct();
+                let mut nodes = Vec::with_capacity(fields.len());
+                for (field, column) in fields.iter().zip(columns.columns()) {
+                    let mut key = Vec::new();
+                    write_json_string(field.name(), &mut key);
+                    key.extend_from_slice(b": ");
+                    nodes.push((key, Self::new(column)?));
+                }
+                Self::Struct { array: ArrayRef::clone(array), fields: nodes }
+            }
+            DataType::List(_) => {
+                let list = array.as_list::<i32>();
+                Self::list(array, Bounds::I32(list.offsets().clone()), list.values())?
+            }
+            DataType::LargeList(_) => {
+                let list = array.as_list::<i64>();
+                Self::list(array, Bounds::I64(list.offsets().clone()), list.values())?
+            }
+            DataType::FixedSizeList(_, len) => {
+                let len = usize::try_from(*len).ok()?;
+                Self::list(array, Bounds::Fixed(len), array.as_fixed_size_list().values())?
+            }
+            DataType::Map(..) => {
+                let map = array.as_map();
+                Self::Map {
+                    array: ArrayRef::clone(array),
+                    bounds: Bounds::I32(map.offsets().clone()),
+                    keys: Box::new(Self::text(map.keys())?),
+                    values: Box::new(Self::new(map.values())?),
+                }
+            }
+            DataType::Dictionary(_, values) => Self::new(&cast(array, values).ok()?)?,
+            DataType::Decimal128(..) | DataType::Decimal256(..) => Self::Text(decimals(array)?),
+            DataType::Utf8
+            | DataType::LargeUtf8
+            | DataType::Utf8View
+            | DataType::Date32
+            | DataType::Date64
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+            | DataType::Timestamp(..) => Self::text(array)?,
+            _ => return None,
+        })
+    }
+
+    fn list(array: &ArrayRef, bounds: Bounds, values: &ArrayRef) -> Option<Self> {
+        Some(Self::List { array: ArrayRef::clone(array), bounds, values: Box::new(Self::new(values)?) })
+    }
+
+    fn text(array: &ArrayRef) -> Option<Self> {
+        let text = cast(array, &DataType::LargeUtf8).ok()?;
+        Some(Self::Text(text.as_string::<i64>().clone()))
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Bool(array) => array.is_null(row),
+            Self::I8(array) => array.is_null(row),
+            Self::I16(array) => array.is_null(row),
+            Self::I32(array) => array.is_null(row),
+            Self::I64(array) => array.is_null(row),
+            Self::U8(array) => array.is_null(row),
+            Self::U16(array) => array.is_null(row),
+            Self::U32(array) => array.is_null(row),
+            Self::U64(array) => array.is_null(row),
+            Self::F16(array) => array.is_null(row),
+            Self::F32(array) => array.is_null(row),
+            Self::F64(array) => array.is_null(row),
+            Self::Text(array) => array.is_null(row),
+            Self::Struct { array, .. } | Self::List { array, .. } | Self::Map { array, .. } => array.is_null(row),
+        }
+    }
+
+    /// Appends the JSON text of value `row`.
+    pub(crate) fn write(&self, row: usize, out: &mut Vec<u8>) {
+        if self.is_null(row) {
+            out.extend_from_slice(b"null");
+            return;
+        }
+        match self {
+            Self::Null => {}
+            Self::Bool(array) => out.extend_from_slice(if array.value(row) { b"true" } else { b"false" }),
+            Self::I8(array) => write_integer(array.value(row).into(), out),
+            Self::I16(array) => write_integer(array.value(row).into(), out),
+            Self::I32(array) => write_integer(array.value(row).into(), out),
+            Self::I64(array) => write_integer(array.value(row).into(), out),
+            Self::U8(array) => write_integer(array.value(row).into(), out),
+            Self::U16(array) => write_integer(array.value(row).into(), out),
+            Self::U32(array) => write_integer(array.value(row).into(), out),
+            Self::U64(array) => write_integer(array.value(row).into(), out),
+            Self::F16(array) => write_json_float(array.value(row).to_f64(), out),
+            Self::F32(array) => write_json_float(array.value(row).into(), out),
+            Self::F64(array) => write_json_float(array.value(row), out),
+            Self::Text(array) => write_json_string(array.value(row), out),
+            Self::Struct { fields, .. } => {
+                out.push(b'{');
+                for (position, (key, node)) in fields.iter().enumerate() {
+                    if position > 0 {
+                        out.extend_from_slice(b", ");
+                    }
+                    out.extend_from_slice(key);
+                    node.write(row, out);
+                }
+                out.push(b'}');
+            }
+            Self::List { bounds, values, .. } => {
+                out.push(b'[');
+                for (position, at) in bounds.range(row).enumerate() {
+                    if position > 0 {
+                        out.extend_from_slice(b", ");
+                    }
+                    values.write(at, out);
+                }
+                out.push(b']');
+            }
+            Self::Map { bounds, keys, values, .. } => {
+                out.push(b'{');
+                for (position, at) in bounds.range(row).enumerate() {
+                    if position > 0 {
+                        out.extend_from_slice(b", ");
+                    }
+                    keys.write(at, out);
+                    out.extend_from_slice(b": ");
+                    values.write(at, out);
+                }
+                out.push(b'}');
+            }
+        }
+    }
+}
+
+/// Appends an integer in plain decimal.
+pub(crate) fn write_integer(value: i128, out: &mut Vec<u8>) {
+    use std::io::Write as _;
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "{value}");
+}
+
+/// Decimals in the spelling of Python's `str(Decimal)`.
+pub(crate) fn decimals(array: &ArrayRef) -> Option<arrow::array::LargeStringArray> {
+    let rows = array.len();
+    let mut builder = arrow::array::LargeStringBuilder::with_capacity(rows, rows * 8);
+    let mut text = Vec::new();
+    for row in 0..rows {
+        if array.is_null(row) {
+            builder.append_null();
+            continue;
+        }
+        text.clear();
+        write_decimal_at(array, row, &mut text)?;
+        builder.append_value(std::str::from_utf8(&text).ok()?);
+    }
+    Some(builder.finish())
+}
+
+/// Appends one decimal in the spelling of Python's `str(Decimal)`.
+pub(crate) fn write_decimal_at(array: &ArrayRef, row: usize, out: &mut Vec<u8>) -> Option<()> {
+    let (unscaled, scale) = match array.data_type() {
+        DataType::Decimal128(precision, scale) => {
+            let value = array.as_primitive::<Decimal128Type>().value(row);
+            (Decimal128Type::format_decimal(value, *precision, 0), *scale)
+        }
+        DataType::Decimal256(precision, scale) => {
+            let value = array.as_primitive::<Decimal256Type>().value(row);
+            (Decimal256Type::format_decimal(value, *precision, 0), *scale)
+        }
+        _ => return None,
+    };
+    let (negative, digits) = match unscaled.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, unscaled.as_str()),
+    };
+    shardmill_mds::write_decimal(negative, digits, i32::from(scale), out);
+    Some(())
+}

@@ -1,0 +1,210 @@
+//! Lists of numbers as arrays: shapes from offsets, leaves as one range of the values buffer.
+
+use std::ops::Range;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::datatypes::DataType;
+use shardmill_mds::{DType, Encoding, ndarray_header};
+
+use super::datums::{Datums, Prefixes};
+use super::number;
+use crate::error::{RowError, ValueReason};
+
+/// One nesting level of a list column.
+enum Level {
+    Fixed { len: usize, nulls: Option<NullBuffer> },
+    Var32 { offsets: OffsetBuffer<i32>, nulls: Option<NullBuffer> },
+    Var64 { offsets: OffsetBuffer<i64>, nulls: Option<NullBuffer> },
+}
+
+impl Level {
+    /// The elements of value `at` in the level below.
+    fn range(&self, at: usize) -> Range<usize> {
+        let usize_of = |offset: i64| usize::try_from(offset).unwrap_or(0);
+        match self {
+            Self::Fixed { len, .. } => at * len..(at + 1) * len,
+            Self::Var32 { offsets, .. } => usize_of(offsets[at].into())..usize_of(offsets[at + 1].into()),
+            Self::Var64 { offsets, .. } => usize_of(offsets[at])..usize_of(offsets[at + 1]),
+        }
+    }
+
+    fn is_null(&self, at: usize) -> bool {
+        match self {
+            Self::Fixed { nulls, .. } | Self::Var32 { nulls, .. } | Self::Var64 { nulls, .. } => {
+                nulls.as_ref().is_some_and(|nulls| nulls.is_null(at))
+            }
+        }
+    }
+}
+
+/// The type of the numbers at the bottom of nested lists, and how many levels of list stand above them.
+pub(crate) fn leaf_type(data_type: &DataType) -> (&DataType, usize) {
+    let mut at = data_type;
+    let mut levels = 0;
+    while let DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) = at {
+        at = field.data_type();
+        levels += 1;
+    }
+    (at, levels)
+}
+
+/// The shape that the type alone tells: nested fixed-size lists.
+pub(crate) fn static_shape(data_type: &DataType) -> Option<Vec<u64>> {
+    let mut shape = Vec::new();
+    let mut at = data_type;
+    while let DataType::FixedSizeList(field, len) = at {
+        shape.push(u64::try_from(*len).ok()?);
+        at = field.data_type();
+    }
+    (!shape.is_empty() && !shape.contains(&0) && number::dtype_of(at).is_some()).then_some(shape)
+}
+
+fn peel(array: &ArrayRef) -> (Vec<Level>, ArrayRef) {
+    let mut levels = Vec::new();
+    let mut at = ArrayRef::clone(array);
+    loop {
+        at = match at.data_type() {
+            DataType::List(_) => {
+                let list = at.as_list::<i32>();
+                levels.push(Level::Var32 { offsets: list.offsets().clone(), nulls: list.nulls().cloned() });
+                ArrayRef::clone(list.values())
+            }
+            DataType::LargeList(_) => {
+                let list = at.as_list::<i64>();
+                levels.push(Level::Var64 { offsets: list.offsets().clone(), nulls: list.nulls().cloned() });
+                ArrayRef::clone(list.values())
+            }
+            DataType::FixedSizeList(_, len) => {
+                let list = at.as_fixed_size_list();
+                let len = usize::try_from(*len).unwrap_or(0);
+                levels.push(Level::Fixed { len, nulls: list.nulls().cloned() });
+                ArrayRef::clone(list.values())
+            }
+            _ => return (levels, at),
+        };
+    }
+}
+
+/// Encodes a list column as an array encoding. Values in the slots of null rows are never looked at; they
+/// come out as an empty range that the caller has refused or replaced before.
+pub(crate) fn prepare(
+    array: &ArrayRef,
+    encoding: &Encoding,
+    name: &str,
+    declared: Option<DType>,
+    shape: Option<&[u64]>,
+) -> Result<Datums, RowError> {
+    let (levels, leaf) = peel(array);
+    let dtype = declared.or_else(|| number::dtype_of(leaf.data_type()));
+    let Some(dtype) = dtype else {
+        let reason = ValueReason::Range { value: format!("a list of {}", leaf.data_type()), encoding: name.to_owned() };
+        return Err(RowError { row: 0, reason });
+    };
+    let item = usize::try_from(dtype.size_bytes()).unwrap_or(1);
+    let rows = array.len();
+    let extents = extents(&levels, rows, name)?;
+    if leaf.null_count() > 0 {
+        for (row, extent) in extents.iter().enumerate() {
+            if extent.leaf.clone().any(|at| leaf.is_null(at)) {
+                return Err(RowError { row, reason: ValueReason::NullInside });
+            }
+        }
+    }
+    let bytes = number::to_bytes(&leaf, dtype, name).map_err(|error| {
+        // The error names a leaf; the user knows rows.
+        let row = extents.iter().position(|extent| extent.leaf.contains(&error.row)).unwrap_or(0);
+        RowError { row, reason: error.reason }
+    })?;
+    if let Some(shape) = shape {
+        return fixed(&extents, shape, bytes, item, &levels);
+    }
+    let to_write = if matches!(encoding, Encoding::NdArray { dtype: Some(_), .. }) { None } else { Some(dtype) };
+    let ranges = extents.iter().map(|extent| extent.leaf.start * item..extent.leaf.end * item).collect();
+    let header = |row: usize, dims: &[u64], out: &mut Vec<u8>| {
+        ndarray_header(to_write, dims, out).map_err(|error| RowError { row, reason: error.into() })
+    };
+    let same = extents.windows(2).all(|pair| pair[0].dims == pair[1].dims);
+    let prefixes = match extents.first() {
+        Some(first) if same => {
+            let mut bytes = Vec::new();
+            header(0, &first.dims, &mut bytes)?;
+            Prefixes::Same(bytes)
+        }
+        _ => {
+            let mut bytes = Vec::with_capacity(rows * 4);
+            let mut offsets = Vec::with_capacity(rows + 1);
+            offsets.push(0);
+            for (row, extent) in extents.iter().enumerate() {
+                header(row, &extent.dims, &mut bytes)?;
+                offsets.push(bytes.len());
+            }
+            Prefixes::Each { bytes, offsets }
+        }
+    };
+    Ok(Datums::Prefixed { prefixes, bytes, ranges })
+}
+
+/// Arrays of a declared shape: values only.
+fn fixed(
+    extents: &[Extent],
+    shape: &[u64],
+    bytes: arrow::buffer::Buffer,
+    item: usize,
+    levels: &[Level],
+) -> Result<Datums, RowError> {
+    let elements = shape.iter().product::<u64>();
+    for (row, extent) in extents.iter().enumerate() {
+        // A flat list of the right length is what file formats without nested shapes deliver.
+        let flat = levels.len() == 1 && extent.dims == [elements];
+        if extent.dims != shape && !flat {
+            let reason = ValueReason::Shape { found: extent.dims.clone(), expected: shape.to_vec() };
+            return Err(RowError { row, reason });
+        }
+    }
+    let width = usize::try_from(elements).unwrap_or(0) * item;
+    let start = extents.first().map_or(0, |extent| extent.leaf.start);
+    let end = extents.last().map_or(0, |extent| extent.leaf.end);
+    let contiguous = extents.windows(2).all(|pair| pair[0].leaf.end == pair[1].leaf.start);
+    if contiguous {
+        return Ok(Datums::Fixed { width, bytes: bytes.slice_with_length(start * item, (end - start) * item) });
+    }
+    let ranges = extents.iter().map(|extent| extent.leaf.start * item..extent.leaf.end * item).collect();
+    Ok(Datums::Prefixed { prefixes: Prefixes::Same(Vec::new()), bytes, ranges })
+}
+
+/// Where the leaves of one row stand, and its shape.
+struct Extent {
+    leaf: Range<usize>,
+    dims: Vec<u64>,
+}
+
+fn extents(levels: &[Level], rows: usize, name: &str) -> Result<Vec<Extent>, RowError> {
+    let mut extents = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let mut range = row..row + 1;
+        let mut dims = Vec::with_capacity(levels.len());
+        for level in levels {
+            let first = level.range(range.start);
+            let mut end = first.end;
+            for at in range.clone() {
+                if level.is_null(at) {
+                    return Err(RowError { row, reason: ValueReason::NullInside });
+                }
+                let next = level.range(at);
+                if next.len() != first.len() {
+                    let reason = ValueReason::Ragged { first: first.len(), other: next.len() };
+                    return Err(RowError { row, reason });
+                }
+                end = next.end;
+            }
+            if first.is_empty() {
+                return Err(RowError { row, reason: ValueReason::EmptyArray { encoding: name.to_owned() } });
+            }
+            dims.push(u64::try_from(first.len()).unwrap_or(u64::MAX));
+            range = first.start..end;
+        }
+        extents.push(Extent { leaf: range, dims });
+    }
+    Ok(extents)
+}

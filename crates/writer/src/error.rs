@@ -1,0 +1,242 @@
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
+use shardmill_mds::ValueError;
+use shardmill_storage::StorageError;
+
+/// Why batches could not become shards.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// A column's type cannot be stored with the encoding that was asked for.
+    #[error("a column of type {data_type} cannot be stored as {encoding}")]
+    TypeUnsupported {
+        /// The column.
+        column: String,
+        /// Its Arrow type.
+        data_type: String,
+        /// The encoding, or the format when no encoding was asked for.
+        encoding: String,
+        /// What would work.
+        hint: Option<String>,
+    },
+    /// A value does not fit the encoding of its column.
+    #[error("row {row}: {reason}")]
+    Value {
+        /// The column.
+        column: String,
+        /// Where the row stands: a file and a row number, or a row of the result.
+        row: String,
+        /// What is wrong with it.
+        reason: ValueReason,
+    },
+    /// A value is null and nothing says what to do with nulls.
+    #[error("row {row} is null")]
+    Null {
+        /// The column.
+        column: String,
+        /// Where the row stands.
+        row: String,
+    },
+    /// A sample does not fit the format.
+    #[error("row {row}: the sample has {bytes} bytes, more than the {limit} that a sample may have")]
+    SampleTooLarge {
+        /// Where the row stands.
+        row: String,
+        /// Its encoded length.
+        bytes: u64,
+        /// What would fit.
+        limit: u64,
+    },
+    /// The column set is not one that the format can store.
+    #[error("{reason}")]
+    Columns {
+        /// The column.
+        column: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The format refused.
+    #[error("shard {shard} could not be encoded")]
+    Format {
+        /// The number of the shard.
+        shard: u64,
+        /// Why.
+        #[source]
+        source: shardmill_mds::ShardError,
+    },
+    /// The compressor refused.
+    #[error("shard {shard} could not be compressed")]
+    Compression {
+        /// The number of the shard.
+        shard: u64,
+        /// Why.
+        #[source]
+        source: shardmill_mds::CompressionError,
+    },
+    /// The disk refused.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Stopped before the end.
+    #[error("stopped after {samples} samples")]
+    Interrupted {
+        /// Samples that had been packed into shards.
+        samples: u64,
+    },
+    /// A broken invariant.
+    #[error("internal error: {what}")]
+    Bug {
+        /// Which.
+        what: &'static str,
+    },
+}
+
+/// What is wrong with a value.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueReason {
+    /// The number is outside the range of the encoding, or not exactly representable in it.
+    #[error("{value} does not fit {encoding}")]
+    Range {
+        /// The number as text.
+        value: String,
+        /// The encoding.
+        encoding: String,
+    },
+    /// A list without elements, which an array encoding cannot store.
+    #[error("the list is empty, and {encoding} cannot store an empty array")]
+    EmptyArray {
+        /// The encoding.
+        encoding: String,
+    },
+    /// A null inside a list.
+    #[error("the list has a null inside")]
+    NullInside,
+    /// Lists of lists whose lengths differ.
+    #[error("the nested lists have different lengths ({first} and {other})")]
+    Ragged {
+        /// Length of the first.
+        first: usize,
+        /// Length of one that differs.
+        other: usize,
+    },
+    /// The shape is not the declared one.
+    #[error("the array has shape {found:?}, the encoding says {expected:?}")]
+    Shape {
+        /// The value's shape.
+        found: Vec<u64>,
+        /// The declared shape.
+        expected: Vec<u64>,
+    },
+    /// The number of bytes is not that of the encoding.
+    #[error("the value has {found} bytes, {encoding} needs {expected}")]
+    Length {
+        /// Bytes of the value.
+        found: usize,
+        /// Bytes of the encoding.
+        expected: u64,
+        /// The encoding.
+        encoding: String,
+    },
+    /// The text contains the separator or the newline, which the format cannot quote.
+    #[error("the text contains the {what} {}, which {format} cannot quote", quoted(.text))]
+    Separator {
+        /// `separator` or `newline`.
+        what: &'static str,
+        /// The separator.
+        text: String,
+        /// The format.
+        format: String,
+    },
+    /// The bytes are not what the encoding's readers accept.
+    #[error(transparent)]
+    Datum(#[from] ValueError),
+}
+
+fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}
+
+impl Diagnostic for WriteError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::TypeUnsupported { .. } => ErrorKind::Unsupported,
+            Self::Value { .. } | Self::Null { .. } | Self::SampleTooLarge { .. } => ErrorKind::Corrupt,
+            Self::Columns { .. } => ErrorKind::InvalidInput,
+            Self::Format { source, .. } => source.kind(),
+            Self::Compression { source, .. } => source.kind(),
+            Self::Storage(source) => source.kind(),
+            Self::Interrupted { .. } => ErrorKind::Interrupted,
+            Self::Bug { .. } => ErrorKind::Bug,
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::TypeUnsupported { .. } => "type-unsupported",
+            Self::Value { reason, .. } => match reason {
+                ValueReason::Range { .. } => "value-range",
+                ValueReason::EmptyArray { .. } => "array-empty",
+                ValueReason::NullInside => "array-null",
+                ValueReason::Ragged { .. } => "array-ragged",
+                ValueReason::Shape { .. } => "array-shape",
+                ValueReason::Length { .. } => "value-length",
+                ValueReason::Separator { .. } => "value-separator",
+                ValueReason::Datum(error) => error.id(),
+            },
+            Self::Null { .. } => "value-null",
+            Self::SampleTooLarge { .. } => "limit-sample-bytes",
+            Self::Columns { .. } => "config-columns",
+            Self::Format { source, .. } => source.id(),
+            Self::Compression { source, .. } => source.id(),
+            Self::Storage(source) => source.id(),
+            Self::Interrupted { .. } => "interrupted",
+            Self::Bug { .. } => "internal",
+        }
+    }
+
+    fn object(&self) -> Option<String> {
+        match self {
+            Self::TypeUnsupported { column, .. }
+            | Self::Value { column, .. }
+            | Self::Null { column, .. }
+            | Self::Columns { column, .. } => Some(format!("column {}", escape(column))),
+            Self::Storage(source) => source.object(),
+            Self::Format { source, .. } => source.object(),
+            Self::Compression { source, .. } => source.object(),
+            Self::SampleTooLarge { .. } | Self::Interrupted { .. } | Self::Bug { .. } => None,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::TypeUnsupported { hint, .. } => hint.clone(),
+            Self::Value { reason: ValueReason::EmptyArray { .. } | ValueReason::Ragged { .. }, column, .. } => {
+                Some(format!("store the lists as JSON with --column {}:json", escape(column)))
+            }
+            Self::Value { reason: ValueReason::NullInside, column, .. } => {
+                Some(format!("JSON keeps nulls: --column {}:json", escape(column)))
+            }
+            Self::Value { reason: ValueReason::Separator { .. }, .. } => {
+                Some("choose another --separator, or --to mds or jsonl".to_owned())
+            }
+            Self::Null { column, .. } => Some(format!(
+                "choose --nulls mask or --nulls drop, or --null-as {}=VALUE",
+                escape(column)
+            )),
+            Self::SampleTooLarge { bytes, .. } => Some(
+                LimitExceeded { name: "sample-bytes", value: *bytes, limit: 0 }.hint(),
+            ),
+            Self::Storage(source) => source.hint(),
+            Self::Format { source, .. } => source.hint(),
+            Self::Compression { source, .. } => source.hint(),
+            Self::Interrupted { .. } => Some("run the same command again to continue".to_owned()),
+            Self::Columns { .. } | Self::Value { .. } | Self::Bug { .. } => None,
+        }
+    }
+}
+
+/// A value that does not fit, by its row within the batch; the engine adds where the batch came from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RowError {
+    pub(crate) row: usize,
+    pub(crate) reason: ValueReason,
+}

@@ -1,0 +1,216 @@
+//! From batches to chunks of encoded samples.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::Array;
+use arrow::record_batch::RecordBatch;
+use shardmill_core::Format;
+use shardmill_mds::{Layout, TextColumn};
+
+use crate::chunk::{BufferPool, Chunk, Origin};
+use crate::columns::{ColumnEncoder, Datums};
+use crate::error::{RowError, ValueReason};
+
+/// Encoded bytes after which a chunk is closed. Small enough to stay in a core's cache while its columns are
+/// scattered into it, large enough that handing it over costs nothing.
+const CHUNK_BYTES: usize = 2 << 20;
+
+/// How the values of one sample are put together.
+#[derive(Clone, Debug)]
+enum Frame {
+    /// MDS: the lengths of the variable columns, then all values.
+    Heads,
+    /// Text: constant bytes around the values.
+    Text { before: Vec<Vec<u8>>, after: Vec<u8>, refuse: Vec<(&'static str, String)>, format: Format },
+}
+
+/// Encodes rows of record batches as samples of a layout. One per conversion, shared by all threads.
+#[derive(Clone, Debug)]
+pub struct RowEncoder {
+    columns: Vec<ColumnEncoder>,
+    frame: Frame,
+    sample_limit: u64,
+}
+
+/// Why a batch could not be encoded: a value, or the sum of a row's values.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum BatchError {
+    Null { column: usize, row: usize },
+    Value { column: usize, error: RowError },
+    SampleTooLarge { row: usize, bytes: u64, limit: u64 },
+}
+
+impl RowEncoder {
+    /// An encoder of samples with these columns, which stand in the order of the layout (sorted by name).
+    ///
+    /// `sample_limit` is in bytes.
+    #[must_use]
+    pub fn new(columns: Vec<ColumnEncoder>, layout: &Layout, sample_limit: u64) -> Self {
+        let frame = match layout {
+            Layout::Mds { .. } => Frame::Heads,
+            Layout::Json { columns, newline } => json_frame(columns, newline),
+            Layout::Xsv { format, columns, newline, separator } => xsv_frame(*format, columns.len(), newline, separator),
+        };
+        Self { columns, frame, sample_limit: sample_limit.min(u64::from(u32::MAX)) }
+    }
+
+    /// The columns, in the order of the layout.
+    #[must_use]
+    pub fn columns(&self) -> &[ColumnEncoder] {
+        &self.columns
+    }
+
+    /// Encodes all rows of a batch, in chunks.
+    pub(crate) fn encode(
+        &self,
+        batch: &RecordBatch,
+        mut origin: Origin,
+        pool: &Arc<BufferPool>,
+        mut emit: impl FnMut(Chunk),
+    ) -> Result<(), BatchError> {
+        let mut datums = Vec::with_capacity(self.columns.len());
+        for (position, column) in self.columns.iter().enumerate() {
+            let array = batch.column(column.source());
+            if !column.stores_null()
+                && let Some(nulls) = array.logical_nulls()
+                && nulls.null_count() > 0
+            {
+                let row = (0..array.len()).find(|row| nulls.is_null(*row)).unwrap_or(0);
+                return Err(BatchError::Null { column: position, row });
+            }
+            let values = column.prepare(array).map_err(|error| BatchError::Value { column: position, error })?;
+            datums.push(values);
+        }
+        self.refuse(&datums, batch.num_rows())?;
+        let sizes = self.sizes(&datums, batch.num_rows())?;
+        let mut start = 0;
+        while start < sizes.len() {
+            let mut end = start;
+            let mut bytes = 0_usize;
+            // A sample is below 4 GiB, so a chunk is below 4 GiB + CHUNK_BYTES; `ends` needs it below 4 GiB.
+            while end < sizes.len() && (end == start || bytes + sizes[end] <= CHUNK_BYTES) {
+                bytes += sizes[end];
+                end += 1;
+            }
+            emit(self.chunk(&datums, start..end, &sizes[start..end], bytes, origin, pool));
+            origin.first += u64::try_from(end - start).unwrap_or(0);
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Encoded length of every row.
+    fn sizes(&self, datums: &[Datums], rows: usize) -> Result<Vec<usize>, BatchError> {
+        let constant = match &self.frame {
+            Frame::Heads => 4 * datums.iter().filter(|values| !matches!(values, Datums::Fixed { .. })).count(),
+            Frame::Text { before, after, .. } => before.iter().map(Vec::len).sum::<usize>() + after.len(),
+        };
+        let mut sizes = vec![constant; rows];
+        for values in datums {
+            values.add_sizes(0..rows, &mut sizes);
+        }
+        let limit = usize::try_from(self.sample_limit).unwrap_or(usize::MAX);
+        match sizes.iter().position(|size| *size > limit) {
+            None => Ok(sizes),
+            Some(row) => Err(BatchError::SampleTooLarge {
+                row,
+                bytes: u64::try_from(sizes[row]).unwrap_or(u64::MAX),
+                limit: self.sample_limit,
+            }),
+        }
+    }
+
+    /// Separated values cannot be quoted, so what would need it is refused.
+    fn refuse(&self, datums: &[Datums], rows: usize) -> Result<(), BatchError> {
+        let Frame::Text { refuse, format, .. } = &self.frame else { return Ok(()) };
+        for (what, text) in refuse {
+            let finder = memchr::memmem::Finder::new(text);
+            for (column, values) in datums.iter().enumerate() {
+                for row in 0..rows {
+                    if finder.find(values.value(row).1).is_some() {
+                        let reason =
+                            ValueReason::Separator { what, text: text.clone(), format: format.to_string() };
+                        return Err(BatchError::Value { column, error: RowError { row, reason } });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk(
+        &self,
+        datums: &[Datums],
+        rows: Range<usize>,
+        sizes: &[usize],
+        bytes: usize,
+        origin: Origin,
+        pool: &Arc<BufferPool>,
+    ) -> Chunk {
+        let mut out = pool.take(bytes);
+        let mut ends = Vec::with_capacity(sizes.len());
+        let mut cursors = Vec::with_capacity(sizes.len());
+        let mut at = 0_usize;
+        for size in sizes {
+            cursors.push(at);
+            at += size;
+            ends.push(u32::try_from(at).unwrap_or(u32::MAX));
+        }
+        match &self.frame {
+            Frame::Heads => {
+                for values in datums.iter().filter(|values| !matches!(values, Datums::Fixed { .. })) {
+                    for (row, cursor) in rows.clone().zip(&mut cursors) {
+                        // Lengths are below the sample limit, which is below 4 GiB.
+                        let len = u32::try_from(values.len(row)).unwrap_or(u32::MAX);
+                        out[*cursor..*cursor + 4].copy_from_slice(&len.to_le_bytes());
+                        *cursor += 4;
+                    }
+                }
+                for values in datums {
+                    values.scatter(rows.clone(), &mut cursors, &mut out);
+                }
+            }
+            Frame::Text { before, after, .. } => {
+                for (values, before) in datums.iter().zip(before) {
+                    put(before, &mut cursors, &mut out);
+                    values.scatter(rows.clone(), &mut cursors, &mut out);
+                }
+                put(after, &mut cursors, &mut out);
+            }
+        }
+        Chunk::new(out, ends, origin, pool)
+    }
+}
+
+/// Puts the same bytes at every cursor.
+fn put(bytes: &[u8], cursors: &mut [usize], out: &mut [u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    for cursor in cursors {
+        out[*cursor..*cursor + bytes.len()].copy_from_slice(bytes);
+        *cursor += bytes.len();
+    }
+}
+
+fn json_frame(columns: &[TextColumn], newline: &str) -> Frame {
+    let mut before = Vec::with_capacity(columns.len());
+    for (position, column) in columns.iter().enumerate() {
+        let mut bytes = Vec::from(if position == 0 { b"{".as_slice() } else { b", " });
+        shardmill_mds::write_json_string(&column.name, &mut bytes);
+        bytes.extend_from_slice(b": ");
+        before.push(bytes);
+    }
+    let mut after = Vec::from(if columns.is_empty() { b"{}".as_slice() } else { b"}" });
+    after.extend_from_slice(newline.as_bytes());
+    Frame::Text { before, after, refuse: Vec::new(), format: Format::Json }
+}
+
+fn xsv_frame(format: Format, columns: usize, newline: &str, separator: &str) -> Frame {
+    let before = (0..columns)
+        .map(|position| if position == 0 { Vec::new() } else { separator.as_bytes().to_vec() })
+        .collect();
+    let refuse = vec![("separator", separator.to_owned()), ("newline", newline.to_owned())];
+    Frame::Text { before, after: newline.as_bytes().to_vec(), refuse, format }
+}

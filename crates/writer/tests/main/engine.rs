@@ -1,0 +1,334 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use arrow::array::{ArrayRef, BinaryArray, Int32Array, RecordBatch, StringArray};
+use arrow::datatypes::Schema;
+use proptest::prelude::*;
+use shardmill_core::{Diagnostic, Format, Limits, Progress};
+use shardmill_mds::{Column, Compression, Encoding, HashAlgo, ShardConfig, ShardEntry, ShardView, TextColumn, TextEncoding, hash_hex};
+use shardmill_storage::{Dir, StorageError};
+use shardmill_writer::{
+    Batches, ColumnEncoder, Input, InputBatch, Ledger, Output, PipelineError, Position, Published, Resources, RowEncoder,
+    RowNumbers, Written, default_target, run,
+};
+
+use crate::naive::{self, NaiveShard};
+
+type Row = (i32, String, Vec<u8>);
+
+/// Units of rows, in memory.
+#[derive(Debug)]
+struct Rows {
+    units: Vec<Vec<Row>>,
+    batch_rows: usize,
+    fail_unit: Option<usize>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("unit {0} is broken")]
+struct Broken(usize);
+
+impl Diagnostic for Broken {
+    fn kind(&self) -> shardmill_core::ErrorKind {
+        shardmill_core::ErrorKind::Corrupt
+    }
+    fn id(&self) -> &'static str {
+        "broken"
+    }
+}
+
+impl Input for Rows {
+    type Error = Broken;
+    fn units(&self) -> usize {
+        self.units.len()
+    }
+    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Broken>>, Broken> {
+        let batches: Vec<RecordBatch> = self.units[unit].chunks(self.batch_rows).map(batch).collect();
+        let fail = (self.fail_unit == Some(unit)).then_some(unit);
+        Ok(Box::new(UnitBatches { batches: batches.into_iter(), row: 0, fail }))
+    }
+    fn place(&self, unit: usize, row: u64) -> String {
+        format!("{row} of unit {unit}")
+    }
+}
+
+struct UnitBatches {
+    batches: std::vec::IntoIter<RecordBatch>,
+    row: u64,
+    fail: Option<usize>,
+}
+
+impl Batches for UnitBatches {
+    type Error = Broken;
+    fn next(&mut self) -> Result<Option<InputBatch>, Broken> {
+        let Some(batch) = self.batches.next() else {
+            return self.fail.map_or(Ok(None), |unit| Err(Broken(unit)));
+        };
+        let rows = RowNumbers::From(self.row);
+        self.row += batch.num_rows() as u64;
+        Ok(Some(InputBatch { split: 0, batch, rows, input_bytes: 0, dropped: 0 }))
+    }
+}
+
+fn batch(rows: &[Row]) -> RecordBatch {
+    let numbers = Int32Array::from_iter_values(rows.iter().map(|row| row.0));
+    let texts = StringArray::from_iter_values(rows.iter().map(|row| &row.1));
+    let blobs = BinaryArray::from_iter_values(rows.iter().map(|row| &row.2));
+    RecordBatch::try_from_iter([
+        ("z", Arc::new(numbers) as ArrayRef),
+        ("text", Arc::new(texts) as ArrayRef),
+        ("Blob", Arc::new(blobs) as ArrayRef),
+    ])
+    .unwrap()
+}
+
+struct Forgetful;
+
+impl Ledger for Forgetful {
+    fn reusable(&self, _: usize, _: u64) -> Option<&ShardEntry> {
+        None
+    }
+    fn resume_at(&self) -> Option<(u64, Position)> {
+        None
+    }
+    fn published(&self, _: &Published<'_>) -> Result<(), StorageError> {
+        Ok(())
+    }
+}
+
+fn encoder(schema: &Schema, config: &ShardConfig) -> RowEncoder {
+    let format = config.format();
+    let mut columns = Vec::new();
+    for (at, field) in schema.fields().iter().enumerate() {
+        if config.column_names().any(|name| name == field.name()) {
+            let target = default_target(field, format).unwrap();
+            columns.push(ColumnEncoder::compile(at, field, target, &Limits::default()).unwrap());
+        }
+    }
+    columns.sort_by(|a, b| a.name().cmp(b.name()));
+    RowEncoder::new(columns, &config.layout, 1 << 30)
+}
+
+fn mds_config(compression: Option<&str>, hashes: &[HashAlgo], limit: Option<u64>) -> Arc<ShardConfig> {
+    let columns = vec![
+        Column { name: "z".to_owned(), encoding: "int32".parse::<Encoding>().unwrap() },
+        Column { name: "text".to_owned(), encoding: Encoding::Str },
+        Column { name: "Blob".to_owned(), encoding: Encoding::Bytes },
+    ];
+    let compression = compression.map(|text| text.parse::<Compression>().unwrap());
+    Arc::new(ShardConfig::new_mds(columns, compression, hashes.to_vec(), limit).unwrap())
+}
+
+fn convert(input: &Rows, config: &Arc<ShardConfig>, jobs: usize, dir: &Dir, ledger: &dyn Ledger) -> Result<Written, PipelineError<Broken>> {
+    dir.make_dir("work").unwrap();
+    let schema = batch(&[]).schema();
+    let splits = [String::new()];
+    let output =
+        Output { dir, temp_folder: "work", splits: &splits, config: Arc::clone(config), samples_per_shard: None };
+    let resources = Resources { jobs, budget_bytes: 1 << 16 };
+    run(input, &encoder(&schema, config), &output, resources, ledger, &Progress::new())
+}
+
+fn files(dir: &Dir) -> BTreeMap<String, Vec<u8>> {
+    let names = dir.list().unwrap().into_iter().filter(|name| name != "work");
+    names.map(|name| (name.clone(), dir.open_file(&name).unwrap().read_all(1 << 30).unwrap())).collect()
+}
+
+fn mds_samples(input: &Rows) -> Vec<Vec<u8>> {
+    let rows = input.units.iter().flatten();
+    rows.map(|(z, text, blob)| {
+        naive::mds_sample(&[(false, blob.clone()), (false, text.clone().into_bytes()), (true, z.to_le_bytes().to_vec())])
+    })
+    .collect()
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    let row = (any::<i32>(), "[a-zé]{0,40}", prop::collection::vec(any::<u8>(), 0..200));
+    let units = prop::collection::vec(prop::collection::vec(row, 0..60), 0..6);
+    (units, 1_usize..20).prop_map(|(units, batch_rows)| Rows { units, batch_rows, fail_unit: None })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn mds_shards_are_those_of_the_plain_writer(input in rows(), limit in prop::option::of(1_u64..3000), jobs in 1_usize..5) {
+        let config = mds_config(None, &[HashAlgo::Sha1, HashAlgo::Xxh64], limit);
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::open(root.path()).unwrap();
+        let written = convert(&input, &config, jobs, &dir, &Forgetful).unwrap();
+        let expected = naive::write(Format::Mds, &config.to_json(), &[], limit, &mds_samples(&input));
+        let files = files(&dir);
+        prop_assert_eq!(files.len(), expected.len());
+        for (number, NaiveShard { data, .. }) in expected.iter().enumerate() {
+            let name = format!("shard.{number:05}.mds");
+            prop_assert_eq!(files.get(&name), Some(data), "{}", name);
+            let entry = &written.indexes[0].shards[number];
+            prop_assert_eq!(entry.raw_data.bytes, data.len() as u64);
+            for algo in [HashAlgo::Sha1, HashAlgo::Xxh64] {
+                prop_assert_eq!(entry.raw_data.hashes.get(algo).unwrap().to_string(), hash_hex(algo, data));
+            }
+        }
+    }
+
+    #[test]
+    fn text_shards_are_those_of_the_plain_writer(input in rows(), limit in prop::option::of(1_u64..2000), json in any::<bool>()) {
+        let columns = vec![
+            TextColumn { name: "z".to_owned(), encoding: TextEncoding::Int },
+            TextColumn { name: "text".to_owned(), encoding: TextEncoding::Str },
+        ];
+        let config = if json {
+            ShardConfig::new_json(columns, "\n", None, vec![], limit).unwrap()
+        } else {
+            ShardConfig::new_xsv(Format::Tsv, columns, "\n", None, None, vec![], limit).unwrap()
+        };
+        let config = Arc::new(config);
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::open(root.path()).unwrap();
+        convert(&input, &config, 2, &dir, &Forgetful).unwrap();
+        let samples: Vec<Vec<u8>> = input.units.iter().flatten().map(|(z, text, _)| {
+            if json {
+                let mut quoted = Vec::new();
+                shardmill_mds::write_json_string(text, &mut quoted);
+                format!("{{\"text\": {}, \"z\": {z}}}\n", String::from_utf8(quoted).unwrap()).into_bytes()
+            } else {
+                format!("{text}\t{z}\n").into_bytes()
+            }
+        }).collect();
+        let expected = naive::write(config.format(), &config.to_json(), &config.xsv_header(), limit, &samples);
+        let files = files(&dir);
+        prop_assert_eq!(files.len(), 2 * expected.len());
+        for (number, NaiveShard { data, meta }) in expected.iter().enumerate() {
+            let name = format!("shard.{number:05}.{}", config.format());
+            prop_assert_eq!(files.get(&name), Some(data));
+            prop_assert_eq!(files.get(&format!("{name}.meta")), meta.as_ref());
+        }
+    }
+}
+
+/// Enough rows for several segments of a compressed shard.
+fn large() -> Rows {
+    let text = "shards of samples ".repeat(30);
+    let unit = |unit: i32| {
+        (0..3000).map(|row| (unit * 10_000 + row, format!("{row} {text}"), vec![(row % 251) as u8; 3000])).collect()
+    };
+    Rows { units: (0..4).map(unit).collect(), batch_rows: 300, fail_unit: None }
+}
+
+#[test]
+fn compressed_shards_do_not_depend_on_the_number_of_threads() {
+    let input = large();
+    let config = mds_config(Some("zstd:1"), &[HashAlgo::Sha256], Some(20 << 20));
+    let mut outputs = Vec::new();
+    for jobs in [1, 2, 5] {
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::open(root.path()).unwrap();
+        let written = convert(&input, &config, jobs, &dir, &Forgetful).unwrap();
+        for entry in &written.indexes[0].shards {
+            let zip = entry.zip_data.as_ref().unwrap();
+            let bytes = dir.open_file(&zip.basename).unwrap().read_all(1 << 30).unwrap();
+            assert_eq!(zip.bytes, bytes.len() as u64);
+            zip.hashes.get(HashAlgo::Sha256).unwrap();
+            assert_eq!(zip.hashes.get(HashAlgo::Sha256).unwrap().to_string(), hash_hex(HashAlgo::Sha256, &bytes));
+            let compression = config.compression.unwrap();
+            let raw = compression.decompress(&bytes, Some(entry.raw_data.bytes), &Limits::default()).unwrap();
+            assert_eq!(entry.raw_data.hashes.get(HashAlgo::Sha256).unwrap().to_string(), hash_hex(HashAlgo::Sha256, &raw));
+            ShardView::open(entry, &raw, None, &Limits::default()).unwrap();
+        }
+        assert!(written.indexes[0].shards.len() >= 2);
+        outputs.push((files(&dir), written.indexes[0].to_json()));
+    }
+    assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+#[test]
+fn every_compression_and_format_comes_back() {
+    let input = Rows { units: vec![vec![(1, "one".to_owned(), vec![1; 500]), (2, "zwei".to_owned(), vec![])]], batch_rows: 1, fail_unit: None };
+    for compression in ["br:1", "bz2", "gz:6", "snappy", "zstd:19"] {
+        for format in [Format::Mds, Format::Json, Format::Csv] {
+            let zip = Some(compression.parse().unwrap());
+            let text = || vec![TextColumn { name: "text".to_owned(), encoding: TextEncoding::Str }];
+            let config = match format {
+                Format::Mds => mds_config(Some(compression), &[], None),
+                Format::Json => Arc::new(ShardConfig::new_json(text(), "\n", zip, vec![], None).unwrap()),
+                _ => Arc::new(ShardConfig::new_xsv(format, text(), "\n", None, zip, vec![], None).unwrap()),
+            };
+            let root = tempfile::tempdir().unwrap();
+            let dir = Dir::open(root.path()).unwrap();
+            let written = convert(&input, &config, 2, &dir, &Forgetful).unwrap();
+            let entry = &written.indexes[0].shards[0];
+            let read = |zip: &shardmill_mds::FileInfo, raw: &shardmill_mds::FileInfo| {
+                let bytes = dir.open_file(&zip.basename).unwrap().read_all(1 << 20).unwrap();
+                config.compression.unwrap().decompress(&bytes, Some(raw.bytes), &Limits::default()).unwrap()
+            };
+            let data = read(entry.zip_data.as_ref().unwrap(), &entry.raw_data);
+            let meta = entry.zip_meta.as_ref().map(|zip| read(zip, entry.raw_meta.as_ref().unwrap()));
+            let view = ShardView::open(entry, &data, meta.as_deref(), &Limits::default()).unwrap();
+            assert_eq!(view.len(), 2, "{compression} {format}");
+        }
+    }
+}
+
+#[test]
+fn the_error_of_the_earliest_unit_wins_and_no_temporary_file_stays() {
+    let mut input = large();
+    input.fail_unit = Some(2);
+    let config = mds_config(None, &[], Some(1 << 20));
+    for jobs in [1, 3] {
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::open(root.path()).unwrap();
+        match convert(&input, &config, jobs, &dir, &Forgetful) {
+            Err(PipelineError::Input(Broken(2))) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(dir.open_dir("work").unwrap().list().unwrap(), Vec::<String>::new());
+    }
+}
+
+/// Remembers what was published, and reuses what it is told to.
+#[derive(Default)]
+struct Memory {
+    seen: Mutex<BTreeMap<u64, (Position, ShardEntry)>>,
+    known: BTreeMap<u64, (Position, ShardEntry)>,
+}
+
+impl Ledger for Memory {
+    fn reusable(&self, _: usize, shard: u64) -> Option<&ShardEntry> {
+        self.known.get(&shard).map(|(_, entry)| entry)
+    }
+    fn resume_at(&self) -> Option<(u64, Position)> {
+        let last = (0_u64..).take_while(|shard| self.known.contains_key(shard)).last()?;
+        Some((last, self.known[&last].0))
+    }
+    fn published(&self, shard: &Published<'_>) -> Result<(), StorageError> {
+        self.seen.lock().unwrap().insert(shard.shard, (shard.start, shard.entry.clone()));
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn a_run_that_reuses_any_shards_ends_the_same(input in rows(), limit in 1_u64..2000, keep in any::<u64>()) {
+        let config = mds_config(None, &[HashAlgo::Xxh64], Some(limit));
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::open(root.path()).unwrap();
+        let first = Memory::default();
+        let whole = convert(&input, &config, 2, &dir, &first).unwrap();
+        let expected = files(&dir);
+        let mut known = first.seen.into_inner().unwrap();
+        known.retain(|shard, _| (keep >> (shard % 64)) & 1 == 1 || keep % 3 == 0);
+        for number in 0..whole.indexes[0].shards.len() as u64 {
+            if !known.contains_key(&number) {
+                dir.remove(&format!("shard.{number:05}.mds")).unwrap();
+            }
+        }
+        let second = Memory { known: known.clone(), ..Memory::default() };
+        let resumed = convert(&input, &config, 2, &dir, &second).unwrap();
+        prop_assert_eq!(resumed.indexes[0].to_json(), whole.indexes[0].to_json());
+        prop_assert_eq!(resumed.reused, known.len() as u64);
+        prop_assert_eq!(files(&dir), expected);
+    }
+}

@@ -1,0 +1,7 @@
+//! The engine against a writer that follows the specification one sample at a time.
+
+#![allow(missing_docs)]
+
+mod columns;
+mod engine;
+mod naive;

@@ -1,0 +1,453 @@
+//! The five compressions of the format: names and levels, one piece at a time in, bounded bytes out.
+
+mod decompress;
+mod zstd_frame;
+
+use std::fmt;
+use std::io::{Cursor, Write};
+use std::str::FromStr;
+
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, escape};
+
+/// A compression family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Algorithm {
+    /// Brotli, a raw stream.
+    Brotli,
+    /// bzip2.
+    Bzip2,
+    /// gzip.
+    Gzip,
+    /// Snappy, a raw block without framing.
+    Snappy,
+    /// Zstandard.
+    Zstd,
+}
+
+impl Algorithm {
+    /// Every family, in declaration order.
+    pub const ALL: [Self; 5] = [Self::Brotli, Self::Bzip2, Self::Gzip, Self::Snappy, Self::Zstd];
+
+    /// The name used in indexes without a level, and the extension of the files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Brotli => "br",
+            Self::Bzip2 => "bz2",
+            Self::Gzip => "gz",
+            Self::Snappy => "snappy",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// The level of the bare name; 0 for Snappy, which has none.
+    #[must_use]
+    pub const fn default_level(self) -> u8 {
+        match self {
+            Self::Brotli => 11,
+            Self::Bzip2 | Self::Gzip => 9,
+            Self::Snappy => 0,
+            Self::Zstd => 3,
+        }
+    }
+
+    /// The levels that may be named.
+    const fn levels(self) -> Option<std::ops::RangeInclusive<u8>> {
+        match self {
+            Self::Brotli => Some(0..=11),
+            Self::Bzip2 => Some(1..=9),
+            Self::Gzip => Some(0..=9),
+            Self::Snappy => None,
+            Self::Zstd => Some(1..=22),
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One of the 58 compressions of the format: `zstd`, `zstd:7`, `snappy`, …
+///
+/// `zstd` and `zstd:3` do the same but are not equal: an index tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Compression {
+    algorithm: Algorithm,
+    // `None` for the bare name.
+    level: Option<u8>,
+}
+
+impl Compression {
+    /// The family.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The level, that of the bare name where none was given; 0 for Snappy, which has none.
+    #[must_use]
+    pub const fn level(&self) -> u8 {
+        match self.level {
+            Some(level) => level,
+            None => self.algorithm.default_level(),
+        }
+    }
+
+    /// What a compressed file ends in, without the dot and never with a level: `br`, `bz2`, `gz`, `snappy`, `zstd`.
+    #[must_use]
+    pub const fn extension(&self) -> &'static str {
+        self.algorithm.name()
+    }
+
+    /// All 58.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Algorithm::ALL.into_iter().flat_map(|algorithm| {
+            let levels = algorithm.levels().into_iter().flatten().map(Some);
+            std::iter::once(None).chain(levels).map(move |level| Self { algorithm, level })
+        })
+    }
+
+    /// Where a raw shard is cut into pieces that are compressed one by one, one frame each, in bytes; `None`: the
+    /// whole shard is one frame.
+    ///
+    /// The pieces can be compressed by several threads, and the bytes do not depend on how many. Above level 12 a
+    /// frame boundary would cost more than it gains.
+    #[must_use]
+    pub const fn segment_bytes(&self) -> Option<usize> {
+        match self.algorithm {
+            Algorithm::Zstd if self.level() <= 12 => Some(8 << 20),
+            _ => None,
+        }
+    }
+
+    /// A compressor for this compression. Making one is expensive, using it again is not.
+    ///
+    /// # Errors
+    ///
+    /// [`CompressionError::Failed`] (`Resource`) when there is no memory for it.
+    pub fn compressor(&self) -> Result<Compressor, CompressionError> {
+        Compressor::new(*self)
+    }
+
+    /// The raw bytes of a compressed file: a Brotli stream, a Snappy block, or one or more zstd frames, gzip members
+    /// or bzip2 streams, and nothing after them.
+    ///
+    /// `raw_bytes` is the length that the index declares; the result has exactly that length. Without it the result
+    /// is bounded by the limits on expansion. Memory is reserved as it fills, not as it is promised.
+    ///
+    /// # Errors
+    ///
+    /// [`CompressionError`]: truncated, damaged or trailing bytes and another length than declared (`Corrupt`);
+    /// dictionaries, skippable and legacy zstd frames (`Unsupported`); more than the limits on the shard, on
+    /// expansion or on the zstd window allow (`Unsupported`).
+    pub fn decompress(&self, zip: &[u8], raw_bytes: Option<u64>, limits: &Limits) -> Result<Vec<u8>, CompressionError> {
+        decompress::decompress(self.algorithm, zip, raw_bytes, limits)
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.algorithm.name())?;
+        match self.level {
+            Some(level) => write!(f, ":{level}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Compression {
+    type Err = CompressionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::all()
+            .find(|compression| compression.to_string() == text)
+            .ok_or_else(|| CompressionError::Unknown { name: text.to_owned() })
+    }
+}
+
+/// Compresses pieces of shards, one after the other.
+pub struct Compressor {
+    compression: Compression,
+    context: Context,
+}
+
+// PERF: a zstd context is half a megabyte to some hundred megabytes of tables, so it is kept. The others are made
+// anew for each piece: theirs are small next to the work.
+enum Context {
+    Zstd(zstd::bulk::Compressor<'static>),
+    Snappy(snap::raw::Encoder),
+    Stateless,
+}
+
+impl fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compressor")
+            .field("compression", &self.compression)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Compressor {
+    fn new(compression: Compression) -> Result<Self, CompressionError> {
+        let context = match compression.algorithm {
+            Algorithm::Zstd => Context::Zstd(
+                zstd::bulk::Compressor::new(i32::from(compression.level()))
+                    .map_err(|error| CompressionError::failed(Algorithm::Zstd, &error))?,
+            ),
+            Algorithm::Snappy => Context::Snappy(snap::raw::Encoder::new()),
+            Algorithm::Brotli | Algorithm::Bzip2 | Algorithm::Gzip => Context::Stateless,
+        };
+        Ok(Self { compression, context })
+    }
+
+    /// The compression that this compressor is for.
+    #[must_use]
+    pub const fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// Appends `raw` to `out` as one frame, member, stream or block. The bytes depend on `raw` and the compression
+    /// alone.
+    ///
+    /// # Errors
+    ///
+    /// [`CompressionError::Failed`] and [`CompressionError::Memory`] (`Resource`); Snappy refuses 2³² bytes and more.
+    /// `out` then ends in an unspecified part of a frame.
+    pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionError> {
+        let level = u32::from(self.compression.level());
+        let failed = |error: &dyn fmt::Display| CompressionError::failed(self.compression.algorithm, error);
+        match (&mut self.context, self.compression.algorithm) {
+            (Context::Zstd(compressor), _) => {
+                try_reserve(out, zstd::zstd_safe::compress_bound(raw.len()))?;
+                let end = out.len();
+                // The buffer is written from the position of the cursor on.
+                let mut cursor = Cursor::new(std::mem::take(out));
+                cursor.set_position(end as u64);
+                let result = compressor.compress_to_buffer(raw, &mut cursor);
+                *out = cursor.into_inner();
+                result.map_err(|error| failed(&error))?;
+            }
+            (Context::Snappy(encoder), _) => {
+                let start = out.len();
+                let bound = snap::raw::max_compress_len(raw.len());
+                try_reserve(out, bound)?;
+                out.resize(start + bound, 0);
+                let room = out.get_mut(start..).unwrap_or_default();
+                let written = encoder.compress(raw, room).map_err(|error| failed(&error))?;
+                out.truncate(start + written);
+            }
+            (Context::Stateless, Algorithm::Bzip2) => {
+                let mut encoder = bzip2::write::BzEncoder::new(out, bzip2::Compression::new(level));
+                encoder.write_all(raw).and_then(|()| encoder.try_finish()).map_err(|error| failed(&error))?;
+            }
+            (Context::Stateless, Algorithm::Gzip) => {
+                // COMPAT: the original stores the time of compression. Its readers ignore it, and so that equal
+                // input gives equal bytes it is 0 here.
+                let mut encoder = flate2::GzBuilder::new().mtime(0).write(out, flate2::Compression::new(level));
+                encoder.write_all(raw).and_then(|()| encoder.try_finish()).map_err(|error| failed(&error))?;
+            }
+            (Context::Stateless, _) => {
+                let params = brotli::enc::BrotliEncoderParams {
+                    quality: i32::from(self.compression.level()),
+                    lgwin: 22,
+                    size_hint: raw.len(),
+                    ..Default::default()
+                };
+                brotli::BrotliCompress(&mut &*raw, out, &params).map_err(|error| failed(&error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes room for `additional` bytes, or says that there is none.
+fn try_reserve(out: &mut Vec<u8>, additional: usize) -> Result<(), CompressionError> {
+    out.try_reserve_exact(additional).map_err(|_| CompressionError::Memory {
+        bytes: (out.len() as u64).saturating_add(additional as u64),
+    })
+}
+
+/// What can go wrong with compressed bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompressionError {
+    /// A name that is none of the 58.
+    #[error("unknown compression `{}`", escape(name))]
+    Unknown {
+        /// The name as given.
+        name: String,
+    },
+    /// A compressor gave up.
+    #[error("{algorithm} cannot compress: {reason}")]
+    Failed {
+        /// The family.
+        algorithm: Algorithm,
+        /// What its library says.
+        reason: String,
+    },
+    /// There is no memory for the result.
+    #[error("there is no memory for {bytes} bytes")]
+    Memory {
+        /// The bytes asked for.
+        bytes: u64,
+    },
+    /// A file that does not begin as files of its family do.
+    #[error("the file begins with {found:02x?}, which is not {algorithm}")]
+    Magic {
+        /// The family that the index declares.
+        algorithm: Algorithm,
+        /// The first bytes, at most 4.
+        found: Vec<u8>,
+    },
+    /// The file ends before its content does.
+    #[error("the {algorithm} file ends after {bytes} bytes, within its content")]
+    Truncated {
+        /// The family.
+        algorithm: Algorithm,
+        /// The length of the file.
+        bytes: u64,
+    },
+    /// There is something after the content.
+    #[error("the {algorithm} content ends at byte {offset} of {bytes}; something else follows")]
+    Trailing {
+        /// The family.
+        algorithm: Algorithm,
+        /// Where the content ends.
+        offset: u64,
+        /// The length of the file.
+        bytes: u64,
+    },
+    /// Bytes that no compressor writes, or that do not match their checksum.
+    #[error("the {algorithm} file is damaged: {reason}")]
+    Damaged {
+        /// The family.
+        algorithm: Algorithm,
+        /// What its decoder says.
+        reason: String,
+    },
+    /// More raw bytes than the index declares.
+    #[error("the {algorithm} file expands to more than the {declared} bytes that are declared")]
+    TooLong {
+        /// The family.
+        algorithm: Algorithm,
+        /// The raw length in the index.
+        declared: u64,
+    },
+    /// Fewer raw bytes than the index declares.
+    #[error("the {algorithm} file expands to {found} bytes, but {declared} are declared")]
+    TooShort {
+        /// The family.
+        algorithm: Algorithm,
+        /// The raw length in the index.
+        declared: u64,
+        /// The raw length found.
+        found: u64,
+    },
+    /// A zstd frame whose header and blocks contradict each other.
+    #[error("the zstd frame at byte {offset} declares {declared} bytes, which is not what its blocks hold")]
+    ZstdFrameSize {
+        /// Where the frame begins.
+        offset: u64,
+        /// The content size in its header.
+        declared: u64,
+    },
+    /// A zstd frame that needs a dictionary.
+    #[error("the zstd frame at byte {offset} needs the dictionary {dictionary}")]
+    ZstdDictionary {
+        /// Where the frame begins.
+        offset: u64,
+        /// The number of the dictionary.
+        dictionary: u32,
+    },
+    /// A zstd frame that holds something else than data.
+    #[error("the zstd frame at byte {offset} is a skippable one")]
+    ZstdSkippable {
+        /// Where the frame begins.
+        offset: u64,
+    },
+    /// A zstd frame from before the format was fixed.
+    #[error("the zstd frame at byte {offset} has the format of version 0.{minor}")]
+    ZstdLegacy {
+        /// Where the frame begins.
+        offset: u64,
+        /// The version after `0.`.
+        minor: u8,
+    },
+    /// A zstd frame that uses a feature that does not exist yet.
+    #[error("the zstd frame at byte {offset} uses a reserved feature")]
+    ZstdReserved {
+        /// Where the frame begins.
+        offset: u64,
+    },
+    /// More than the limits allow.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+}
+
+impl CompressionError {
+    fn failed(algorithm: Algorithm, error: &dyn fmt::Display) -> Self {
+        Self::Failed {
+            algorithm,
+            reason: error.to_string(),
+        }
+    }
+}
+
+impl Diagnostic for CompressionError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unknown { .. }
+            | Self::ZstdDictionary { .. }
+            | Self::ZstdSkippable { .. }
+            | Self::ZstdLegacy { .. }
+            | Self::ZstdReserved { .. }
+            | Self::Limit(_) => ErrorKind::Unsupported,
+            Self::Failed { .. } | Self::Memory { .. } => ErrorKind::Resource,
+            Self::Magic { .. }
+            | Self::Truncated { .. }
+            | Self::Trailing { .. }
+            | Self::Damaged { .. }
+            | Self::TooLong { .. }
+            | Self::TooShort { .. }
+            | Self::ZstdFrameSize { .. } => ErrorKind::Corrupt,
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => "compression-unknown",
+            Self::Failed { .. } => "compression-failed",
+            Self::Memory { .. } => "out-of-memory",
+            Self::Magic { .. } => "compression-magic",
+            Self::Truncated { .. } => "compression-truncated",
+            Self::Trailing { .. } => "compression-trailing",
+            Self::Damaged { .. } => "compression-damaged",
+            Self::TooLong { .. } | Self::TooShort { .. } => "compression-size",
+            Self::ZstdFrameSize { .. } => "zstd-frame-size",
+            Self::ZstdDictionary { .. } => "zstd-dictionary",
+            Self::ZstdSkippable { .. } => "zstd-skippable",
+            Self::ZstdLegacy { .. } => "zstd-legacy",
+            Self::ZstdReserved { .. } => "zstd-reserved",
+            Self::Limit(limit) => limit.id(),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unknown { .. } => {
+                Some("use br:0 to br:11, bz2:1 to bz2:9, gz:0 to gz:9, snappy, or zstd:1 to zstd:22".to_owned())
+            }
+            Self::Limit(limit) => Some(limit.hint()),
+            Self::ZstdDictionary { .. }
+            | Self::ZstdSkippable { .. }
+            | Self::ZstdLegacy { .. }
+            | Self::ZstdReserved { .. } => Some("compress the raw file again with plain zstd".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

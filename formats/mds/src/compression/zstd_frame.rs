@@ -1,0 +1,175 @@
+//! The outside of zstd frames (RFC 8878): what a frame asks for before any of it is decompressed.
+
+use shardmill_core::{LimitExceeded, Limits};
+
+use super::{Algorithm, CompressionError};
+
+const MAGIC: u32 = 0xfd2f_b528;
+/// Sixteen magic numbers that differ in the last four bits.
+const SKIPPABLE: u32 = 0x184d_2a50;
+/// Versions 0.2 to 0.7, whose magic numbers follow one another; 0.8 is the one of today.
+const LEGACY: std::ops::RangeInclusive<u32> = 0xfd2f_b522..=0xfd2f_b527;
+/// Version 0.1 wrote its magic number the other way round.
+const LEGACY_FIRST: u32 = 0xfd2f_b51e_u32.swap_bytes();
+/// Most bytes that one block expands to.
+const BLOCK_BYTES: u64 = 128 << 10;
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Frame<'a> {
+    /// Where it begins in the file.
+    pub(super) offset: u64,
+    /// All of its bytes.
+    pub(super) bytes: &'a [u8],
+    /// The content size of its header.
+    pub(super) content: Option<u64>,
+    /// The most bytes that its blocks can expand to.
+    pub(super) bound: u64,
+}
+
+/// Little-endian reads that cannot run over the end.
+struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl Cursor<'_> {
+    fn number(&mut self, bytes: usize) -> Option<u64> {
+        let (number, rest) = self.rest.split_at_checked(bytes)?;
+        self.rest = rest;
+        Some(number.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    fn skip(&mut self, bytes: u64) -> Option<()> {
+        self.rest = self.rest.get(usize::try_from(bytes).ok()?..)?;
+        Some(())
+    }
+}
+
+/// The first frame of `zip` from `offset` on.
+///
+/// # Errors
+///
+/// What no frame of ours is or may be: see [`CompressionError`].
+pub(super) fn next<'a>(zip: &'a [u8], offset: usize, limits: &Limits) -> Result<Frame<'a>, CompressionError> {
+    let rest = zip.get(offset..).unwrap_or_default();
+    let at = offset as u64;
+    check_magic(zip, rest, at)?;
+    let mut cursor = Cursor { rest };
+    let truncated = || CompressionError::Truncated {
+        algorithm: Algorithm::Zstd,
+        bytes: zip.len() as u64,
+    };
+    cursor.skip(4).ok_or_else(truncated)?;
+
+    let flags = cursor.number(1).ok_or_else(truncated)?;
+    let single_segment = flags & 0x20 != 0;
+    if flags & 0x08 != 0 {
+        return Err(CompressionError::ZstdReserved { offset: at });
+    }
+    if !single_segment {
+        let descriptor = cursor.number(1).ok_or_else(truncated)?;
+        let base = 1_u64 << (10 + (descriptor >> 3));
+        let window = base + base / 8 * (descriptor & 7);
+        if window > limits.zstd_window_bytes {
+            return Err(CompressionError::Limit(LimitExceeded {
+                name: "zstd-window-bytes",
+                value: window,
+                limit: limits.zstd_window_bytes,
+            }));
+        }
+    }
+    // A frame of a single segment has its own content for a window, and that is bounded as content is.
+    let dictionary_bytes = [0, 1, 2, 4].get((flags & 3) as usize).copied().unwrap_or(0);
+    let dictionary = cursor.number(dictionary_bytes).ok_or_else(truncated)?;
+    if dictionary != 0 {
+        return Err(CompressionError::ZstdDictionary {
+            offset: at,
+            dictionary: u32::try_from(dictionary).unwrap_or(u32::MAX),
+        });
+    }
+    let content = match flags >> 6 {
+        0 if !single_segment => None,
+        0 => Some(cursor.number(1).ok_or_else(truncated)?),
+        1 => Some(cursor.number(2).ok_or_else(truncated)? + 256),
+        2 => Some(cursor.number(4).ok_or_else(truncated)?),
+        _ => Some(cursor.number(8).ok_or_else(truncated)?),
+    };
+
+    let mut bound = 0_u64;
+    loop {
+        let header = cursor.number(3).ok_or_else(truncated)?;
+        let size = header >> 3;
+        let (stored, expanded) = match header >> 1 & 3 {
+            0 => (size, size),
+            1 => (1, size.min(BLOCK_BYTES)),
+            2 => (size, BLOCK_BYTES),
+            _ => {
+                return Err(CompressionError::Damaged {
+                    algorithm: Algorithm::Zstd,
+                    reason: format!("a block of the frame at byte {offset} is of a reserved type"),
+                });
+            }
+        };
+        cursor.skip(stored).ok_or_else(truncated)?;
+        bound = bound.saturating_add(expanded);
+        if header & 1 != 0 {
+            break;
+        }
+    }
+    if flags & 0x04 != 0 {
+        cursor.skip(4).ok_or_else(truncated)?;
+    }
+    if let Some(declared) = content.filter(|content| *content > bound) {
+        return Err(CompressionError::ZstdFrameSize {
+            offset: at,
+            declared,
+        });
+    }
+    let bytes = rest.get(..rest.len() - cursor.rest.len()).unwrap_or_default();
+    Ok(Frame {
+        offset: at,
+        bytes,
+        content,
+        bound,
+    })
+}
+
+fn check_magic(zip: &[u8], rest: &[u8], at: u64) -> Result<(), CompressionError> {
+    let Some(magic) = rest.first_chunk::<4>() else {
+        // A piece of a magic number is a frame that was cut off; anything else never was a frame.
+        let bytes = zip.len() as u64;
+        let algorithm = Algorithm::Zstd;
+        return Err(match (MAGIC.to_le_bytes().starts_with(rest), at) {
+            (true, _) => CompressionError::Truncated { algorithm, bytes },
+            (false, 0) => magic_error(rest),
+            (false, offset) => CompressionError::Trailing {
+                algorithm,
+                offset,
+                bytes,
+            },
+        });
+    };
+    let magic = u32::from_le_bytes(*magic);
+    match magic {
+        MAGIC => Ok(()),
+        LEGACY_FIRST => Err(CompressionError::ZstdLegacy { offset: at, minor: 1 }),
+        _ if LEGACY.contains(&magic) => Err(CompressionError::ZstdLegacy {
+            offset: at,
+            minor: (magic & 0xf).try_into().unwrap_or(0),
+        }),
+        _ if magic & !0xf == SKIPPABLE => Err(CompressionError::ZstdSkippable { offset: at }),
+        _ if at == 0 => Err(magic_error(rest)),
+        _ => Err(CompressionError::Trailing {
+            algorithm: Algorithm::Zstd,
+            offset: at,
+            bytes: zip.len() as u64,
+        }),
+    }
+}
+
+fn magic_error(file: &[u8]) -> CompressionError {
+    CompressionError::Magic {
+        algorithm: Algorithm::Zstd,
+        found: file.iter().copied().take(4).collect(),
+    }
+}

@@ -1,0 +1,678 @@
+//! What the samples of a shard look like and how the shard is stored: the part of an index entry that is also
+//! written into the shard itself.
+
+use std::fmt;
+use std::str::FromStr;
+
+use shardmill_core::{Diagnostic, ErrorKind, Format, escape};
+
+use crate::compression::Compression;
+use crate::encoding::Encoding;
+use crate::hash::HashAlgo;
+use crate::text::write_json_string;
+
+/// A column of an MDS shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The name, unique in its shard.
+    pub name: String,
+    /// How its values become bytes.
+    pub encoding: Encoding,
+}
+
+/// How a value becomes text in the JSON and XSV formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TextEncoding {
+    /// `str`: as it is.
+    Str,
+    /// `int`: an integer in decimal, of any size.
+    Int,
+    /// `float`: the shortest decimal text that gives the same `f64` back.
+    Float,
+}
+
+impl TextEncoding {
+    /// Every encoding, in declaration order.
+    pub const ALL: [Self; 3] = [Self::Str, Self::Int, Self::Float];
+
+    /// The name used in indexes: `str`, `int`, `float`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Str => "str",
+            Self::Int => "int",
+            Self::Float => "float",
+        }
+    }
+}
+
+impl fmt::Display for TextEncoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no encoding of the JSON and XSV formats.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown text encoding `{}`", escape(name))]
+pub struct TextEncodingError {
+    /// The name as given.
+    pub name: String,
+}
+
+impl Diagnostic for TextEncodingError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Unsupported
+    }
+
+    fn id(&self) -> &'static str {
+        "encoding-unknown"
+    }
+
+    fn hint(&self) -> Option<String> {
+        Some("columns of this format are str, int or float".to_owned())
+    }
+}
+
+impl FromStr for TextEncoding {
+    type Err = TextEncodingError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|encoding| encoding.name() == name)
+            .ok_or_else(|| TextEncodingError { name: name.to_owned() })
+    }
+}
+
+/// A column of a JSON or XSV shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextColumn {
+    /// The name, unique in its shard.
+    pub name: String,
+    /// How its values become text.
+    pub encoding: TextEncoding,
+}
+
+/// The columns of a shard and how they are laid out.
+///
+/// Writers sort the columns by the code points of their names, which for UTF-8 is the order of `str`. Readers
+/// keep the order of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// MDS.
+    Mds {
+        /// The columns.
+        columns: Vec<Column>,
+    },
+    /// One JSON object per line.
+    Json {
+        /// The columns.
+        columns: Vec<TextColumn>,
+        /// What ends a line.
+        newline: String,
+    },
+    /// Unquoted values with a separator between them and a header line above them.
+    Xsv {
+        /// Which of the three; `Csv` and `Tsv` fix the separator.
+        format: Format,
+        /// The columns.
+        columns: Vec<TextColumn>,
+        /// What ends a line.
+        newline: String,
+        /// What stands between two values.
+        separator: String,
+    },
+}
+
+/// How a shard is laid out, compressed, hashed and limited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardConfig {
+    /// The columns.
+    pub layout: Layout,
+    /// How the stored file is compressed.
+    pub compression: Option<Compression>,
+    /// The hashes of every file. Sorted when written; a file may repeat one.
+    pub hashes: Vec<HashAlgo>,
+    /// Most raw bytes of a shard as [`Cutter`](crate::Cutter) counts them; `None` for no limit.
+    pub size_limit: Option<u64>,
+}
+
+/// A configuration that no shard can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Two columns of one name.
+    #[error("there are two columns `{}`", escape(name))]
+    DuplicateColumn {
+        /// The name.
+        name: String,
+    },
+    /// No columns at all: a sample would have no bytes, and the original reader cannot read it.
+    #[error("there are no columns")]
+    NoColumns,
+    /// A format that is none of CSV, TSV and XSV.
+    #[error("{format} has no separator between values")]
+    NotXsv {
+        /// The format.
+        format: Format,
+    },
+    /// A separator that does not separate, or one that CSV or TSV do not have.
+    #[error("`{}` cannot be the separator of {format}", escape(separator))]
+    Separator {
+        /// The format.
+        format: Format,
+        /// The separator.
+        separator: String,
+    },
+    /// A newline that does not end a line of that format.
+    #[error("`{}` cannot be the newline of {format}", escape(newline))]
+    Newline {
+        /// The format.
+        format: Format,
+        /// The newline.
+        newline: String,
+    },
+    /// A column name that would break the header line.
+    #[error("the name of column `{}` contains the {what}", escape(name))]
+    Name {
+        /// The column.
+        name: String,
+        /// `separator` or `newline`.
+        what: &'static str,
+    },
+    /// A size limit that the offsets of the format cannot address.
+    #[error("the size limit of a shard is {size_limit} bytes; it has to be below 4294967296")]
+    SizeLimit {
+        /// The limit asked for.
+        size_limit: u64,
+    },
+}
+
+impl Diagnostic for ConfigError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::InvalidInput
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::DuplicateColumn { .. } => "config-duplicate-column",
+            Self::NoColumns => "config-no-columns",
+            Self::NotXsv { .. } | Self::Separator { .. } => "config-separator",
+            Self::Newline { .. } => "config-newline",
+            Self::Name { .. } => "config-column-name",
+            Self::SizeLimit { .. } => "config-size-limit",
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::DuplicateColumn { .. } | Self::Name { .. } => Some("rename the column".to_owned()),
+            Self::SizeLimit { .. } => Some("64mb is the usual limit; 0 means none".to_owned()),
+            Self::Newline {
+                format: Format::Json, ..
+            } => Some("a JSON line ends with blanks, tabs, carriage returns or line feeds".to_owned()),
+            Self::NoColumns | Self::NotXsv { .. } | Self::Separator { .. } | Self::Newline { .. } => None,
+        }
+    }
+}
+
+/// The separator that a format fixes.
+pub(crate) const fn fixed_separator(format: Format) -> Option<&'static str> {
+    match format {
+        Format::Csv => Some(","),
+        Format::Tsv => Some("\t"),
+        Format::Mds | Format::Json | Format::Xsv => None,
+    }
+}
+
+/// Whether a JSON parser skips all of `newline`, so that it may follow the object on its line.
+pub(crate) fn is_json_blank(newline: &str) -> bool {
+    newline.bytes().all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
+}
+
+fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
+    let mut previous = None;
+    for name in sorted {
+        if previous == Some(name) {
+            return Err(ConfigError::DuplicateColumn { name: name.to_owned() });
+        }
+        previous = Some(name);
+    }
+    match previous {
+        Some(_) => Ok(()),
+        None => Err(ConfigError::NoColumns),
+    }
+}
+
+fn sort_text(columns: &mut [TextColumn]) -> Result<(), ConfigError> {
+    columns.sort_by(|a, b| a.name.cmp(&b.name));
+    duplicate(columns.iter().map(|column| column.name.as_str()))
+}
+
+impl ShardConfig {
+    fn new(
+        layout: Layout,
+        compression: Option<Compression>,
+        mut hashes: Vec<HashAlgo>,
+        size_limit: Option<u64>,
+    ) -> Result<Self, ConfigError> {
+        hashes.sort_unstable();
+        hashes.dedup();
+        let size_limit = size_limit.filter(|limit| *limit > 0);
+        match size_limit {
+            Some(size_limit) if u32::try_from(size_limit).is_err() => Err(ConfigError::SizeLimit { size_limit }),
+            _ => Ok(Self {
+                layout,
+                compression,
+                hashes,
+                size_limit,
+            }),
+        }
+    }
+
+    /// The configuration of MDS shards. Columns are sorted; hashes are sorted and repeated ones dropped; a size
+    /// limit of 0 is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] (`InvalidInput`): two columns of one name, no columns, a size limit from 2³² bytes on.
+    pub fn new_mds(
+        mut columns: Vec<Column>,
+        compression: Option<Compression>,
+        hashes: Vec<HashAlgo>,
+        size_limit: Option<u64>,
+    ) -> Result<Self, ConfigError> {
+        columns.sort_by(|a, b| a.name.cmp(&b.name));
+        duplicate(columns.iter().map(|column| column.name.as_str()))?;
+        Self::new(Layout::Mds { columns }, compression, hashes, size_limit)
+    }
+
+    /// The configuration of JSON shards, normalised as by [`new_mds`](Self::new_mds).
+    ///
+    /// # Errors
+    ///
+    /// As for [`new_mds`](Self::new_mds), and a newline that is empty or would spoil the JSON before it.
+    pub fn new_json(
+        mut columns: Vec<TextColumn>,
+        newline: &str,
+        compression: Option<Compression>,
+        hashes: Vec<HashAlgo>,
+        size_limit: Option<u64>,
+    ) -> Result<Self, ConfigError> {
+        sort_text(&mut columns)?;
+        if newline.is_empty() || !is_json_blank(newline) {
+            return Err(ConfigError::Newline {
+                format: Format::Json,
+                newline: newline.to_owned(),
+            });
+        }
+        let layout = Layout::Json {
+            columns,
+            newline: newline.to_owned(),
+        };
+        Self::new(layout, compression, hashes, size_limit)
+    }
+
+    /// The configuration of CSV, TSV or XSV shards, normalised as by [`new_mds`](Self::new_mds). CSV and TSV take
+    /// no other separator than theirs, and need none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new_mds`](Self::new_mds), and a separator or newline that is empty, contains the other, or is
+    /// contained in a column name.
+    pub fn new_xsv(
+        format: Format,
+        mut columns: Vec<TextColumn>,
+        newline: &str,
+        separator: Option<&str>,
+        compression: Option<Compression>,
+        hashes: Vec<HashAlgo>,
+        size_limit: Option<u64>,
+    ) -> Result<Self, ConfigError> {
+        if !matches!(format, Format::Csv | Format::Tsv | Format::Xsv) {
+            return Err(ConfigError::NotXsv { format });
+        }
+        sort_text(&mut columns)?;
+        let fixed = fixed_separator(format);
+        let given = separator.or(fixed).unwrap_or("");
+        if given.is_empty() || fixed.is_some_and(|fixed| fixed != given) {
+            return Err(ConfigError::Separator {
+                format,
+                separator: given.to_owned(),
+            });
+        }
+        if newline.is_empty() || newline.contains(given) || given.contains(newline) {
+            return Err(ConfigError::Newline {
+                format,
+                newline: newline.to_owned(),
+            });
+        }
+        for column in &columns {
+            for (what, text) in [("separator", given), ("newline", newline)] {
+                if column.name.contains(text) {
+                    return Err(ConfigError::Name {
+                        name: column.name.clone(),
+                        what,
+                    });
+                }
+            }
+        }
+        let layout = Layout::Xsv {
+            format,
+            columns,
+            newline: newline.to_owned(),
+            separator: given.to_owned(),
+        };
+        Self::new(layout, compression, hashes, size_limit)
+    }
+
+    /// The format of the shard.
+    #[must_use]
+    pub const fn format(&self) -> Format {
+        match &self.layout {
+            Layout::Mds { .. } => Format::Mds,
+            Layout::Json { .. } => Format::Json,
+            Layout::Xsv { format, .. } => *format,
+        }
+    }
+
+    /// The names of the columns, in the order of the layout.
+    pub fn column_names(&self) -> impl Iterator<Item = &str> {
+        let (mds, text): (&[Column], &[TextColumn]) = match &self.layout {
+            Layout::Mds { columns } => (columns, &[]),
+            Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => (&[], columns),
+        };
+        let mds = mds.iter().map(|column| column.name.as_str());
+        mds.chain(text.iter().map(|column| column.name.as_str()))
+    }
+
+    /// The columns, when the shard is an MDS one.
+    #[must_use]
+    pub const fn mds_columns(&self) -> Option<&Vec<Column>> {
+        match &self.layout {
+            Layout::Mds { columns } => Some(columns),
+            Layout::Json { .. } | Layout::Xsv { .. } => None,
+        }
+    }
+
+    /// The columns, when the shard is not an MDS one.
+    #[must_use]
+    pub const fn text_columns(&self) -> Option<&Vec<TextColumn>> {
+        match &self.layout {
+            Layout::Mds { .. } => None,
+            Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => Some(columns),
+        }
+    }
+
+    /// What ends a sample; empty for MDS.
+    #[must_use]
+    pub fn newline(&self) -> &str {
+        match &self.layout {
+            Layout::Mds { .. } => "",
+            Layout::Json { newline, .. } | Layout::Xsv { newline, .. } => newline,
+        }
+    }
+
+    /// The line above the samples of an XSV, CSV or TSV shard, newline included; empty for other formats.
+    #[must_use]
+    pub fn xsv_header(&self) -> Vec<u8> {
+        let Layout::Xsv {
+            columns,
+            newline,
+            separator,
+            ..
+        } = &self.layout
+        else {
+            return Vec::new();
+        };
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        let mut line = names.join(separator).into_bytes();
+        line.extend_from_slice(newline.as_bytes());
+        line
+    }
+
+    /// The JSON text that is stored in a shard: keys sorted, ASCII only.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut out = Vec::new();
+        let mut object = ObjectWriter::new(&mut out);
+        self.write_columns(&mut object);
+        self.write_storage(&mut object);
+        self.write_separator(&mut object);
+        self.write_limits(&mut object);
+        object.finish();
+        into_ascii(out)
+    }
+
+    // The four groups below are cut where an index entry has keys of its own between those of the config.
+
+    /// `column_encodings` … `columns`.
+    pub(crate) fn write_columns(&self, object: &mut ObjectWriter<'_>) {
+        match &self.layout {
+            Layout::Mds { columns } => {
+                object.list("column_encodings", columns, |out, column| write_display(&column.encoding, out));
+                object.list("column_names", columns, |out, column| write_json_string(&column.name, out));
+                object.list("column_sizes", columns, |out, column| match column.encoding.fixed_size() {
+                    Some(size) => write_number(size, out),
+                    None => out.extend_from_slice(b"null"),
+                });
+            }
+            Layout::Json { columns, .. } => {
+                object.key("columns");
+                let mut inner = ObjectWriter::new(object.out);
+                for column in columns {
+                    inner.key(&column.name);
+                    write_json_string(column.encoding.name(), inner.out);
+                }
+                inner.finish();
+            }
+            Layout::Xsv { columns, .. } => {
+                object.list("column_encodings", columns, |out, column| {
+                    write_json_string(column.encoding.name(), out);
+                });
+                object.list("column_names", columns, |out, column| write_json_string(&column.name, out));
+            }
+        }
+    }
+
+    /// `compression` … `newline`.
+    pub(crate) fn write_storage(&self, object: &mut ObjectWriter<'_>) {
+        object.key("compression");
+        match &self.compression {
+            Some(compression) => write_display(compression, object.out),
+            None => object.out.extend_from_slice(b"null"),
+        }
+        object.key("format");
+        write_json_string(self.format().name(), object.out);
+        object.list("hashes", &self.hashes, |out, algo| write_json_string(algo.name(), out));
+        if let Layout::Json { newline, .. } | Layout::Xsv { newline, .. } = &self.layout {
+            object.key("newline");
+            write_json_string(newline, object.out);
+        }
+    }
+
+    /// `separator`, where the format does not fix it.
+    pub(crate) fn write_separator(&self, object: &mut ObjectWriter<'_>) {
+        if let Layout::Xsv {
+            format: Format::Xsv,
+            separator,
+            ..
+        } = &self.layout
+        {
+            object.key("separator");
+            write_json_string(separator, object.out);
+        }
+    }
+
+    /// `size_limit` and `version`.
+    pub(crate) fn write_limits(&self, object: &mut ObjectWriter<'_>) {
+        object.key("size_limit");
+        match self.size_limit {
+            Some(limit) => write_number(limit, object.out),
+            None => object.out.extend_from_slice(b"null"),
+        }
+        object.key("version");
+        object.out.push(b'2');
+    }
+}
+
+/// Appends `value` in decimal.
+pub(crate) fn write_number(value: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(value.to_string().as_bytes());
+}
+
+fn write_display(value: &impl fmt::Display, out: &mut Vec<u8>) {
+    write_json_string(&value.to_string(), out);
+}
+
+/// The text of what was written by [`ObjectWriter`] and [`write_json_string`].
+pub(crate) fn into_ascii(out: Vec<u8>) -> String {
+    // INVARIANT: both write ASCII only, so nothing is ever replaced.
+    String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// Writes one JSON object in the dialect of the format. The caller sorts the keys.
+pub(crate) struct ObjectWriter<'a> {
+    pub(crate) out: &'a mut Vec<u8>,
+    empty: bool,
+}
+
+impl<'a> ObjectWriter<'a> {
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, empty: true }
+    }
+
+    /// Starts a member; its value is written next, to `out`.
+    pub(crate) fn key(&mut self, key: &str) {
+        if !self.empty {
+            self.out.extend_from_slice(b", ");
+        }
+        self.empty = false;
+        write_json_string(key, self.out);
+        self.out.extend_from_slice(b": ");
+    }
+
+    fn list<T>(&mut self, key: &str, items: &[T], mut write: impl FnMut(&mut Vec<u8>, &T)) {
+        self.key(key);
+        self.out.push(b'[');
+        for (place, item) in items.iter().enumerate() {
+            if place > 0 {
+                self.out.extend_from_slice(b", ");
+            }
+            write(self.out, item);
+        }
+        self.out.push(b']');
+    }
+
+    pub(crate) fn finish(self) {
+        self.out.push(b'}');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(name: &str, encoding: &str) -> Column {
+        Column {
+            name: name.to_owned(),
+            encoding: encoding.parse().unwrap(),
+        }
+    }
+
+    fn text(names: &[&str]) -> Vec<TextColumn> {
+        let column = |name: &&str| TextColumn {
+            name: (*name).to_owned(),
+            encoding: TextEncoding::Str,
+        };
+        names.iter().map(column).collect()
+    }
+
+    #[test]
+    fn the_config_of_the_worked_example() {
+        let hashes = vec![HashAlgo::Xxh64, HashAlgo::Sha1, HashAlgo::Xxh64];
+        let columns = vec![column("b", "str"), column("a", "int32")];
+        let config = ShardConfig::new_mds(columns, None, hashes, Some(1 << 26)).unwrap();
+        let json = concat!(
+            r#"{"column_encodings": ["int32", "str"], "column_names": ["a", "b"], "column_sizes": [4, null], "#,
+            r#""compression": null, "format": "mds", "hashes": ["sha1", "xxh64"], "size_limit": 67108864, "version": 2}"#
+        );
+        assert_eq!((config.to_json().as_str(), json.len()), (json, 198));
+        assert_eq!(config.column_names().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(config.xsv_header(), b"");
+    }
+
+    #[test]
+    fn columns_are_sorted_by_code_point() {
+        let names = ["\u{10000}", "\u{e000}", "é", "a", "Z", "_", "aa"];
+        let columns = names.iter().map(|name| column(name, "str")).collect();
+        let config = ShardConfig::new_mds(columns, None, Vec::new(), None).unwrap();
+        // By UTF-16 the last two would be the other way round.
+        assert_eq!(
+            config.column_names().collect::<Vec<_>>(),
+            ["Z", "_", "a", "aa", "é", "\u{e000}", "\u{10000}"]
+        );
+    }
+
+    #[test]
+    fn text_formats_have_their_own_fields() {
+        let compression = Some("gz:1".parse().unwrap());
+        let xsv = |format, separator| {
+            ShardConfig::new_xsv(format, text(&["é", "a"]), "\r\n", separator, compression, Vec::new(), Some(0))
+        };
+        let config = xsv(Format::Xsv, Some("<\t>")).unwrap();
+        assert_eq!(
+            config.to_json(),
+            concat!(
+                r#"{"column_encodings": ["str", "str"], "column_names": ["a", "\u00e9"], "compression": "gz:1", "#,
+                r#""format": "xsv", "hashes": [], "newline": "\r\n", "separator": "<\t>", "size_limit": null, "version": 2}"#
+            )
+        );
+        assert_eq!(config.xsv_header(), "a<\t>é\r\n".as_bytes());
+        let csv = xsv(Format::Csv, None).unwrap();
+        assert_eq!((csv.to_json().contains("separator"), csv.xsv_header()), (false, "a,é\r\n".into()));
+        assert_eq!(xsv(Format::Tsv, Some("\t")).unwrap().xsv_header(), "a\té\r\n".as_bytes());
+
+        let config = ShardConfig::new_json(text(&["b", "a"]), "\n", None, Vec::new(), None).unwrap();
+        assert_eq!(
+            config.to_json(),
+            concat!(
+                r#"{"columns": {"a": "str", "b": "str"}, "compression": null, "format": "json", "hashes": [], "#,
+                r#""newline": "\n", "size_limit": null, "version": 2}"#
+            )
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused() {
+        let mds = |names: &[&str], limit| {
+            let columns = names.iter().map(|name| column(name, "int")).collect();
+            ShardConfig::new_mds(columns, None, Vec::new(), limit).map_err(|error| error.id())
+        };
+        assert_eq!(mds(&["a", "b", "a"], None), Err("config-duplicate-column"));
+        assert_eq!(mds(&[], None), Err("config-no-columns"));
+        assert_eq!(mds(&["a"], Some(1 << 32)), Err("config-size-limit"));
+        assert!(mds(&["a"], Some((1 << 32) - 1)).is_ok());
+
+        let json = |newline| {
+            ShardConfig::new_json(text(&["a"]), newline, None, Vec::new(), None).map_err(|error| error.id())
+        };
+        assert_eq!(json(""), Err("config-newline"));
+        assert_eq!(json("x"), Err("config-newline"));
+
+        let xsv = |format, names: &[&str], newline, separator| {
+            ShardConfig::new_xsv(format, text(names), newline, separator, None, Vec::new(), None)
+                .map_err(|error| error.id())
+        };
+        assert_eq!(xsv(Format::Xsv, &["a"], "\n", None), Err("config-separator"));
+        assert_eq!(xsv(Format::Xsv, &["a"], "\n", Some("")), Err("config-separator"));
+        assert_eq!(xsv(Format::Csv, &["a"], "\n", Some(";")), Err("config-separator"));
+        assert_eq!(xsv(Format::Mds, &["a"], "\n", Some(";")), Err("config-separator"));
+        assert_eq!(xsv(Format::Csv, &["a"], "", None), Err("config-newline"));
+        assert_eq!(xsv(Format::Xsv, &["a"], "\n", Some("\r\n")), Err("config-newline"));
+        assert_eq!(xsv(Format::Csv, &["a,b"], "\n", None), Err("config-column-name"));
+        assert_eq!(xsv(Format::Tsv, &["a\nb"], "\n", None), Err("config-column-name"));
+    }
+}

@@ -1,0 +1,183 @@
+//! Where one shard ends and the next begins.
+
+use shardmill_core::Format;
+
+use crate::config::ShardConfig;
+
+/// Decides, sample by sample, whether the current shard is full.
+///
+/// The limit is on the raw bytes of the file for MDS. For the other formats it is on the bytes of the lines:
+/// the header line and the `.meta` file do not count.
+#[derive(Clone, Debug)]
+pub struct Cutter {
+    size_limit: Option<u64>,
+    samples_limit: Option<u64>,
+    shard_overhead: u64,
+    sample_overhead: u64,
+    bytes: u64,
+    samples: u64,
+}
+
+impl Cutter {
+    /// A cutter at the start of the first shard. `samples_per_shard` is the most samples of one shard, `None` or
+    /// 0 for no such limit.
+    #[must_use]
+    pub fn new(config: &ShardConfig, samples_per_shard: Option<u64>) -> Self {
+        let (shard_overhead, sample_overhead) = match config.format() {
+            // The count, the first offset and the config; then one offset per sample.
+            Format::Mds => (8 + config.to_json().len() as u64, 4),
+            Format::Json | Format::Csv | Format::Tsv | Format::Xsv => (0, 0),
+        };
+        Self {
+            size_limit: config.size_limit.filter(|limit| *limit > 0),
+            samples_limit: samples_per_shard.filter(|limit| *limit > 0),
+            shard_overhead,
+            sample_overhead,
+            bytes: shard_overhead,
+            samples: 0,
+        }
+    }
+
+    /// Counts one encoded sample. `true`: the shard so far has to be flushed before this sample, which then opens
+    /// the next one.
+    ///
+    /// COMPAT: the original flushes an empty shard when the very first sample alone is above the limit. Later
+    /// ones get a shard of their own and no empty one before it. With `samples_per_shard`, which the original
+    /// does not have, no shard is flushed empty.
+    #[must_use]
+    pub fn push(&mut self, sample_bytes: u64) -> bool {
+        let cost = sample_bytes.saturating_add(self.sample_overhead);
+        let too_large = self.size_limit.is_some_and(|limit| self.bytes.saturating_add(cost) > limit);
+        let too_many = self.samples_limit.is_some_and(|limit| self.samples >= limit);
+        let flush = too_large || too_many;
+        if flush {
+            self.bytes = self.shard_overhead;
+            self.samples = 0;
+        }
+        self.bytes = self.bytes.saturating_add(cost);
+        self.samples = self.samples.saturating_add(1);
+        flush
+    }
+
+    /// Bytes of the current shard as the limit counts them.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Samples in the current shard.
+    #[must_use]
+    pub const fn samples(&self) -> u64 {
+        self.samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::{Column, TextColumn, TextEncoding};
+    use crate::encoding::Encoding;
+
+    fn mds(size_limit: Option<u64>) -> ShardConfig {
+        let column = Column {
+            name: "a".to_owned(),
+            encoding: Encoding::Bytes,
+        };
+        ShardConfig::new_mds(vec![column], None, Vec::new(), size_limit).unwrap()
+    }
+
+    fn json(size_limit: Option<u64>) -> ShardConfig {
+        let column = TextColumn {
+            name: "a".to_owned(),
+            encoding: TextEncoding::Str,
+        };
+        ShardConfig::new_json(vec![column], "\n", None, Vec::new(), size_limit).unwrap()
+    }
+
+    /// Samples of each shard.
+    fn cut(config: &ShardConfig, samples_per_shard: Option<u64>, sizes: &[u64]) -> Vec<usize> {
+        let mut cutter = Cutter::new(config, samples_per_shard);
+        let (mut shards, mut current) = (Vec::new(), 0);
+        for size in sizes {
+            if cutter.push(*size) {
+                shards.push(std::mem::take(&mut current));
+            }
+            current += 1;
+            assert_eq!(cutter.samples(), current as u64);
+        }
+        if current > 0 {
+            shards.push(current);
+        }
+        shards
+    }
+
+    #[test]
+    fn only_the_very_first_sample_leaves_an_empty_shard() {
+        assert_eq!(cut(&mds(Some(10)), None, &[10, 10, 10]), [0, 1, 1, 1]);
+        assert_eq!(cut(&json(Some(10)), None, &[11, 5, 5, 11, 1]), [0, 1, 2, 1, 1]);
+        assert_eq!(cut(&mds(Some(10)), Some(5), &[10]), [0, 1]);
+    }
+
+    #[test]
+    fn a_shard_may_be_as_large_as_the_limit() {
+        let header = 8 + mds(Some(999)).to_json().len() as u64;
+        let limit = header + 3 * (50 + 4);
+        assert_eq!(cut(&mds(Some(limit)), None, &[50; 7]), [3, 3, 1]);
+        assert_eq!(cut(&mds(Some(limit - 1)), None, &[50; 5]), [2, 2, 1]);
+        assert_eq!(cut(&json(Some(100)), None, &[50; 5]), [2, 2, 1]);
+    }
+
+    #[test]
+    fn no_limit_is_no_limit() {
+        assert_eq!(cut(&mds(None), None, &[u64::MAX, u64::MAX, 1]), [3]);
+        assert_eq!(cut(&mds(Some(0)), Some(0), &[1; 9]), [9]);
+    }
+
+    proptest! {
+        #[test]
+        fn shards_are_as_full_as_the_limits_allow(
+            sizes in prop::collection::vec(0_u64..60, 0..60),
+            limit in 1_u64..300,
+            samples_limit in prop::option::of(1_u64..10),
+            is_mds: bool,
+        ) {
+            let config = if is_mds { mds(Some(limit)) } else { json(Some(limit)) };
+            let base = if is_mds { 8 + config.to_json().len() as u64 } else { 0 };
+            let cost = |size: &u64| size + if is_mds { 4 } else { 0 };
+
+            // The rule of the specification, sample by sample, written as it stands there.
+            let mut expected = Vec::new();
+            let (mut acc, mut count) = (base, 0);
+            for size in &sizes {
+                let full = samples_limit.is_some_and(|limit| count as u64 == limit);
+                if acc + cost(size) > limit || full {
+                    expected.push(count);
+                    (acc, count) = (base, 0);
+                }
+                acc += cost(size);
+                count += 1;
+            }
+            if count > 0 {
+                expected.push(count);
+            }
+            let found = cut(&config, samples_limit, &sizes);
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!(found.iter().sum::<usize>(), sizes.len());
+
+            // And what it means: above the limit only alone, and no shard that the next sample would have fitted.
+            let mut start = 0;
+            for (number, shard) in found.iter().enumerate() {
+                let bytes = base + sizes[start..start + shard].iter().map(cost).sum::<u64>();
+                prop_assert!(bytes <= limit || *shard <= 1);
+                prop_assert!(*shard > 0 || number == 0);
+                if let Some(next) = sizes.get(start + shard) {
+                    let room = samples_limit.is_none_or(|limit| (*shard as u64) < limit);
+                    prop_assert!(bytes + cost(next) > limit || !room);
+                }
+                start += shard;
+            }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+use shardmill_core::Limits;
+
+use crate::decode::{not_a_number, text};
+use crate::encoding::{DType, Encoding, ImageKind};
+use crate::error::ValueError;
+use crate::frame::{ArrayFrame, Items, check_pixels, len_u64, parse_pil};
+use crate::text::{integer_digits, is_decimal_text, parse_float_text};
+use crate::value::PilFrame;
+use crate::{json, limits};
+
+/// Appends what stands in front of the numbers of an array: the code of its type, if one is given, and its
+/// shape. Leave the type out when the encoding declares it, and leave the whole header out when the encoding
+/// declares the shape too.
+///
+/// # Errors
+///
+/// An array without dimensions or with an empty one, and one of more than 32 dimensions. `out` is as it was.
+pub fn ndarray_header(
+    dtype_to_write: Option<DType>,
+    shape: &[u64],
+    out: &mut Vec<u8>,
+) -> Result<(), ValueError> {
+    Limits::check("array-dims", shape.len() as u64, limits::ARRAY_WRITE_DIMS)?;
+    let largest = shape.iter().copied().max().unwrap_or(0);
+    if shape.is_empty() || shape.contains(&0) {
+        return Err(ValueError::ArrayEmpty {
+            shape: shape.to_vec(),
+        });
+    }
+    // The width of all dimensions is that of the largest: 2^0, 2^1, 2^2 or 2^3 bytes.
+    let (code, width): (u8, usize) = match largest {
+        0..=0xff => (0, 1),
+        0x100..=0xffff => (1, 2),
+        0x1_0000..=0xffff_ffff => (2, 4),
+        _ => (3, 8),
+    };
+    let ndim = u8::try_from(shape.len()).unwrap_or(u8::MAX);
+    out.extend(dtype_to_write.map(DType::code));
+    out.push((ndim << 2) | code);
+    for dim in shape {
+        out.extend(dim.to_le_bytes().into_iter().take(width));
+    }
+    Ok(())
+}
+
+fn u32_of(what: &'static str, value: usize) -> Result<u32, ValueError> {
+    u32::try_from(value).map_err(|_| ValueError::TooLarge {
+        what,
+        value: value as u64,
+    })
+}
+
+fn push_items(reserved: bool, items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ValueError> {
+    let count = u32_of("the number of items of a list", items.len())?;
+    for item in items {
+        u32_of("the length of an item of a list", item.len())?;
+    }
+    let bytes: usize = items.iter().map(|item| item.len() + 4).sum();
+    out.reserve(bytes + 8);
+    if reserved {
+        out.extend_from_slice(&[0; 4]);
+    }
+    out.extend_from_slice(&count.to_le_bytes());
+    for item in items {
+        let length = u32_of("the length of an item of a list", item.len())?;
+        out.extend_from_slice(&length.to_le_bytes());
+    }
+    for item in items {
+        out.extend_from_slice(item);
+    }
+    Ok(())
+}
+
+/// Appends a `jpeg_array`: the number of items, their lengths, the items, which should be JPEG files.
+///
+/// # Errors
+///
+/// No items, which the original reader cannot read; more items than 32 bits count, or a longer one. `out` is as
+/// it was.
+pub fn encode_jpeg_array(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ValueError> {
+    if items.is_empty() {
+        return Err(ValueError::ListEmpty);
+    }
+    push_items(false, items, out)
+}
+
+/// Appends a `list[…]`: a word 0, the number of items, their lengths, the items, each encoded already.
+///
+/// # Errors
+///
+/// More items than 32 bits count, or a longer one. `out` is as it was.
+pub fn encode_list(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), ValueError> {
+    push_items(true, items, out)
+}
+
+/// Appends a `pil` image of `width` by `height` pixels; `raw` has rows from the top, pixels interleaved, as PIL's
+/// `tobytes` gives them for that mode.
+///
+/// # Errors
+///
+/// A mode that PIL does not have, or a number of bytes that does not fit the size. `out` is as it was.
+pub fn encode_pil(
+    width: u32,
+    height: u32,
+    mode: &str,
+    raw: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), ValueError> {
+    check_pixels(&PilFrame {
+        width,
+        height,
+        mode,
+        raw,
+    })?;
+    let mode_bytes = u32_of("the length of a mode name", mode.len())?;
+    out.reserve(12 + mode.len() + raw.len());
+    for word in [width, height, mode_bytes] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(mode.as_bytes());
+    out.extend_from_slice(raw);
+    Ok(())
+}
+
+/// Checks that every reader can decode a datum, without copying any of it.
+///
+/// Stricter than [`decode`](crate::decode()) in two points: a `jpeg` or `png` has to start as such a file does (what
+/// follows is not looked at), and an integer as text, in `str_int` or JSON, must not have more digits than
+/// CPython converts (4,300). The content of a `pkl` cannot be checked without running it, and is not.
+///
+/// # Errors
+///
+/// [`ValueError`], of kind `Corrupt`, as for [`decode`](crate::decode()).
+pub fn check_datum(encoding: &Encoding, datum: &[u8], limits: &Limits) -> Result<(), ValueError> {
+    Limits::check("sample-bytes", len_u64(datum), limits.sample_bytes)?;
+    match encoding {
+        Encoding::Bytes | Encoding::Pkl => Ok(()),
+        Encoding::Str => text(encoding, datum).map(drop),
+        Encoding::Int | Encoding::Number(_) => {
+            let needed = encoding.fixed_size().unwrap_or(0);
+            if len_u64(datum) != needed {
+                return Err(ValueError::Size {
+                    encoding: encoding.clone(),
+                    needed,
+                    found: len_u64(datum),
+                });
+            }
+            Ok(())
+        }
+        Encoding::NdArray { dtype, shape } => {
+            ArrayFrame::parse(*dtype, shape.as_deref(), datum, limits).map(drop)
+        }
+        Encoding::StrInt => {
+            let digits = integer_digits(text(encoding, datum)?);
+            check_digits(
+                encoding,
+                digits.ok_or_else(|| not_a_number(encoding, datum))?,
+            )
+        }
+        Encoding::StrFloat => match parse_float_text(text(encoding, datum)?) {
+            Some(_) => Ok(()),
+            None => Err(not_a_number(encoding, datum)),
+        },
+        Encoding::StrDecimal => match is_decimal_text(text(encoding, datum)?) {
+            true => Ok(()),
+            false => Err(not_a_number(encoding, datum)),
+        },
+        Encoding::Image(kind) => check_image(*kind, datum),
+        Encoding::JpegArray { .. } => {
+            let mut items = Items::parse(datum, false)?;
+            if items.len() == 0 {
+                return Err(ValueError::ListEmpty);
+            }
+            items.try_for_each(|item| check_image(ImageKind::Jpeg, item))
+        }
+        Encoding::List(kind) => {
+            Items::parse(datum, true)?.try_for_each(|item| check_image(*kind, item))
+        }
+        Encoding::Json => {
+            text(encoding, datum)?;
+            let scan = json::scan(datum, limits)?;
+            check_digits(encoding, scan.longest_integer_digits)
+        }
+    }
+}
+
+fn check_digits(encoding: &Encoding, digits: u64) -> Result<(), ValueError> {
+    if digits > limits::INTEGER_TEXT_DIGITS {
+        return Err(ValueError::NumberDigits {
+            encoding: encoding.clone(),
+            digits,
+            limit: limits::INTEGER_TEXT_DIGITS,
+        });
+    }
+    Ok(())
+}
+
+const JPEG_MAGIC: &[u8] = &[0xff, 0xd8, 0xff];
+const PNG_MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+fn check_image(kind: ImageKind, bytes: &[u8]) -> Result<(), ValueError> {
+    let magic = match kind {
+        ImageKind::Pil => return parse_pil(bytes).map(drop),
+        ImageKind::Jpeg => JPEG_MAGIC,
+        ImageKind::Png => PNG_MAGIC,
+    };
+    if !bytes.starts_with(magic) {
+        return Err(ValueError::ImageMagic {
+            kind,
+            found: bytes.iter().take(8).copied().collect(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_core::Diagnostic as _;
+
+    use super::*;
+
+    fn header(dtype: Option<DType>, shape: &[u64]) -> Vec<u8> {
+        let mut out = vec![7];
+        ndarray_header(dtype, shape, &mut out).unwrap();
+        assert_eq!(out.remove(0), 7);
+        out
+    }
+
+    #[test]
+    fn headers_are_as_wide_as_their_largest_dimension() {
+        for (dim, code) in [
+            (1, 4),
+            (0xff, 4),
+            (0x100, 5),
+            (0xffff, 5),
+            (0x1_0000, 6),
+            (0xffff_ffff, 6),
+            (0x1_0000_0000, 7),
+            (u64::MAX, 7),
+        ] {
+            let mut expected = vec![code];
+            expected.extend(&dim.to_le_bytes()[..1 << (code & 3)]);
+            assert_eq!(header(None, &[dim]), expected);
+        }
+        assert_eq!(header(Some(DType::U8), &[2, 2]), [8, 8, 2, 2]);
+        assert_eq!(header(None, &[1, 300]), [9, 1, 0, 0x2c, 1]);
+        assert_eq!(header(None, &[1; 32])[0], 32 << 2);
+    }
+
+    #[test]
+    fn headers_that_no_reader_accepts_are_refused() {
+        for (shape, id) in [
+            (&[][..], "array-shape"),
+            (&[3, 0], "array-shape"),
+            (&[1; 33], "limit-array-dims"),
+        ] {
+            let mut out = vec![7];
+            let error = ndarray_header(Some(DType::F64), shape, &mut out).unwrap_err();
+            assert_eq!((error.id(), out), (id, vec![7]));
+        }
+        assert_eq!(limits::ARRAY_WRITE_DIMS, Limits::default().array_dims);
+    }
+
+    #[test]
+    fn framing_is_that_of_the_specification() {
+        let mut out = Vec::new();
+        encode_jpeg_array(&[b"AA", b"BBB"], &mut out).unwrap();
+        assert_eq!(out, b"\x02\0\0\0\x02\0\0\0\x03\0\0\0AABBB");
+        out.clear();
+        encode_list(&[b"AA"], &mut out).unwrap();
+        assert_eq!(out, b"\0\0\0\0\x01\0\0\0\x02\0\0\0AA");
+        out.clear();
+        encode_pil(2, 1, "RGB", &[1, 2, 3, 1, 2, 3], &mut out).unwrap();
+        assert_eq!(
+            out,
+            b"\x02\0\0\0\x01\0\0\0\x03\0\0\0RGB\x01\x02\x03\x01\x02\x03"
+        );
+        for (mode, raw) in [("RGB", &[0; 5][..]), ("nope", &[0; 6])] {
+            assert!(encode_pil(2, 1, mode, raw, &mut out).is_err());
+        }
+        assert_eq!(out.len(), 21);
+    }
+
+    fn checked(encoding: &str, datum: &[u8]) -> Result<(), ValueError> {
+        check_datum(&encoding.parse().unwrap(), datum, &Limits::default())
+    }
+
+    #[test]
+    fn files_are_told_by_how_they_start() {
+        let jpeg = b"\xff\xd8\xff\xe0...";
+        let png = b"\x89PNG\r\n\x1a\n...";
+        assert_eq!(checked("jpeg", jpeg), Ok(()));
+        assert_eq!(checked("png", png), Ok(()));
+        for (encoding, datum) in [
+            ("jpeg", &png[..]),
+            ("png", jpeg),
+            ("jpeg", b""),
+            ("png", b"\x89PNG"),
+            ("jpeg", b"<html>"),
+        ] {
+            assert_eq!(checked(encoding, datum).unwrap_err().id(), "image-magic");
+            let value = crate::decode(&encoding.parse().unwrap(), datum, &Limits::default());
+            assert!(
+                value.is_ok(),
+                "the original reader opens an image by its content"
+            );
+        }
+        let error = checked("jpeg", png).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a jpeg image starts with the bytes [89, 50, 4e, 47, 0d, 0a, 1a, 0a]"
+        );
+        let mut list = Vec::new();
+        encode_list(&[png, png], &mut list).unwrap();
+        assert_eq!(checked("list[png]", &list), Ok(()));
+        assert_eq!(
+            checked("list[jpeg]", &list).unwrap_err().id(),
+            "image-magic"
+        );
+        let mut array = Vec::new();
+        encode_jpeg_array(&[jpeg, png], &mut array).unwrap();
+        assert_eq!(
+            checked("jpeg_array", &array).unwrap_err().id(),
+            "image-magic"
+        );
+    }
+
+    #[test]
+    fn integers_longer_than_cpython_converts_are_refused() {
+        let digits = |count: usize| "9".repeat(count);
+        assert_eq!(
+            checked("str_int", format!("-{}", digits(4300)).as_bytes()),
+            Ok(())
+        );
+        assert_eq!(
+            checked("str_int", digits(4301).as_bytes())
+                .unwrap_err()
+                .id(),
+            "number-digits"
+        );
+        assert_eq!(
+            checked("json", format!("[{}]", digits(4300)).as_bytes()),
+            Ok(())
+        );
+        assert_eq!(
+            checked("json", format!("[{}.0]", digits(4301)).as_bytes()),
+            Ok(())
+        );
+        let error = checked("json", format!("[{}]", digits(4301)).as_bytes()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "an integer in a datum of encoding `json` has 4301 digits, of which CPython reads at most 4300"
+        );
+    }
+}

@@ -1,0 +1,298 @@
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
+
+use crate::encoding::{DType, Encoding, ImageKind};
+
+/// A text that names no encoding, or an encoding that may not be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodingError {
+    /// A name that the format does not have, or parameters on one that takes none.
+    #[error("unknown encoding `{}`", escape(encoding))]
+    Unknown {
+        /// The text as given.
+        encoding: String,
+    },
+    /// An array of a type that the format does not have.
+    #[error(
+        "unknown number type `{}` in encoding `{}`",
+        escape(dtype),
+        escape(encoding)
+    )]
+    UnknownDtype {
+        /// The text as given.
+        encoding: String,
+        /// The part of it that should be a number type.
+        dtype: String,
+    },
+    /// An array shape that cannot be.
+    #[error("the shape of encoding `{}` {reason}", escape(encoding))]
+    Shape {
+        /// The text as given.
+        encoding: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// An encoding whose values run code when they are read.
+    #[error("encoding `{encoding}` runs code from the data when it is read")]
+    Unsafe {
+        /// The encoding.
+        encoding: Encoding,
+    },
+}
+
+impl Diagnostic for EncodingError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Unsupported
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => "encoding-unknown",
+            Self::UnknownDtype { .. } => "encoding-dtype",
+            Self::Shape { .. } => "encoding-shape",
+            Self::Unsafe { .. } => "encoding-unsafe",
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unknown { .. } => {
+                Some(format!("the encodings are {}", Encoding::NAMES.join(", ")))
+            }
+            Self::UnknownDtype { .. } => Some(format!(
+                "the number types are {}",
+                DType::ALL.map(DType::name).join(", ")
+            )),
+            Self::Shape { .. } => Some("write the shape as in ndarray:uint8:28,28".to_owned()),
+            Self::Unsafe { .. } => None,
+        }
+    }
+}
+
+/// A datum that is not what its encoding says, or a value that cannot become one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// More than the limits allow.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// A datum of another length than its encoding fixes.
+    #[error("a datum of encoding `{encoding}` has {found} bytes instead of {needed}")]
+    Size {
+        /// The encoding.
+        encoding: Encoding,
+        /// The bytes that every datum of it has.
+        needed: u64,
+        /// The bytes that there are.
+        found: u64,
+    },
+    /// Text that is not UTF-8.
+    #[error("a datum of encoding `{encoding}` is not UTF-8 from byte {offset} of {length}")]
+    Utf8 {
+        /// The encoding.
+        encoding: Encoding,
+        /// The first byte that is not part of a character, from the start of the datum.
+        offset: u64,
+        /// The bytes of the datum.
+        length: u64,
+    },
+    /// Text that is not the number its encoding calls for.
+    #[error(
+        "a datum of encoding `{encoding}` is not the text of a number: `{}`",
+        escape(found)
+    )]
+    NumberText {
+        /// The encoding.
+        encoding: Encoding,
+        /// The text, at most its first 40 characters.
+        found: String,
+    },
+    /// An integer text longer than CPython converts.
+    #[error(
+        "an integer in a datum of encoding `{encoding}` has {digits} digits, of which CPython reads at most {limit}"
+    )]
+    NumberDigits {
+        /// The encoding.
+        encoding: Encoding,
+        /// Its digits.
+        digits: u64,
+        /// The most that CPython reads by default.
+        limit: u64,
+    },
+    /// An array of a type that the format does not have.
+    #[error("an array has the unknown number type {code}")]
+    ArrayDtype {
+        /// The code in front of the array.
+        code: u8,
+    },
+    /// An array that ends within its header.
+    #[error("an array has {found} bytes, but its header alone needs {needed}")]
+    ArrayHeader {
+        /// The bytes that the header needs, as far as it is known.
+        needed: u64,
+        /// The bytes that there are.
+        found: u64,
+    },
+    /// An array without dimensions, or with an empty one.
+    #[error(
+        "an array of shape {shape:?} has no numbers or no dimensions, which the format cannot express"
+    )]
+    ArrayEmpty {
+        /// The shape.
+        shape: Vec<u64>,
+    },
+    /// An array whose shape does not fit its bytes.
+    #[error("an array of {dtype} of shape {shape:?} has {found} bytes of numbers instead of {}", Needed(*needed))]
+    ArrayShape {
+        /// The type of its numbers.
+        dtype: DType,
+        /// Its shape.
+        shape: Vec<u64>,
+        /// The bytes that it calls for; `None` when they are more than 2⁶⁴.
+        needed: Option<u64>,
+        /// The bytes that there are.
+        found: u64,
+    },
+    /// A file that does not start as a file of its kind does.
+    #[error("a {kind} image starts with the bytes {found:02x?}")]
+    ImageMagic {
+        /// What the column declares.
+        kind: ImageKind,
+        /// The first bytes, at most 8.
+        found: Vec<u8>,
+    },
+    /// A `pil` image that ends within its header.
+    #[error("a pil image has {found} bytes, but its header alone needs {needed}")]
+    ImageHeader {
+        /// The bytes that the header needs.
+        needed: u64,
+        /// The bytes that there are.
+        found: u64,
+    },
+    /// A `pil` image of a mode that PIL does not have.
+    #[error("a pil image has the unknown mode `{}`", escape(mode))]
+    ImageMode {
+        /// The mode, with replacement characters where it is not UTF-8; at most its first 40 characters.
+        mode: String,
+    },
+    /// A `pil` image whose size does not fit its bytes.
+    #[error("a pil image of {width}x{height} pixels of mode `{mode}` has {found} bytes of pixels instead of {}", Needed(*needed))]
+    ImagePixels {
+        /// Its width in pixels.
+        width: u32,
+        /// Its height in pixels.
+        height: u32,
+        /// Its mode.
+        mode: String,
+        /// The bytes that it calls for; `None` when they are more than 2⁶⁴.
+        needed: Option<u64>,
+        /// The bytes that there are.
+        found: u64,
+    },
+    /// A list that ends within its header.
+    #[error("a list of {items} items has {found} bytes, but its header alone needs {needed}")]
+    ListHeader {
+        /// The items that it claims, 0 when it ends before it says so.
+        items: u64,
+        /// The bytes that the header needs.
+        needed: u64,
+        /// The bytes that there are.
+        found: u64,
+    },
+    /// A list whose lengths do not fit its bytes.
+    #[error("a list of {items} items has {found} bytes of items instead of {needed}")]
+    ListItems {
+        /// Its items.
+        items: u64,
+        /// The bytes that they claim.
+        needed: u64,
+        /// The bytes that there are.
+        found: u64,
+    },
+    /// A list whose first word is not 0.
+    #[error("a list starts with the word {found} instead of 0")]
+    ListReserved {
+        /// The word.
+        found: u32,
+    },
+    /// A JPEG array without images, which the original reader cannot read.
+    #[error("a jpeg_array has no images")]
+    ListEmpty,
+    /// Something too large for a 32-bit length.
+    #[error("{what} is {value}, above the {} that 32 bits express", u32::MAX)]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        value: u64,
+    },
+    /// A text that is not JSON.
+    #[error("a JSON text has {} at byte {offset} where {expected} should be", Found(*found))]
+    JsonSyntax {
+        /// Where, from the start of the text.
+        offset: u64,
+        /// What would have been right.
+        expected: &'static str,
+        /// The byte there; `None` at the end of the text.
+        found: Option<u8>,
+    },
+}
+
+/// A byte count that may be beyond 64 bits.
+struct Needed(Option<u64>);
+
+impl std::fmt::Display for Needed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "{bytes}"),
+            None => f.write_str("more than 2^64"),
+        }
+    }
+}
+
+/// A byte of a JSON text, or its end.
+struct Found(Option<u8>);
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(byte) if byte.is_ascii_graphic() => write!(f, "`{}`", char::from(byte)),
+            Some(byte) => write!(f, "byte 0x{byte:02x}"),
+            None => f.write_str("its end"),
+        }
+    }
+}
+
+impl Diagnostic for ValueError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Corrupt
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Limit(limit) => limit.id(),
+            Self::Size { .. } | Self::TooLarge { .. } => "sample-size",
+            Self::Utf8 { .. } => "sample-utf8",
+            Self::NumberText { .. } => "number-text",
+            Self::NumberDigits { .. } => "number-digits",
+            Self::ArrayDtype { .. } => "array-dtype",
+            Self::ArrayHeader { .. } => "array-header",
+            Self::ArrayEmpty { .. } | Self::ArrayShape { .. } => "array-shape",
+            Self::ImageMagic { .. } => "image-magic",
+            Self::ImageMode { .. } => "image-mode",
+            Self::ImageHeader { .. } | Self::ImagePixels { .. } => "image-frame",
+            Self::ListHeader { .. }
+            | Self::ListItems { .. }
+            | Self::ListReserved { .. }
+            | Self::ListEmpty => "list-frame",
+            Self::JsonSyntax { .. } => "json-syntax",
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Limit(limit) => Some(limit.hint()),
+            _ => None,
+        }
+    }
+}

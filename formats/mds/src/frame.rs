@@ -1,0 +1,281 @@
+//! How arrays, raw images and lists of images are framed: parsed without copying and without believing a
+//! length, once for [`decode`](crate::decode()) and [`check_datum`](crate::check_datum).
+
+use shardmill_core::Limits;
+
+use crate::encoding::DType;
+use crate::error::ValueError;
+use crate::value::PilFrame;
+
+/// Bytes in memory always fit 64 bits.
+pub(crate) fn len_u64(bytes: &[u8]) -> u64 {
+    bytes.len() as u64
+}
+
+/// Splits after `count` bytes, if there are as many.
+fn split(bytes: &[u8], count: u64) -> Option<(&[u8], &[u8])> {
+    bytes.split_at_checked(usize::try_from(count).ok()?)
+}
+
+fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (word, rest) = bytes.split_first_chunk()?;
+    Some((u32::from_le_bytes(*word), rest))
+}
+
+/// Where the dimensions of an array are.
+enum Dims<'e, 'a> {
+    /// In the encoding.
+    Declared(&'e [u64]),
+    /// In the datum: little-endian numbers of so many bytes each.
+    Stored { width_bytes: usize, bytes: &'a [u8] },
+}
+
+impl Dims<'_, '_> {
+    fn to_vec(&self) -> Vec<u64> {
+        match self {
+            Self::Declared(shape) => shape.to_vec(),
+            Self::Stored { .. } => {
+                let mut shape = Vec::new();
+                self.each(|dim| shape.push(dim));
+                shape
+            }
+        }
+    }
+
+    fn each(&self, mut visit: impl FnMut(u64)) {
+        match self {
+            Self::Declared(shape) => shape.iter().copied().for_each(visit),
+            Self::Stored { width_bytes, bytes } => {
+                for dim in bytes.chunks_exact(*width_bytes) {
+                    visit(
+                        dim.iter()
+                            .rev()
+                            .fold(0, |value, byte| (value << 8) | u64::from(*byte)),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// An array whose shape and bytes agree.
+pub(crate) struct ArrayFrame<'e, 'a> {
+    pub dtype: DType,
+    dims: Dims<'e, 'a>,
+    pub data: &'a [u8],
+}
+
+impl<'e, 'a> ArrayFrame<'e, 'a> {
+    /// Parses an array whose type and shape are in the datum unless they are given.
+    pub(crate) fn parse(
+        dtype: Option<DType>,
+        shape: Option<&'e [u64]>,
+        datum: &'a [u8],
+        limits: &Limits,
+    ) -> Result<Self, ValueError> {
+        let found = len_u64(datum);
+        let short = |needed| ValueError::ArrayHeader { needed, found };
+        let (dtype, rest) = match dtype {
+            Some(dtype) => (dtype, datum),
+            None => {
+                let (code, rest) = datum.split_first().ok_or_else(|| short(1))?;
+                (
+                    DType::from_code(*code).ok_or(ValueError::ArrayDtype { code: *code })?,
+                    rest,
+                )
+            }
+        };
+        let (dims, ndim, data) = match shape {
+            Some(shape) => (Dims::Declared(shape), shape.len() as u64, rest),
+            None => {
+                let before = found - len_u64(rest) + 1;
+                let (header, rest) = rest.split_first().ok_or_else(|| short(before))?;
+                let ndim = u64::from(header >> 2);
+                let shift = header & 3;
+                Limits::check("array-dims", ndim, limits.array_dims)?;
+                let (bytes, data) =
+                    split(rest, ndim << shift).ok_or_else(|| short(before + (ndim << shift)))?;
+                (
+                    Dims::Stored {
+                        width_bytes: 1 << shift,
+                        bytes,
+                    },
+                    ndim,
+                    data,
+                )
+            }
+        };
+        Limits::check("array-dims", ndim, limits.array_dims)?;
+        let mut needed = Some(dtype.size_bytes());
+        let mut empty = ndim == 0;
+        dims.each(|dim| {
+            empty |= dim == 0;
+            needed = needed.and_then(|bytes| bytes.checked_mul(dim));
+        });
+        if empty {
+            return Err(ValueError::ArrayEmpty {
+                shape: dims.to_vec(),
+            });
+        }
+        if needed != Some(len_u64(data)) {
+            return Err(ValueError::ArrayShape {
+                dtype,
+                shape: dims.to_vec(),
+                needed,
+                found: len_u64(data),
+            });
+        }
+        Ok(Self { dtype, dims, data })
+    }
+
+    pub(crate) fn shape(&self) -> Vec<u64> {
+        self.dims.to_vec()
+    }
+}
+
+/// How a mode of PIL lays out its raw pixels.
+enum PixelBytes {
+    /// Eight pixels a byte, each row in whole bytes.
+    Packed,
+    /// So many bytes a pixel.
+    Whole(u64),
+}
+
+/// The modes of PIL 13. (The `BGR;…` modes of older releases could never be saved from an image.)
+fn pixel_bytes(mode: &str) -> Option<PixelBytes> {
+    Some(match mode {
+        "1" => PixelBytes::Packed,
+        "L" | "P" => PixelBytes::Whole(1),
+        "LA" | "La" | "PA" | "I;16" | "I;16L" | "I;16B" | "I;16N" => PixelBytes::Whole(2),
+        "RGB" | "YCbCr" | "LAB" | "HSV" => PixelBytes::Whole(3),
+        "RGBA" | "RGBa" | "RGBX" | "CMYK" | "I" | "F" => PixelBytes::Whole(4),
+        _ => return None,
+    })
+}
+
+/// The first 40 characters of a text, for an error.
+pub(crate) fn excerpt(text: &[u8]) -> String {
+    const CHARACTERS: usize = 40;
+    let head = text.get(..4 * CHARACTERS).unwrap_or(text);
+    String::from_utf8_lossy(head)
+        .chars()
+        .take(CHARACTERS)
+        .collect()
+}
+
+/// Checks that the pixels of an image are as many as its size and mode call for.
+pub(crate) fn check_pixels(frame: &PilFrame<'_>) -> Result<(), ValueError> {
+    let pixels = pixel_bytes(frame.mode).ok_or_else(|| ValueError::ImageMode {
+        mode: excerpt(frame.mode.as_bytes()),
+    })?;
+    let (width, height) = (u64::from(frame.width), u64::from(frame.height));
+    let needed = match pixels {
+        PixelBytes::Packed => width.div_ceil(8).checked_mul(height),
+        PixelBytes::Whole(bytes) => width
+            .checked_mul(height)
+            .and_then(|pixels| pixels.checked_mul(bytes)),
+    };
+    if needed != Some(len_u64(frame.raw)) {
+        return Err(ValueError::ImagePixels {
+            width: frame.width,
+            height: frame.height,
+            mode: frame.mode.to_owned(),
+            needed,
+            found: len_u64(frame.raw),
+        });
+    }
+    Ok(())
+}
+
+const PIL_HEADER_BYTES: u64 = 12;
+
+/// Parses a `pil` image.
+pub(crate) fn parse_pil(datum: &[u8]) -> Result<PilFrame<'_>, ValueError> {
+    let short = |needed| ValueError::ImageHeader {
+        needed,
+        found: len_u64(datum),
+    };
+    let header = || {
+        let (width, rest) = split_u32(datum)?;
+        let (height, rest) = split_u32(rest)?;
+        let (mode_bytes, rest) = split_u32(rest)?;
+        Some((width, height, u64::from(mode_bytes), rest))
+    };
+    let (width, height, mode_bytes, rest) = header().ok_or_else(|| short(PIL_HEADER_BYTES))?;
+    let (mode, raw) =
+        split(rest, mode_bytes).ok_or_else(|| short(PIL_HEADER_BYTES + mode_bytes))?;
+    let mode = std::str::from_utf8(mode).map_err(|_| ValueError::ImageMode {
+        mode: excerpt(mode),
+    })?;
+    let frame = PilFrame {
+        width,
+        height,
+        mode,
+        raw,
+    };
+    check_pixels(&frame)?;
+    Ok(frame)
+}
+
+/// The items of a list, one after the other.
+pub(crate) struct Items<'a> {
+    lengths: &'a [u8],
+    body: &'a [u8],
+}
+
+impl<'a> Items<'a> {
+    /// Parses `u32 n, n lengths, n items`, after a word 0 where `reserved`.
+    pub(crate) fn parse(datum: &'a [u8], reserved: bool) -> Result<Self, ValueError> {
+        let found = len_u64(datum);
+        let mut header_bytes = if reserved { 8 } else { 4 };
+        let short = |items, needed| ValueError::ListHeader {
+            items,
+            needed,
+            found,
+        };
+        let mut rest = datum;
+        if reserved {
+            let (word, after) = split_u32(rest).ok_or_else(|| short(0, header_bytes))?;
+            if word != 0 {
+                return Err(ValueError::ListReserved { found: word });
+            }
+            rest = after;
+        }
+        let (count, rest) = split_u32(rest).ok_or_else(|| short(0, header_bytes))?;
+        let items = u64::from(count);
+        header_bytes += 4 * items;
+        let (lengths, body) = split(rest, 4 * items).ok_or_else(|| short(items, header_bytes))?;
+        // At most 2^32 lengths below 2^32: the sum fits.
+        let needed = lengths
+            .chunks_exact(4)
+            .filter_map(split_u32)
+            .map(|(length, _)| u64::from(length))
+            .sum();
+        if needed != len_u64(body) {
+            return Err(ValueError::ListItems {
+                items,
+                needed,
+                found: len_u64(body),
+            });
+        }
+        Ok(Self { lengths, body })
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (length, lengths) = split_u32(self.lengths)?;
+        let (item, body) = split(self.body, u64::from(length))?;
+        (self.lengths, self.body) = (lengths, body);
+        Some(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let items = self.lengths.len() / 4;
+        (items, Some(items))
+    }
+}
+
+impl ExactSizeIterator for Items<'_> {}

@@ -1,0 +1,204 @@
+//! `index.json`: the shards of a data set.
+
+mod build;
+mod error;
+mod parse;
+
+use std::io;
+use std::sync::Arc;
+
+use shardmill_core::{Format, Limits};
+
+pub use error::{IndexError, Place};
+pub(crate) use build::check_unique;
+pub(crate) use parse::{parse_config, shorten};
+
+use crate::config::{ObjectWriter, ShardConfig, into_ascii, write_number};
+use crate::hash::FileHashes;
+use crate::text::write_json_string;
+
+/// One file of a shard.
+///
+/// PERF: three words and two small allocations, because an index may list a million shards of two files each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// The name, relative to the folder of the index; may have folders in it.
+    pub basename: Box<str>,
+    /// The length of the file.
+    pub bytes: u64,
+    /// Its hashes.
+    pub hashes: FileHashes,
+}
+
+/// One shard of an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardEntry {
+    /// The columns and how they are stored; shared between shards that follow one another and agree.
+    pub config: Arc<ShardConfig>,
+    /// Samples in the shard.
+    pub samples: u64,
+    /// The uncompressed data.
+    pub raw_data: FileInfo,
+    /// The compressed data; there exactly when the config has a compression.
+    pub zip_data: Option<FileInfo>,
+    /// The uncompressed offsets; there for every format but MDS.
+    pub raw_meta: Option<FileInfo>,
+    /// The compressed offsets; there for every format but MDS when the config has a compression.
+    pub zip_meta: Option<FileInfo>,
+}
+
+impl ShardEntry {
+    /// The files that are stored: the compressed ones where there are any, else the raw ones; data before offsets.
+    pub fn stored(&self) -> impl Iterator<Item = &FileInfo> {
+        let data = self.zip_data.as_ref().unwrap_or(&self.raw_data);
+        let meta = self.zip_meta.as_ref().or(self.raw_meta.as_ref());
+        std::iter::once(data).chain(meta)
+    }
+
+    /// Every file, raw and compressed, with the name of its field.
+    pub fn files(&self) -> impl Iterator<Item = (&'static str, &FileInfo)> {
+        [
+            ("raw_data", Some(&self.raw_data)),
+            ("zip_data", self.zip_data.as_ref()),
+            ("raw_meta", self.raw_meta.as_ref()),
+            ("zip_meta", self.zip_meta.as_ref()),
+        ]
+        .into_iter()
+        .filter_map(|(field, file)| Some((field, file?)))
+    }
+
+    pub(crate) fn files_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut FileInfo)> {
+        [
+            ("raw_data", Some(&mut self.raw_data)),
+            ("zip_data", self.zip_data.as_mut()),
+            ("raw_meta", self.raw_meta.as_mut()),
+            ("zip_meta", self.zip_meta.as_mut()),
+        ]
+        .into_iter()
+        .filter_map(|(field, file)| Some((field, file?)))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut object = ObjectWriter::new(out);
+        let split = self.config.format() != Format::Mds;
+        self.config.write_columns(&mut object);
+        self.config.write_storage(&mut object);
+        object.key("raw_data");
+        self.raw_data.write(object.out);
+        if split {
+            object.key("raw_meta");
+            write_file(self.raw_meta.as_ref(), object.out);
+        }
+        object.key("samples");
+        write_number(self.samples, object.out);
+        self.config.write_separator(&mut object);
+        self.config.write_limits(&mut object);
+        object.key("zip_data");
+        write_file(self.zip_data.as_ref(), object.out);
+        if split {
+            object.key("zip_meta");
+            write_file(self.zip_meta.as_ref(), object.out);
+        }
+        object.finish();
+    }
+}
+
+impl FileInfo {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut object = ObjectWriter::new(out);
+        object.key("basename");
+        write_json_string(&self.basename, object.out);
+        object.key("bytes");
+        write_number(self.bytes, object.out);
+        object.key("hashes");
+        let mut hashes = ObjectWriter::new(object.out);
+        for digest in self.hashes.iter() {
+            hashes.key(digest.algo().name());
+            write_json_string(&digest.to_string(), hashes.out);
+        }
+        hashes.finish();
+        object.finish();
+    }
+}
+
+fn write_file(file: Option<&FileInfo>, out: &mut Vec<u8>) {
+    match file {
+        Some(file) => file.write(out),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+/// The shards of a data set, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Index {
+    /// The shards.
+    pub shards: Vec<ShardEntry>,
+}
+
+impl Index {
+    /// Reads an `index.json`.
+    ///
+    /// Strict, because nothing else vouches for it: what the original reader refuses is refused (unknown and missing
+    /// fields of a shard, other versions), and so is what it would read in one of several ways (repeated keys,
+    /// repeated file names, trailing bytes). Unknown keys beside `shards` and `version` are ignored, as there.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError`]: `Corrupt` for what is damaged or contradicts itself; `Unsupported` for other versions, names
+    /// of things that do not exist, and what is above the limits.
+    pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, IndexError> {
+        parse::parse_index(json, limits)
+    }
+
+    /// Reads an `index.json` from `reader` without holding its text, which for a million shards is larger than the
+    /// result. Slower than [`parse`](Self::parse) on the same bytes; the reader needs no buffer of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse), and [`IndexError::Read`] when the reader fails.
+    pub fn read(reader: impl io::Read, limits: &Limits) -> Result<Self, IndexError> {
+        parse::read_index(reader, limits)
+    }
+
+    /// The text of the `index.json` that the original writer would write: keys sorted, ASCII only, one line.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut out = b"{\"shards\": ".to_vec();
+        self.write_shards(&mut out);
+        out.extend_from_slice(b", \"version\": 2}");
+        into_ascii(out)
+    }
+
+    /// The text of the `index.json` that the original's merge would write: as [`to_json`](Self::to_json), but with
+    /// the version first.
+    #[must_use]
+    pub fn to_merged_json(&self) -> String {
+        // COMPAT: only the shards are sorted there.
+        let mut out = b"{\"version\": 2, \"shards\": ".to_vec();
+        self.write_shards(&mut out);
+        out.push(b'}');
+        into_ascii(out)
+    }
+
+    fn write_shards(&self, out: &mut Vec<u8>) {
+        out.push(b'[');
+        for (place, shard) in self.shards.iter().enumerate() {
+            if place > 0 {
+                out.extend_from_slice(b", ");
+            }
+            shard.write(out);
+        }
+        out.push(b']');
+    }
+
+    /// Samples in all shards.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.shards
+            .iter()
+            .fold(0, |sum, shard| sum.saturating_add(shard.samples))
+    }
+}
+
+#[cfg(test)]
+mod tests;

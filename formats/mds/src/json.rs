@@ -1,0 +1,441 @@
+use shardmill_core::Limits;
+
+use crate::decode::text;
+use crate::encoding::Encoding;
+use crate::error::ValueError;
+use crate::text::plain_run;
+
+/// Checks that a text is JSON as CPython's `json.loads` reads it: UTF-8 without a byte order mark, and besides
+/// what the standard has, the numbers `NaN`, `Infinity` and `-Infinity` and escaped halves of surrogate pairs.
+/// Keys may repeat; the last one counts.
+///
+/// One pass over the text, no recursion, and memory of one bit for each level of nesting.
+///
+/// # Errors
+///
+/// [`ValueError`]: not UTF-8, not JSON (with the offset), or nested deeper than `limits.json_depth`.
+pub fn check_json(json: &[u8], limits: &Limits) -> Result<(), ValueError> {
+    text(&Encoding::Json, json)?;
+    scan(json, limits).map(drop)
+}
+
+/// What a text has in it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scan {
+    /// The digits of the longest number without fraction and exponent.
+    pub longest_integer_digits: u64,
+}
+
+/// [`check_json`] for bytes that are known to be UTF-8.
+pub(crate) fn scan(json: &[u8], limits: &Limits) -> Result<Scan, ValueError> {
+    let mut scanner = Scanner {
+        json,
+        at: 0,
+        open: Nesting::default(),
+        limits,
+        seen: Scan::default(),
+    };
+    scanner.document()?;
+    Ok(scanner.seen)
+}
+
+/// Which brackets are open, one bit each: the depth is the file's choice, the memory should not be.
+#[derive(Default)]
+struct Nesting {
+    depth: u64,
+    /// The innermost 64 levels, innermost lowest; set for an object.
+    innermost: u64,
+    /// The levels further out, 64 at a time.
+    outer: Vec<u64>,
+}
+
+impl Nesting {
+    fn push(&mut self, object: bool) {
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.outer.push(self.innermost);
+        }
+        self.depth += 1;
+        self.innermost = (self.innermost << 1) | u64::from(object);
+    }
+
+    fn pop(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+        self.innermost >>= 1;
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.innermost = self.outer.pop().unwrap_or(0);
+        }
+    }
+
+    /// Whether the innermost bracket is an object's; `None` outside all.
+    fn in_object(&self) -> Option<bool> {
+        (self.depth > 0).then_some(self.innermost & 1 == 1)
+    }
+}
+
+/// What may come next.
+#[derive(Clone, Copy)]
+enum Next {
+    Value,
+    ValueOrClose,
+    Key,
+    KeyOrClose,
+    AfterValue,
+}
+
+struct Scanner<'a> {
+    json: &'a [u8],
+    at: usize,
+    open: Nesting,
+    limits: &'a Limits,
+    seen: Scan,
+}
+
+impl Scanner<'_> {
+    fn rest(&self) -> &[u8] {
+        self.json.get(self.at..).unwrap_or_default()
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.json.get(self.at).copied()
+    }
+
+    fn eat(&mut self, byte: u8) -> bool {
+        let there = self.peek() == Some(byte);
+        self.at += usize::from(there);
+        there
+    }
+
+    fn error<T>(&self, expected: &'static str) -> Result<T, ValueError> {
+        Err(ValueError::JsonSyntax {
+            offset: self.at as u64,
+            expected,
+            found: self.peek(),
+        })
+    }
+
+    fn skip_blanks(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn document(&mut self) -> Result<(), ValueError> {
+        let mut next = Next::Value;
+        loop {
+            self.skip_blanks();
+            next = match next {
+                Next::AfterValue => match self.open.in_object() {
+                    None if self.at == self.json.len() => return Ok(()),
+                    None => return self.error("the end of the text"),
+                    Some(object) => self.after_item(object)?,
+                },
+                Next::Key => self.key("a key in quotes")?,
+                Next::KeyOrClose => match self.peek() {
+                    Some(b'}') => self.close(),
+                    _ => self.key("a key in quotes or `}`")?,
+                },
+                Next::ValueOrClose => match self.peek() {
+                    Some(b']') => self.close(),
+                    _ => self.value("a value or `]`")?,
+                },
+                Next::Value => self.value("a value")?,
+            };
+        }
+    }
+
+    fn close(&mut self) -> Next {
+        self.at += 1;
+        self.open.pop();
+        Next::AfterValue
+    }
+
+    fn after_item(&mut self, object: bool) -> Result<Next, ValueError> {
+        match (object, self.peek()) {
+            (true, Some(b',')) => {
+                self.at += 1;
+                Ok(Next::Key)
+            }
+            (false, Some(b',')) => {
+                self.at += 1;
+                Ok(Next::Value)
+            }
+            (true, Some(b'}')) | (false, Some(b']')) => Ok(self.close()),
+            (true, _) => self.error("`,` or `}`"),
+            (false, _) => self.error("`,` or `]`"),
+        }
+    }
+
+    fn key(&mut self, expected: &'static str) -> Result<Next, ValueError> {
+        if !self.eat(b'"') {
+            return self.error(expected);
+        }
+        self.string()?;
+        self.skip_blanks();
+        if !self.eat(b':') {
+            return self.error("`:`");
+        }
+        Ok(Next::Value)
+    }
+
+    fn value(&mut self, expected: &'static str) -> Result<Next, ValueError> {
+        const WORDS: [&[u8]; 5] = [b"null", b"true", b"false", b"NaN", b"Infinity"];
+        match self.peek() {
+            Some(bracket @ (b'{' | b'[')) => {
+                Limits::check("json-depth", self.open.depth + 1, self.limits.json_depth)?;
+                let object = bracket == b'{';
+                self.at += 1;
+                self.open.push(object);
+                return Ok(if object {
+                    Next::KeyOrClose
+                } else {
+                    Next::ValueOrClose
+                });
+            }
+            Some(b'"') => {
+                self.at += 1;
+                self.string()?;
+            }
+            Some(b'-' | b'0'..=b'9') => self.number()?,
+            _ => match WORDS.into_iter().find(|word| self.rest().starts_with(word)) {
+                Some(word) => self.at += word.len(),
+                None => return self.error(expected),
+            },
+        }
+        Ok(Next::AfterValue)
+    }
+
+    fn digits(&mut self) -> Result<usize, ValueError> {
+        let digits = self
+            .rest()
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        if digits == 0 {
+            return self.error("a digit");
+        }
+        self.at += digits;
+        Ok(digits)
+    }
+
+    fn number(&mut self) -> Result<(), ValueError> {
+        const INFINITY: &[u8] = b"Infinity";
+        if self.eat(b'-') && self.rest().starts_with(INFINITY) {
+            self.at += INFINITY.len();
+            return Ok(());
+        }
+        // A leading zero stands alone; a digit after it is where `,` or the end should be.
+        let digits = if self.eat(b'0') { 1 } else { self.digits()? };
+        let mut integer = true;
+        if self.eat(b'.') {
+            integer = false;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            integer = false;
+            self.at += 1;
+            let _sign = self.eat(b'+') || self.eat(b'-');
+            self.digits()?;
+        }
+        if integer {
+            self.seen.longest_integer_digits = self.seen.longest_integer_digits.max(digits as u64);
+        }
+        Ok(())
+    }
+
+    /// The rest of a string whose opening quote has been read.
+    fn string(&mut self) -> Result<(), ValueError> {
+        loop {
+            self.at += plain_run(self.rest(), false);
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    self.escape()?;
+                }
+                _ => return self.error("a character of a string or its closing quote"),
+            }
+        }
+    }
+
+    /// The rest of an escape whose backslash has been read.
+    fn escape(&mut self) -> Result<(), ValueError> {
+        match self.peek() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
+            Some(b'u') => {
+                self.at += 1;
+                // COMPAT: CPython reads half of a surrogate pair by itself; so it is not looked at here.
+                for _ in 0..4 {
+                    if !self.peek().is_some_and(|byte| byte.is_ascii_hexdigit()) {
+                        return self.error("a hexadecimal digit");
+                    }
+                    self.at += 1;
+                }
+            }
+            _ => return self.error("one of \"\\/bfnrtu"),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use shardmill_core::Diagnostic as _;
+
+    use super::*;
+    use crate::testdata::{lines, unhex};
+
+    fn check(json: impl AsRef<[u8]>) -> Result<(), ValueError> {
+        check_json(json.as_ref(), &Limits::default())
+    }
+
+    #[test]
+    fn the_same_texts_are_json_as_for_python() {
+        let (mut good, mut bad) = (0, 0);
+        for line in lines(include_str!("testdata/json.txt")) {
+            let json = unhex(line[0]);
+            let expected = line[1] == "1";
+            assert_eq!(
+                check(&json).is_ok(),
+                expected,
+                "{}",
+                String::from_utf8_lossy(&json)
+            );
+            if expected { good += 1 } else { bad += 1 }
+        }
+        assert_eq!(good + bad, 600);
+        assert!(good > 100 && bad > 100, "{good} {bad}");
+    }
+
+    #[test]
+    fn errors_say_where_and_what() {
+        for (json, message) in [
+            (
+                "",
+                "a JSON text has its end at byte 0 where a value should be",
+            ),
+            (
+                "[1 2]",
+                "a JSON text has `2` at byte 3 where `,` or `]` should be",
+            ),
+            (
+                "{\"a\":1,}",
+                "a JSON text has `}` at byte 7 where a key in quotes should be",
+            ),
+            (
+                "{\"a\" 1}",
+                "a JSON text has `1` at byte 5 where `:` should be",
+            ),
+            (
+                "\"a\nb\"",
+                "a JSON text has byte 0x0a at byte 2 where a character of a string or its closing quote should be",
+            ),
+            (
+                "1.",
+                "a JSON text has its end at byte 2 where a digit should be",
+            ),
+            (
+                "01",
+                "a JSON text has `1` at byte 1 where the end of the text should be",
+            ),
+            (
+                "\"\\u00g0\"",
+                "a JSON text has `g` at byte 5 where a hexadecimal digit should be",
+            ),
+        ] {
+            let error = check(json).unwrap_err();
+            assert_eq!(
+                (error.to_string().as_str(), error.id()),
+                (message, "json-syntax")
+            );
+        }
+        let error = check(b"\"ab\xff\"").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a datum of encoding `json` is not UTF-8 from byte 3 of 5"
+        );
+        assert_eq!(error.id(), "sample-utf8");
+    }
+
+    #[test]
+    fn depth_is_bounded_by_the_limit_and_not_by_the_stack() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(check(nested(32)), Ok(()));
+        let error = check(nested(33)).unwrap_err();
+        assert_eq!(error.id(), "limit-json-depth");
+        assert_eq!(error.to_string(), "json-depth is 33, above the limit of 32");
+
+        let mut limits = Limits::default();
+        limits.json_depth = u64::MAX;
+        let deep = 1_000_000;
+        assert_eq!(check_json(nested(deep).as_bytes(), &limits), Ok(()));
+        let open = "{\"a\":[".repeat(deep);
+        assert!(check_json(open.as_bytes(), &limits).is_err());
+    }
+
+    #[test]
+    fn brackets_are_matched_at_every_depth() {
+        let mut limits = Limits::default();
+        limits.json_depth = 1000;
+        let mut seed = 7_u64;
+        for depth in [1, 63, 64, 65, 127, 128, 129, 300] {
+            let mut opening = String::new();
+            let mut closing = Vec::new();
+            for _ in 0..depth {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let object = seed >> 63 == 1;
+                opening.push_str(if object { "{\"a\":" } else { "[" });
+                closing.push(if object { '}' } else { ']' });
+            }
+            let right: String = closing.iter().rev().collect();
+            assert_eq!(
+                check_json(format!("{opening}1{right}").as_bytes(), &limits),
+                Ok(()),
+                "{depth}"
+            );
+            for level in 0..depth {
+                let mut wrong = closing.clone();
+                wrong[level] = if wrong[level] == '}' { ']' } else { '}' };
+                let wrong: String = wrong.iter().rev().collect();
+                let result = check_json(format!("{opening}1{wrong}").as_bytes(), &limits);
+                assert!(result.is_err(), "{depth} {level}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_integer_is_measured() {
+        for (json, digits) in [
+            ("1", 1),
+            ("-12", 2),
+            ("[1, 234, 5.6789, 12345e1]", 3),
+            ("\"123\"", 0),
+            ("0", 1),
+        ] {
+            let scan = scan(json.as_bytes(), &Limits::default()).unwrap();
+            assert_eq!(scan.longest_integer_digits, digits, "{json}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_survived(json: Vec<u8>) {
+            let _ = check(&json);
+            let _ = scan(&json, &Limits::default());
+        }
+
+        #[test]
+        fn what_serde_accepts_is_accepted(json in "[\\[\\]{}:, \"\\\\a0-3.eE+-]{0,14}") {
+            // serde_json refuses what Python accepts in three points: NaN, Infinity, lone surrogates; none here.
+            // It also refuses numbers beyond f64.
+            if serde_json::from_str::<serde_json::Value>(&json).is_ok() {
+                prop_assert_eq!(check(&json), Ok(()));
+            } else if check(&json).is_ok() {
+                prop_assert!(json.contains(['e', 'E']), "{}", json);
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! How the files of a shard are called.
+
+use shardmill_core::Format;
+
+use crate::compression::Compression;
+
+/// The name of a file of the shard with that number: `shard.00000.mds`, `shard.00000.tsv.meta.gz`, …
+///
+/// `meta` asks for the file of offsets that every format but MDS has beside its data.
+#[must_use]
+pub fn basename(shard: u64, format: Format, meta: bool, compression: Option<&Compression>) -> String {
+    let meta = if meta { ".meta" } else { "" };
+    match compression {
+        None => format!("shard.{shard:05}.{format}{meta}"),
+        Some(compression) => format!("shard.{shard:05}.{format}{meta}.{}", compression.extension()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_original() {
+        let zstd = "zstd:7".parse().unwrap();
+        let gz = "gz".parse().unwrap();
+        assert_eq!(basename(0, Format::Mds, false, None), "shard.00000.mds");
+        assert_eq!(basename(12, Format::Mds, false, Some(&zstd)), "shard.00012.mds.zstd");
+        assert_eq!(basename(0, Format::Tsv, true, Some(&gz)), "shard.00000.tsv.meta.gz");
+        assert_eq!(basename(100_000, Format::Json, true, None), "shard.100000.json.meta");
+    }
+}

@@ -1,0 +1,119 @@
+//! Shards: headers and offset tables, written and read.
+
+mod check;
+mod error;
+mod line;
+mod view;
+
+use shardmill_core::{Format, Limits};
+
+pub use crate::cut::Cutter;
+pub use crate::names::basename;
+pub use error::ShardError;
+pub use line::TextValue;
+pub use view::{Field, OwnedShard, SampleValue, ShardView};
+
+use crate::config::ShardConfig;
+
+/// Appends what stands before the samples of an MDS shard: their number, where they begin and end, the config.
+/// The samples, of just these sizes, are to follow.
+///
+/// `config_json` is [`ShardConfig::to_json`], which the caller keeps from shard to shard.
+///
+/// # Errors
+///
+/// [`ShardError::TooLarge`] and [`ShardError::TooManySamples`] (`InvalidInput`) when 32 bits are not enough, where
+/// the original writer wraps around; [`ShardError::Part`] for another format. Nothing is appended then.
+pub fn encode_header(
+    config: &ShardConfig,
+    config_json: &str,
+    sample_sizes: impl ExactSizeIterator<Item = u32>,
+    out: &mut Vec<u8>,
+) -> Result<(), ShardError> {
+    if config.format() != Format::Mds {
+        return Err(ShardError::Part {
+            format: config.format(),
+            part: "header of samples",
+        });
+    }
+    let config_bytes = config_json.len() as u64;
+    let first = 8 + 4 * sample_sizes.len() as u64 + config_bytes;
+    encode_table(first, config_json, sample_sizes, out)
+}
+
+/// Appends the `.meta` file of a shard of any other format: the number of samples, where they begin and end in the
+/// data file, the config. `first_offset` is the length of the header line, 0 for JSON; a size includes the newline.
+///
+/// # Errors
+///
+/// As for [`encode_header`].
+pub fn encode_meta(
+    config_json: &str,
+    first_offset: u64,
+    sample_sizes: impl ExactSizeIterator<Item = u32>,
+    out: &mut Vec<u8>,
+) -> Result<(), ShardError> {
+    encode_table(first_offset, config_json, sample_sizes, out)
+}
+
+fn encode_table(
+    first: u64,
+    config_json: &str,
+    mut sizes: impl ExactSizeIterator<Item = u32>,
+    out: &mut Vec<u8>,
+) -> Result<(), ShardError> {
+    let samples = sizes.len();
+    let count = u32::try_from(samples).map_err(|_| ShardError::TooManySamples {
+        samples: samples as u64,
+    })?;
+    let start = out.len();
+    let table = 4 * (samples + 1);
+    out.reserve(4 + table + config_json.len());
+    out.extend_from_slice(&count.to_le_bytes());
+    out.resize(start + 4 + table, 0);
+    let slots = out.get_mut(start + 4..).unwrap_or_default();
+    let mut offset = first;
+    // PERF: 64-bit sums cannot overflow with 2³² sizes of 32 bits, so the only check is at the end.
+    for slot in slots.chunks_exact_mut(4) {
+        let [a, b, c, d, ..] = offset.to_le_bytes();
+        slot.copy_from_slice(&[a, b, c, d]);
+        // The last slot holds the end of the last sample, and no size is left.
+        offset = offset.saturating_add(sizes.next().map_or(0, u64::from));
+    }
+    if u32::try_from(offset).is_err() {
+        out.truncate(start);
+        return Err(ShardError::TooLarge { bytes: offset });
+    }
+    out.extend_from_slice(config_json.as_bytes());
+    Ok(())
+}
+
+/// The config in a raw MDS shard or in a raw `.meta` file, and the number of samples: what an index is rebuilt from.
+///
+/// Of an MDS shard only what stands before the first sample is looked at, so that is enough of it.
+///
+/// # Errors
+///
+/// [`ShardError`]: a header that is cut off or contradicts itself, a config that [`Index::parse`] would refuse.
+///
+/// [`Index::parse`]: crate::Index::parse
+pub fn read_config(data_or_meta: &[u8], is_meta: bool, limits: &Limits) -> Result<(ShardConfig, u64), ShardError> {
+    let file = if is_meta { check::META } else { check::DATA };
+    let (table, rest) = check::Table::read(data_or_meta, file)?;
+    let json = if is_meta {
+        rest
+    } else {
+        check::config_before_samples(data_or_meta, &table, rest)?
+    };
+    let config = check::parse_config(json, limits)?;
+    if config.format().is_split() != is_meta {
+        return Err(ShardError::Part {
+            format: config.format(),
+            part: if is_meta { ".meta file" } else { "header of samples" },
+        });
+    }
+    Ok((config, table.samples()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! The header of a shard against its entry in the index.
+
+use shardmill_core::{Format, Limits};
+
+use super::ShardError;
+use crate::config::{Layout, ShardConfig};
+use crate::index::{self, ShardEntry};
+
+/// The name of a data file in messages.
+pub(super) const DATA: &str = "shard";
+/// The name of an offset file in messages.
+pub(super) const META: &str = ".meta file";
+
+/// Most characters of a value that a message repeats.
+const SHOWN: usize = 120;
+
+/// The offsets of a shard, read where they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Table<'a> {
+    // INVARIANT: four bytes for each sample and four more.
+    bytes: &'a [u8],
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk::<4>().map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
+}
+
+impl<'a> Table<'a> {
+    /// The table of no shard.
+    pub(super) const EMPTY: Self = Self { bytes: &[] };
+
+    /// The table at the start of a file, and what follows it.
+    pub(super) fn read(file: &'a [u8], name: &'static str) -> Result<(Self, &'a [u8]), ShardError> {
+        let truncated = |needed| ShardError::Truncated {
+            file: name,
+            needed,
+            found: file.len() as u64,
+        };
+        let samples = number(file).ok_or_else(|| truncated(8))?;
+        let end = 8 + 4 * samples;
+        let (head, rest) = usize::try_from(end)
+            .ok()
+            .and_then(|end| file.split_at_checked(end))
+            .ok_or_else(|| truncated(end))?;
+        let bytes = head.get(4..).unwrap_or_default();
+        Ok((Self { bytes }, rest))
+    }
+
+    /// Samples in the shard.
+    pub(super) const fn samples(&self) -> u64 {
+        (self.bytes.len() as u64 / 4).saturating_sub(1)
+    }
+
+    /// Where the samples begin.
+    pub(super) fn first(&self) -> u64 {
+        number(self.bytes).unwrap_or(0)
+    }
+
+    /// The bytes of a sample in the data file, where it begins and ends.
+    pub(super) fn range(&self, sample: u64) -> Option<(usize, usize)> {
+        let at = usize::try_from(sample.checked_mul(4)?).ok()?;
+        let pair = self.bytes.get(at..)?.first_chunk::<8>()?;
+        let [a, b, c, d, e, f, g, h] = *pair;
+        let begin = u32::from_le_bytes([a, b, c, d]);
+        let end = u32::from_le_bytes([e, f, g, h]);
+        Some((usize::try_from(begin).ok()?, usize::try_from(end).ok()?))
+    }
+
+    /// Checks that the samples lie one after the other, start at `first`, end at `last`, and none is too large.
+    fn check(&self, first: u64, last: u64, limits: &Limits) -> Result<(), ShardError> {
+        if self.first() != first {
+            return Err(ShardError::FirstOffset {
+                expected: first,
+                found: self.first(),
+            });
+        }
+        let mut previous = first;
+        let mut largest = 0;
+        for (place, bytes) in (0_u64..).zip(self.bytes.chunks_exact(4)) {
+            let offset = number(bytes).unwrap_or(0);
+            let Some(size) = offset.checked_sub(previous) else {
+                return Err(ShardError::Offsets {
+                    sample: place.saturating_sub(1),
+                    begin: previous,
+                    end: offset,
+                });
+            };
+            largest = largest.max(size);
+            previous = offset;
+        }
+        if previous != last {
+            return Err(ShardError::LastOffset {
+                expected: last,
+                found: previous,
+            });
+        }
+        Limits::check("sample-bytes", largest, limits.sample_bytes)?;
+        Ok(())
+    }
+}
+
+/// The config of an MDS shard: what lies between the table, of which `rest` is the rest, and the first sample.
+pub(super) fn config_before_samples<'a>(
+    data: &'a [u8],
+    table: &Table<'_>,
+    rest: &'a [u8],
+) -> Result<&'a [u8], ShardError> {
+    let header = (data.len() - rest.len()) as u64;
+    let config = table.first().checked_sub(header).ok_or_else(|| ShardError::FirstOffset {
+        expected: header,
+        found: table.first(),
+    })?;
+    usize::try_from(config)
+        .ok()
+        .and_then(|config| rest.get(..config))
+        .ok_or_else(|| ShardError::Truncated {
+            file: DATA,
+            needed: table.first(),
+            found: data.len() as u64,
+        })
+}
+
+pub(super) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, ShardError> {
+    index::parse_config(json, limits).map_err(|problem| ShardError::Config {
+        problem: Box::new(problem),
+    })
+}
+
+/// Checks all of a shard but the insides of its samples, and finds its table.
+pub(super) fn shard<'a>(
+    entry: &ShardEntry,
+    data: &'a [u8],
+    meta: Option<&'a [u8]>,
+    limits: &Limits,
+) -> Result<Table<'a>, ShardError> {
+    let config = &*entry.config;
+    check_length(DATA, entry.raw_data.bytes, data, limits)?;
+    let head = match (config.format().is_split(), meta, &entry.raw_meta) {
+        (false, None, _) => data,
+        (false, Some(_), _) => {
+            return Err(ShardError::Part {
+                format: config.format(),
+                part: META,
+            });
+        }
+        (true, Some(meta), Some(info)) => {
+            check_length(META, info.bytes, meta, limits)?;
+            meta
+        }
+        (true, ..) => return Err(ShardError::NoMeta),
+    };
+    // The count before the table: a count that is off makes any other complaint misleading.
+    let found = number(head);
+    if let Some(found) = found.filter(|found| *found != entry.samples) {
+        return Err(ShardError::Count {
+            expected: entry.samples,
+            found,
+        });
+    }
+    let (table, rest) = Table::read(head, if meta.is_some() { META } else { DATA })?;
+    let last = data.len() as u64;
+    let header_line = config.xsv_header();
+    let json = if meta.is_some() {
+        table.check(header_line.len() as u64, last, limits)?;
+        rest
+    } else {
+        let json = config_before_samples(data, &table, rest)?;
+        table.check(table.first(), last, limits)?;
+        json
+    };
+    check_config(config, json, limits)?;
+    if meta.is_some() {
+        check_lines(config, &header_line, data, &table)?;
+    }
+    Ok(table)
+}
+
+fn check_length(name: &'static str, expected: u64, file: &[u8], limits: &Limits) -> Result<(), ShardError> {
+    let found = file.len() as u64;
+    if found != expected {
+        return Err(ShardError::Length {
+            file: name,
+            expected,
+            found,
+        });
+    }
+    Limits::check("shard-bytes", found, limits.shard_bytes)?;
+    Ok(())
+}
+
+/// Checks the lines of a data file of any format but MDS.
+fn check_lines(config: &ShardConfig, header_line: &[u8], data: &[u8], table: &Table<'_>) -> Result<(), ShardError> {
+    if !data.starts_with(header_line) {
+        let start = data.get(..header_line.len()).unwrap_or(data);
+        return Err(ShardError::HeaderLine {
+            expected: shown(header_line),
+            found: shown(start),
+        });
+    }
+    let newline = config.newline().as_bytes();
+    for sample in 0..table.samples() {
+        let line = table.range(sample).and_then(|(begin, end)| data.get(begin..end));
+        if !line.is_some_and(|line| line.ends_with(newline)) {
+            return Err(ShardError::Newline { sample });
+        }
+    }
+    Ok(())
+}
+
+fn shown(bytes: &[u8]) -> String {
+    let bytes = bytes.get(..SHOWN).unwrap_or(bytes);
+    String::from_utf8_lossy(bytes).trim_end().to_owned()
+}
+
+fn check_config(expected: &ShardConfig, json: &[u8], limits: &Limits) -> Result<(), ShardError> {
+    // PERF: what is written by the original writer or by this crate is equal byte by byte.
+    if expected.to_json().as_bytes() == json {
+        return Ok(());
+    }
+    let found = parse_config(json, limits)?;
+    if found == *expected {
+        return Ok(());
+    }
+    let (field, expected, found) = [
+        ("format", format_name as fn(&ShardConfig) -> String),
+        ("columns", columns),
+        ("newline", newline),
+        ("separator", separator),
+        ("compression", compression),
+        ("hashes", hashes),
+        ("size_limit", size_limit),
+    ]
+    .into_iter()
+    .map(|(field, show)| (field, show(expected), show(&found)))
+    .find(|(_, expected, found)| expected != found)
+    // Unreachable: the fields above are all there are.
+    .unwrap_or(("something else", String::new(), String::new()));
+    Err(ShardError::ConfigMismatch {
+        field,
+        expected: expected.chars().take(SHOWN).collect(),
+        found: found.chars().take(SHOWN).collect(),
+    })
+}
+
+fn format_name(config: &ShardConfig) -> String {
+    config.format().to_string()
+}
+
+fn columns(config: &ShardConfig) -> String {
+    let columns: Vec<String> = match &config.layout {
+        Layout::Mds { columns } => columns.iter().map(|c| format!("{}: {}", c.name, c.encoding)).collect(),
+        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => {
+            columns.iter().map(|c| format!("{}: {}", c.name, c.encoding)).collect()
+        }
+    };
+    columns.join(", ")
+}
+
+fn newline(config: &ShardConfig) -> String {
+    format!("{:?}", config.newline())
+}
+
+fn separator(config: &ShardConfig) -> String {
+    match &config.layout {
+        Layout::Xsv {
+            format: Format::Xsv,
+            separator,
+            ..
+        } => format!("{separator:?}"),
+        _ => String::new(),
+    }
+}
+
+fn compression(config: &ShardConfig) -> String {
+    config.compression.map_or_else(|| "null".to_owned(), |c| c.to_string())
+}
+
+fn hashes(config: &ShardConfig) -> String {
+    let names: Vec<&str> = config.hashes.iter().map(|algo| algo.name()).collect();
+    format!("[{}]", names.join(", "))
+}
+
+fn size_limit(config: &ShardConfig) -> String {
+    config.size_limit.map_or_else(|| "null".to_owned(), |limit| limit.to_string())
+}

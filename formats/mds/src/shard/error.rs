@@ -1,0 +1,262 @@
+//! What can be wrong with a shard.
+
+use shardmill_core::{Diagnostic, ErrorKind, Format, LimitExceeded, escape};
+
+use crate::error::ValueError;
+use crate::index::IndexError;
+
+/// Why a shard cannot be written or read.
+///
+/// Samples are counted from 0 in their shard.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShardError {
+    /// More bytes than offsets of 32 bits can address.
+    #[error("the shard would have {bytes} bytes, but its offsets end at 4294967295")]
+    TooLarge {
+        /// The bytes of the file.
+        bytes: u64,
+    },
+    /// More samples than 32 bits can count.
+    #[error("the shard would have {samples} samples, but counts to 4294967295")]
+    TooManySamples {
+        /// The samples.
+        samples: u64,
+    },
+    /// A header or `.meta` file of a format that has none.
+    #[error("a shard of format {format} has no {part}")]
+    Part {
+        /// The format.
+        format: Format,
+        /// `header of samples` or `.meta file`.
+        part: &'static str,
+    },
+    /// A shard without the `.meta` file that its format needs.
+    #[error("the .meta file of the shard is not there")]
+    NoMeta,
+    /// A file of another length than the index says.
+    #[error("the {file} has {found} bytes, but the index says {expected}")]
+    Length {
+        /// `shard` or `.meta file`.
+        file: &'static str,
+        /// The length in the index.
+        expected: u64,
+        /// The length of the file.
+        found: u64,
+    },
+    /// A file that ends within its header.
+    #[error("the {file} has {found} bytes, but its header alone needs {needed}")]
+    Truncated {
+        /// `shard` or `.meta file`.
+        file: &'static str,
+        /// Bytes of the header, as far as known.
+        needed: u64,
+        /// Bytes of the file.
+        found: u64,
+    },
+    /// Another number of samples than the index says.
+    #[error("the shard has {found} samples, but the index says {expected}")]
+    Count {
+        /// Samples in the index.
+        expected: u64,
+        /// Samples in the header.
+        found: u64,
+    },
+    /// Samples that do not start where they must.
+    #[error("the first sample starts at byte {found}, but has to start at byte {expected}")]
+    FirstOffset {
+        /// Where they have to start, at least.
+        expected: u64,
+        /// Where the first one starts.
+        found: u64,
+    },
+    /// A sample that ends before it starts.
+    #[error("sample {sample} starts at byte {begin} and ends at byte {end}")]
+    Offsets {
+        /// The sample.
+        sample: u64,
+        /// Its first byte.
+        begin: u64,
+        /// The byte after its last.
+        end: u64,
+    },
+    /// Samples that do not end where the file ends.
+    #[error("the last sample ends at byte {found}, but the file has {expected} bytes")]
+    LastOffset {
+        /// The length of the file.
+        expected: u64,
+        /// Where the last sample ends.
+        found: u64,
+    },
+    /// A config in the shard that cannot be read.
+    #[error("the config in the shard is wrong{}: {problem}", config_place(problem))]
+    Config {
+        /// What is wrong.
+        problem: Box<IndexError>,
+    },
+    /// A config in the shard that is not the one in the index.
+    #[error("the config in the shard has {field} {}, but the index says {}", escape(found), escape(expected))]
+    ConfigMismatch {
+        /// The field.
+        field: &'static str,
+        /// Its value in the index, cut short when it is long.
+        expected: String,
+        /// Its value in the shard, cut short when it is long.
+        found: String,
+    },
+    /// A first line that does not name the columns of the index.
+    #[error("the shard starts with `{}` instead of the header line `{}`", escape(found), escape(expected))]
+    HeaderLine {
+        /// The header line of the index, cut short when it is long.
+        expected: String,
+        /// The start of the shard, cut short when it is long.
+        found: String,
+    },
+    /// A sample that does not end with the newline of the shard.
+    #[error("sample {sample} does not end with the newline of the shard")]
+    Newline {
+        /// The sample.
+        sample: u64,
+    },
+    /// A sample that the shard does not have.
+    #[error("there is no sample {sample} in a shard of {samples}")]
+    NoSample {
+        /// The sample asked for.
+        sample: u64,
+        /// Samples in the shard.
+        samples: u64,
+    },
+    /// An MDS sample that ends within its list of lengths.
+    #[error("sample {sample} has {found} bytes, but the lengths of its columns alone need {needed}")]
+    SampleHead {
+        /// The sample.
+        sample: u64,
+        /// Bytes of the lengths.
+        needed: u64,
+        /// Bytes of the sample.
+        found: u64,
+    },
+    /// An MDS sample that ends within the value of a column.
+    #[error("column `{}` of sample {sample} needs {needed} bytes, but {left} are left", escape(column))]
+    SampleEnd {
+        /// The sample.
+        sample: u64,
+        /// The column.
+        column: String,
+        /// Bytes of its value.
+        needed: u64,
+        /// Bytes left in the sample.
+        left: u64,
+    },
+    /// An MDS sample with something after its last column.
+    #[error("sample {sample} has {bytes} bytes after its last column")]
+    SampleTrailing {
+        /// The sample.
+        sample: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// A value that its encoding does not allow.
+    #[error("column `{}` of sample {sample}: {problem}", escape(column))]
+    Value {
+        /// The sample.
+        sample: u64,
+        /// The column.
+        column: String,
+        /// What is wrong.
+        problem: ValueError,
+    },
+    /// A line that is not a sample of the JSON or XSV format.
+    #[error("sample {sample} {problem}")]
+    Line {
+        /// The sample.
+        sample: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A line that does not have the columns of the shard.
+    #[error("sample {sample} {problem}")]
+    LineColumns {
+        /// The sample.
+        sample: u64,
+        /// What is wrong with them.
+        problem: String,
+    },
+    /// More than the limits allow.
+    #[error("{problem}")]
+    Limit {
+        /// Which limit.
+        problem: LimitExceeded,
+    },
+}
+
+fn config_place(problem: &IndexError) -> String {
+    problem.place().map_or_else(String::new, |place| format!(" at {place}"))
+}
+
+impl From<LimitExceeded> for ShardError {
+    fn from(problem: LimitExceeded) -> Self {
+        Self::Limit { problem }
+    }
+}
+
+impl Diagnostic for ShardError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::TooLarge { .. } | Self::TooManySamples { .. } | Self::NoMeta | Self::NoSample { .. } => {
+                ErrorKind::InvalidInput
+            }
+            Self::Config { problem } => problem.kind(),
+            Self::Value { problem, .. } => problem.kind(),
+            Self::Limit { .. } => ErrorKind::Unsupported,
+            Self::Part { .. }
+            | Self::Length { .. }
+            | Self::Truncated { .. }
+            | Self::Count { .. }
+            | Self::FirstOffset { .. }
+            | Self::Offsets { .. }
+            | Self::LastOffset { .. }
+            | Self::ConfigMismatch { .. }
+            | Self::HeaderLine { .. }
+            | Self::Newline { .. }
+            | Self::SampleHead { .. }
+            | Self::SampleEnd { .. }
+            | Self::SampleTrailing { .. }
+            | Self::Line { .. }
+            | Self::LineColumns { .. } => ErrorKind::Corrupt,
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } => "shard-too-large",
+            Self::TooManySamples { .. } => "shard-too-many-samples",
+            Self::Part { .. } => "shard-format",
+            Self::NoMeta => "shard-meta",
+            Self::Length { .. } => "shard-length",
+            Self::Truncated { .. } => "shard-truncated",
+            Self::Count { .. } => "shard-count",
+            Self::FirstOffset { .. } | Self::Offsets { .. } | Self::LastOffset { .. } => "shard-offsets",
+            Self::Config { .. } | Self::ConfigMismatch { .. } => "shard-config",
+            Self::HeaderLine { .. } => "shard-header",
+            Self::Newline { .. } => "sample-newline",
+            Self::NoSample { .. } => "sample-range",
+            Self::SampleHead { .. } | Self::SampleEnd { .. } => "sample-truncated",
+            Self::SampleTrailing { .. } => "sample-trailing",
+            Self::Value { problem, .. } => problem.id(),
+            Self::Line { .. } => "sample-line",
+            Self::LineColumns { .. } => "sample-columns",
+            Self::Limit { problem } => problem.id(),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::TooLarge { .. } | Self::TooManySamples { .. } => Some("set a size limit for shards".to_owned()),
+            Self::Config { problem } => problem.hint(),
+            Self::Value { problem, .. } => problem.hint(),
+            Self::Limit { problem } => Some(problem.hint()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Samples that are lines of text.
+
+use std::borrow::Cow;
+
+use shardmill_core::Limits;
+
+use super::ShardError;
+use crate::config::{TextColumn, TextEncoding};
+use crate::error::ValueError;
+use crate::index::shorten;
+use crate::json::check_json;
+use crate::text::{is_integer_text, parse_float_text};
+
+/// A value of a JSON or XSV sample.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TextValue<'a> {
+    /// A string.
+    Str(Cow<'a, str>),
+    /// An integer.
+    Int(i64),
+    /// The decimal text of an integer that does not fit 64 bits.
+    BigInt(&'a str),
+    /// A number with a fraction or exponent, `NaN` or an infinity.
+    Float(f64),
+    /// The JSON text of anything else: `true`, `false`, `null`, a list, an object.
+    Json(&'a str),
+}
+
+fn problem(sample: u64, problem: impl Into<String>) -> ShardError {
+    ShardError::Line {
+        sample,
+        problem: problem.into(),
+    }
+}
+
+fn columns_problem(sample: u64, problem: impl Into<String>) -> ShardError {
+    ShardError::LineColumns {
+        sample,
+        problem: problem.into(),
+    }
+}
+
+fn utf8(sample: u64, line: &[u8]) -> Result<&str, ShardError> {
+    simdutf8::compat::from_utf8(line)
+        .map_err(|error| problem(sample, format!("is not UTF-8 from byte {}", error.valid_up_to())))
+}
+
+/// The values of a line of an XSV shard, without its newline.
+pub(super) fn xsv<'a>(
+    sample: u64,
+    line: &'a [u8],
+    columns: &'a [TextColumn],
+    separator: &str,
+) -> Result<Vec<(&'a str, TextValue<'a>)>, ShardError> {
+    let text = utf8(sample, line)?;
+    let mut values = Vec::with_capacity(columns.len());
+    let mut parts = text.split(separator);
+    for column in columns {
+        let Some(part) = parts.next() else {
+            let (found, needed) = (values.len(), columns.len());
+            return Err(columns_problem(sample, format!("has {found} values instead of {needed}")));
+        };
+        let value = match column.encoding {
+            TextEncoding::Str => Some(TextValue::Str(Cow::Borrowed(part))),
+            TextEncoding::Int => is_integer_text(part).then(|| integer(part)),
+            TextEncoding::Float => parse_float_text(part).map(TextValue::Float),
+        };
+        let value = value.ok_or_else(|| {
+            let (name, encoding) = (shorten(&column.name), column.encoding);
+            problem(sample, format!("has `{}` in column `{name}` of encoding `{encoding}`", shorten(part)))
+        })?;
+        values.push((column.name.as_str(), value));
+    }
+    // Without columns the line is empty, and an empty line still is one part.
+    let more = parts.filter(|part| !(columns.is_empty() && part.is_empty())).count();
+    if more > 0 {
+        let (found, needed) = (columns.len() + more, columns.len());
+        return Err(columns_problem(sample, format!("has {found} values instead of {needed}")));
+    }
+    Ok(values)
+}
+
+fn integer(text: &str) -> TextValue<'_> {
+    text.parse().map_or(TextValue::BigInt(text), TextValue::Int)
+}
+
+/// The values of a line of a JSON shard, with or without its newline.
+pub(super) fn json<'a>(
+    sample: u64,
+    line: &'a [u8],
+    columns: &'a [TextColumn],
+    limits: &Limits,
+) -> Result<Vec<(&'a str, TextValue<'a>)>, ShardError> {
+    check_json(line, limits).map_err(|error| match error {
+        ValueError::Limit(problem) => ShardError::Limit { problem },
+        error => problem(sample, format!("is not JSON: {error}")),
+    })?;
+    let mut members = Members {
+        rest: utf8(sample, line)?.trim_ascii(),
+    };
+    if !members.open() {
+        return Err(problem(sample, "is not a JSON object"));
+    }
+    let mut values: Vec<Option<TextValue<'a>>> = vec![None; columns.len()];
+    while let Some((key, text)) = members.next() {
+        let key = unescape(key).ok_or_else(|| problem(sample, HALF_PAIR))?;
+        // Columns are sorted when this crate or the original writer made the shard, but need not be.
+        let place = columns
+            .binary_search_by(|column| column.name.as_str().cmp(&key))
+            .ok()
+            .or_else(|| columns.iter().position(|column| column.name == key));
+        let slot = place.and_then(|place| values.get_mut(place));
+        let slot = slot.ok_or_else(|| columns_problem(sample, format!("has an unknown column `{}`", shorten(&key))))?;
+        if slot.is_some() {
+            return Err(columns_problem(sample, format!("has column `{}` twice", shorten(&key))));
+        }
+        *slot = Some(value(text).ok_or_else(|| problem(sample, HALF_PAIR))?);
+    }
+    columns
+        .iter()
+        .zip(values)
+        .map(|(column, value)| match value {
+            Some(value) => Ok((column.name.as_str(), value)),
+            None => {
+                let name = shorten(&column.name);
+                Err(columns_problem(sample, format!("has no column `{name}`")))
+            }
+        })
+        .collect()
+}
+
+const HALF_PAIR: &str = "has half of a surrogate pair, which is not text";
+
+/// The members of a JSON object whose syntax has been checked; so what cannot be is not looked for.
+struct Members<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Members<'a> {
+    /// Whether it is an object; steps into it.
+    fn open(&mut self) -> bool {
+        match self.rest.strip_prefix('{') {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the first `bytes` bytes.
+    fn take(&mut self, bytes: usize) -> Option<&'a str> {
+        let (taken, rest) = self.rest.split_at_checked(bytes)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    /// The inside of a key's quotes, and the text of a value.
+    fn next(&mut self) -> Option<(&'a str, &'a str)> {
+        self.rest = self.rest.trim_ascii_start();
+        self.rest = self.rest.strip_prefix(',').unwrap_or(self.rest).trim_ascii_start();
+        let quoted = string_length(self.rest.as_bytes())?;
+        let key = self.take(quoted)?;
+        self.rest = self.rest.trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
+        let length = value_length(self.rest.as_bytes())?;
+        let value = self.take(length)?;
+        Some((key, value))
+    }
+}
+
+/// The length of the string that `json` starts with, quotes included.
+fn string_length(json: &[u8]) -> Option<usize> {
+    let (b'"', _) = json.split_first()? else { return None };
+    let mut at = 1;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', json.get(at..)?)?;
+        match json.get(at)? {
+            b'"' => return Some(at + 1),
+            _ => at += 2,
+        }
+    }
+}
+
+/// The length of the value that `json` starts with.
+fn value_length(json: &[u8]) -> Option<usize> {
+    let mut depth = 0_u64;
+    let mut at = 0;
+    loop {
+        match json.get(at)? {
+            b'"' => at += string_length(json.get(at..)?)?,
+            b'{' | b'[' => {
+                depth += 1;
+                at += 1;
+            }
+            b'}' | b']' => {
+                depth = depth.checked_sub(1)?;
+                at += 1;
+            }
+            _ if depth > 0 => {
+                at += 1;
+                continue;
+            }
+            _ => {
+                let rest = json.get(at..)?;
+                let end = rest
+                    .iter()
+                    .position(|byte| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n'));
+                return Some(at + end.unwrap_or(rest.len()));
+            }
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// The value of a JSON text; `None` for a string that is not text.
+fn value(json: &str) -> Option<TextValue<'_>> {
+    Some(match json.as_bytes().first()? {
+        b'"' => TextValue::Str(unescape(json)?),
+        b'N' => TextValue::Float(f64::NAN),
+        b'I' => TextValue::Float(f64::INFINITY),
+        b'-' if json == "-Infinity" => TextValue::Float(f64::NEG_INFINITY),
+        b'-' | b'0'..=b'9' if json.contains(['.', 'e', 'E']) => TextValue::Float(json.parse().ok()?),
+        // COMPAT: Python reads `-0` as the integer 0.
+        b'-' | b'0'..=b'9' => integer(json),
+        _ => TextValue::Json(json),
+    })
+}
+
+/// The text of a string in its quotes; `None` for one that has half of a surrogate pair.
+fn unescape(quoted: &str) -> Option<Cow<'_, str>> {
+    let inside = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    if !inside.contains('\\') {
+        return Some(Cow::Borrowed(inside));
+    }
+    serde_json::from_str(quoted).ok().map(Cow::Owned)
+}

@@ -1,0 +1,512 @@
+use std::io::Write as _;
+
+/// Appends a number as Python's `str(float)` spells it: the fewest digits that give the same `f64` back, as
+/// `0.1`, `1e+16`, `1e-05`, `inf`, `-inf`, `nan`.
+///
+/// Fixed notation, always with a `.`, for 0 and where 1e-4 ≤ |value| < 1e16; else an exponent with a sign and at
+/// least two digits. An `f32` is to be converted to `f64` first, as Python does, and shows its digits.
+pub fn write_float(value: f64, out: &mut Vec<u8>) {
+    write_number(value, [b"nan", b"inf", b"-inf"], out);
+}
+
+/// Appends a number as Python's `json.dumps` spells it: as [`write_float`], but `NaN`, `Infinity`, `-Infinity`.
+pub fn write_json_float(value: f64, out: &mut Vec<u8>) {
+    write_number(value, [b"NaN", b"Infinity", b"-Infinity"], out);
+}
+
+fn write_number(value: f64, [nan, infinity, minus_infinity]: [&[u8]; 3], out: &mut Vec<u8>) {
+    if value.is_finite() {
+        write_finite(value, out);
+    } else if value.is_nan() {
+        // Python does not show the sign of a nan.
+        out.extend_from_slice(nan);
+    } else if value > 0.0 {
+        out.extend_from_slice(infinity);
+    } else {
+        out.extend_from_slice(minus_infinity);
+    }
+}
+
+// Writing to a Vec cannot fail, so the results of such writes are dropped below.
+
+fn write_finite(value: f64, out: &mut Vec<u8>) {
+    let start = out.len();
+    let magnitude = value.abs();
+    let fixed = magnitude == 0.0 || (1e-4..1e16).contains(&magnitude);
+    // PERF: serde_json prints a float five times faster than core does. And of two shortest texts that are
+    // equally close it takes the even one, as Python does and core does not. But where an exponent begins, and
+    // how it looks, differs from Python.
+    let _ = serde_json::to_writer(&mut *out, &value);
+    match (fixed, after_e(start, out)) {
+        (true, None) => {}
+        (false, Some(at)) => finish_exponent(at, out),
+        _ => change_notation(start, fixed, out),
+    }
+}
+
+/// Turns the number from `start` to the end from fixed notation into one with an exponent, or back.
+fn change_notation(start: usize, fixed: bool, out: &mut Vec<u8>) {
+    let text = out.split_off(start);
+    let Some(parts) = std::str::from_utf8(&text)
+        .ok()
+        .and_then(|text| split_number(text.trim_start_matches('-')))
+    else {
+        return;
+    };
+    if text.starts_with(b"-") {
+        out.push(b'-');
+    }
+    let exponent = parts
+        .exponent
+        .and_then(|exponent| exponent.parse::<i64>().ok())
+        .unwrap_or(0);
+    let digits = [parts.whole, parts.fraction].concat();
+    let significant = digits.trim_start_matches('0');
+    // The value is 0.digits × 10^point.
+    let point = parts.whole.len() as i64 - (digits.len() - significant.len()) as i64 + exponent;
+    let digits = significant.trim_end_matches('0').as_bytes();
+    if fixed {
+        let zeros = |count: i64| (0..count).map(|_| b'0');
+        let (whole, fraction) =
+            digits.split_at(usize::try_from(point).unwrap_or(0).min(digits.len()));
+        out.extend_from_slice(whole);
+        out.extend(zeros(point - whole.len() as i64));
+        if point <= 0 {
+            out.push(b'0');
+        }
+        out.push(b'.');
+        out.extend(zeros(-point));
+        out.extend_from_slice(if fraction.is_empty() { b"0" } else { fraction });
+    } else {
+        let (first, rest) = digits.split_at(digits.len().min(1));
+        out.extend_from_slice(first);
+        if !rest.is_empty() {
+            out.push(b'.');
+            out.extend_from_slice(rest);
+        }
+        let _ = write!(out, "e{:+03}", point - 1);
+    }
+}
+
+/// Where the exponent of the number from `start` to the end begins, behind the `e`.
+fn after_e(start: usize, out: &[u8]) -> Option<usize> {
+    // Behind it are at most a sign and three digits.
+    let tail = out.len().saturating_sub(5).max(start);
+    let at = out.get(tail..)?.iter().position(|byte| *byte == b'e')?;
+    Some(tail + at + 1)
+}
+
+/// Gives the exponent whose sign or first digit is at `at` a sign and two digits.
+fn finish_exponent(at: usize, out: &mut Vec<u8>) {
+    if !matches!(out.get(at), Some(b'-' | b'+')) {
+        out.insert(at, b'+');
+    }
+    if out.len() < at + 3 {
+        out.insert(at + 1, b'0');
+    }
+}
+
+/// Appends the decimal number ±`digits` × 10^−`scale` as Python's `str(Decimal)` spells it: `1.50`, `1E+5`, `0E-9`.
+///
+/// `digits` are ASCII decimal digits, at least one; leading zeros do not count. An exponent is used when `scale`
+/// is negative or the number is below 1e-6.
+pub fn write_decimal(negative: bool, digits: &str, scale: i32, out: &mut Vec<u8>) {
+    let digits = digits.trim_start_matches('0').as_bytes();
+    let digits = if digits.is_empty() { b"0" } else { digits };
+    if negative {
+        out.push(b'-');
+    }
+    let exponent = -i64::from(scale);
+    // The number of digits before the point, were it written without an exponent.
+    let point = exponent + digits.len() as i64;
+    if exponent > 0 || point <= -6 {
+        let (first, rest) = digits.split_at(1);
+        out.extend_from_slice(first);
+        if !rest.is_empty() {
+            out.push(b'.');
+            out.extend_from_slice(rest);
+        }
+        let _ = write!(out, "E{:+}", point - 1);
+        return;
+    }
+    // Not beyond the digits, as the exponent is not positive here.
+    let (whole, fraction) = digits.split_at(usize::try_from(point).unwrap_or(0));
+    out.extend_from_slice(if whole.is_empty() { b"0" } else { whole });
+    if exponent < 0 {
+        out.push(b'.');
+        out.extend((point..0).map(|_| b'0'));
+        out.extend_from_slice(fraction);
+    }
+}
+
+/// Appends a JSON string with its quotes, in ASCII only, as Python's `json.dumps` spells it.
+///
+/// `"` and `\` get a backslash, `\n \r \t \b \f` their short form, every other character outside U+0020 to U+007E
+/// is `\uXXXX` with lower-case digits, as a surrogate pair above U+FFFF.
+pub fn write_json_string(text: &str, out: &mut Vec<u8>) {
+    out.reserve(text.len() + 2);
+    out.push(b'"');
+    let mut rest = text;
+    loop {
+        let (plain, tail) = rest.split_at(plain_run(rest.as_bytes(), true));
+        out.extend_from_slice(plain.as_bytes());
+        let mut chars = tail.chars();
+        let Some(first) = chars.next() else {
+            break;
+        };
+        write_escape(first, out);
+        // Outside ASCII, characters that need an escape come in runs.
+        while let Some(character) = chars
+            .clone()
+            .next()
+            .filter(|character| !character.is_ascii())
+        {
+            write_escape(character, out);
+            chars.next();
+        }
+        rest = chars.as_str();
+    }
+    out.push(b'"');
+}
+
+fn write_escape(character: char, out: &mut Vec<u8>) {
+    const HEX: [u8; 16] = *b"0123456789abcdef";
+    let short = match character {
+        '"' => b'"',
+        '\\' => b'\\',
+        '\n' => b'n',
+        '\r' => b'r',
+        '\t' => b't',
+        '\u{8}' => b'b',
+        '\u{c}' => b'f',
+        _ => {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let digit = |shift: u16| HEX[usize::from((*unit >> shift) & 0xf)];
+                out.extend_from_slice(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)]);
+            }
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// The high bit of the bytes that are below `least`, which is at most 128. Right up to the first such byte; a
+/// borrow may mark bytes above it too.
+fn below(word: u64, least: u8) -> u64 {
+    word.wrapping_sub(LOW_BITS * u64::from(least)) & !word & HIGH_BITS
+}
+
+/// The high bit of the bytes that are `byte`, with the reservation of [`below`].
+fn equal(word: u64, byte: u8) -> u64 {
+    below(word ^ (LOW_BITS * u64::from(byte)), 1)
+}
+
+/// How many bytes at the start stand for themselves within a JSON string: no control character, quote or
+/// backslash, and only U+0020 to U+007E if `ascii`.
+pub(crate) fn plain_run(text: &[u8], ascii: bool) -> usize {
+    // PERF: eight bytes at a time; most strings have nothing to escape.
+    let (words, rest) = text.as_chunks::<8>();
+    for (index, bytes) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*bytes);
+        let mut special = below(word, b' ') | equal(word, b'"') | equal(word, b'\\');
+        if ascii {
+            special |= (word & HIGH_BITS) | equal(word, 0x7f);
+        }
+        if special != 0 {
+            return index * 8 + special.trailing_zeros() as usize / 8;
+        }
+    }
+    let plain = |byte: &&u8| match **byte {
+        b'"' | b'\\' | 0..b' ' => false,
+        0x7f.. => !ascii,
+        _ => true,
+    };
+    words.len() * 8 + rest.iter().take_while(plain).count()
+}
+
+/// The decimal digits of an integer text, `None` when it is not one.
+pub(crate) fn integer_digits(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let sound = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    sound.then_some(digits.len() as u64)
+}
+
+/// Whether a text is that of an integer: an optional sign and decimal digits. Python's `int` would also take
+/// blanks around it, `_` within and digits of other scripts, none of which `str` writes.
+pub(crate) fn is_integer_text(text: &str) -> bool {
+    integer_digits(text).is_some()
+}
+
+/// The parts of an unsigned decimal number.
+struct Parts<'a> {
+    whole: &'a str,
+    fraction: &'a str,
+    exponent: Option<&'a str>,
+}
+
+/// Splits `12`, `12.`, `.5`, `12.5e-7`.
+fn split_number(text: &str) -> Option<Parts<'_>> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (text, None),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let sound = !(whole.is_empty() && fraction.is_empty())
+        && digits(whole)
+        && digits(fraction)
+        && exponent.is_none_or(is_integer_text);
+    sound.then_some(Parts {
+        whole,
+        fraction,
+        exponent,
+    })
+}
+
+/// The number that a text spells: what `str(float)` writes, and other decimal forms without blanks and `_`.
+pub(crate) fn parse_float_text(text: &str) -> Option<f64> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let word = ["inf", "infinity", "nan"]
+        .iter()
+        .any(|word| unsigned.eq_ignore_ascii_case(word));
+    if !word {
+        split_number(unsigned)?;
+    }
+    text.parse().ok()
+}
+
+/// Whether a text is that of a decimal number: what `str(Decimal)` writes, and other decimal forms without blanks
+/// and `_`.
+pub(crate) fn is_decimal_text(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    match split_number(unsigned) {
+        Some(parts) => is_decimal_range(&parts),
+        None => is_decimal_word(unsigned),
+    }
+}
+
+/// `Infinity`, `NaN` with optional digits, `sNaN` with optional digits, in any case.
+fn is_decimal_word(unsigned: &str) -> bool {
+    if unsigned.eq_ignore_ascii_case("inf") || unsigned.eq_ignore_ascii_case("infinity") {
+        return true;
+    }
+    let word = unsigned.trim_end_matches(|c: char| c.is_ascii_digit());
+    word.eq_ignore_ascii_case("nan") || word.eq_ignore_ascii_case("snan")
+}
+
+/// Whether the exponent is one that CPython's `decimal` converts without a context.
+fn is_decimal_range(parts: &Parts<'_>) -> bool {
+    const MOST: i128 = 999_999_999_999_999_999;
+    const LEAST: i128 = -1_999_999_999_999_999_997;
+    let exponent = match parts.exponent.map(str::parse::<i128>) {
+        None => 0,
+        Some(Ok(exponent)) => exponent,
+        // More digits than i128 has; zeros in front are not worth an exception.
+        Some(Err(_)) => return false,
+    };
+    let whole = parts.whole.trim_start_matches('0');
+    let digits = match whole {
+        "" => parts.fraction.trim_start_matches('0').len().max(1),
+        whole => whole.len() + parts.fraction.len(),
+    };
+    let Some(last) = exponent.checked_sub(parts.fraction.len() as i128) else {
+        return false;
+    };
+    let first = last.saturating_add(digits as i128 - 1);
+    last >= LEAST && first <= MOST
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testdata::{lines, unhex};
+
+    fn spelled(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        // Not at the start of the buffer, where a caller never is.
+        let mut out = b"e".to_vec();
+        write(&mut out);
+        assert_eq!(out.remove(0), b'e');
+        String::from_utf8(out).unwrap()
+    }
+
+    fn float(value: f64) -> String {
+        spelled(|out| write_float(value, out))
+    }
+
+    #[test]
+    fn floats_are_spelled_as_by_python() {
+        let mut count = 0;
+        for line in lines(include_str!("testdata/floats.txt")) {
+            let value = f64::from_bits(u64::from_str_radix(line[0], 16).unwrap());
+            assert_eq!(float(value), line[1], "{}", line[0]);
+            count += 1;
+        }
+        assert_eq!(count, 2000);
+        assert_eq!(float(-f64::NAN), "nan");
+        assert_eq!(float(f64::from(0.1_f32)), "0.10000000149011612");
+    }
+
+    #[test]
+    fn notation_does_not_depend_on_that_of_the_printer() {
+        for (from, fixed, to) in [
+            ("0.000012", false, "1.2e-05"),
+            ("-0.00001", false, "-1e-05"),
+            ("123450.0", false, "1.2345e+05"),
+            ("1e15", true, "1000000000000000.0"),
+            ("-1.25e3", true, "-1250.0"),
+            ("1.25e1", true, "12.5"),
+            ("1.25e0", true, "1.25"),
+            ("2.5e-1", true, "0.25"),
+            ("2.5e-4", true, "0.00025"),
+        ] {
+            assert_eq!(
+                spelled(|out| {
+                    out.extend_from_slice(from.as_bytes());
+                    change_notation(1, fixed, out);
+                }),
+                to
+            );
+        }
+    }
+
+    #[test]
+    fn json_has_words_of_its_own_for_what_is_not_a_number() {
+        for (value, text) in [
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "Infinity"),
+            (f64::NEG_INFINITY, "-Infinity"),
+            (1e16, "1e+16"),
+            (-0.0, "-0.0"),
+            (2.0, "2.0"),
+        ] {
+            assert_eq!(spelled(|out| write_json_float(value, out)), text);
+        }
+    }
+
+    #[test]
+    fn decimals_are_spelled_as_by_python() {
+        let mut count = 0;
+        for line in lines(include_str!("testdata/decimals.txt")) {
+            let scale = line[2].parse().unwrap();
+            let text = spelled(|out| write_decimal(line[0] == "1", line[1], scale, out));
+            assert_eq!(text, line[3], "{line:?}");
+            assert!(is_decimal_text(&text), "{text}");
+            count += 1;
+        }
+        assert_eq!(count, 500);
+        assert_eq!(spelled(|out| write_decimal(false, "00150", 2, out)), "1.50");
+        assert_eq!(
+            spelled(|out| write_decimal(true, "", i32::MIN, out)),
+            "-0E+2147483648"
+        );
+    }
+
+    #[test]
+    fn strings_are_spelled_as_by_python() {
+        let mut count = 0;
+        for line in include_str!("testdata/strings.txt")
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+        {
+            let (hex, expected) = line.split_once(' ').unwrap();
+            let text = String::from_utf8(unhex(hex)).unwrap();
+            assert_eq!(spelled(|out| write_json_string(&text, out)), expected);
+            count += 1;
+        }
+        assert_eq!(count, 400);
+    }
+
+    #[test]
+    fn number_texts_are_accepted_as_by_python() {
+        let mut count = 0;
+        for line in lines(include_str!("testdata/numbers.txt")) {
+            let text = if line[0] == "-empty-" { "" } else { line[0] };
+            assert_eq!(is_integer_text(text), line[1] == "1", "{text}");
+            assert_eq!(is_decimal_text(text), line[3] == "1", "{text}");
+            let value = parse_float_text(text).map(|value| {
+                if value.is_nan() {
+                    "nan".to_owned()
+                } else {
+                    format!("{:016x}", value.to_bits())
+                }
+            });
+            assert_eq!(value.as_deref().unwrap_or("-"), line[2], "{text}");
+            count += 1;
+        }
+        assert_eq!(count, 500);
+    }
+
+    #[test]
+    fn number_texts_that_python_never_writes_are_refused() {
+        for text in [
+            " 1", "1 ", "1\n", "1_0", "\u{663}", "1\0", "\u{ff11}", "+-1",
+        ] {
+            assert!(!is_integer_text(text), "{text:?}");
+            assert!(parse_float_text(text).is_none(), "{text:?}");
+            assert!(!is_decimal_text(text), "{text:?}");
+        }
+        assert!(!is_decimal_text("NaN\u{663}"));
+    }
+
+    #[test]
+    fn runs_end_at_the_first_byte_that_needs_an_escape() {
+        for special in 0..=255_u8 {
+            for before in 0..20 {
+                let mut text = vec![b'a'; before];
+                // Bytes whose escapes a borrow could confuse follow right behind.
+                text.extend([
+                    special, b'!', b'#', b']', 0x1f, 0x21, 0x7e, b'a', b'a', b'a',
+                ]);
+                let expect = |plain: bool| if plain { before + 4 } else { before };
+                let loud = special < b' ' || special == b'"' || special == b'\\';
+                assert_eq!(plain_run(&text, false), expect(!loud), "{special} {before}");
+                assert_eq!(
+                    plain_run(&text, true),
+                    expect(!loud && special < 0x7f),
+                    "{special} {before}"
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn floats_come_back(bits: u64) {
+            let value = f64::from_bits(bits);
+            let text = float(value);
+            let back = parse_float_text(&text).unwrap();
+            prop_assert!(back.to_bits() == bits || (back.is_nan() && value.is_nan()), "{}", text);
+            // No digit more than needed, by another printer. (Which of two equally close texts it takes differs.)
+            if value.is_finite() {
+                let digits = |text: &str| {
+                    let mantissa = text.split('e').next().unwrap().replace(['.', '-'], "");
+                    mantissa.trim_matches('0').len()
+                };
+                prop_assert_eq!(digits(&text), digits(&format!("{value:e}")));
+            }
+        }
+
+        #[test]
+        fn strings_come_back(text: String) {
+            let json = spelled(|out| write_json_string(&text, out));
+            prop_assert!(json.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+            prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
+
+        #[test]
+        fn decimals_keep_their_value(negative: bool, digits in "[0-9]{1,40}", scale in -400_i32..400) {
+            let text = spelled(|out| write_decimal(negative, &digits, scale, out));
+            prop_assert!(is_decimal_text(&text), "{}", text);
+            let parts = split_number(text.trim_start_matches('-')).unwrap();
+            let exponent: i64 = parts.exponent.map_or(0, |exponent| exponent.parse().unwrap());
+            prop_assert_eq!(exponent - parts.fraction.len() as i64, -i64::from(scale));
+            let joined = format!("{}{}", parts.whole, parts.fraction);
+            prop_assert_eq!(joined.trim_start_matches('0'), digits.trim_start_matches('0'));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+"""The original reader and writer, and their values in a form that can be compared."""
+
+import base64
+import json
+import math
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from streaming import CSVWriter, JSONWriter, LocalDataset, MDSWriter, StreamingDataset, TSVWriter, XSVWriter
+
+WRITERS = {"mds": MDSWriter, "json": JSONWriter, "csv": CSVWriter, "tsv": TSVWriter, "xsv": XSVWriter}
+
+# What ours writes beside the data set.
+SIDE_FILES = {"index.provenance"}
+
+
+def write(folder, format_, columns, samples, **options):
+    with WRITERS[format_](columns=columns, out=str(folder), **options) as out:
+        for sample in samples:
+            out.write(sample)
+
+
+def files(folder):
+    """Every file below a folder, by its relative path."""
+    folder = Path(folder)
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if not p.is_dir()}
+
+
+def difference(ours, theirs):
+    """The first way in which two folders differ, for a person; None when they are the same."""
+    ours = {name: data for name, data in files(ours).items() if name not in SIDE_FILES}
+    theirs = files(theirs)
+    if ours.keys() != theirs.keys():
+        return f"only ours: {sorted(ours.keys() - theirs.keys())}, only theirs: {sorted(theirs.keys() - ours.keys())}"
+    for name in sorted(ours):
+        a, b = ours[name], theirs[name]
+        if a != b:
+            at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+            near = slice(max(at - 40, 0), at + 40)
+            return f"{name}: {len(a)} and {len(b)} bytes, first difference at {at}\nours   {a[near]!r}\ntheirs {b[near]!r}"
+    return None
+
+
+def plain(value):
+    """A value with nothing that compares oddly: NaN, -0.0, arrays, images, floats of different widths."""
+    if isinstance(value, np.generic):
+        return (value.dtype.name, value.tobytes())
+    if isinstance(value, np.ndarray):
+        return ("ndarray", value.dtype.name, tuple(map(int, value.shape)), value.tobytes())
+    if isinstance(value, Image.Image):
+        encoded = value.fp.getvalue() if getattr(value, "fp", None) else None
+        return ("image", value.mode, value.size, encoded or value.tobytes())
+    if isinstance(value, float):
+        return ("float", "nan" if math.isnan(value) else value.hex())
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, Decimal):
+        return ("decimal", str(value))
+    return (type(value).__name__, value)
+
+
+def streamed(folder, validate_hash=None):
+    """All samples by the streaming reader: in order by iteration, and by index. Decompresses into the folder."""
+    dataset = StreamingDataset(local=str(folder), shuffle=False, batch_size=1, num_canonical_nodes=1,
+                               validate_hash=validate_hash, allow_unsafe_types=True)
+    by_index = [plain(dataset[i]) for i in range(len(dataset))]
+    in_order = [plain(sample) for sample in dataset]
+    assert in_order == by_index
+    return by_index
+
+
+def local(folder):
+    """All samples by the local reader, which needs raw files."""
+    dataset = LocalDataset(str(folder))
+    return [plain(dataset[i]) for i in range(len(dataset))]
+
+
+def index(folder):
+    return json.loads((Path(folder) / "index.json").read_text())
+
+
+def b64(data):
+    return base64.b64encode(data).decode()

@@ -1,0 +1,187 @@
+"""What the original writes is read, checked, rebuilt, merged and converted by ours.
+
+The data sets are those of `fixtures/` (every encoding, format, compression and hash), and some written on the spot.
+"""
+
+import json
+import random
+
+import numpy as np
+import peer
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import FIXTURES, SEED
+from shown import same
+from tables import table
+from streaming import LocalDataset
+from streaming.base.util import merge_index
+
+ALL = sorted(path.parent.name for path in FIXTURES.glob("*/index.json"))
+# What the writer takes and its reader refuses, in whole or in part.
+UNREADABLE = {"mds-unreadable", "csv-unreadable", "json-newline-word", "mds-no-columns"}
+# Names that lead nowhere.
+BROKEN = {"merged-two-levels"}
+# Read by the original; a lone surrogate has no UTF-8, Python's looser numbers are refused.
+STRICTER = {"json-surrogates", "mds-loose-text"}
+READABLE = [name for name in ALL if name not in UNREADABLE | BROKEN | STRICTER]
+LIMITS = ["--limit=array-dims=63"]
+
+
+def test_the_fixtures_are_there():
+    assert len(ALL) >= 160
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_verify(name, run):
+    run("verify", FIXTURES / name, "--deep", *LIMITS)
+
+
+@pytest.mark.parametrize("name", sorted(UNREADABLE | BROKEN))
+def test_verify_says_what_cannot_be_read(name, run):
+    done = run("verify", FIXTURES / name, "--deep", status=3)
+    assert "error[" in done.stderr
+
+
+def test_verify_finds_a_changed_byte(run, copy_of):
+    folder = copy_of("mds-zip-zstd")
+    shard = sorted(folder.glob("shard.*"))[0]
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    assert "error[hash-mismatch]" in run("verify", folder, status=3).stderr
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_cat(name, run):
+    expected = [json.loads(line) for line in (FIXTURES / f"{name}.expected.jsonl").read_text().splitlines()]
+    found = run("cat", FIXTURES / name, "0..", *LIMITS).lines()
+    assert len(found) == len(expected)
+    for number, (ours, theirs) in enumerate(zip(found, expected)):
+        assert ours.keys() == theirs.keys(), number
+        for column in theirs:
+            assert same(ours[column], theirs[column]), f"sample {number} column {column!r}: {ours[column]} is not {theirs[column]}"
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if not name.startswith("merged-") and not name.endswith("-empty")])
+def test_rebuilt_index(name, run, copy_of):
+    """The index that was lost comes back byte for byte."""
+    if name in UNREADABLE - {"mds-unreadable", "csv-unreadable"}:
+        pytest.skip("ours does not write shards like these, so it need not index them")
+    folder = copy_of(name)
+    (folder / "index.json").unlink()
+    run("index", "rebuild", folder, *LIMITS)
+    assert (folder / "index.json").read_bytes() == (FIXTURES / name / "index.json").read_bytes()
+    assert set(peer.files(folder)) == set(peer.files(FIXTURES / name))
+
+
+def converted(run, source, dest, *options):
+    run("convert", "--quiet", "--from=mds", source, dest, *LIMITS, *options)
+    run("verify", dest, "--deep", *LIMITS)
+    return dest
+
+
+CONVERTED = [name for name in READABLE if name.startswith(("mds-", "merged-")) and name not in ("mds-empty", "merged-list")]
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_convert_keeps_values_and_encodings(name, run, copy_of, tmp_path):
+    source = copy_of(name)
+    ours = converted(run, source, tmp_path / "ours", "--compression=zstd:1", "--hashes=xxh64", "--size-limit=20kb")
+    assert peer.streamed(ours, "xxh64") == peer.streamed(source)
+    (before, *_), (after, *_) = peer.index(source)["shards"], peer.index(ours)["shards"]
+    for key in ("column_names", "column_encodings", "column_sizes"):
+        assert after[key] == before[key]
+    assert {(s["compression"], *s["hashes"], s["size_limit"]) for s in peer.index(ours)["shards"]} == {("zstd:1", "xxh64", 20480)}
+
+
+def numbers_alike(sample):
+    """Columns by what they mean: a whole number is one whether it is an int or a numpy scalar."""
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in sample.items()}
+
+
+@pytest.mark.parametrize("format_", ["json", "csv", "tsv", "xsv"])
+@pytest.mark.parametrize("to", ["json", "csv", "tsv", "xsv", "mds"])
+def test_convert_text_formats(format_, to, run, copy_of, tmp_path):
+    """From every text format to every format; MDS has numpy scalars where the others have numbers."""
+    source = copy_of(f"{format_}-mixed")
+    options = ["--separator=|"] if to == "xsv" else []
+    ours = converted(run, source, tmp_path / "ours", f"--to={to}", "--compression=gz", "--hashes=sha1", *options)
+    peer.streamed(ours, "sha1")
+    # Raw files are there now.
+    found, expected = LocalDataset(str(ours)), LocalDataset(str(source))
+    assert [numbers_alike(found[i]) for i in range(len(found))] == [numbers_alike(expected[i]) for i in range(len(expected))]
+    assert len(found) == 25
+
+
+def test_convert_back_to_the_original_bytes(run, copy_of, tmp_path):
+    """With the options of the data set itself, converting it gives it again."""
+    source = copy_of("mds-cut-many")
+    ours = converted(run, source, tmp_path / "ours", "--compression=none", "--hashes=none", "--size-limit=700")
+    assert peer.difference(ours, source) is None
+
+
+@pytest.mark.parametrize("compression", ["zstd:3", "gz", "br:5", "bz2", "snappy", None])
+@pytest.mark.parametrize("format_", ["mds", "json", "csv", "tsv", "xsv"])
+def test_random_data_sets(format_, compression, run, tmp_path):
+    """Written on the spot: verified, and the same after compression by ours."""
+    rng = random.Random(f"{SEED} {format_} {compression} theirs")
+    separator = {"csv": ",", "tsv": "\t", "xsv": ";"}.get(format_, "")
+    data = table(rng, format_, forbidden=separator)
+    while data.arrow.num_rows < 10:
+        data = table(rng, format_, forbidden=separator)
+    options = {"separator": separator} if format_ == "xsv" else {}
+    peer.write(tmp_path / "theirs", format_, data.columns, data.samples, compression=compression, hashes=["sha256", "xxh32"],
+               size_limit=3000, **options)
+    run("verify", tmp_path / "theirs", "--deep")
+    options = ["--separator=;"] if format_ == "xsv" else []
+    ours = converted(run, tmp_path / "theirs", tmp_path / "ours", f"--to={format_}", "--compression=zstd:7", "--hashes=md5", *options)
+    assert peer.streamed(ours, "md5") == peer.streamed(tmp_path / "theirs")
+
+
+@pytest.mark.parametrize("name", ["merged-one-level", "merged-with-empty"])
+def test_merged_index_is_that_of_the_original(name, run, copy_of):
+    folder = copy_of(name)
+    (folder / "index.json").unlink()
+    run("index", "merge", folder)
+    assert (folder / "index.json").read_bytes() == (FIXTURES / name / "index.json").read_bytes()
+
+
+def test_merged_list_is_that_of_the_original(run, copy_of):
+    folder = copy_of("merged-list")
+    (folder / "index.json").unlink()
+    run("index", "merge", *(folder / part for part in ("third", "first", "second", "fourth")), "--out", folder)
+    assert (folder / "index.json").read_bytes() == (FIXTURES / "merged-list" / "index.json").read_bytes()
+
+
+def test_merged_two_levels(run, copy_of):
+    """Where the original's own merge names files that do not exist, ours is read by the original."""
+    folder = copy_of("merged-two-levels")
+    (folder / "index.json").unlink()
+    run("index", "merge", folder)
+    found = peer.streamed(folder)
+    expected = [sample for part in ("w/y", "x/y", "x/z") for sample in peer.local(folder / part)]
+    assert found == expected
+    run("verify", folder, "--deep")
+
+
+def test_merging_what_ours_wrote_agrees_with_the_original(run, convert, tmp_path):
+    """Side files do not disturb the original's merge either."""
+    root = tmp_path / "root"
+    for part, rows in (("a", 5), ("b", 0), ("c", 7)):
+        pq.write_table(pa.table({"n": pa.array(range(rows), pa.int64())}), tmp_path / f"{part}.parquet")
+        convert(tmp_path / f"{part}.parquet", root / part, "--size-limit=300")
+    merge_index(str(root), keep_local=True)
+    theirs = (root / "index.json").read_bytes()
+    (root / "index.json").unlink()
+    run("index", "merge", root)
+    assert (root / "index.json").read_bytes() == theirs
+    assert len(peer.streamed(root, "sha256")) == 12
+
+
+def test_a_data_set_of_different_schemas(run, copy_of):
+    """Shards of one index may differ in format and columns; verify and cat do not mind."""
+    folder = copy_of("merged-list")
+    lines = run("cat", folder, "0..").lines()
+    assert len({tuple(sorted(line)) for line in lines}) == 2
+    assert len(peer.streamed(folder)) == len(lines)

@@ -1,0 +1,291 @@
+//! The layers of the workspace, checked on `cargo metadata`: arrows lead down only, heavy dependencies stay in their
+//! rooms, the Arrow family is linked once, and `deny.toml` holds for everything that is linked.
+//!
+//! The expectations are tables in [`rooms`]; what is read from `deny.toml` is explained in [`deny`].
+
+mod deny;
+mod rooms;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
+use rooms::{Floor, HEAVY, NEVER_INSIDE, ONE_VERSION, ROOMS, Room, TESTING};
+
+/// Metadata for this machine's target only: crates of other platforms need not be downloaded.
+static METADATA: LazyLock<Metadata> = LazyLock::new(|| {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = Command::new(rustc).arg("-vV").output().expect("rustc runs");
+    let version = String::from_utf8(version.stdout).expect("rustc speaks UTF-8");
+    let host = version
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .expect("rustc names its host");
+    MetadataCommand::new()
+        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
+        .other_options(["--locked", "--filter-platform", host].map(String::from))
+        .exec()
+        .expect("cargo metadata runs")
+});
+
+fn find(name: &str) -> Option<&'static Room> {
+    ROOMS.iter().find(|room| room.name == name)
+}
+
+/// Whether `package` is `family` itself or one of `family-*`.
+fn belongs(package: &str, family: &str) -> bool {
+    package
+        .strip_prefix(family)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// The names in `package`'s normal and build dependencies.
+fn declared(package: &Package) -> impl Iterator<Item = &str> {
+    package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.kind != DependencyKind::Development)
+        .map(|dependency| dependency.name.as_str())
+}
+
+/// Everything that is linked into `root` or built for it, development dependencies left out, with one path to each.
+fn inside(root: &PackageId) -> BTreeMap<&'static PackageId, Vec<String>> {
+    let graph = METADATA.resolve.as_ref().expect("metadata has a graph");
+    let nodes: BTreeMap<_, _> = graph.nodes.iter().map(|node| (&node.id, node)).collect();
+    let mut seen: BTreeMap<&PackageId, Vec<String>> = BTreeMap::new();
+    let mut todo = vec![(root, Vec::new())];
+    while let Some((id, path)) = todo.pop() {
+        for dependency in &nodes[id].deps {
+            let linked = dependency
+                .dep_kinds
+                .iter()
+                .any(|kind| kind.kind != DependencyKind::Development);
+            if linked && !seen.contains_key(&dependency.pkg) {
+                let mut path = path.clone();
+                path.push(METADATA[&dependency.pkg].name.to_string());
+                seen.insert(&dependency.pkg, path.clone());
+                todo.push((&dependency.pkg, path));
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn every_crate_has_a_room() {
+    let homeless: Vec<_> = METADATA
+        .workspace_packages()
+        .iter()
+        .map(|package| package.name.as_str())
+        .filter(|name| find(name).is_none())
+        .collect();
+    assert_eq!(
+        homeless,
+        Vec::<&str>::new(),
+        "add these crates to tests/layering/rooms.rs"
+    );
+}
+
+#[test]
+fn the_table_itself_leads_down_only() {
+    let mut wrong = Vec::new();
+    for room in ROOMS.iter().filter(|room| room.floor < Floor::Suite) {
+        for used in room.uses {
+            let below = find(used).expect("tables name rooms");
+            if below.floor >= room.floor || *used == TESTING {
+                wrong.push(format!(
+                    "{} ({:?}) -> {} ({:?})",
+                    room.name, room.floor, used, below.floor
+                ));
+            }
+        }
+    }
+    assert_eq!(
+        wrong,
+        Vec::<String>::new(),
+        "arrows lead down, never sideways"
+    );
+}
+
+#[test]
+fn crates_use_only_what_lies_below() {
+    let mut wrong = Vec::new();
+    for package in METADATA.workspace_packages() {
+        let Some(room) = find(&package.name) else {
+            continue;
+        };
+        for used in declared(package).filter(|name| find(name).is_some()) {
+            if !room.uses.contains(&used) {
+                wrong.push(format!("{} -> {used}", package.name));
+            }
+        }
+        // Tests inside a crate may use the test helpers and what the crate could use anyway.
+        for dependency in package
+            .dependencies
+            .iter()
+            .filter(|found| found.kind == DependencyKind::Development)
+        {
+            let used = dependency.name.as_str();
+            if find(used).is_some() && used != TESTING && !room.uses.contains(&used) {
+                wrong.push(format!("{} -> {used} (in tests)", package.name));
+            }
+        }
+    }
+    assert_eq!(
+        wrong,
+        Vec::<String>::new(),
+        "these arrows are not in tests/layering/rooms.rs"
+    );
+}
+
+#[test]
+fn heavy_dependencies_stay_at_home() {
+    let mut wrong = Vec::new();
+    for package in METADATA.workspace_packages() {
+        let is_suite = find(&package.name).is_some_and(|room| room.floor == Floor::Suite);
+        for name in declared(package) {
+            for heavy in HEAVY.iter().filter(|heavy| belongs(name, heavy.family)) {
+                if !is_suite && !heavy.homes.contains(&package.name.as_str()) {
+                    wrong.push(format!(
+                        "{} -> {name} (lives in {})",
+                        package.name,
+                        heavy.homes.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    assert_eq!(
+        wrong,
+        Vec::<String>::new(),
+        "heavy dependencies outside their room"
+    );
+}
+
+#[test]
+fn light_crates_stay_light_inside() {
+    let mut wrong = Vec::new();
+    for (name, families) in NEVER_INSIDE {
+        let Some(package) = METADATA
+            .packages
+            .iter()
+            .find(|package| package.name.as_str() == *name)
+        else {
+            continue;
+        };
+        for (id, path) in inside(&package.id) {
+            let found = METADATA[id].name.as_str();
+            if families.iter().any(|family| belongs(found, family)) {
+                wrong.push(format!("{name} -> {}", path.join(" -> ")));
+            }
+        }
+    }
+    assert_eq!(
+        wrong,
+        Vec::<String>::new(),
+        "these crates must not reach these dependencies, even through others"
+    );
+}
+
+#[test]
+fn one_version_of_each_of_the_query_family() {
+    let mut versions: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for package in &METADATA.packages {
+        let name = package.name.as_str();
+        if ONE_VERSION.iter().any(|family| belongs(name, family)) {
+            versions
+                .entry(name)
+                .or_default()
+                .insert(package.version.to_string());
+        }
+    }
+    assert!(
+        versions.contains_key("arrow") && versions.contains_key("datafusion"),
+        "the family is there: {versions:?}"
+    );
+    let twice: Vec<_> = versions
+        .iter()
+        .filter(|(_, found)| found.len() > 1)
+        .collect();
+    assert!(twice.is_empty(), "linked twice: {twice:?}");
+    // The members of the arrow family are one release.
+    let releases: BTreeSet<_> = versions
+        .iter()
+        .filter(|(name, _)| {
+            (belongs(name, "arrow") || **name == "parquet") && **name != "arrow-avro"
+        })
+        .flat_map(|(_, found)| found)
+        .collect();
+    assert_eq!(
+        releases.len(),
+        1,
+        "arrow and parquet move together: {releases:?}"
+    );
+}
+
+#[test]
+fn nothing_has_a_banned_version() {
+    let bans = deny::bans().expect("deny.toml is readable");
+    assert!(bans.len() >= 10, "the list of bans was found");
+    let mut wrong = Vec::new();
+    for package in &METADATA.packages {
+        for ban in bans.iter().filter(|ban| {
+            ban.name == package.name.as_str() && ban.versions.matches(&package.version)
+        }) {
+            wrong.push(format!(
+                "{} {}: {}",
+                package.name, package.version, ban.reason
+            ));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new(), "banned in deny.toml");
+}
+
+#[test]
+fn zstd_is_new_enough_or_without_its_legacy_decoder() {
+    let graph = METADATA.resolve.as_ref().expect("metadata has a graph");
+    let safe = cargo_metadata::semver::VersionReq::parse(">=8.2.0").expect("a version range");
+    for node in &graph.nodes {
+        let package = &METADATA[&node.id];
+        if package.name.as_str() == "zstd-safe" && !safe.matches(&package.version) {
+            let legacy = node
+                .features
+                .iter()
+                .any(|feature| feature.to_string() == "legacy");
+            assert!(
+                !legacy,
+                "zstd-safe {} with the feature `legacy`",
+                package.version
+            );
+        }
+    }
+}
+
+#[test]
+fn every_licence_is_allowed() {
+    let allowed = deny::licences().expect("deny.toml is readable");
+    assert!(
+        allowed.contains("Apache-2.0"),
+        "the list of licences was found"
+    );
+    let mut wrong = Vec::new();
+    for package in &METADATA.packages {
+        let ours = METADATA.workspace_members.contains(&package.id);
+        let holds = package
+            .license
+            .as_deref()
+            .is_some_and(|expression| deny::allows(&allowed, expression));
+        if !ours && !holds {
+            wrong.push(format!(
+                "{} {}: {:?}",
+                package.name, package.version, package.license
+            ));
+        }
+    }
+    assert_eq!(
+        wrong,
+        Vec::<String>::new(),
+        "licences that deny.toml does not allow"
+    );
+}

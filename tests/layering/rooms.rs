@@ -1,0 +1,186 @@
+//! The house as data: which crate stands on which floor, what it may use, and where heavy dependencies live.
+//!
+//! A new crate gets a line in [`ROOMS`]; a new arrow is an edit that a reviewer sees here. Rooms that are planned but
+//! not built yet (`order`, `webdataset`, `python`) have their line already.
+
+/// A floor of the house; arrows lead to a lower floor only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Floor {
+    /// Types and traits: no I/O, no async, no clock.
+    Ground,
+    /// One job each, strangers to one another.
+    Part,
+    /// Concurrency, publishing, cache, epochs.
+    Engine,
+    /// Plan, journal, resume.
+    Job,
+    /// Parse, render, map errors.
+    Edge,
+    /// Suites and benchmarks: they see everything and nobody sees them.
+    Suite,
+}
+
+/// One crate of the workspace.
+pub struct Room {
+    /// Package name.
+    pub name: &'static str,
+    /// Where it stands.
+    pub floor: Floor,
+    /// The workspace crates it may use in normal and build dependencies.
+    pub uses: &'static [&'static str],
+}
+
+const fn room(name: &'static str, floor: Floor, uses: &'static [&'static str]) -> Room {
+    Room { name, floor, uses }
+}
+
+const CORE: &str = "shardmill-core";
+const ORDER: &str = "shardmill-order";
+const MDS: &str = "shardmill-mds";
+const WEBDATASET: &str = "shardmill-webdataset";
+const STORAGE: &str = "shardmill-storage";
+const SOURCE: &str = "shardmill-source";
+const WRITER: &str = "shardmill-writer";
+const READER: &str = "shardmill-reader";
+const CONVERT: &str = "shardmill-convert";
+const CLI: &str = "shardmill";
+const PYTHON: &str = "shardmill-python";
+
+/// Test helpers: everybody's development dependency, nobody's normal one, suites excepted.
+pub const TESTING: &str = "shardmill-testing";
+
+/// Every crate there is or is planned.
+pub const ROOMS: &[Room] = &[
+    room(CORE, Floor::Ground, &[]),
+    room(ORDER, Floor::Part, &[CORE]),
+    room(MDS, Floor::Part, &[CORE]),
+    room(WEBDATASET, Floor::Part, &[CORE]),
+    room(STORAGE, Floor::Part, &[CORE]),
+    room(SOURCE, Floor::Part, &[CORE]),
+    room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
+    room(
+        READER,
+        Floor::Engine,
+        &[CORE, STORAGE, ORDER, MDS, WEBDATASET],
+    ),
+    // A finished data set can be a source, so a conversion reads through the reader.
+    room(
+        CONVERT,
+        Floor::Job,
+        &[CORE, SOURCE, STORAGE, MDS, WEBDATASET, WRITER, READER],
+    ),
+    room(
+        CLI,
+        Floor::Edge,
+        &[
+            CORE, ORDER, MDS, WEBDATASET, STORAGE, SOURCE, WRITER, READER, CONVERT,
+        ],
+    ),
+    // Arrow in, shards out: the wheel never holds the query engine, so neither `source` nor `convert`.
+    room(
+        PYTHON,
+        Floor::Edge,
+        &[CORE, ORDER, MDS, WEBDATASET, STORAGE, WRITER, READER],
+    ),
+    room(TESTING, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
+    room("shardmill-tests", Floor::Suite, EVERYTHING),
+    room("shardmill-benches", Floor::Suite, EVERYTHING),
+];
+
+const EVERYTHING: &[&str] = &[
+    CORE, ORDER, MDS, WEBDATASET, STORAGE, SOURCE, WRITER, READER, CONVERT, CLI, PYTHON, TESTING,
+];
+
+/// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the only crates that may declare it.
+pub struct Heavy {
+    /// Name of the package, and with a dash behind it the prefix of its family.
+    pub family: &'static str,
+    /// Crates that may name it in normal or build dependencies; suites may always.
+    pub homes: &'static [&'static str],
+}
+
+/// Where the heavy dependencies live.
+pub const HEAVY: &[Heavy] = &[
+    Heavy {
+        family: "datafusion",
+        homes: &[SOURCE],
+    },
+    Heavy {
+        family: "delta_kernel",
+        homes: &[SOURCE],
+    },
+    Heavy {
+        family: "delta_kernel_default_engine",
+        homes: &[SOURCE],
+    },
+    Heavy {
+        family: "parquet",
+        homes: &[SOURCE],
+    },
+    Heavy {
+        family: "arrow",
+        homes: &[SOURCE, WRITER, CONVERT, PYTHON],
+    },
+    Heavy {
+        family: "object_store",
+        homes: &[STORAGE, SOURCE],
+    },
+    Heavy {
+        family: "tokio",
+        homes: &[STORAGE, SOURCE, WRITER, READER, CONVERT, CLI, PYTHON],
+    },
+    Heavy {
+        family: "anyhow",
+        homes: &[CLI],
+    },
+    Heavy {
+        family: "clap",
+        homes: &[CLI],
+    },
+    Heavy {
+        family: "clap_complete",
+        homes: &[CLI],
+    },
+    Heavy {
+        family: "clap_mangen",
+        homes: &[CLI],
+    },
+    Heavy {
+        family: "indicatif",
+        homes: &[CLI],
+    },
+    Heavy {
+        family: "pyo3",
+        homes: &[PYTHON],
+    },
+];
+
+/// What a crate must not contain even through others: (crate, families).
+pub const NEVER_INSIDE: &[(&str, &[&str])] = &[
+    (CORE, SYNCHRONOUS),
+    (ORDER, SYNCHRONOUS),
+    (MDS, SYNCHRONOUS),
+    (WEBDATASET, SYNCHRONOUS),
+    (READER, &["arrow", "datafusion", "parquet"]),
+    (WRITER, &["datafusion", "parquet"]),
+    (PYTHON, &["datafusion", "parquet", "delta_kernel"]),
+];
+
+/// Crates that stay synchronous and know bytes only.
+const SYNCHRONOUS: &[&str] = &[
+    "tokio",
+    "futures",
+    "arrow",
+    "object_store",
+    "parquet",
+    "datafusion",
+];
+
+/// Families of which exactly one version may be linked: two copies of arrow do not talk to each other.
+pub const ONE_VERSION: &[&str] = &[
+    "arrow",
+    "parquet",
+    "datafusion",
+    "object_store",
+    "delta_kernel",
+];
