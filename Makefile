@@ -21,7 +21,7 @@ TEST := $(if $(HAS_NEXTEST),nextest run,test) $(ALL)
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: build
 build: ## the shardmill program, in $CARGO_TARGET_DIR/release
@@ -53,9 +53,13 @@ check: ## formatting, lints, documentation, layers, licences
 	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(ALL) --no-deps
 	$(CARGO) $(TEST) --test layering
-	$(if $(HAS_DENY),$(CARGO) deny --locked check,@echo 'cargo-deny is not installed: advisories are not checked (licences and versions are)')
+	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
 	bash -n .ci/run scripts/*.sh
 	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop
+
+.PHONY: advisories
+advisories: ## known defects of dependencies; needs cargo-deny and its database from the network
+	$(CARGO) deny --locked check advisories
 
 .PHONY: bench
 bench: build bench-venvs bench-inputs ## speed side by side with mosaicml-streaming and neprr-streaming, and memory
@@ -83,7 +87,7 @@ soak: build ## kill conversions at random moments, SOAK_ROUNDS times, and compar
 .PHONY: docs
 docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation in $CARGO_TARGET_DIR/doc
 	@scripts/venv.sh .cache/venv-docs docs/requirements.txt
-	scripts/reference.sh $(BIN) docs/reference
+	$(BIN) markdown-help > docs/reference/cli.md
 	.cache/venv-docs/bin/mkdocs build --quiet --strict --site-dir $(CARGO_TARGET_DIR)/site
 	$(CARGO) doc $(ALL) --no-deps
 	@echo "the manual: $(CARGO_TARGET_DIR)/site/index.html"

@@ -1,6 +1,8 @@
 //! The unavoidable work of a conversion and nothing else: the figure that `convert` is measured against.
 //!
-//!     floor INPUT.parquet OUT_DIR THREADS none|zstd3 [sync]
+//! ```text
+//! floor INPUT.parquet OUT_DIR THREADS none|zstd3 [sync]
+//! ```
 //!
 //! Each thread takes the next row group, decodes it, copies its rows once into the sample layout of MDS, and, with
 //! `zstd3`, hashes (SHA-256) and compresses (level 3) the copy while it is in the cache, 8 MiB at a time; then it writes

@@ -54,6 +54,11 @@ pub enum CliError {
     },
     #[error("neither `index.json` nor a directory with one is here")]
     NoDataset { location: String },
+    #[error("there are {} data sets here", names.len())]
+    SeveralDatasets {
+        location: String,
+        names: Vec<String>,
+    },
     #[error("another index is there")]
     IndexDiffers { path: String },
     #[error("the column has encoding {encoding}, which names no sample")]
@@ -80,6 +85,7 @@ impl CliError {
             | Self::Option { .. }
             | Self::SampleOutOfRange { .. }
             | Self::ColumnUnknown { .. }
+            | Self::SeveralDatasets { .. }
             | Self::KeyEncoding { .. } => ErrorKind::InvalidInput,
             Self::KeyNotFound { .. } | Self::NoDataset { .. } => ErrorKind::NotFound,
             Self::Scheme { .. } => ErrorKind::Unsupported,
@@ -99,6 +105,7 @@ impl CliError {
             Self::FileName { source, .. } => source.id(),
             Self::NoDataset { .. } => "index-missing",
             Self::IndexDiffers { .. } => "index-exists",
+            Self::SeveralDatasets { .. } => "several-datasets",
             Self::KeyEncoding { .. } => "key-encoding",
         })
     }
@@ -107,7 +114,9 @@ impl CliError {
         match self {
             Self::Usage { object, .. } => object.clone(),
             Self::Option { option, .. } => Some(format!("--{option}")),
-            Self::Scheme { location, .. } | Self::NoDataset { location } => Some(location.clone()),
+            Self::Scheme { location, .. }
+            | Self::NoDataset { location }
+            | Self::SeveralDatasets { location, .. } => Some(location.clone()),
             Self::SampleOutOfRange { dataset, .. } | Self::KeyNotFound { dataset, .. } => {
                 Some(dataset.clone())
             }
@@ -138,6 +147,9 @@ impl CliError {
             }
             Self::NoDataset { .. } => {
                 Some("`shardmill index rebuild` makes an index from shards".to_owned())
+            }
+            Self::SeveralDatasets { names, .. } => {
+                Some(format!("name one of them: {}", names.join(", ")))
             }
             Self::IndexDiffers { .. } => Some("replace it with --force".to_owned()),
             Self::KeyEncoding { .. } => {

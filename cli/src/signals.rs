@@ -55,7 +55,10 @@ fn current() -> MutexGuard<'static, Option<Arc<Progress>>> {
 fn wait(mut signals: Signals, console: &Console) {
     for signal in signals.forever() {
         let code = if signal == SIGTERM { 2 } else { 1 };
-        if FIRST.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if FIRST
+            .compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+        {
             if let Some(progress) = &*current() {
                 progress.cancel();
             }

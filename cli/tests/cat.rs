@@ -16,7 +16,14 @@ fn ten_samples_and_a_note_are_shown_when_nothing_says_which() {
 
 fn ids(place: &Place, range: &str) -> Vec<u64> {
     let lines = place.ok(&["cat", "shards", range, "-c", "id"]);
-    lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_u64().unwrap()).collect()
+    lines
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["id"]
+                .as_u64()
+                .unwrap()
+        })
+        .collect()
 }
 
 #[test]
@@ -52,7 +59,16 @@ fn columns_come_in_the_order_asked_for() {
 #[test]
 fn a_sample_is_found_by_its_key() {
     let place = Place::with_shards();
-    let by_name = ["cat", "shards", "--key", "row 77", "--key-column", "name", "-c", "id"];
+    let by_name = [
+        "cat",
+        "shards",
+        "--key",
+        "row 77",
+        "--key-column",
+        "name",
+        "-c",
+        "id",
+    ];
     insta::assert_snapshot!(place.ok(&by_name), @"");
     insta::assert_snapshot!(place.ok(&["cat", "shards", "--key", "78", "--key-column", "id", "-c", "name"]), @"");
     insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row", "--key-column", "name"]), @"");
@@ -63,8 +79,16 @@ fn a_sample_is_found_by_its_key() {
 #[test]
 fn raw_writes_the_bytes_of_one_field() {
     let place = Place::with_shards();
-    assert_eq!(place.output(&["cat", "shards", "5", "-c", "blob", "--raw"]).stdout, 5_i64.to_le_bytes());
-    assert_eq!(place.ok(&["cat", "shards", "5", "-c", "name", "--raw"]), "row 5");
+    assert_eq!(
+        place
+            .output(&["cat", "shards", "5", "-c", "blob", "--raw"])
+            .stdout,
+        5_i64.to_le_bytes()
+    );
+    assert_eq!(
+        place.ok(&["cat", "shards", "5", "-c", "name", "--raw"]),
+        "row 5"
+    );
     insta::assert_snapshot!(place.shown(&["cat", "shards", "5", "--raw"]), @"");
     insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "-c", "name", "--raw"]), @"");
     insta::assert_snapshot!(place.shown(&["cat", "shards", "-c", "name", "--raw"]), @"");
@@ -86,7 +110,10 @@ fn fields_become_files() {
     let npy = place.read("out/6/pair.npy");
     assert_eq!((&npy[..6], npy.len()), (&b"\x93NUMPY"[..], 128 + 8));
     let report = place.json(&["cat", "shards", "8", "--extract", "out", "--json"]);
-    assert_eq!((&report["files"], &report["samples"]), (&5.into(), &1.into()));
+    assert_eq!(
+        (&report["files"], &report["samples"]),
+        (&5.into(), &1.into())
+    );
 }
 
 #[test]
@@ -124,11 +151,19 @@ fn text_formats_are_read_too() {
     place.parquet("data/rows.parquet", &rows(12));
     let columns = ["--column", "id", "--column", "name", "--column", "score"];
     for to in ["csv", "tsv", "jsonl"] {
-        place.ok(&[&["convert", "data", "shards", "--to", to, "--overwrite"], &columns[..]].concat());
+        place.ok(&[
+            &["convert", "data", "shards", "--to", to, "--overwrite"],
+            &columns[..],
+        ]
+        .concat());
         insta::allow_duplicates! {
             insta::assert_snapshot!(place.ok(&["cat", "shards", "7"]), @"");
         }
-        assert_eq!(place.ok(&["cat", "shards", "7", "-c", "name", "--raw"]), "row 7", "{to}");
+        assert_eq!(
+            place.ok(&["cat", "shards", "7", "-c", "name", "--raw"]),
+            "row 7",
+            "{to}"
+        );
     }
 }
 
@@ -145,4 +180,21 @@ fn a_reader_that_has_enough_is_no_error() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+/// A data set that MosaicML Streaming wrote, with a column of every encoding.
+#[test]
+fn every_encoding_has_a_form() {
+    let fixture = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../fixtures/mosaicml-streaming-0.13.0/mds-all-encodings"
+    );
+    let line = Place::new().ok(&["cat", fixture, "1", "--max-bytes", "12"]);
+    let sample: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let columns = sample
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}"));
+    insta::assert_snapshot!(columns.collect::<Vec<_>>().join("\n"), @"");
 }

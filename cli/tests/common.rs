@@ -6,7 +6,8 @@ use std::process::Output;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray,
+    ArrayRef, BinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int64Array, RecordBatch,
+    StringArray,
 };
 use arrow::datatypes::{DataType, Field};
 use assert_cmd::Command;
@@ -139,12 +140,28 @@ pub fn rows(count: i64) -> RecordBatch {
     let pairs = FixedSizeListArray::new(item, 2, Arc::new(numbers), None);
     let columns: [(&str, ArrayRef); 5] = [
         ("id", Arc::new(Int64Array::from_iter_values(0..count))),
-        ("name", Arc::new(StringArray::from_iter_values((0..count).map(|number| format!("row {number}"))))),
-        ("score", Arc::new(Float64Array::from_iter_values((0..count).map(|number| number as f64 / 10.0)))),
-        ("blob", Arc::new(BinaryArray::from_iter_values((0..count).map(|number| number.to_le_bytes())))),
+        (
+            "name",
+            Arc::new(StringArray::from_iter_values(
+                (0..count).map(|number| format!("row {number}")),
+            )),
+        ),
+        (
+            "score",
+            Arc::new(Float64Array::from_iter_values(
+                (0..count).map(|number| number as f64 / 10.0),
+            )),
+        ),
+        (
+            "blob",
+            Arc::new(BinaryArray::from_iter_values(
+                (0..count).map(|number| number.to_le_bytes()),
+            )),
+        ),
         ("pair", Arc::new(pairs)),
     ];
-    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, false))).unwrap()
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, false)))
+        .unwrap()
 }
 
 /// A snapshot in which times, rates and hashes are left out.

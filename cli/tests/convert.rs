@@ -20,8 +20,18 @@ fn a_summary_ends_it() {
 #[test]
 fn the_report_is_json_on_request() {
     let place = place();
-    let report = place.json(&["convert", "data", "shards", "--samples-per-shard", "30", "--json"]);
-    assert_eq!((&report["samples"], &report["shards"], &report["outcome"]), (&100.into(), &4.into(), &"converted".into()));
+    let report = place.json(&[
+        "convert",
+        "data",
+        "shards",
+        "--samples-per-shard",
+        "30",
+        "--json",
+    ]);
+    assert_eq!(
+        (&report["samples"], &report["shards"], &report["outcome"]),
+        (&100.into(), &4.into(), &"converted".into())
+    );
     assert_eq!(report["splits"][0]["samples"], 100);
     assert!(report["elapsed_seconds"].is_f64() && report["idle_seconds"].is_f64());
 }
@@ -37,7 +47,10 @@ fn a_finished_conversion_is_done() {
     place.ok(&["convert", "data", "shards"]);
     let index = place.read("shards/index.json");
     snapshot!(place.shown(&["convert", "data", "shards"]), @"");
-    assert_eq!(place.json(&["convert", "data", "shards", "--json"])["outcome"], "already_done");
+    assert_eq!(
+        place.json(&["convert", "data", "shards", "--json"])["outcome"],
+        "already_done"
+    );
     assert_eq!(place.read("shards/index.json"), index);
 }
 
@@ -46,7 +59,14 @@ fn another_configuration_is_a_conflict_until_overwritten() {
     let place = place();
     place.ok(&["convert", "data", "shards"]);
     snapshot!(place.shown(&["convert", "data", "shards", "--compression", "none"]), @"");
-    place.ok(&["convert", "data", "shards", "--compression", "none", "--overwrite"]);
+    place.ok(&[
+        "convert",
+        "data",
+        "shards",
+        "--compression",
+        "none",
+        "--overwrite",
+    ]);
     assert!(place.exists("shards/shard.00000.mds") && !place.exists("shards/shard.00000.mds.zstd"));
 }
 
@@ -64,17 +84,38 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() {
 fn the_bytes_do_not_depend_on_the_jobs() {
     let place = place();
     for jobs in ["1", "4"] {
-        place.ok(&["convert", "data", jobs, "--jobs", jobs, "--size-limit", "2kb", "--hashes", "sha1,xxh64"]);
+        place.ok(&[
+            "convert",
+            "data",
+            jobs,
+            "--jobs",
+            jobs,
+            "--size-limit",
+            "2kb",
+            "--hashes",
+            "sha1,xxh64",
+        ]);
     }
     for name in ["index.json", "shard.00000.mds.zstd", "shard.00001.mds.zstd"] {
-        assert_eq!(place.read(&format!("1/{name}")), place.read(&format!("4/{name}")), "{name}");
+        assert_eq!(
+            place.read(&format!("1/{name}")),
+            place.read(&format!("4/{name}")),
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn columns_have_encodings_and_expressions() {
     let place = place();
-    let columns = ["--column", "id:int", "--column", "twice:str=CAST(id * 2 AS VARCHAR)", "--where", "id < 3"];
+    let columns = [
+        "--column",
+        "id:int",
+        "--column",
+        "twice:str=CAST(id * 2 AS VARCHAR)",
+        "--where",
+        "id < 3",
+    ];
     place.ok(&[&["convert", "data", "shards"], &columns[..]].concat());
     insta::assert_snapshot!(place.ok(&["cat", "shards"]), @"");
 }
@@ -83,24 +124,60 @@ fn columns_have_encodings_and_expressions() {
 fn splits_are_directories() {
     let place = place();
     snapshot!(place.shown(&["convert", "data", "out", "--split", "train=0.75,val=0.25", "--split-key", "name"]), @"");
-    assert!(place.exists("out/train/index.json") && place.exists("out/val/index.json") && !place.exists("out/index.json"));
+    assert!(
+        place.exists("out/train/index.json")
+            && place.exists("out/val/index.json")
+            && !place.exists("out/index.json")
+    );
 }
 
 #[test]
 fn text_formats_have_separators_and_newlines() {
     let place = place();
-    let columns = ["--column", "id", "--column", "name", "--where", "id < 2", "--compression", "none"];
-    place.ok(&[&["convert", "data", "x", "--to", "xsv", "--separator", r"\t|", "--newline", r"\r\n"], &columns[..]].concat());
-    assert_eq!(place.read("x/shard.00000.xsv"), b"id\t|name\r\n0\t|row 0\r\n1\t|row 1\r\n");
+    let columns = [
+        "--column",
+        "id",
+        "--column",
+        "name",
+        "--where",
+        "id < 2",
+        "--compression",
+        "none",
+    ];
+    place.ok(&[
+        &[
+            "convert",
+            "data",
+            "x",
+            "--to",
+            "xsv",
+            "--separator",
+            r"\t|",
+            "--newline",
+            r"\r\n",
+        ],
+        &columns[..],
+    ]
+    .concat());
+    assert_eq!(
+        place.read("x/shard.00000.xsv"),
+        b"id\t|name\r\n0\t|row 0\r\n1\t|row 1\r\n"
+    );
     place.ok(&[&["convert", "data", "j", "--to", "jsonl"], &columns[..]].concat());
-    assert_eq!(place.read("j/shard.00000.json"), b"{\"id\": 0, \"name\": \"row 0\"}\n{\"id\": 1, \"name\": \"row 1\"}\n");
+    assert_eq!(
+        place.read("j/shard.00000.json"),
+        b"{\"id\": 0, \"name\": \"row 0\"}\n{\"id\": 1, \"name\": \"row 1\"}\n"
+    );
 }
 
 fn with_nulls() -> Place {
     let place = Place::new();
     let id: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
     let name: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), Some("b"), None]));
-    place.parquet("rows.parquet", &RecordBatch::try_from_iter([("id", id), ("name", name)]).unwrap());
+    place.parquet(
+        "rows.parquet",
+        &RecordBatch::try_from_iter([("id", id), ("name", name)]).unwrap(),
+    );
     place
 }
 
@@ -118,7 +195,15 @@ fn nulls_are_masked_dropped_or_filled() {
     insta::assert_snapshot!(place.ok(&["cat", "mask"]), @"");
     snapshot!(place.shown(&["convert", "rows.parquet", "drop", "--nulls", "drop"]), @"");
     insta::assert_snapshot!(place.ok(&["cat", "drop"]), @"");
-    place.ok(&["convert", "rows.parquet", "fill", "--null-as", "id=-1", "--null-as", "name="]);
+    place.ok(&[
+        "convert",
+        "rows.parquet",
+        "fill",
+        "--null-as",
+        "id=-1",
+        "--null-as",
+        "name=",
+    ]);
     insta::assert_snapshot!(place.ok(&["cat", "fill"]), @"");
 }
 
@@ -133,7 +218,11 @@ fn a_tree_of_files_becomes_samples_and_files_again() {
     insta::assert_snapshot!(place.ok(&["cat", "shards", "--max-bytes", "100"]), @"");
     place.ok(&["cat", "shards", "..", "--extract", "again", "--by-key"]);
     for name in ["a/1.txt", "a/1.json", "a/2.txt", "a/2.json"] {
-        assert_eq!(place.read(&format!("again/{name}")), place.read(&format!("tree/{name}")), "{name}");
+        assert_eq!(
+            place.read(&format!("again/{name}")),
+            place.read(&format!("tree/{name}")),
+            "{name}"
+        );
     }
 }
 
@@ -141,7 +230,10 @@ fn a_tree_of_files_becomes_samples_and_files_again() {
 fn mds_is_a_source_too() {
     let place = Place::with_shards();
     place.ok(&["convert", "shards", "again", "--compression", "none"]);
-    assert_eq!(place.ok(&["cat", "shards", ".."]), place.ok(&["cat", "again", ".."]));
+    assert_eq!(
+        place.ok(&["cat", "shards", ".."]),
+        place.ok(&["cat", "again", ".."])
+    );
 }
 
 /// Incompressible rows that a slow compression needs seconds for.
@@ -150,17 +242,31 @@ fn slow() -> Place {
     let mut state = 1_u64;
     let text = (0..40_000).map(|_| {
         let word = |_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             format!("{:016x}", state)
         };
         (0..16).map(word).collect::<String>()
     });
     let text: ArrayRef = Arc::new(StringArray::from_iter_values(text.collect::<Vec<_>>()));
-    place.parquet("slow.parquet", &RecordBatch::try_from_iter_with_nullable([("text", text, false)]).unwrap());
+    place.parquet(
+        "slow.parquet",
+        &RecordBatch::try_from_iter_with_nullable([("text", text, false)]).unwrap(),
+    );
     place
 }
 
-const SLOW: [&str; 8] = ["convert", "slow.parquet", "shards", "--compression", "br:11", "--size-limit", "256kb", "--jobs=1"];
+const SLOW: [&str; 8] = [
+    "convert",
+    "slow.parquet",
+    "shards",
+    "--compression",
+    "br:11",
+    "--size-limit",
+    "256kb",
+    "--jobs=1",
+];
 
 /// A signal is sent when the first line of progress says that there is a shard.
 fn stopped_by(signal: &str, code: i32) {
@@ -173,15 +279,29 @@ fn stopped_by(signal: &str, code: i32) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    lines.by_ref().find(|line| !line.contains("\"shards\":0")).unwrap();
-    let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    lines
+        .by_ref()
+        .find(|line| !line.contains("\"shards\":0"))
+        .unwrap();
+    let killed = Command::new("kill")
+        .args(["-s", signal, &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(killed.success());
     let rest: Vec<String> = lines.collect();
     assert_eq!(child.wait().unwrap().code(), Some(code), "{rest:?}");
     let error: serde_json::Value = serde_json::from_str(rest.last().unwrap()).unwrap();
     assert_eq!(error["error"]["exit_code"], code);
-    assert!(error["error"]["hint"].as_str().unwrap().contains("run the same command again"), "{error}");
+    assert!(
+        error["error"]["hint"]
+            .as_str()
+            .unwrap()
+            .contains("run the same command again"),
+        "{error}"
+    );
     assert!(!place.exists("shards/index.json"));
     let plan = place.json(&[&SLOW[..], &["--dry-run", "--json"]].concat());
     assert_eq!(plan["dest_state"], "interrupted");

@@ -13,7 +13,10 @@ fn not_found() {
     place.write("empty/x.txt", "");
     insta::assert_snapshot!(place.shown(&["ls", "empty"]), @"");
     insta::assert_snapshot!(place.shown(&["verify", "empty"]), @"");
-    assert_eq!(place.run(&["ls", "nowhere", "--json"]).error()["exit_code"], 2);
+    assert_eq!(
+        place.run(&["ls", "nowhere", "--json"]).error()["exit_code"],
+        2
+    );
 }
 
 #[test]

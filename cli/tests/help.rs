@@ -10,57 +10,652 @@ fn help(verb: &[&str]) -> String {
 
 #[test]
 fn shardmill() {
-    insta::assert_snapshot!(help(&[]), @"");
+    insta::assert_snapshot!(help(&[]), @r"
+    exit 0
+    --- stdout
+    Convert tables and file trees to training shards, and look into them
+
+    Usage: shardmill [OPTIONS] <COMMAND>
+
+    Commands:
+      convert      Convert tables or a tree of files to compressed, hashed, indexed shards
+      inspect      Show what a data set holds, or what a source would become
+      ls           List the shards of a data set, one line each
+      cat          Print samples as JSON lines, or write their fields as files
+      verify       Check a data set: structure, lengths, hashes; with --deep every sample
+      index        Rebuild or merge index.json files
+      completions  Print the completion script of a shell
+      man          Print the manual pages
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+
+    Global options:
+          --json                Print results as JSON on standard output and errors as JSON on standard
+                                error
+      -q, --quiet               Print no progress, no summaries, no notes
+          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal
+                                and `plain` elsewhere [default: auto] [possible values: auto, bar,
+                                plain, json, none]
+          --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
+                                repeatable
+
+    EXAMPLES:
+      Convert a Parquet data set to MDS shards:
+        shardmill convert data/ shards/
+
+      See what is in it, and check it:
+        shardmill inspect shards/
+        shardmill verify shards/ --deep
+
+    EXIT STATUS:
+      0    done
+      1    a bug in shardmill
+      2    usage or configuration
+      3    bad or unverified data
+      4    conflict: exists already, another writer, another configuration
+      6    storage or network gave up
+      7    a local resource: disk, memory, files
+      8    permission
+      130  stopped by an interrupt (143: by a request to terminate); run it again to continue
+    ");
 }
 
 #[test]
 fn convert() {
-    insta::assert_snapshot!(help(&["convert"]), @"");
+    insta::assert_snapshot!(help(&["convert"]), @r"
+    exit 0
+    --- stdout
+    Convert tables or a tree of files to compressed, hashed, indexed shards
+
+    The same input and options give the same bytes, whatever the number of jobs. A conversion that was
+    stopped, by whatever, continues when the same command is run again; one that is finished is left as
+    it is. A directory with Parquet, Arrow, CSV or JSON lines files is read as a table, anything else as
+    a tree in which files that share a stem are one sample.
+
+    Usage: shardmill convert [OPTIONS] <SOURCE>... <DEST>
+
+    Arguments:
+      <SOURCE>...
+              Files or directories to read, in this order
+
+      <DEST>
+              Directory that receives the shards and `index.json`
+
+    Options:
+          --from <KIND>
+              What the source is; `auto` looks
+
+              [default: auto]
+              [possible values: auto, parquet, arrow, csv, jsonl, tree, mds]
+
+          --to <FORMAT>
+              Format of the shards
+
+              [default: mds]
+              [possible values: mds, jsonl, csv, tsv, xsv]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Columns and rows:
+          --column <NAME[:ENCODING][=EXPR]>
+              A column to write: its name, `:` and an encoding, `=` and an SQL expression; repeatable
+
+              With it, only the named columns are written; without it, all are, in the encodings that
+              follow from their types. A name with `:` or `=` in it is written in double quotes.
+
+          --select <EXPRS>
+              SQL expressions to read, as between SELECT and FROM
+
+          --where <EXPR>
+              Keep the rows for which this SQL expression is true
+
+          --sql <QUERY>
+              A whole SQL query; the table is called `source`
+
+          --key <COLUMN>
+              Column that holds the sample's key (a tree of files makes it from the path)
+
+              [default: __key__]
+
+          --group <HOW>
+              In a tree of files: one sample for the files that share a stem, or one for each file
+
+              [default: stem]
+              [possible values: stem, file]
+
+          --follow-links
+              In a tree of files: follow symbolic links
+
+          --nulls <HOW>
+              What happens to a null: stop, store zero and a column `NAME__is_null`, or leave the row
+              out
+
+              [default: error]
+              [possible values: error, mask, drop]
+
+          --null-as <NAME=VALUE>
+              Value to store for the nulls of one column; repeatable
+
+          --split <NAME=SHARE,...>
+              Divide the samples between sub-directories, by shares that add up to 1:
+              `train=0.9,val=0.1`
+
+          --split-key <COLUMN>
+              Rows with the same value in this column go to the same split
+
+    Shards:
+          --compression <NAME[:LEVEL]>
+              Compression of the shards: zstd, gz, br, bz2 with an optional `:LEVEL`, snappy, or none
+
+              [default: zstd:3]
+
+          --hashes <NAME,...>
+              Hashes to record, separated by commas, or none
+
+              [default: sha256]
+
+          --size-limit <SIZE>
+              Most raw bytes of a shard, or none
+
+              [default: 64MiB]
+
+          --samples-per-shard <N>
+              Most samples in a shard
+
+          --separator <TEXT>
+              Text between two values, for `--to xsv`; `\t` and the like are understood
+
+          --newline <TEXT>
+              Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and the like are understood
+              [default: \n]
+
+    Running:
+      -j, --jobs <N>
+              Threads [default: one for each core]
+
+          --memory-limit <SIZE>
+              Memory to stay below [default: what the shards of all jobs need]
+
+          --dry-run
+              Print what would be done, write nothing
+
+          --overwrite
+              Replace the data set that is at the destination
+
+    Global options:
+          --json
+              Print results as JSON on standard output and errors as JSON on standard error
+
+      -q, --quiet
+              Print no progress, no summaries, no notes
+
+          --progress <HOW>
+              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
+              elsewhere
+
+              [default: auto]
+              [possible values: auto, bar, plain, json, none]
+
+          --limit <NAME=VALUE>
+              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+
+    EXAMPLES:
+      Convert a Parquet data set with the defaults (MDS, zstd:3, sha256, 64 MiB shards, all cores):
+        shardmill convert data/ shards/
+
+      See first what would be written:
+        shardmill convert data/ shards/ --dry-run
+
+      Choose columns and encodings, and compute one:
+        shardmill convert data/ shards/ --column image:jpeg --column 'label:int32=CAST(class AS INT)'
+
+      Keep some rows, and divide them:
+        shardmill convert data/ shards/ --where 'width >= 256' --split train=0.9,val=0.1
+
+      A tree of a/001.jpg + a/001.json, with the columns jpg, json and __key__:
+        shardmill convert photos/ shards/ --column __key__ --column jpg:jpeg --column json:json
+    ");
 }
 
 #[test]
 fn inspect() {
-    insta::assert_snapshot!(help(&["inspect"]), @"");
+    insta::assert_snapshot!(help(&["inspect"]), @r"
+    exit 0
+    --- stdout
+    Show what a data set holds, or what a source would become
+
+    For a data set: format, samples, shards, columns and encodings, sizes, compression, hashes and where
+    it came from. For a directory of splits: one line for each. For a Parquet, Arrow, CSV or JSON lines
+    source or a tree of files: its columns, rows and files, and the encodings that `convert` would
+    choose.
+
+    Usage: shardmill inspect [OPTIONS] <DATASET>
+
+    Arguments:
+      <DATASET>
+              A data set, a directory of data sets, or a source
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+          --json
+              Print results as JSON on standard output and errors as JSON on standard error
+
+      -q, --quiet
+              Print no progress, no summaries, no notes
+
+          --progress <HOW>
+              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
+              elsewhere
+
+              [default: auto]
+              [possible values: auto, bar, plain, json, none]
+
+          --limit <NAME=VALUE>
+              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+
+    EXAMPLES:
+      Look at a data set:
+        shardmill inspect shards/
+
+      The number of samples, for a script:
+        shardmill inspect shards/ --json | jq .samples
+
+      What convert would make of a Parquet file:
+        shardmill inspect data/part-0.parquet
+    ");
 }
 
 #[test]
 fn ls() {
-    insta::assert_snapshot!(help(&["ls"]), @"");
+    insta::assert_snapshot!(help(&["ls"]), @r"
+    exit 0
+    --- stdout
+    List the shards of a data set, one line each
+
+    Usage: shardmill ls [OPTIONS] <DATASET>
+
+    Arguments:
+      <DATASET>  The data set
+
+    Options:
+      -h, --help  Print help
+
+    Global options:
+          --json                Print results as JSON on standard output and errors as JSON on standard
+                                error
+      -q, --quiet               Print no progress, no summaries, no notes
+          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal
+                                and `plain` elsewhere [default: auto] [possible values: auto, bar,
+                                plain, json, none]
+          --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
+                                repeatable
+
+    EXAMPLES:
+      Number, samples, raw bytes, stored bytes, name and first hash of each shard:
+        shardmill ls shards/
+
+      The names of the shards with less than 100 samples:
+        shardmill ls shards/ --json | jq -r 'select(.samples < 100) | .basename'
+    ");
 }
 
 #[test]
 fn cat() {
-    insta::assert_snapshot!(help(&["cat"]), @"");
+    insta::assert_snapshot!(help(&["cat"]), @r#"
+    exit 0
+    --- stdout
+    Print samples as JSON lines, or write their fields as files
+
+    Numbers are JSON numbers: 64-bit integers exactly, floats in the shortest text that reads back to
+    the same value (float16 as float32 would); NaN and the infinities are the strings "NaN", "Infinity"
+    and "-Infinity", decimals are strings. Bytes are {"bytes", "base64"}; arrays {"dtype", "shape",
+    "data"} with the values in row order; images {"format", "bytes", "base64"}; pickles {"pickle_bytes",
+    "base64"}, never run. Columns of encoding json appear as the JSON they hold.
+
+    Usage: shardmill cat [OPTIONS] <DATASET> [INDEX|A..B]
+
+    Arguments:
+      <DATASET>
+              The data set
+
+      [INDEX|A..B]
+              Which samples: `7`, `-1` (the last), `10..20` (20 not included), `10..`, `..20` [default:
+              the first 10]
+
+    Options:
+          --key <KEY>
+              Print the first sample whose key column holds this; reads the data set from the start
+
+          --key-column <NAME>
+              The column that holds keys, for `--key` and `--by-key`
+
+              [default: __key__]
+
+      -c, --column <NAME>
+              Print only this column; repeatable, in the order given
+
+          --raw
+              Write the stored bytes of one column of one sample to standard output
+
+          --extract <DIR>
+              Write fields as files below this directory: `7/image.jpg`; nothing is overwritten
+
+          --by-key
+              With `--extract`: name the files by key, as a tree of files is: `a/001.jpg`
+
+          --max-bytes <SIZE>
+              Shorten strings, bytes, arrays, images and JSON of more than this many bytes
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+          --json
+              Print results as JSON on standard output and errors as JSON on standard error
+
+      -q, --quiet
+              Print no progress, no summaries, no notes
+
+          --progress <HOW>
+              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
+              elsewhere
+
+              [default: auto]
+              [possible values: auto, bar, plain, json, none]
+
+          --limit <NAME=VALUE>
+              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+
+    EXAMPLES:
+      The first 10 samples, without long values:
+        shardmill cat shards/ --max-bytes 64
+
+      One sample; a range; the last one:
+        shardmill cat shards/ 7
+        shardmill cat shards/ 1000..1010 --column label
+        shardmill cat shards/ -1
+
+      An image by its key:
+        shardmill cat shards/ --key a/001 --column jpg --raw > 001.jpg
+
+      All samples back into files:
+        shardmill cat shards/ 0.. --extract photos/ --by-key
+    "#);
 }
 
 #[test]
 fn verify() {
-    insta::assert_snapshot!(help(&["verify"]), @"");
+    insta::assert_snapshot!(help(&["verify"]), @r"
+    exit 0
+    --- stdout
+    Check a data set: structure, lengths, hashes; with --deep every sample
+
+    Every problem is one error line; the exit status is 3 when there is one.
+
+    Usage: shardmill verify [OPTIONS] <DATASET>
+
+    Arguments:
+      <DATASET>
+              The data set, or a directory of data sets
+
+    Options:
+          --deep
+              Decode every sample too
+
+      -j, --jobs <N>
+              Threads [default: one for each core]
+
+          --expect-index <sha256:HEX>
+              Hash that index.json must have: `sha256:` and 64 hex digits
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+          --json
+              Print results as JSON on standard output and errors as JSON on standard error
+
+      -q, --quiet
+              Print no progress, no summaries, no notes
+
+          --progress <HOW>
+              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
+              elsewhere
+
+              [default: auto]
+              [possible values: auto, bar, plain, json, none]
+
+          --limit <NAME=VALUE>
+              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+
+    EXAMPLES:
+      Check lengths and hashes of all shards:
+        shardmill verify shards/
+
+      Decode every sample as well, in a CI job:
+        shardmill verify shards/ --deep --json
+
+      Against tampering: pin the index, which pins the shards by their sha256:
+        shardmill verify shards/ --expect-index sha256:$(sha256sum < trusted/index.json | cut -c1-64)
+    ");
 }
 
 #[test]
 fn index() {
-    insta::assert_snapshot!(help(&["index"]), @"");
+    insta::assert_snapshot!(help(&["index"]), @r"
+    exit 0
+    --- stdout
+    Rebuild or merge index.json files
+
+    Usage: shardmill index [OPTIONS] <COMMAND>
+
+    Commands:
+      rebuild  Write index.json anew from the shards of a directory
+      merge    Write one index.json over several data sets; their shards stay where they are
+
+    Options:
+      -h, --help  Print help
+
+    Global options:
+          --json                Print results as JSON on standard output and errors as JSON on standard
+                                error
+      -q, --quiet               Print no progress, no summaries, no notes
+          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal
+                                and `plain` elsewhere [default: auto] [possible values: auto, bar,
+                                plain, json, none]
+          --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
+                                repeatable
+
+    EXAMPLES:
+      shardmill index rebuild shards/
+      shardmill index merge shards/
+    ");
 }
 
 #[test]
 fn index_rebuild() {
-    insta::assert_snapshot!(help(&["index", "rebuild"]), @"");
+    insta::assert_snapshot!(help(&["index", "rebuild"]), @r"
+    exit 0
+    --- stdout
+    Write index.json anew from the shards of a directory
+
+    Every shard file is read, checked and hashed with the hashes that its own header names.
+
+    Usage: shardmill index rebuild [OPTIONS] <DATASET>
+
+    Arguments:
+      <DATASET>
+              The directory that holds the shards
+
+    Options:
+          --force
+              Replace an index.json that differs
+
+      -j, --jobs <N>
+              Threads [default: one for each core]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+          --json
+              Print results as JSON on standard output and errors as JSON on standard error
+
+      -q, --quiet
+              Print no progress, no summaries, no notes
+
+          --progress <HOW>
+              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
+              elsewhere
+
+              [default: auto]
+              [possible values: auto, bar, plain, json, none]
+
+          --limit <NAME=VALUE>
+              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+
+    EXAMPLES:
+      The index was lost:
+        shardmill index rebuild shards/
+
+      It is there, but wrong:
+        shardmill index rebuild shards/ --force
+    ");
 }
 
 #[test]
 fn index_merge() {
-    insta::assert_snapshot!(help(&["index", "merge"]), @"");
+    insta::assert_snapshot!(help(&["index", "merge"]), @r"
+    exit 0
+    --- stdout
+    Write one index.json over several data sets; their shards stay where they are
+
+    With one directory, all data sets below it are merged, in the order of their paths. With several,
+    those are merged in the order given. The shards' names are relative to the directory of the new
+    index.
+
+    Usage: shardmill index merge [OPTIONS] <DIR>...
+
+    Arguments:
+      <DIR>...
+              A directory with data sets below it, or the data sets
+
+    Options:
+          --out <ROOT>
+              Directory that receives index.json and holds all data sets; needed when there are several
+
+          --force
+              Replace an index.json that differs
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+          --json
+              Print results as JSON on standard output and errors as JSON on standard error
+
+      -q, --quiet
+              Print no progress, no summaries, no notes
+
+          --progress <HOW>
+              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
+              elsewhere
+
+              [default: auto]
+              [possible values: auto, bar, plain, json, none]
+
+          --limit <NAME=VALUE>
+              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+
+    EXAMPLES:
+      All data sets below shards/ become one:
+        shardmill index merge shards/
+
+      Two of them, in this order:
+        shardmill index merge shards/train shards/extra --out shards/
+    ");
 }
 
 #[test]
 fn completions() {
-    insta::assert_snapshot!(help(&["completions"]), @"");
+    insta::assert_snapshot!(help(&["completions"]), @r"
+    exit 0
+    --- stdout
+    Print the completion script of a shell
+
+    Usage: shardmill completions [OPTIONS] <SHELL>
+
+    Arguments:
+      <SHELL>  The shell [possible values: bash, elvish, fish, powershell, zsh]
+
+    Options:
+      -h, --help  Print help
+
+    Global options:
+          --json                Print results as JSON on standard output and errors as JSON on standard
+                                error
+      -q, --quiet               Print no progress, no summaries, no notes
+          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal
+                                and `plain` elsewhere [default: auto] [possible values: auto, bar,
+                                plain, json, none]
+          --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
+                                repeatable
+
+    EXAMPLES:
+      shardmill completions bash > ~/.local/share/bash-completion/completions/shardmill
+      shardmill completions zsh > ~/.zfunc/_shardmill
+      shardmill completions fish > ~/.config/fish/completions/shardmill.fish
+    ");
 }
 
 #[test]
 fn man() {
-    insta::assert_snapshot!(help(&["man"]), @"");
+    insta::assert_snapshot!(help(&["man"]), @r"
+    exit 0
+    --- stdout
+    Print the manual pages
+
+    Without --out, all pages one after the other on standard output.
+
+    Usage: shardmill man [OPTIONS]
+
+    Options:
+          --out <DIR>
+              Write one file a page into this directory: shardmill.1, shardmill-convert.1, ...
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+          --json
+              Print results as JSON on standard output and errors as JSON on standard error
+
+      -q, --quiet
+              Print no progress, no summaries, no notes
+
+          --progress <HOW>
+              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
+              elsewhere
+
+              [default: auto]
+              [possible values: auto, bar, plain, json, none]
+
+          --limit <NAME=VALUE>
+              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+
+    EXAMPLES:
+      Read it:
+        shardmill man | man -l -
+
+      Install the pages:
+        shardmill man --out ~/.local/share/man/man1
+    ");
 }
 
 #[test]

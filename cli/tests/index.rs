@@ -18,7 +18,10 @@ fn an_index_that_differs_stays_until_forced() {
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "shards"]), @"");
     assert_eq!(place.read("shards/index.json"), b"{}");
     let report = place.json(&["index", "rebuild", "shards", "--force", "--json"]);
-    assert_eq!((&report["outcome"], &report["shards"]), (&"written".into(), &4.into()));
+    assert_eq!(
+        (&report["outcome"], &report["shards"]),
+        (&"written".into(), &4.into())
+    );
     assert_eq!(place.read("shards/index.json"), index);
 }
 
@@ -52,10 +55,25 @@ fn all_data_sets_below_a_directory_are_merged() {
 #[test]
 fn listed_data_sets_are_merged_in_their_order() {
     let place = two();
-    let merge = ["index", "merge", "root/b", "root/a/deep", "--out", "root", "--json"];
+    let merge = [
+        "index",
+        "merge",
+        "root/b",
+        "root/a/deep",
+        "--out",
+        "root",
+        "--json",
+    ];
     assert_eq!(place.json(&merge)["samples"], 20);
     let names = place.ok(&["ls", "root"]);
-    assert!(names.lines().next().unwrap().contains(" b/shard.00000.mds.zstd"), "{names}");
+    assert!(
+        names
+            .lines()
+            .next()
+            .unwrap()
+            .contains(" b/shard.00000.mds.zstd"),
+        "{names}"
+    );
     insta::assert_snapshot!(place.shown(&["index", "merge", "root/b", "root/a/deep"]), @"");
     insta::assert_snapshot!(place.shown(&["index", "merge", "root/b", "--out", "root/a"]), @"");
 }

@@ -22,14 +22,27 @@ fn a_data_set_as_json() {
 fn the_hash_of_the_index_is_what_verify_expects() {
     let place = Place::with_shards();
     let summary = place.json(&["inspect", "shards", "--json"]);
-    place.ok(&["verify", "shards", "--expect-index", summary["index_hash"].as_str().unwrap()]);
+    place.ok(&[
+        "verify",
+        "shards",
+        "--expect-index",
+        summary["index_hash"].as_str().unwrap(),
+    ]);
 }
 
 #[test]
 fn a_directory_of_splits() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
-    place.ok(&["convert", "data", "out", "--split", "train=0.75,val=0.25", "--split-key", "name"]);
+    place.ok(&[
+        "convert",
+        "data",
+        "out",
+        "--split",
+        "train=0.75,val=0.25",
+        "--split-key",
+        "name",
+    ]);
     snapshot!(place.shown(&["inspect", "out"]), @"");
     let all = place.json(&["inspect", "out", "--json"]);
     assert_eq!(all["samples"], 100);
@@ -42,10 +55,23 @@ fn shards_that_differ() {
     place.parquet("more/rows.parquet", &rows(5));
     std::fs::create_dir(place.path().join("all")).unwrap();
     std::fs::rename(place.path().join("shards"), place.path().join("all/a")).unwrap();
-    place.ok(&["convert", "more", "all/b", "--column", "id:int", "--compression", "none", "--hashes", "none"]);
+    place.ok(&[
+        "convert",
+        "more",
+        "all/b",
+        "--column",
+        "id:int",
+        "--compression",
+        "none",
+        "--hashes",
+        "none",
+    ]);
     place.ok(&["index", "merge", "all"]);
     snapshot!(place.shown(&["inspect", "all"]), @"");
-    assert_eq!(place.json(&["inspect", "all", "--json"])["other_layouts"][0]["columns"][0]["encoding"], "int");
+    assert_eq!(
+        place.json(&["inspect", "all", "--json"])["other_layouts"][0]["columns"][0]["encoding"],
+        "int"
+    );
 }
 
 #[test]
@@ -61,7 +87,10 @@ fn a_parquet_source() {
     place.parquet("data/rows.parquet", &rows(100));
     snapshot!(place.shown(&["inspect", "data"]), @"");
     let source = place.json(&["inspect", "data/rows.parquet", "--json"]);
-    assert_eq!((&source["kind"], &source["rows"]), (&"parquet".into(), &100.into()));
+    assert_eq!(
+        (&source["kind"], &source["rows"]),
+        (&"parquet".into(), &100.into())
+    );
     assert_eq!(source["columns"][4]["encoding"], "ndarray:float32:2");
 }
 

@@ -10,16 +10,34 @@ fn one_line_a_shard() {
 fn one_object_a_shard() {
     let place = Place::with_shards();
     let lines = place.ok(&["ls", "shards", "--json"]);
-    let shards: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let samples: Vec<_> = shards.iter().map(|shard| shard["samples"].as_u64().unwrap()).collect();
+    let shards: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let samples: Vec<_> = shards
+        .iter()
+        .map(|shard| shard["samples"].as_u64().unwrap())
+        .collect();
     assert_eq!(samples, [30, 30, 30, 10]);
     let size = place.read("shards/shard.00003.mds.zstd").len();
-    assert_eq!((&shards[3]["basename"], &shards[3]["stored_bytes"]), (&"shard.00003.mds.zstd".into(), &size.into()));
+    assert_eq!(
+        (&shards[3]["basename"], &shards[3]["stored_bytes"]),
+        (&"shard.00003.mds.zstd".into(), &size.into())
+    );
     assert_eq!(shards[3]["hashes"]["sha256"].as_str().unwrap().len(), 64);
 }
 
 #[test]
 fn an_index_can_be_named_itself() {
     let place = Place::with_shards();
-    assert_eq!(place.ok(&["ls", "shards/index.json"]), place.ok(&["ls", "shards"]));
+    assert_eq!(
+        place.ok(&["ls", "shards/index.json"]),
+        place.ok(&["ls", "shards"])
+    );
+}
+
+#[test]
+fn of_several_data_sets_one_has_to_be_named() {
+    let place = Place::with_shards();
+    insta::assert_snapshot!(place.shown(&["ls", "."]), @"");
 }

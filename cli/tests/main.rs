@@ -1,13 +1,24 @@
 //! The command line from outside: status, standard output, standard error.
 
+#[cfg(test)]
 mod cat;
+#[cfg(test)]
 mod common;
+#[cfg(test)]
 mod convert;
+#[cfg(test)]
 mod errors;
+#[cfg(test)]
 mod help;
+#[cfg(test)]
 mod index;
+#[cfg(test)]
 mod inspect;
+#[cfg(test)]
 mod ls;
+#[cfg(test)]
 mod reference;
+#[cfg(test)]
 mod usage;
+#[cfg(test)]
 mod verify;

@@ -30,7 +30,10 @@ fn every_problem_is_a_line() {
 fn the_report_is_json_on_request() {
     let place = Place::with_shards();
     let report = place.json(&["verify", "shards", "--json", "--deep"]);
-    assert_eq!((&report["ok"], &report["deep"], &report["samples"]), (&true.into(), &true.into(), &100.into()));
+    assert_eq!(
+        (&report["ok"], &report["deep"], &report["samples"]),
+        (&true.into(), &true.into(), &100.into())
+    );
     flip(&place, "shards/shard.00001.mds.zstd");
     let ran = place.run(&["verify", "shards", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -42,11 +45,24 @@ fn the_report_is_json_on_request() {
 fn all_splits_are_verified() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
-    place.ok(&["convert", "data", "out", "--split", "train=0.75,val=0.25", "--split-key", "name"]);
+    place.ok(&[
+        "convert",
+        "data",
+        "out",
+        "--split",
+        "train=0.75,val=0.25",
+        "--split-key",
+        "name",
+    ]);
     assert_eq!(place.ok(&["verify", "out"]).lines().count(), 2);
     place.write("out/train/index.json", "{");
     let ran = place.run(&["verify", "out"]);
-    assert_eq!((ran.code, ran.stdout.lines().count()), (3, 1), "{}", ran.shown());
+    assert_eq!(
+        (ran.code, ran.stdout.lines().count()),
+        (3, 1),
+        "{}",
+        ran.shown()
+    );
 }
 
 #[test]

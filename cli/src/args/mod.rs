@@ -72,7 +72,8 @@ pub struct GlobalArgs {
     #[arg(long, short, global = true)]
     pub quiet: bool,
 
-    /// How progress is shown on standard error; `auto` is `bar` on a terminal and `plain` elsewhere
+    /// How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with --json
+    /// and `plain` without
     #[arg(long, global = true, value_name = "HOW", value_enum, default_value_t = ProgressName::Auto)]
     pub progress: ProgressName,
 

@@ -21,10 +21,16 @@ const WHOLE: u64 = 8;
 
 pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let samples = args.range.as_deref().map(Samples::parse).transpose()?;
-    let max_bytes = args.max_bytes.as_deref().map(|text| options::byte_size("max-bytes", text)).transpose()?;
+    let max_bytes = args
+        .max_bytes
+        .as_deref()
+        .map(|text| options::byte_size("max-bytes", text))
+        .transpose()?;
     let max_bytes = max_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     if args.raw && args.columns.len() != 1 {
-        return Err(CliError::option("raw", "it writes one column", "name it with --column").into());
+        return Err(
+            CliError::option("raw", "it writes one column", "name it with --column").into(),
+        );
     }
     let extract = args.extract.as_deref().map(options::location).transpose()?;
 
@@ -55,7 +61,10 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
 
     if args.raw {
         if range.end - range.start != 1 {
-            let fact = format!("it writes one sample, and {} are asked for", count(range.end - range.start));
+            let fact = format!(
+                "it writes one sample, and {} are asked for",
+                count(range.end - range.start)
+            );
             return Err(CliError::option("raw", fact, "give one number or a key").into());
         }
         cat.raw(range.start, out)?;
@@ -97,7 +106,12 @@ enum Shown<'a> {
 impl Cat<'_> {
     /// Some shard has to have the column.
     fn check_column(&self, column: &str) -> Result<(), CliError> {
-        let mut configs = self.dataset.index().shards.iter().map(|shard| &shard.config);
+        let mut configs = self
+            .dataset
+            .index()
+            .shards
+            .iter()
+            .map(|shard| &shard.config);
         // Shards that agree share their config: a million of them are compared by address.
         let mut seen = None;
         let found = configs.any(|config| {
@@ -116,7 +130,11 @@ impl Cat<'_> {
     }
 
     /// Calls `show` with each sample.
-    fn each(&self, range: Range<u64>, mut show: impl FnMut(&Sample) -> Result<(), Stop>) -> Result<(), Stop> {
+    fn each(
+        &self,
+        range: Range<u64>,
+        mut show: impl FnMut(&Sample) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         let mut shard = None;
         for number in range.clone() {
             let (this, at) = self.dataset.locate(number)?;
@@ -139,25 +157,37 @@ impl Cat<'_> {
         if config.mds_columns().is_some() {
             let fields = sample.fields()?;
             let chosen = self.choose(sample, fields, |field| field.name)?;
-            let values = chosen.into_iter().map(|field| Ok((field.name, Shown::Mds(self.decode(sample, &field)?))));
+            let values = chosen
+                .into_iter()
+                .map(|field| Ok((field.name, Shown::Mds(self.decode(sample, &field)?))));
             return values.collect();
         }
-        let values = sample.values()?.into_iter().map(|(name, value)| match value {
-            SampleValue::Mds(value) => (name, Shown::Mds(value)),
-            SampleValue::Text(value) => (name, Shown::Text(value)),
-        });
+        let values = sample
+            .values()?
+            .into_iter()
+            .map(|(name, value)| match value {
+                SampleValue::Mds(value) => (name, Shown::Mds(value)),
+                SampleValue::Text(value) => (name, Shown::Text(value)),
+            });
         Ok(self.choose(sample, values.collect(), |(name, _)| name)?)
     }
 
     /// The items of the chosen columns, in the order in which they were asked for.
-    fn choose<T>(&self, sample: &Sample, items: Vec<T>, name: impl Fn(&T) -> &str) -> Result<Vec<T>, CliError> {
+    fn choose<T>(
+        &self,
+        sample: &Sample,
+        items: Vec<T>,
+        name: impl Fn(&T) -> &str,
+    ) -> Result<Vec<T>, CliError> {
         if self.columns.is_empty() {
             return Ok(items);
         }
         let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
         let mut chosen = Vec::with_capacity(self.columns.len());
         for column in self.columns {
-            let found = items.iter_mut().find(|item| item.as_ref().is_some_and(|item| name(item) == column));
+            let found = items
+                .iter_mut()
+                .find(|item| item.as_ref().is_some_and(|item| name(item) == column));
             match found.and_then(Option::take) {
                 Some(item) => chosen.push(item),
                 None => {
@@ -177,7 +207,9 @@ impl Cat<'_> {
             let entry = self.dataset.index().shards.get(sample.shard_number());
             ReaderError::Value {
                 place: Place {
-                    file: entry.map(|entry| dataset::stored_files(entry).0.basename.to_string()).unwrap_or_default(),
+                    file: entry
+                        .map(|entry| dataset::stored_files(entry).0.basename.to_string())
+                        .unwrap_or_default(),
                     shard: sample.shard_number() as u64,
                     sample: Some(sample.number()),
                     column: Some(field.name.to_owned()),
@@ -189,7 +221,9 @@ impl Cat<'_> {
 
     /// The first sample whose key is this.
     fn find(&self, key: &str) -> Result<u64, Stop> {
-        let found = |sample: &Sample| -> Result<bool, Stop> { Ok(self.key(sample)?.is_some_and(|held| held == key)) };
+        let found = |sample: &Sample| -> Result<bool, Stop> {
+            Ok(self.key(sample)?.is_some_and(|held| held == key))
+        };
         for number in 0..self.dataset.len() {
             let (shard, at) = self.dataset.locate(number)?;
             if at == 0 {
@@ -215,7 +249,10 @@ impl Cat<'_> {
         };
         if sample.config().mds_columns().is_none() {
             let values = sample.values()?;
-            let Some((_, value)) = values.into_iter().find(|(name, _)| *name == self.key_column) else {
+            let Some((_, value)) = values
+                .into_iter()
+                .find(|(name, _)| *name == self.key_column)
+            else {
                 return Ok(None);
             };
             return match value {
@@ -245,7 +282,12 @@ impl Cat<'_> {
         }))
     }
 
-    fn print(&self, range: Range<u64>, max_bytes: Option<usize>, out: &mut Output) -> Result<(), Stop> {
+    fn print(
+        &self,
+        range: Range<u64>,
+        max_bytes: Option<usize>,
+        out: &mut Output,
+    ) -> Result<(), Stop> {
         let mut line = Vec::new();
         self.each(range, |sample| {
             line.clear();
@@ -301,7 +343,9 @@ impl Cat<'_> {
                 }
                 match value {
                     Shown::Mds(value) => extractor.write(&name, column, &value)?,
-                    Shown::Text(value) => extractor.write_bytes(&name, column, "txt", &text_bytes(&value))?,
+                    Shown::Text(value) => {
+                        extractor.write_bytes(&name, column, "txt", &text_bytes(&value))?
+                    }
                 }
             }
             Ok(())
@@ -332,7 +376,12 @@ struct Extracted<'a> {
     files: u64,
 }
 
-fn show_extracted(dir: &Option<String>, files: u64, range: &Range<u64>, out: &mut Output) -> Result<(), Stop> {
+fn show_extracted(
+    dir: &Option<String>,
+    files: u64,
+    range: &Range<u64>,
+    out: &mut Output,
+) -> Result<(), Stop> {
     let directory = dir.as_deref().unwrap_or_default();
     let samples = range.end - range.start;
     if out.is_json() {
@@ -345,5 +394,10 @@ fn show_extracted(dir: &Option<String>, files: u64, range: &Range<u64>, out: &mu
     if out.is_quiet() {
         return Ok(());
     }
-    out.line(format_args!("{}: {} files of {} samples", escape(directory), count(files), count(samples)))
+    out.line(format_args!(
+        "{}: {} files of {} samples",
+        escape(directory),
+        count(files),
+        count(samples)
+    ))
 }

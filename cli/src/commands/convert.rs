@@ -32,7 +32,11 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
 
 /// What was typed as what the library takes. Nothing is read here (reliability rule E4).
 fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions, CliError> {
-    let sources = args.sources.iter().map(|source| options::location(source)).collect::<Result<_, _>>()?;
+    let sources = args
+        .sources
+        .iter()
+        .map(|source| options::location(source))
+        .collect::<Result<_, _>>()?;
     let to = match args.to {
         ToName::Mds => Format::Mds,
         ToName::Jsonl => Format::Json,
@@ -61,13 +65,23 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         GroupName::File => TreeGroup::File,
     };
     options.follow_links = args.follow_links;
-    let splits = args.split.as_deref().map_or(Ok(Vec::new()), columns::split)?;
-    options.split = splits.into_iter().map(|(name, share)| SplitSpec { name, share }).collect();
+    let splits = args
+        .split
+        .as_deref()
+        .map_or(Ok(Vec::new()), columns::split)?;
+    options.split = splits
+        .into_iter()
+        .map(|(name, share)| SplitSpec { name, share })
+        .collect();
     options.split_key = options::not_blank("split-key", args.split_key.as_ref())?;
     options.compression = compression(&args.compression)?;
     options.hashes = hashes(&args.hashes)?;
     options.size_limit = size_limit(&args.size_limit)?;
-    options.samples_per_shard = args.samples_per_shard.as_deref().map(samples_per_shard).transpose()?;
+    options.samples_per_shard = args
+        .samples_per_shard
+        .as_deref()
+        .map(samples_per_shard)
+        .transpose()?;
     options.nulls = match args.nulls {
         NullsName::Error => Nulls::Error,
         NullsName::Mask => Nulls::Mask,
@@ -88,7 +102,9 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
 fn column_specs(typed: &[String], to: Format) -> Result<Vec<ColumnSpec>, CliError> {
     let columns = columns::columns(typed)?;
     for column in &columns {
-        let Some(encoding) = &column.encoding else { continue };
+        let Some(encoding) = &column.encoding else {
+            continue;
+        };
         let error = |fact: String, hint: Option<String>| CliError::Option {
             option: "column",
             message: format!("column {}: {fact}", escape(&column.name)),
@@ -97,13 +113,22 @@ fn column_specs(typed: &[String], to: Format) -> Result<Vec<ColumnSpec>, CliErro
         match to {
             Format::Mds => {
                 let parsed: Result<Encoding, _> = encoding.parse();
-                let names = || Some(format!("the encodings of MDS are {}", Encoding::NAMES.join(", ")));
-                parsed.map(drop).map_err(|fact| error(fact.to_string(), names()))?;
+                let names = || {
+                    Some(format!(
+                        "the encodings of MDS are {}",
+                        Encoding::NAMES.join(", ")
+                    ))
+                };
+                parsed
+                    .map(drop)
+                    .map_err(|fact| error(fact.to_string(), names()))?;
             }
             Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
                 let parsed: Result<TextEncoding, _> = encoding.parse();
                 let names = || Some(format!("columns of {to} are str, int or float"));
-                parsed.map(drop).map_err(|fact| error(fact.to_string(), names()))?;
+                parsed
+                    .map(drop)
+                    .map_err(|fact| error(fact.to_string(), names()))?;
             }
         }
     }
@@ -175,7 +200,11 @@ fn samples_per_shard(text: &str) -> Result<u64, CliError> {
 
 fn memory_limit(text: &str) -> Result<u64, CliError> {
     match options::byte_size("memory-limit", text)? {
-        0 => Err(CliError::option("memory-limit", "0 bytes are not enough", "leave it out, or write a size such as 2GiB")),
+        0 => Err(CliError::option(
+            "memory-limit",
+            "0 bytes are not enough",
+            "leave it out, or write a size such as 2GiB",
+        )),
         limit => Ok(limit),
     }
 }
@@ -183,8 +212,16 @@ fn memory_limit(text: &str) -> Result<u64, CliError> {
 fn separator(typed: Option<&str>, to: Format) -> Result<Option<String>, CliError> {
     match (typed, to) {
         (Some(text), Format::Xsv) => options::unescape("separator", text).map(Some),
-        (Some(_), _) => Err(CliError::option("separator", format!("{to} has none to choose"), "leave it out, or write --to xsv")),
-        (None, Format::Xsv) => Err(CliError::option("separator", "xsv needs one", "write e.g. --separator '|'")),
+        (Some(_), _) => Err(CliError::option(
+            "separator",
+            format!("{to} has none to choose"),
+            "leave it out, or write --to xsv",
+        )),
+        (None, Format::Xsv) => Err(CliError::option(
+            "separator",
+            "xsv needs one",
+            "write e.g. --separator '|'",
+        )),
         (None, _) => Ok(None),
     }
 }
@@ -192,7 +229,11 @@ fn separator(typed: Option<&str>, to: Format) -> Result<Option<String>, CliError
 fn newline(typed: Option<&str>, to: Format) -> Result<Option<String>, CliError> {
     match (typed, to) {
         (None, _) => Ok(None),
-        (Some(_), Format::Mds) => Err(CliError::option("newline", "mds has no lines", "leave it out, or write --to jsonl")),
+        (Some(_), Format::Mds) => Err(CliError::option(
+            "newline",
+            "mds has no lines",
+            "leave it out, or write --to jsonl",
+        )),
         (Some(text), _) => options::unescape("newline", text).map(Some),
     }
 }
@@ -204,29 +245,70 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     }
     let (source, config) = (plan.source(), plan.shard_config());
     let none = || "none".to_owned();
-    let rows = source.rows.map_or_else(|| "rows not counted".to_owned(), |rows| format!("{} rows", count(rows)));
-    let files = source.tree.as_ref().map_or(source.files.len() as u64, |tree| tree.files);
+    let rows = source.rows.map_or_else(
+        || "rows not counted".to_owned(),
+        |rows| format!("{} rows", count(rows)),
+    );
+    let files = source
+        .tree
+        .as_ref()
+        .map_or(source.files.len() as u64, |tree| tree.files);
     let state = match plan.dest_state {
         DestState::Empty => "nothing there yet".to_owned(),
-        DestState::Interrupted { shards } => format!("continues with {} shards that are there", count(shards as u64)),
+        DestState::Interrupted { shards } => format!(
+            "continues with {} shards that are there",
+            count(shards as u64)
+        ),
         DestState::Done => "done already, nothing to write".to_owned(),
         DestState::Replaced => "replaces the data set that is there".to_owned(),
     };
     let hashes: Vec<&str> = config.hashes.iter().map(|hash| hash.name()).collect();
     let mut table = Table::new(&[Align::Left, Align::Left]);
-    let mut row = |name: &str, value: String| table.row([name.to_owned(), escape(&value).into_owned()]);
-    row("source", format!("{}, {} files, {}, {rows}", source.kind, count(files), bytes(source.bytes)));
+    let mut row =
+        |name: &str, value: String| table.row([name.to_owned(), escape(&value).into_owned()]);
+    row(
+        "source",
+        format!(
+            "{}, {} files, {}, {rows}",
+            source.kind,
+            count(files),
+            bytes(source.bytes)
+        ),
+    );
     if let Some(query) = &source.query {
         row("query", query.clone());
     }
-    row("destination", format!("{}: {state}", plan.options.dest.display()));
+    row(
+        "destination",
+        format!("{}: {state}", plan.options.dest.display()),
+    );
     if !plan.options.split.is_empty() {
         let share = |split: &SplitSpec| format!("{}={}", split.name, split.share);
-        row("split", plan.options.split.iter().map(share).collect::<Vec<_>>().join(", "));
+        row(
+            "split",
+            plan.options
+                .split
+                .iter()
+                .map(share)
+                .collect::<Vec<_>>()
+                .join(", "),
+        );
     }
     row("format", config.format().to_string());
-    row("compression", config.compression.map_or_else(none, |compression| compression.to_string()));
-    row("hashes", if hashes.is_empty() { none() } else { hashes.join(", ") });
+    row(
+        "compression",
+        config
+            .compression
+            .map_or_else(none, |compression| compression.to_string()),
+    );
+    row(
+        "hashes",
+        if hashes.is_empty() {
+            none()
+        } else {
+            hashes.join(", ")
+        },
+    );
     row("size limit", config.size_limit.map_or_else(none, bytes));
     if let Some(samples) = plan.options.samples_per_shard {
         row("samples per shard", count(samples));
@@ -282,7 +364,9 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     let amount = format!("{} samples in {} shards", count(samples), count(shards));
     match report.outcome {
         Outcome::AlreadyDone => {
-            out.line(format_args!("{dest}: this conversion was done already, {amount}; nothing was written"))?;
+            out.line(format_args!(
+                "{dest}: this conversion was done already, {amount}; nothing was written"
+            ))?;
             return Ok(Exit::Done);
         }
         Outcome::Converted => out.line(format_args!("{dest}: {amount}"))?,
@@ -294,11 +378,25 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     let mut table = Table::new(&[Align::Left, Align::Left]);
     let mut row = |name: &str, value: String| table.row([format!("  {name}"), value]);
     row("raw", bytes(raw_bytes));
-    row("stored", format!("{} ({} smaller)", bytes(stored_bytes), ratio(raw_bytes, stored_bytes)));
-    row("time", format!("{} at {}", seconds(report.elapsed_seconds), rate(raw_bytes, report.elapsed_seconds)));
-    row("idle", format!("{} of cores at the end", seconds(report.idle_seconds)));
+    let ratio = ratio(raw_bytes, stored_bytes);
+    row("stored", format!("{}, ratio {ratio}", bytes(stored_bytes)));
+    row(
+        "time",
+        format!(
+            "{} at {}",
+            seconds(report.elapsed_seconds),
+            rate(raw_bytes, report.elapsed_seconds)
+        ),
+    );
+    row(
+        "idle",
+        format!("{} of cores at the end", seconds(report.idle_seconds)),
+    );
     if report.dropped_rows > 0 {
-        row("dropped", format!("{} rows with nulls", count(report.dropped_rows)));
+        row(
+            "dropped",
+            format!("{} rows with nulls", count(report.dropped_rows)),
+        );
     }
     out.text(table)?;
     if report.splits.iter().any(|split| !split.name.is_empty()) {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
-use shardmill_core::Limits;
+use shardmill_core::{ErrorKind, Limits};
 use shardmill_mds::{FileHashes, FileInfo, Layout, ShardConfig, ShardEntry};
 use shardmill_reader::{Dataset, OpenOptions};
 use shardmill_storage::{Dir, EntryKind};
@@ -15,13 +15,30 @@ pub const INDEX_NAME: &str = "index.json";
 
 /// Opens the data set at a location as typed.
 pub fn open(location: &str, limits: Limits, expect_index: Option<String>) -> Result<Dataset, Stop> {
-    open_path(&options::location(location)?, limits, expect_index)
+    let path = options::location(location)?;
+    match open_path(&path, limits, expect_index) {
+        Err(Stop::Fault(fault)) if fault.kind == ErrorKind::NotFound => match find(&path) {
+            Ok(Found::Splits(splits)) => Err(CliError::SeveralDatasets {
+                location: location.to_owned(),
+                names: splits.into_iter().map(|(name, _)| name).collect(),
+            }
+            .into()),
+            _ => Err(Stop::Fault(fault)),
+        },
+        opened => opened,
+    }
 }
 
-pub fn open_path(path: &Path, limits: Limits, expect_index: Option<String>) -> Result<Dataset, Stop> {
-    let mut options = OpenOptions::default();
-    options.limits = limits;
-    options.expect_index = expect_index;
+pub fn open_path(
+    path: &Path,
+    limits: Limits,
+    expect_index: Option<String>,
+) -> Result<Dataset, Stop> {
+    let options = OpenOptions {
+        limits,
+        expect_index,
+        ..OpenOptions::default()
+    };
     Ok(Dataset::open(path, &options)?)
 }
 
@@ -37,8 +54,16 @@ pub enum Found {
 
 pub fn find(path: &Path) -> Result<Found, Stop> {
     if path.is_file() {
-        let index = path.extension().is_some_and(|extension| extension == "json");
-        return Ok(if index && path.file_name().is_some_and(|name| name == INDEX_NAME) { Found::One } else { Found::Nothing });
+        let index = path
+            .extension()
+            .is_some_and(|extension| extension == "json");
+        return Ok(
+            if index && path.file_name().is_some_and(|name| name == INDEX_NAME) {
+                Found::One
+            } else {
+                Found::Nothing
+            },
+        );
     }
     let dir = Dir::open(path)?;
     if dir.exists(INDEX_NAME)? {
@@ -46,7 +71,9 @@ pub fn find(path: &Path) -> Result<Found, Stop> {
     }
     let mut splits = Vec::new();
     for entry in dir.entries()? {
-        let Some(name) = entry.name.to_str() else { continue };
+        let Some(name) = entry.name.to_str() else {
+            continue;
+        };
         if entry.kind != EntryKind::Directory || name.starts_with('.') {
             continue;
         }
@@ -55,7 +82,11 @@ pub fn find(path: &Path) -> Result<Found, Stop> {
             splits.push((name.to_owned(), path.join(name)));
         }
     }
-    Ok(if splits.is_empty() { Found::Nothing } else { Found::Splits(splits) })
+    Ok(if splits.is_empty() {
+        Found::Nothing
+    } else {
+        Found::Splits(splits)
+    })
 }
 
 /// The data sets at a location: the one that is there, or those in the directories beneath it. `true` says
@@ -86,7 +117,10 @@ pub fn stored_bytes(shard: &ShardEntry) -> u64 {
 
 /// Bytes of a shard without compression.
 pub fn raw_bytes(shard: &ShardEntry) -> u64 {
-    shard.raw_data.bytes.saturating_add(shard.raw_meta.as_ref().map_or(0, |meta| meta.bytes))
+    shard
+        .raw_data
+        .bytes
+        .saturating_add(shard.raw_meta.as_ref().map_or(0, |meta| meta.bytes))
 }
 
 /// The columns of a shard: name, encoding, bytes of a value where they are fixed.
@@ -94,11 +128,20 @@ pub fn columns(config: &ShardConfig) -> Vec<(&str, String, Option<u64>)> {
     match &config.layout {
         Layout::Mds { columns } => {
             let column = columns.iter();
-            column.map(|column| (column.name.as_str(), column.encoding.to_string(), column.encoding.fixed_size())).collect()
+            column
+                .map(|column| {
+                    (
+                        column.name.as_str(),
+                        column.encoding.to_string(),
+                        column.encoding.fixed_size(),
+                    )
+                })
+                .collect()
         }
-        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => {
-            columns.iter().map(|column| (column.name.as_str(), column.encoding.to_string(), None)).collect()
-        }
+        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns
+            .iter()
+            .map(|column| (column.name.as_str(), column.encoding.to_string(), None))
+            .collect(),
     }
 }
 

@@ -30,10 +30,19 @@ impl Extractor {
     }
 
     /// Writes one value: an image list as several files, everything else as one.
-    pub fn write(&mut self, sample: &SampleName<'_>, column: &str, value: &Value<'_>) -> Result<(), Stop> {
+    pub fn write(
+        &mut self,
+        sample: &SampleName<'_>,
+        column: &str,
+        value: &Value<'_>,
+    ) -> Result<(), Stop> {
         if let Value::Images(images) = value {
             for (place, image) in images.iter().enumerate() {
-                let name = file_name(sample, &format!("{column}.{place:05}"), image_extension(image.kind))?;
+                let name = file_name(
+                    sample,
+                    &format!("{column}.{place:05}"),
+                    image_extension(image.kind),
+                )?;
                 self.publish(&name, image.bytes)?;
             }
             return Ok(());
@@ -44,7 +53,13 @@ impl Extractor {
     }
 
     /// Writes the file of one column.
-    pub fn write_bytes(&mut self, sample: &SampleName<'_>, column: &str, extension: &str, bytes: &[u8]) -> Result<(), Stop> {
+    pub fn write_bytes(
+        &mut self,
+        sample: &SampleName<'_>,
+        column: &str,
+        extension: &str,
+        bytes: &[u8],
+    ) -> Result<(), Stop> {
         self.publish(&file_name(sample, column, extension)?, bytes)
     }
 
@@ -52,7 +67,8 @@ impl Extractor {
         if let Some((folder, _)) = name.rsplit_once('/') {
             self.dir.make_dir(folder)?;
         }
-        self.dir.publish_bytes(None, name, bytes, PublishMode::CreateNew)?;
+        self.dir
+            .publish_bytes(None, name, bytes, PublishMode::CreateNew)?;
         self.files += 1;
         Ok(())
     }
@@ -61,19 +77,25 @@ impl Extractor {
 /// `7/image.jpg` by number. By key as in a tree of files: `a/001.jpg` for a column that is called like the
 /// extension, or whose bytes say nothing about one, and `a/001.image.jpg` for others.
 fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, CliError> {
-    let (number, name) = match sample {
-        SampleName::Number(number) => (*number, format!("{number}/{column}.{extension}")),
-        SampleName::Key { sample, key } if column == extension || extension == "bin" => (*sample, format!("{key}.{column}")),
-        SampleName::Key { sample, key } => (*sample, format!("{key}.{column}.{extension}")),
+    let (number, key, name) = match sample {
+        SampleName::Number(number) => (*number, None, format!("{number}/{column}.{extension}")),
+        SampleName::Key { sample, key } if column == extension || extension == "bin" => {
+            (*sample, Some(key), format!("{key}.{column}"))
+        }
+        SampleName::Key { sample, key } => {
+            (*sample, Some(key), format!("{key}.{column}.{extension}"))
+        }
     };
-    match check_relative_path(&name) {
-        Ok(()) => Ok(name),
-        Err(source) => Err(CliError::FileName {
-            sample: number,
-            name,
-            source,
-        }),
+    let refuse = |name: &str, source| CliError::FileName {
+        sample: number,
+        name: name.to_owned(),
+        source,
+    };
+    if let Some(key) = key {
+        check_relative_path(key).map_err(|source| refuse(key, source))?;
     }
+    check_relative_path(&name).map_err(|source| refuse(&name, source))?;
+    Ok(name)
 }
 
 const fn image_extension(kind: ImageKind) -> &'static str {
@@ -107,7 +129,10 @@ fn contents<'a>(value: &Value<'a>, buffer: &'a mut Vec<u8>) -> (&'static str, &'
 pub fn raw(value: &Value<'_>, out: &mut Vec<u8>) {
     crate::output::write_value(value, None, out);
     // NaN and decimals are strings in JSON only.
-    if let Some(text) = out.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) {
+    if let Some(text) = out
+        .strip_prefix(b"\"")
+        .and_then(|rest| rest.strip_suffix(b"\""))
+    {
         *out = text.to_vec();
     }
 }
@@ -129,7 +154,10 @@ fn npy(array: &NdArray<'_>, out: &mut Vec<u8>) {
     };
     let dims: Vec<String> = array.shape.iter().map(u64::to_string).collect();
     let comma = if dims.len() == 1 { "," } else { "" };
-    let mut header = format!("{{'descr': '{code}', 'fortran_order': False, 'shape': ({}{comma}), }}", dims.join(", "));
+    let mut header = format!(
+        "{{'descr': '{code}', 'fortran_order': False, 'shape': ({}{comma}), }}",
+        dims.join(", ")
+    );
     // The data starts at a multiple of 64, and a line feed stands before it.
     const BEFORE: usize = 10;
     while !(BEFORE + header.len() + 1).is_multiple_of(64) {
@@ -138,7 +166,11 @@ fn npy(array: &NdArray<'_>, out: &mut Vec<u8>) {
     header.push('\n');
     out.extend_from_slice(b"\x93NUMPY\x01\x00");
     // At most 63 dimensions of 20 digits: far below 65,536.
-    out.extend_from_slice(&u16::try_from(header.len()).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend_from_slice(
+        &u16::try_from(header.len())
+            .unwrap_or(u16::MAX)
+            .to_le_bytes(),
+    );
     // Writing to a Vec cannot fail.
     let _ = out.write_all(header.as_bytes());
     out.extend_from_slice(array.data);
@@ -150,7 +182,10 @@ mod tests {
 
     #[test]
     fn names_by_key_give_the_tree_back() {
-        let key = SampleName::Key { sample: 3, key: "a/001" };
+        let key = SampleName::Key {
+            sample: 3,
+            key: "a/001",
+        };
         for (column, extension, name) in [
             ("jpg", "jpg", "a/001.jpg"),
             ("jpg", "bin", "a/001.jpg"),
@@ -160,7 +195,10 @@ mod tests {
         ] {
             assert_eq!(file_name(&key, column, extension).unwrap(), name);
         }
-        assert_eq!(file_name(&SampleName::Number(7), "image", "jpg").unwrap(), "7/image.jpg");
+        assert_eq!(
+            file_name(&SampleName::Number(7), "image", "jpg").unwrap(),
+            "7/image.jpg"
+        );
     }
 
     #[test]
@@ -186,13 +224,19 @@ mod tests {
         );
         assert_eq!(out.len(), 128 + 4);
         assert_eq!(&out[..10], b"\x93NUMPY\x01\x00\x76\x00");
-        assert!(out[10..].starts_with(b"{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }  "));
+        assert!(
+            out[10..].starts_with(b"{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }  ")
+        );
         assert_eq!(&out[127..], b"\n\x01\x00\x02\x00");
     }
 
     #[test]
     fn numbers_are_plain_text() {
-        for (value, text) in [(Value::I32(-5), "-5"), (Value::F64(f64::NAN), "NaN"), (Value::Decimal("1.50"), "1.50")] {
+        for (value, text) in [
+            (Value::I32(-5), "-5"),
+            (Value::F64(f64::NAN), "NaN"),
+            (Value::Decimal("1.50"), "1.50"),
+        ] {
             let mut out = Vec::new();
             raw(&value, &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), text);

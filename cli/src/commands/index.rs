@@ -49,11 +49,21 @@ fn rebuild(args: &RebuildArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     drop(display);
     let index = index?;
     let outcome = publish(&path, &index.to_json(), args.force)?;
-    show(&path, outcome, index.samples(), index.shards.len() as u64, out)
+    show(
+        &path,
+        outcome,
+        index.samples(),
+        index.shards.len() as u64,
+        out,
+    )
 }
 
 fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let dirs: Vec<PathBuf> = args.dirs.iter().map(|dir| options::location(dir)).collect::<Result<_, _>>()?;
+    let dirs: Vec<PathBuf> = args
+        .dirs
+        .iter()
+        .map(|dir| options::location(dir))
+        .collect::<Result<_, _>>()?;
     let out_dir = args.out.as_deref().map(options::location).transpose()?;
     let (root, index) = match (dirs.as_slice(), out_dir) {
         ([root], None) => (root.clone(), shardmill_reader::merge_indexes(root, limits)?),
@@ -63,11 +73,19 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
         }
         (_, None) => {
             let fact = format!("{} directories are to be merged", dirs.len());
-            return Err(CliError::option("out", fact, "say with --out where the index goes").into());
+            return Err(
+                CliError::option("out", fact, "say with --out where the index goes").into(),
+            );
         }
     };
     let outcome = publish(&root, &index.to_merged_json(), args.force)?;
-    show(&root, outcome, index.samples(), index.shards.len() as u64, out)
+    show(
+        &root,
+        outcome,
+        index.samples(),
+        index.shards.len() as u64,
+        out,
+    )
 }
 
 /// Gives the index its name. One that is there stays, unless it is to be replaced; the same one is as good.
@@ -81,16 +99,26 @@ fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
         Ok(true) => return Ok(Outcome::Unchanged),
         Ok(false) if !force => {
             let path = dir.path_of(INDEX_NAME);
-            return Err(CliError::IndexDiffers { path: path.display().to_string() }.into());
+            return Err(CliError::IndexDiffers {
+                path: path.display().to_string(),
+            }
+            .into());
         }
         Ok(false) => {}
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error.into()),
     }
-    let mode = if force { PublishMode::Replace } else { PublishMode::CreateNew };
+    let mode = if force {
+        PublishMode::Replace
+    } else {
+        PublishMode::CreateNew
+    };
     match dir.publish_bytes(None, INDEX_NAME, text.as_bytes(), mode) {
         // Somebody else was faster.
-        Err(StorageError::Exists { path }) => Err(CliError::IndexDiffers { path: path.display().to_string() }.into()),
+        Err(StorageError::Exists { path }) => Err(CliError::IndexDiffers {
+            path: path.display().to_string(),
+        }
+        .into()),
         published => {
             published?;
             Ok(Outcome::Written)
@@ -98,7 +126,13 @@ fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
     }
 }
 
-fn show(root: &Path, outcome: Outcome, samples: u64, shards: u64, out: &mut Output) -> Result<Exit, Stop> {
+fn show(
+    root: &Path,
+    outcome: Outcome,
+    samples: u64,
+    shards: u64,
+    out: &mut Output,
+) -> Result<Exit, Stop> {
     let path = root.join(INDEX_NAME).display().to_string();
     if out.is_json() {
         out.json(&JsonReport {

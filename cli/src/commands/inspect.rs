@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
-use shardmill_core::{Diagnostic as _, Format, Limits, escape};
+use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
 use shardmill_mds::{HashAlgo, Index, ShardConfig, hash_hex};
 use shardmill_reader::Dataset;
 use shardmill_source::SourceOptions;
@@ -24,28 +24,48 @@ const PROVENANCE_BYTES: u64 = 64 << 20;
 pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let path = options::location(&args.location)?;
     // A pattern is not a place, and is for sources only.
-    let found = if path.symlink_metadata().is_ok() { dataset::find(&path)? } else { Found::Nothing };
+    let found = if path.symlink_metadata().is_ok() {
+        dataset::find(&path)?
+    } else {
+        Found::Nothing
+    };
+    let mut exit = Exit::Done;
     match found {
         Found::One => {
             let summary = summary(&args.location, &path, limits, out)?;
-            if out.is_json() { out.json(&summary)? } else { show(&summary, out)? }
+            if out.is_json() {
+                out.json(&summary)?
+            } else {
+                show(&summary, out)?
+            }
         }
         Found::Splits(splits) => {
             let mut parts = Vec::with_capacity(splits.len());
             for (name, path) in splits {
-                let summary = summary(&path.display().to_string(), &path, limits.clone(), out)?;
-                parts.push(Part { name, summary });
+                match summary(&path.display().to_string(), &path, limits.clone(), out) {
+                    Ok(summary) => parts.push(Part { name, summary }),
+                    // One that cannot be opened does not hide the others.
+                    Err(Stop::Fault(fault)) if fault.kind == ErrorKind::Corrupt => {
+                        out.console().error(&fault, None);
+                        exit = Exit::Problems;
+                    }
+                    Err(stop) => return Err(stop),
+                }
             }
             let all = Splits {
                 location: &args.location,
                 samples: parts.iter().map(|part| part.summary.samples).sum(),
                 datasets: parts,
             };
-            if out.is_json() { out.json(&all)? } else { show_splits(&all, out)? }
+            if out.is_json() {
+                out.json(&all)?
+            } else {
+                show_splits(&all, out)?
+            }
         }
         Found::Nothing => source(&args.location, &path, limits, out)?,
     }
-    Ok(Exit::Done)
+    Ok(exit)
 }
 
 #[derive(Serialize)]
@@ -110,7 +130,10 @@ fn summary(shown: &str, path: &Path, limits: Limits, out: &Output) -> Result<Sum
     let dataset = dataset::open_path(path, limits, None)?;
     let index = dataset.index();
     let sum = |bytes: fn(&shardmill_mds::ShardEntry) -> u64| {
-        index.shards.iter().fold(0_u64, |sum, shard| sum.saturating_add(bytes(shard)))
+        index
+            .shards
+            .iter()
+            .fold(0_u64, |sum, shard| sum.saturating_add(bytes(shard)))
     };
     let text = read_file(dataset.index_path(), dataset.limits().index_bytes)?;
     let mut layouts = layouts(index).into_iter();
@@ -133,12 +156,18 @@ fn summary(shown: &str, path: &Path, limits: Limits, out: &Output) -> Result<Sum
 fn layouts(index: &Index) -> Vec<LayoutSummary> {
     let mut found: Vec<(&Arc<ShardConfig>, u64)> = Vec::new();
     for shard in &index.shards {
-        match found.iter_mut().find(|(config, _)| Arc::ptr_eq(config, &shard.config) || *config == &shard.config) {
+        match found
+            .iter_mut()
+            .find(|(config, _)| Arc::ptr_eq(config, &shard.config) || *config == &shard.config)
+        {
             Some((_, shards)) => *shards += 1,
             None => found.push((&shard.config, 1)),
         }
     }
-    found.into_iter().map(|(config, shards)| layout(config, shards)).collect()
+    found
+        .into_iter()
+        .map(|(config, shards)| layout(config, shards))
+        .collect()
 }
 
 fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
@@ -150,7 +179,9 @@ fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
     LayoutSummary {
         format: Format::name(config.format()),
         columns: dataset::columns(config).into_iter().map(column).collect(),
-        compression: config.compression.map(|compression| compression.to_string()),
+        compression: config
+            .compression
+            .map(|compression| compression.to_string()),
         hashes: config.hashes.iter().map(|hash| hash.name()).collect(),
         size_limit: config.size_limit,
         layout_shards: shards,
@@ -158,7 +189,11 @@ fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
 }
 
 fn spread(index: &Index) -> Option<Spread> {
-    let mut sizes: Vec<u64> = index.shards.iter().map(|shard| shard.raw_data.bytes).collect();
+    let mut sizes: Vec<u64> = index
+        .shards
+        .iter()
+        .map(|shard| shard.raw_data.bytes)
+        .collect();
     sizes.sort_unstable();
     Some(Spread {
         smallest: *sizes.first()?,
@@ -173,7 +208,10 @@ fn provenance(dataset: &Dataset, out: &Output) -> Result<Option<Value>, Stop> {
     if !dataset.dir().exists(PROVENANCE_NAME)? {
         return Ok(None);
     }
-    let text = dataset.dir().open_file(PROVENANCE_NAME).and_then(|file| file.read_all(PROVENANCE_BYTES));
+    let text = dataset
+        .dir()
+        .open_file(PROVENANCE_NAME)
+        .and_then(|file| file.read_all(PROVENANCE_BYTES));
     let fact = match text {
         Ok(text) => match serde_json::from_slice(&text) {
             Ok(value) => return Ok(Some(value)),
@@ -182,7 +220,12 @@ fn provenance(dataset: &Dataset, out: &Output) -> Result<Option<Value>, Stop> {
         Err(error) => error.to_string(),
     };
     let object = dataset.dir().path_of(PROVENANCE_NAME).display().to_string();
-    out.console().warning("provenance", Some(object), format!("cannot be read: {fact}"), None);
+    out.console().warning(
+        "provenance",
+        Some(object),
+        format!("cannot be read: {fact}"),
+        None,
+    );
     Ok(None)
 }
 
@@ -196,22 +239,51 @@ fn facts(rows: Vec<(&str, String)>) -> Table {
 
 fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
     let (samples, shards) = (count(summary.samples), count(summary.shards));
-    out.line(format_args!("{}: {samples} samples in {shards} shards", escape(&summary.dataset)))?;
-    let mut rows = vec![
-        ("raw", bytes(summary.raw_bytes)),
-        (
-            "stored",
-            format!("{} ({} smaller)", bytes(summary.stored_bytes), ratio(summary.raw_bytes, summary.stored_bytes)),
-        ),
-    ];
+    out.line(format_args!(
+        "{}: {samples} samples in {shards} shards",
+        escape(&summary.dataset)
+    ))?;
+    let stored = if summary.stored_bytes == summary.raw_bytes {
+        bytes(summary.stored_bytes)
+    } else {
+        format!(
+            "{}, ratio {}",
+            bytes(summary.stored_bytes),
+            ratio(summary.raw_bytes, summary.stored_bytes)
+        )
+    };
+    let mut rows = vec![("raw", bytes(summary.raw_bytes)), ("stored", stored)];
     if let Some(spread) = &summary.shard_raw_bytes {
-        let (smallest, median, largest) = (bytes(spread.smallest), bytes(spread.median), bytes(spread.largest));
-        rows.push(("shard", format!("raw: smallest {smallest}, median {median}, largest {largest}")));
+        let (smallest, median, largest) = (
+            bytes(spread.smallest),
+            bytes(spread.median),
+            bytes(spread.largest),
+        );
+        rows.push((
+            "raw shards",
+            format!("smallest {smallest}, median {median}, largest {largest}"),
+        ));
     }
-    rows.push(("index", format!("{}, {}", bytes(summary.index_bytes), summary.index_hash)));
-    out.text(facts(rows))?;
-    for layout in summary.first.iter().chain(&summary.other_layouts) {
-        show_layout(layout, !summary.other_layouts.is_empty(), out)?;
+    rows.push((
+        "index",
+        format!("{}, {}", bytes(summary.index_bytes), summary.index_hash),
+    ));
+    match (&summary.first, summary.other_layouts.as_slice()) {
+        (Some(layout), []) => {
+            rows.extend(layout_facts(layout));
+            out.text(facts(rows))?;
+            out.text(format_args!("\n{}", columns(layout)))?;
+        }
+        (first, others) => {
+            out.text(facts(rows))?;
+            for layout in first.iter().chain(others) {
+                let shards = count(layout.layout_shards);
+                let (facts, columns) = (facts(layout_facts(layout)), columns(layout));
+                out.text(format_args!(
+                    "\n{shards} of the shards:\n{facts}\n{columns}"
+                ))?;
+            }
+        }
     }
     if let Some(provenance) = &summary.provenance {
         show_provenance(provenance, out)?;
@@ -219,40 +291,70 @@ fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
     Ok(())
 }
 
-fn show_layout(layout: &LayoutSummary, one_of_several: bool, out: &mut Output) -> Result<(), Stop> {
+fn layout_facts(layout: &LayoutSummary) -> Vec<(&'static str, String)> {
     let none = || "none".to_owned();
-    if one_of_several {
-        out.line(format_args!("\n{} of the shards:", count(layout.layout_shards)))?;
-    }
-    let hashes = if layout.hashes.is_empty() { none() } else { layout.hashes.join(", ") };
-    out.text(facts(vec![
+    let hashes = if layout.hashes.is_empty() {
+        none()
+    } else {
+        layout.hashes.join(", ")
+    };
+    vec![
         ("format", layout.format.to_owned()),
-        ("compression", layout.compression.clone().unwrap_or_else(none)),
+        (
+            "compression",
+            layout.compression.clone().unwrap_or_else(none),
+        ),
         ("hashes", hashes),
         ("size limit", layout.size_limit.map_or_else(none, bytes)),
-    ]))?;
-    let mut table = Table::with_heading(&[("  column", Align::Left), ("encoding", Align::Left), ("bytes", Align::Right)]);
+    ]
+}
+
+fn columns(layout: &LayoutSummary) -> Table {
+    let mut table = Table::with_heading(&[
+        ("  column", Align::Left),
+        ("encoding", Align::Left),
+        ("bytes", Align::Right),
+    ]);
     for column in &layout.columns {
         let size = column.bytes.map_or_else(|| "varies".to_owned(), count);
-        table.row([format!("  {}", escape(&column.name)), escape(&column.encoding).into_owned(), size]);
+        table.row([
+            format!("  {}", escape(&column.name)),
+            escape(&column.encoding).into_owned(),
+            size,
+        ]);
     }
-    out.text(format_args!("\n{table}"))
+    table
 }
 
 /// The few facts that people ask for; `--json` has all of them.
 fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
-    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let text = |pointer: &str| {
+        value
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+    };
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
     let mut rows = Vec::new();
     if let Some(writer) = text("/writer") {
         rows.push(("written by", writer.to_owned()));
     }
     if let Some(kind) = text("/source/kind") {
-        let named = value.pointer("/source/files").and_then(Value::as_array).map_or(0, |files| files.len() as u64);
+        let named = value
+            .pointer("/source/files")
+            .and_then(Value::as_array)
+            .map_or(0, |files| files.len() as u64);
         let files = named.saturating_add(number("/source/files_not_named").unwrap_or(0));
-        let size = number("/source/bytes").map(|size| format!(", {}", bytes(size))).unwrap_or_default();
-        let rows_read = number("/source/rows").map(|rows| format!(", {} rows", count(rows))).unwrap_or_default();
-        rows.push(("from", format!("{kind}, {} files{size}{rows_read}", count(files))));
+        let size = number("/source/bytes")
+            .map(|size| format!(", {}", bytes(size)))
+            .unwrap_or_default();
+        let rows_read = number("/source/rows")
+            .map(|rows| format!(", {} rows", count(rows)))
+            .unwrap_or_default();
+        rows.push((
+            "from",
+            format!("{kind}, {} files{size}{rows_read}", count(files)),
+        ));
     }
     if let Some(path) = text("/source/files/0/path") {
         rows.push(("first file", path.to_owned()));
@@ -278,7 +380,10 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
 
 fn show_splits(splits: &Splits<'_>, out: &mut Output) -> Result<(), Stop> {
     let (samples, datasets) = (count(splits.samples), splits.datasets.len());
-    out.line(format_args!("{}: {samples} samples in {datasets} data sets", escape(splits.location)))?;
+    out.line(format_args!(
+        "{}: {samples} samples in {datasets} data sets",
+        escape(splits.location)
+    ))?;
     let mut table = Table::with_heading(&[
         ("  name", Align::Left),
         ("samples", Align::Right),
@@ -294,7 +399,11 @@ fn show_splits(splits: &Splits<'_>, out: &mut Output) -> Result<(), Stop> {
             count(part.summary.shards),
             bytes(part.summary.raw_bytes),
             bytes(part.summary.stored_bytes),
-            part.summary.first.as_ref().map_or("-", |layout| layout.format).to_owned(),
+            part.summary
+                .first
+                .as_ref()
+                .map_or("-", |layout| layout.format)
+                .to_owned(),
         ]);
     }
     out.text(table)
@@ -349,7 +458,10 @@ fn source(shown: &str, path: &Path, limits: Limits, out: &mut Output) -> Result<
             }),
         });
     }
-    let files = description.tree.as_ref().map_or(description.files.len() as u64, |tree| tree.files);
+    let files = description
+        .tree
+        .as_ref()
+        .map_or(description.files.len() as u64, |tree| tree.files);
     let summary = SourceSummary {
         source: shown,
         kind: description.kind.name(),
@@ -359,13 +471,24 @@ fn source(shown: &str, path: &Path, limits: Limits, out: &mut Output) -> Result<
         fingerprint: &description.fingerprint,
         columns,
     };
-    if out.is_json() { out.json(&summary) } else { show_source(&summary, out) }
+    if out.is_json() {
+        out.json(&summary)
+    } else {
+        show_source(&summary, out)
+    }
 }
 
 fn show_source(summary: &SourceSummary<'_>, out: &mut Output) -> Result<(), Stop> {
-    let rows = summary.rows.map_or_else(|| "rows not counted".to_owned(), |rows| format!("{} rows", count(rows)));
+    let rows = summary.rows.map_or_else(
+        || "rows not counted".to_owned(),
+        |rows| format!("{} rows", count(rows)),
+    );
     let (files, size) = (count(summary.files), bytes(summary.bytes));
-    out.line(format_args!("{}: {}, {files} files, {size}, {rows}\n", escape(summary.source), summary.kind))?;
+    out.line(format_args!(
+        "{}: {}, {files} files, {size}, {rows}\n",
+        escape(summary.source),
+        summary.kind
+    ))?;
     let mut table = Table::with_heading(&[
         ("  column", Align::Left),
         ("type", Align::Left),
@@ -380,7 +503,10 @@ fn show_source(summary: &SourceSummary<'_>, out: &mut Output) -> Result<(), Stop
         };
         let encoding = match (&column.encoding, &column.problem) {
             (Some(encoding), _) => encoding.clone(),
-            (None, problem) => format!("none: {}", problem.as_deref().unwrap_or("it cannot be stored")),
+            (None, problem) => format!(
+                "none: {}",
+                problem.as_deref().unwrap_or("it cannot be stored")
+            ),
         };
         table.row([
             format!("  {}", escape(&column.name)),

@@ -43,8 +43,18 @@ pub fn run(args: &LsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop
 }
 
 /// Columns have a least width instead of the true one: a list may be a million lines long.
-fn line(number: usize, shard: &ShardEntry, data: &FileInfo, raw_bytes: u64, stored_bytes: u64) -> String {
-    let hash = data.hashes.iter().next().map(|hash| format!("  {}:{hash}", hash.algo()));
+fn line(
+    number: usize,
+    shard: &ShardEntry,
+    data: &FileInfo,
+    raw_bytes: u64,
+    stored_bytes: u64,
+) -> String {
+    let hash = data
+        .hashes
+        .iter()
+        .next()
+        .map(|hash| format!("  {}:{hash}", hash.algo()));
     format!(
         "{number:>6}  {:>9} samples  {:>10} raw  {:>10} stored  {}{}",
         count(shard.samples),

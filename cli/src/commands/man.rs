@@ -1,8 +1,10 @@
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 use shardmill_core::{Diagnostic, ErrorKind};
 use shardmill_storage::{Dir, PublishMode};
 
+use super::markdown::headed;
 use super::options;
 use crate::args::{Cli, ManArgs};
 use crate::error::Stop;
@@ -37,17 +39,44 @@ fn collect(
     name: &str,
     pages: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<(), PageError> {
-    let page = command.clone();
-    let mut roff = Vec::new();
-    Man::new(page)
-        .manual("shardmill")
-        .render(&mut roff)
-        .map_err(PageError)?;
+    let roff = page(command).map_err(PageError)?;
     pages.push((format!("{name}.1"), roff));
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
         collect(verb, &format!("{name}-{}", verb.get_name()), pages)?;
     }
     Ok(())
+}
+
+/// One page. clap_mangen would put the examples into a section called EXTRA, and fill their lines.
+fn page(command: &Command) -> Result<Vec<u8>, std::io::Error> {
+    let after = command
+        .get_after_help()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let version = concat!("shardmill ", env!("CARGO_PKG_VERSION"));
+    let page = Man::new(command.clone())
+        .manual("shardmill")
+        .source(version);
+    let mut out = Vec::new();
+    page.render_title(&mut out)?;
+    page.render_name_section(&mut out)?;
+    page.render_synopsis_section(&mut out)?;
+    page.render_description_section(&mut out)?;
+    page.render_options_section(&mut out)?;
+    if command.get_subcommands().any(|verb| !verb.is_hide_set()) {
+        page.render_subcommands_section(&mut out)?;
+    }
+    for (title, text) in headed(&after) {
+        let mut roff = Roff::default();
+        roff.control("SH", [title.to_ascii_uppercase().as_str()]);
+        roff.control("nf", []);
+        for line in text.lines() {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []);
+        roff.to_writer(&mut out)?;
+    }
+    Ok(out)
 }
 
 /// Writing to memory failed.

@@ -74,18 +74,8 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
     }
 
     if let Some(after) = command.get_after_help() {
-        for part in after
-            .to_string()
-            .split("\n\n")
-            .collect::<Vec<_>>()
-            .join("\n\n")
-            .split("\n\nEXIT STATUS:")
-        {
-            let (title, text) = match part.strip_prefix("EXAMPLES:") {
-                Some(text) => ("Examples", text),
-                None => ("Exit status", part),
-            };
-            writeln!(page, "\n{title}:\n\n```text\n{}\n```", dedent(text))?;
+        for (title, text) in headed(&after.to_string()) {
+            writeln!(page, "\n{title}:\n\n```text\n{text}\n```")?;
         }
     }
     for verb in verbs {
@@ -134,7 +124,11 @@ fn argument(arg: &Arg, page: &mut String) -> std::fmt::Result {
         .or_else(|| arg.get_help())
         .map(ToString::to_string)
         .unwrap_or_default();
-    let mut text = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    // A list item is one paragraph.
+    let paragraphs = help
+        .split("\n\n")
+        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let mut text = paragraphs.collect::<Vec<_>>().join(". ");
     let values = arg.get_possible_values();
     let values: Vec<_> = values
         .iter()
@@ -153,6 +147,32 @@ fn argument(arg: &Arg, page: &mut String) -> std::fmt::Result {
         write!(text, " (default `{}`)", defaults.join(" "))?;
     }
     writeln!(page, "- `{spelled}`: {text}")
+}
+
+/// The parts of a text that begin with a line in capitals and a colon: title and text, not indented.
+pub fn headed(text: &str) -> Vec<(String, String)> {
+    let mut parts: Vec<(String, String)> = Vec::new();
+    for line in text.lines() {
+        match line.strip_suffix(':') {
+            Some(title) if title.chars().all(|c| c.is_ascii_uppercase() || c == ' ') => {
+                let (first, rest) = title.split_at_checked(1).unwrap_or_default();
+                parts.push((
+                    format!("{first}{}", rest.to_ascii_lowercase()),
+                    String::new(),
+                ));
+            }
+            _ => {
+                if let Some((_, text)) = parts.last_mut() {
+                    text.push_str(line);
+                    text.push('\n');
+                }
+            }
+        }
+    }
+    parts
+        .into_iter()
+        .map(|(title, text)| (title, dedent(&text)))
+        .collect()
 }
 
 /// The lines without the blanks that all of them begin with.

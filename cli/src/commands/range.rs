@@ -16,7 +16,10 @@ pub enum Samples {
 impl Samples {
     pub fn parse(text: &str) -> Result<Self, CliError> {
         // Words with a dash reach this place because negative numbers do.
-        if text.strip_prefix('-').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit())) {
+        if text
+            .strip_prefix('-')
+            .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+        {
             return Err(CliError::Usage {
                 id: "usage-unknown-option".into(),
                 object: Some(text.to_owned()),
@@ -31,7 +34,13 @@ impl Samples {
             hint: Some("write 7, -1, 10..20, 10.. or ..20".to_owned()),
         };
         let number = |text: &str| text.parse::<i64>().map_err(|_| error());
-        let end = |text: &str| if text.is_empty() { Ok(None) } else { number(text).map(Some) };
+        let end = |text: &str| {
+            if text.is_empty() {
+                Ok(None)
+            } else {
+                number(text).map(Some)
+            }
+        };
         match text.split_once("..") {
             Some((first, last)) => Ok(Self::Range(end(first)?, end(last)?)),
             None => number(text).map(Self::One),
@@ -51,7 +60,9 @@ impl Samples {
             } else {
                 Some(number.unsigned_abs())
             };
-            place.filter(|place| *place <= most).ok_or_else(|| error(number))
+            place
+                .filter(|place| *place <= most)
+                .ok_or_else(|| error(number))
         };
         match self {
             Self::One(number) => {
@@ -104,7 +115,20 @@ mod tests {
             assert_eq!(resolved(text, 10), Some(range), "{text}");
         }
         for text in [
-            "10", "-11", "..11", "11..", "5..4", "x", "1..x", "1...2", "1.5", "", "-", "--jsn", "-x", "9223372036854775808",
+            "10",
+            "-11",
+            "..11",
+            "11..",
+            "5..4",
+            "x",
+            "1..x",
+            "1...2",
+            "1.5",
+            "",
+            "-",
+            "--jsn",
+            "-x",
+            "9223372036854775808",
         ] {
             assert_eq!(resolved(text, 10), None, "{text}");
         }
@@ -116,7 +140,10 @@ mod tests {
     #[test]
     fn a_word_that_looks_like_an_option_is_called_one() {
         for text in ["--jsn", "-x", "--5"] {
-            assert!(matches!(Samples::parse(text), Err(CliError::Usage { id, .. }) if id == "usage-unknown-option"), "{text}");
+            assert!(
+                matches!(Samples::parse(text), Err(CliError::Usage { id, .. }) if id == "usage-unknown-option"),
+                "{text}"
+            );
         }
     }
 }

@@ -30,7 +30,12 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     let (paths, several) = dataset::find_all(&args.dataset)?;
     if several && args.expect_index.is_some() {
         let hint = "verify the data sets one by one";
-        return Err(CliError::option("expect-index", "there are several data sets here, each with an index", hint).into());
+        return Err(CliError::option(
+            "expect-index",
+            "there are several data sets here, each with an index",
+            hint,
+        )
+        .into());
     }
     let mut exit = Exit::Done;
     for path in paths {
@@ -49,7 +54,13 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     Ok(exit)
 }
 
-fn one(args: &VerifyArgs, path: &Path, limits: &Limits, options: &VerifyOptions, out: &mut Output) -> Result<Exit, Stop> {
+fn one(
+    args: &VerifyArgs,
+    path: &Path,
+    limits: &Limits,
+    options: &VerifyOptions,
+    out: &mut Output,
+) -> Result<Exit, Stop> {
     let start = Instant::now();
     let dataset = dataset::open_path(path, limits.clone(), args.expect_index.clone())?;
     let progress = Arc::new(Progress::new());
@@ -70,7 +81,11 @@ fn one(args: &VerifyArgs, path: &Path, limits: &Limits, options: &VerifyOptions,
     } else {
         show(&shown, &report, elapsed_seconds, out)?;
     }
-    Ok(if report.is_clean() { Exit::Done } else { Exit::Problems })
+    Ok(if report.is_clean() {
+        Exit::Done
+    } else {
+        Exit::Problems
+    })
 }
 
 fn show(dataset: &str, report: &VerifyReport, elapsed: f64, out: &mut Output) -> Result<(), Stop> {
@@ -80,23 +95,38 @@ fn show(dataset: &str, report: &VerifyReport, elapsed: f64, out: &mut Output) ->
     }
     let listed = report.problems.len() as u64;
     if report.problem_count > listed {
-        console.line(format_args!("and {} problems more", count(report.problem_count - listed)));
+        console.line(format_args!(
+            "and {} problems more",
+            count(report.problem_count - listed)
+        ));
     }
     if !out.is_quiet() {
         for warning in &report.warnings {
-            let Fault { object, message, hint, .. } = fault(dataset, warning);
+            let Fault {
+                object,
+                message,
+                hint,
+                ..
+            } = fault(dataset, warning);
             console.warning(warning.id, object, message, hint);
         }
         let listed = report.warnings.len() as u64;
         if report.warning_count > listed {
-            console.line(format_args!("and {} warnings more", count(report.warning_count - listed)));
+            console.line(format_args!(
+                "and {} warnings more",
+                count(report.warning_count - listed)
+            ));
         }
     }
     if out.is_quiet() {
         return Ok(());
     }
     let dataset = escape(dataset);
-    let how = if report.deep { "every sample decoded" } else { "samples not decoded" };
+    let how = if report.deep {
+        "every sample decoded"
+    } else {
+        "samples not decoded"
+    };
     let amount = format!(
         "{} samples in {} shards, {} files, {}, {} hashes, {how}, in {} at {}",
         count(report.samples),
@@ -125,7 +155,11 @@ fn fault(dataset: &str, problem: &Problem) -> Fault {
     Fault {
         kind: problem.kind,
         id: problem.id.into(),
-        object: Some(one_line(&format!("{}/{}", dataset.trim_end_matches('/'), problem.object))),
+        object: Some(one_line(&format!(
+            "{}/{}",
+            dataset.trim_end_matches('/'),
+            problem.object
+        ))),
         message: one_line(&problem.message),
         hint: problem.hint.as_deref().map(one_line),
     }

@@ -20,12 +20,12 @@ pub fn bytes(number: u64) -> String {
     ByteSize::new(number).to_string()
 }
 
-/// `part / whole` as `3.14x`; `-` when there is nothing to divide by.
+/// `whole / part` as `3.14`; `-` when there is nothing to divide by.
 pub fn ratio(whole: u64, part: u64) -> String {
     if part == 0 {
         return "-".to_owned();
     }
-    format!("{:.2}x", float(whole) / float(part))
+    format!("{:.2}", float(whole) / float(part))
 }
 
 /// `part` of `whole` as a percentage.
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn ratios_survive_nothing() {
-        assert_eq!(ratio(100, 40), "2.50x");
+        assert_eq!(ratio(100, 40), "2.50");
         assert_eq!(ratio(100, 0), "-");
         assert_eq!(percent(1, 0), "-");
         assert_eq!(percent(1, 8), "12.5%");

@@ -40,6 +40,7 @@ impl Output {
             ProgressName::None => ProgressMode::None,
             _ if global.quiet => ProgressMode::None,
             ProgressName::Auto if terminal => ProgressMode::Bar,
+            ProgressName::Auto if global.json => ProgressMode::None,
             ProgressName::Auto | ProgressName::Plain => ProgressMode::Plain,
             ProgressName::Bar => ProgressMode::Bar,
             ProgressName::Json => ProgressMode::Json,

@@ -150,7 +150,11 @@ fn write_image(image: &Image<'_>, max: usize, out: &mut Vec<u8>) {
     let _ = write!(out, "{{\"format\":\"{}\",", image.kind);
     match &image.pil {
         Some(frame) => {
-            let _ = write!(out, "\"width\":{},\"height\":{},\"mode\":", frame.width, frame.height);
+            let _ = write!(
+                out,
+                "\"width\":{},\"height\":{},\"mode\":",
+                frame.width, frame.height
+            );
             write_string(frame.mode, out);
             out.push(b',');
             write_blob("bytes", frame.raw, max, out);
@@ -195,7 +199,12 @@ fn write_items(dtype: DType, data: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn items<const N: usize, T>(data: &[u8], read: fn([u8; N]) -> T, write: fn(T, &mut Vec<u8>), out: &mut Vec<u8>) {
+fn items<const N: usize, T>(
+    data: &[u8],
+    read: fn([u8; N]) -> T,
+    write: fn(T, &mut Vec<u8>),
+    out: &mut Vec<u8>,
+) {
     let (chunks, _) = data.as_chunks::<N>();
     for (place, chunk) in chunks.iter().enumerate() {
         if place > 0 {
@@ -281,7 +290,10 @@ mod tests {
             (Value::F64(f64::NAN), "\"NaN\""),
             (Value::F32(f32::INFINITY), "\"Infinity\""),
             (Value::Float(f64::NEG_INFINITY), "\"-Infinity\""),
-            (Value::BigInt("-123456789012345678901234567890"), "-123456789012345678901234567890"),
+            (
+                Value::BigInt("-123456789012345678901234567890"),
+                "-123456789012345678901234567890",
+            ),
             (Value::BigInt("007"), "\"007\""),
             (Value::BigInt("0"), "0"),
             (Value::Decimal("1.50"), "\"1.50\""),
@@ -303,11 +315,23 @@ mod tests {
 
     #[test]
     fn blobs_tell_their_length() {
-        assert_eq!(shown(&Value::Bytes(b"abcd"), None), r#"{"bytes":4,"base64":"YWJjZA=="}"#);
-        assert_eq!(shown(&Value::Bytes(b"abcd"), Some(3)), r#"{"bytes":4,"base64":"YWJj","shortened":true}"#);
-        assert_eq!(shown(&Value::Pickle(b"\x80\x04"), None), r#"{"pickle_bytes":2,"base64":"gAQ="}"#);
+        assert_eq!(
+            shown(&Value::Bytes(b"abcd"), None),
+            r#"{"bytes":4,"base64":"YWJjZA=="}"#
+        );
+        assert_eq!(
+            shown(&Value::Bytes(b"abcd"), Some(3)),
+            r#"{"bytes":4,"base64":"YWJj","shortened":true}"#
+        );
+        assert_eq!(
+            shown(&Value::Pickle(b"\x80\x04"), None),
+            r#"{"pickle_bytes":2,"base64":"gAQ="}"#
+        );
         assert_eq!(shown(&Value::Str("aéé"), Some(2)), "\"a…\"");
-        assert_eq!(shown(&Value::Json("[1, 2, 3]"), Some(4)), r#"{"json_bytes":9,"text":"[1, …"}"#);
+        assert_eq!(
+            shown(&Value::Json("[1, 2, 3]"), Some(4)),
+            r#"{"json_bytes":9,"text":"[1, …"}"#
+        );
     }
 
     #[test]
@@ -317,7 +341,10 @@ mod tests {
             shape: vec![1, 2],
             data: &[1, 0, 0xff, 0xff],
         };
-        assert_eq!(shown(&Value::NdArray(array.clone()), None), r#"{"dtype":"int16","shape":[1,2],"data":[1,-1]}"#);
+        assert_eq!(
+            shown(&Value::NdArray(array.clone()), None),
+            r#"{"dtype":"int16","shape":[1,2],"data":[1,-1]}"#
+        );
         assert_eq!(
             shown(&Value::NdArray(array), Some(3)),
             r#"{"dtype":"int16","shape":[1,2],"data":[1],"shortened":true}"#

@@ -36,6 +36,7 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     let options = &plan.options;
     let state = dest::look(&options.dest, &plan.folders, &plan.identity, options.overwrite, &options.limits)?;
     if let Dest::Done(indexes) = state {
+        remove_leftover(&Dir::open(&options.dest)?)?;
         return Ok(report(&plan, &indexes, Outcome::AlreadyDone, 0, began, Duration::ZERO));
     }
     let existed = options.dest.exists();
@@ -68,6 +69,19 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
             }
             Err(error)
         }
+    }
+}
+
+/// A run that was killed in its very last act leaves its work folder beside a finished data set.
+fn remove_leftover(dir: &Dir) -> Result<(), StorageError> {
+    if dir.kind_of(WORK_FOLDER)?.is_none() {
+        return Ok(());
+    }
+    match Lease::acquire(dir, LEASE_NAME) {
+        Ok(lease) => lease.remove_folder(),
+        // Somebody is at it.
+        Err(StorageError::OtherWriter { .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -83,7 +84,7 @@ pub fn merge_index_list(
     limits: &Limits,
 ) -> Result<Index, ReaderError> {
     let root = canonical(out)?;
-    let mut seen = Vec::new();
+    let mut seen = BTreeSet::new();
     let mut indexes = Vec::with_capacity(parts.len());
     for part in parts {
         let (dir, file) = open_index(part)?;
@@ -98,8 +99,7 @@ pub fn merge_index_list(
         if folder.as_os_str().is_empty() && file_name == INDEX_NAME {
             return Err(outside());
         }
-        let identity = path.join(&file_name);
-        if seen.contains(&identity) {
+        if !seen.insert(path.join(&file_name)) {
             continue;
         }
         let name = folder.to_str().ok_or_else(|| ReaderError::DirectoryName {
@@ -110,7 +110,6 @@ pub fn merge_index_list(
             check(name, &root)?;
         }
         indexes.push((name.to_owned(), read_index(&file, None, limits)?));
-        seen.push(identity);
     }
     if indexes.is_empty() {
         return Err(ReaderError::NothingToMerge {

@@ -3,8 +3,7 @@ use std::sync::{Mutex, PoisonError};
 
 use shardmill_core::{ErrorKind, Progress, escape};
 use shardmill_mds::{
-    Field, FileInfo, HashError, SampleValue, ShardEntry, ShardError, ShardView, check_datum,
-    decode, digest,
+    Field, FileInfo, SampleValue, ShardEntry, ShardError, ShardView, check_datum, decode, digest,
 };
 use shardmill_storage::{Dir, Entry, EntryKind, FileHandle};
 
@@ -268,6 +267,8 @@ impl ShardCheck<'_> {
                 if !self.read(zip, &file, stored, false) {
                     return false;
                 }
+                // The raw bytes of the shard before would otherwise stay until these are there.
+                *raw = Vec::new();
                 match compression.decompress(
                     stored,
                     Some(part.raw.bytes),
@@ -317,15 +318,10 @@ impl ShardCheck<'_> {
         for expected in info.hashes.iter() {
             self.counts.hashes += 1;
             let found = digest(expected.algo(), bytes);
-            if found == expected {
+            let Err(source) = info.hashes.check_digest(found) else {
                 continue;
-            }
-            sound = false;
-            let source = HashError::Mismatch {
-                algo: expected.algo(),
-                expected,
-                found,
             };
+            sound = false;
             let place = self.place(name, None, None);
             self.problem(&ReaderError::Hash {
                 place,

@@ -29,6 +29,19 @@ pub(crate) trait Base: Send + Sync {
         Ok(None)
     }
 
+    /// As [`Source::first_null`](crate::Source::first_null).
+    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+        find_null(self, column)
+    }
+
+    /// The row of its file with which a unit begins.
+    fn first_row(&self, unit: usize) -> u64 {
+        self.units()
+            .get(unit)
+            .and_then(|unit| unit.first_row)
+            .unwrap_or(0)
+    }
+
     /// The key of a row of a unit, for a tree.
     fn key(&self, unit: usize, row: u64) -> Option<String> {
         let _ = (unit, row);
@@ -45,12 +58,8 @@ pub(crate) trait Base: Send + Sync {
     fn description(&self) -> &SourceDescription;
 }
 
-/// Where the first null of a column of a native reader is.
-///
-/// # Errors
-///
-/// As [`Base::open`] and [`Rows::next_batch`].
-pub(crate) fn first_null(base: &dyn Base, column: usize) -> Result<Option<RowPlace>, SourceError> {
+/// Finds a null by statistics where there are some, else by reading.
+fn find_null<B: Base + ?Sized>(base: &B, column: usize) -> Result<Option<RowPlace>, SourceError> {
     if base.null_count(column) == Some(0) {
         return Ok(None);
     }
@@ -77,18 +86,23 @@ pub(crate) fn null_position(array: &ArrayRef) -> Option<u64> {
 }
 
 /// The place of the `row`th row of a unit.
-pub(crate) fn place(base: &dyn Base, number: usize, unit: &Unit, row: u64) -> RowPlace {
-    let file = unit.file.and_then(|file| base.description().files.get(file));
+pub(crate) fn place<B: Base + ?Sized>(base: &B, number: usize, unit: &Unit, row: u64) -> RowPlace {
+    let file = unit
+        .file
+        .and_then(|file| base.description().files.get(file));
     RowPlace {
         file: file.map(|file| file.path.clone()).unwrap_or_default(),
-        row: unit.first_row.unwrap_or(0) + row,
+        row: base.first_row(number) + row,
         key: base.key(number, row),
     }
 }
 
 /// The schema of some columns.
 pub(crate) fn project(schema: &SchemaRef, columns: &[usize]) -> SchemaRef {
-    let fields: Vec<_> = columns.iter().filter_map(|column| schema.fields().get(*column).cloned()).collect();
+    let fields: Vec<_> = columns
+        .iter()
+        .filter_map(|column| schema.fields().get(*column).cloned())
+        .collect();
     Arc::new(Schema::new(fields))
 }
 
@@ -97,9 +111,15 @@ pub(crate) fn project(schema: &SchemaRef, columns: &[usize]) -> SchemaRef {
 /// # Errors
 ///
 /// [`SourceError::Bug`] when the columns do not fit the schema.
-pub(crate) fn batch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, SourceError> {
+pub(crate) fn batch(
+    schema: &SchemaRef,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> Result<RecordBatch, SourceError> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(|error| SourceError::Bug {
-        what: format!("columns do not fit their schema: {error}"),
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(|error| {
+        SourceError::Bug {
+            what: format!("columns do not fit their schema: {error}"),
+        }
     })
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array as _, ArrayRef, AsArray as _, FixedSizeListArray, GenericListArray, MapArray, OffsetSizeTrait, StructArray,
+    Array as _, ArrayRef, AsArray as _, FixedSizeListArray, GenericListArray, MapArray,
+    OffsetSizeTrait, StructArray,
 };
 use arrow::datatypes::{DataType, FieldRef, Fields};
 use arrow::error::ArrowError;
@@ -20,7 +21,9 @@ pub(crate) fn merge(first: &DataType, second: &DataType) -> Option<DataType> {
         (T::Binary, T::LargeBinary) | (T::LargeBinary, T::Binary) => T::LargeBinary,
         (T::List(a), T::List(b)) => T::List(merge_fields(a, b)?),
         (T::LargeList(a), T::LargeList(b)) => T::LargeList(merge_fields(a, b)?),
-        (T::FixedSizeList(a, n), T::FixedSizeList(b, m)) if n == m => T::FixedSizeList(merge_fields(a, b)?, *n),
+        (T::FixedSizeList(a, n), T::FixedSizeList(b, m)) if n == m => {
+            T::FixedSizeList(merge_fields(a, b)?, *n)
+        }
         (T::Map(a, sorted), T::Map(b, _)) => T::Map(merge_fields(a, b)?, *sorted),
         (T::Struct(a), T::Struct(b)) if a.len() == b.len() => {
             let mut fields = Vec::with_capacity(a.len());
@@ -43,7 +46,13 @@ pub(crate) fn merge_fields(first: &FieldRef, second: &FieldRef) -> Option<FieldR
     if &data_type == first.data_type() && nullable == first.is_nullable() {
         return Some(Arc::clone(first));
     }
-    Some(Arc::new(first.as_ref().clone().with_data_type(data_type).with_nullable(nullable)))
+    Some(Arc::new(
+        first
+            .as_ref()
+            .clone()
+            .with_data_type(data_type)
+            .with_nullable(nullable),
+    ))
 }
 
 /// An array as the merged type.
@@ -58,11 +67,18 @@ pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
     }
     Ok(match (array.data_type(), target) {
         (T::List(_), T::List(item)) => Arc::new(conform_list::<i32>(array.as_list(), item)?),
-        (T::LargeList(_), T::LargeList(item)) => Arc::new(conform_list::<i64>(array.as_list(), item)?),
+        (T::LargeList(_), T::LargeList(item)) => {
+            Arc::new(conform_list::<i64>(array.as_list(), item)?)
+        }
         (T::FixedSizeList(_, _), T::FixedSizeList(item, size)) => {
             let list = array.as_fixed_size_list();
             let values = conform(list.values(), item.data_type())?;
-            Arc::new(FixedSizeListArray::try_new(Arc::clone(item), *size, values, list.nulls().cloned())?)
+            Arc::new(FixedSizeListArray::try_new(
+                Arc::clone(item),
+                *size,
+                values,
+                list.nulls().cloned(),
+            )?)
         }
         (T::Map(_, _), T::Map(entry, sorted)) => {
             let map = array.as_map();
@@ -100,7 +116,12 @@ fn conform_list<O: OffsetSizeTrait>(
     item: &FieldRef,
 ) -> Result<GenericListArray<O>, ArrowError> {
     let values = conform(list.values(), item.data_type())?;
-    GenericListArray::try_new(Arc::clone(item), list.offsets().clone(), values, list.nulls().cloned())
+    GenericListArray::try_new(
+        Arc::clone(item),
+        list.offsets().clone(),
+        values,
+        list.nulls().cloned(),
+    )
 }
 
 #[cfg(test)]
@@ -117,9 +138,15 @@ mod tests {
     fn names_of_items_and_nullability_do_not_tell_types_apart() {
         let spark = list("element", DataType::Int32, true);
         let arrow = list("item", DataType::Int32, false);
-        assert_eq!(merge(&arrow, &spark), Some(list("item", DataType::Int32, true)));
+        assert_eq!(
+            merge(&arrow, &spark),
+            Some(list("item", DataType::Int32, true))
+        );
         assert_eq!(merge(&spark, &list("item", DataType::Int64, false)), None);
-        assert_eq!(merge(&DataType::Utf8, &DataType::LargeUtf8), Some(DataType::LargeUtf8));
+        assert_eq!(
+            merge(&DataType::Utf8, &DataType::LargeUtf8),
+            Some(DataType::LargeUtf8)
+        );
         assert_eq!(merge(&DataType::Int32, &DataType::Int64), None);
         let a = DataType::Struct(Fields::from(vec![Field::new("x", arrow.clone(), false)]));
         let b = DataType::Struct(Fields::from(vec![Field::new("x", spark, false)]));
@@ -137,7 +164,13 @@ mod tests {
         let target = list("element", DataType::Int32, true);
         let renamed = conform(&array, &target).unwrap();
         assert_eq!(renamed.data_type(), &target);
-        assert_eq!(renamed.as_list::<i32>().value(0).as_primitive::<Int32Type>(), &Int32Array::from(vec![1, 2]));
+        assert_eq!(
+            renamed
+                .as_list::<i32>()
+                .value(0)
+                .as_primitive::<Int32Type>(),
+            &Int32Array::from(vec![1, 2])
+        );
         assert!(renamed.is_null(1));
         let text: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None]));
         let wide = conform(&text, &DataType::LargeUtf8).unwrap();

@@ -57,7 +57,10 @@ fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
     if metadata.is_dir() {
         return detect_directory(path);
     }
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
     if let Some(kind) = kind_of_name(&name) {
         return Ok(kind);
     }
@@ -76,11 +79,15 @@ fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
 
 fn ends_with(name: &str, suffix: &str) -> bool {
     name.len() > suffix.len()
-        && name.get(name.len() - suffix.len()..).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+        && name
+            .get(name.len() - suffix.len()..)
+            .is_some_and(|end| end.eq_ignore_ascii_case(suffix))
 }
 
 fn is_tar(name: &str) -> bool {
-    [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|suffix| ends_with(name, suffix))
+    [".tar", ".tar.gz", ".tgz", ".tar.zst"]
+        .iter()
+        .any(|suffix| ends_with(name, suffix))
 }
 
 fn web_dataset(path: &Path) -> SourceError {
@@ -145,7 +152,11 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
     if census.tar {
         return Err(web_dataset(root));
     }
-    Ok(census.common.filter(|_| census.files).flatten().unwrap_or(SourceKind::Tree))
+    Ok(census
+        .common
+        .filter(|_| census.files)
+        .flatten()
+        .unwrap_or(SourceKind::Tree))
 }
 
 #[cfg(test)]
@@ -167,7 +178,10 @@ mod tests {
     fn directories_are_told_by_the_names_in_them() {
         for (paths, kind) in [
             (&["index.json", "shard.00000.mds"][..], SourceKind::Mds),
-            (&["k=1/a.parquet", "_SUCCESS", "readme.txt"], SourceKind::Parquet),
+            (
+                &["k=1/a.parquet", "_SUCCESS", "readme.txt"],
+                SourceKind::Parquet,
+            ),
             (&["a.csv", "b.csv.gz", "_SUCCESS"], SourceKind::Csv),
             (&["x/a.jsonl", "b.ndjson"], SourceKind::JsonLines),
             (&["x/a.arrow", "b.feather"], SourceKind::Arrow),
@@ -187,24 +201,63 @@ mod tests {
     fn what_is_not_supported_yet_is_named() {
         let root = tree(&["_delta_log/00000000000000000000.json", "a.parquet"]);
         let error = detect(root.path()).unwrap_err();
-        assert_eq!((error.id(), error.kind()), ("source-unsupported", shardmill_core::ErrorKind::Unsupported));
-        assert!(error.to_string().contains("delta tables are not supported yet"));
+        assert_eq!(
+            (error.id(), error.kind()),
+            ("source-unsupported", shardmill_core::ErrorKind::Unsupported)
+        );
+        assert!(
+            error
+                .to_string()
+                .contains("delta tables are not supported yet")
+        );
         let root = tree(&["0.tar", "1.tar"]);
-        assert!(detect(root.path()).unwrap_err().to_string().contains("WebDataset"));
-        assert!(detect(&root.path().join("0.tar")).unwrap_err().to_string().contains("WebDataset"));
+        assert!(
+            detect(root.path())
+                .unwrap_err()
+                .to_string()
+                .contains("WebDataset")
+        );
+        assert!(
+            detect(&root.path().join("0.tar"))
+                .unwrap_err()
+                .to_string()
+                .contains("WebDataset")
+        );
         let root = tree(&["file.xyz"]);
-        assert!(detect(&root.path().join("file.xyz")).unwrap_err().hint().unwrap().contains("--from"));
-        assert_eq!(detect(&root.path().join("gone")).unwrap_err().id(), "source-not-found");
+        assert!(
+            detect(&root.path().join("file.xyz"))
+                .unwrap_err()
+                .hint()
+                .unwrap()
+                .contains("--from")
+        );
+        assert_eq!(
+            detect(&root.path().join("gone")).unwrap_err().id(),
+            "source-not-found"
+        );
     }
 
     #[test]
     fn files_and_patterns_are_told_by_their_names() {
         let root = tree(&["a.parquet", "b.json", "c.csv", "d/x.parquet"]);
-        assert_eq!(detect(&root.path().join("a.parquet")).unwrap(), SourceKind::Parquet);
-        assert_eq!(detect(&root.path().join("b.json")).unwrap(), SourceKind::JsonLines);
-        assert_eq!(detect(&root.path().join("*/*.parquet")).unwrap(), SourceKind::Parquet);
-        assert_eq!(detect(&root.path().join("*")).unwrap_err().id(), "source-mixed");
-        let error = detect_all(&[root.path().join("a.parquet"), root.path().join("c.csv")]).unwrap_err();
+        assert_eq!(
+            detect(&root.path().join("a.parquet")).unwrap(),
+            SourceKind::Parquet
+        );
+        assert_eq!(
+            detect(&root.path().join("b.json")).unwrap(),
+            SourceKind::JsonLines
+        );
+        assert_eq!(
+            detect(&root.path().join("*/*.parquet")).unwrap(),
+            SourceKind::Parquet
+        );
+        assert_eq!(
+            detect(&root.path().join("*")).unwrap_err().id(),
+            "source-mixed"
+        );
+        let error =
+            detect_all(&[root.path().join("a.parquet"), root.path().join("c.csv")]).unwrap_err();
         assert_eq!(error.id(), "source-mixed");
         assert!(error.to_string().contains("holds csv, but"), "{error}");
     }

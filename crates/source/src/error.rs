@@ -151,7 +151,11 @@ pub enum SourceError {
         near: Vec<String>,
     },
     /// A column has another type than in the first file.
-    #[error("column `{}` is {found}, but {expected} in {}", escape(column), escape(first_file))]
+    #[error(
+        "column `{}` is {found}, but {expected} in {}",
+        escape(column),
+        escape(first_file)
+    )]
     SchemaMismatch {
         /// The kind of source.
         kind: SourceKind,
@@ -167,7 +171,11 @@ pub enum SourceError {
         found: String,
     },
     /// A file lacks a column that may not be null.
-    #[error("lacks the column `{}` of {}, which has no nulls", escape(column), escape(first_file))]
+    #[error(
+        "lacks the column `{}` of {}, which has no nulls",
+        escape(column),
+        escape(first_file)
+    )]
     MissingColumn {
         /// The kind of source.
         kind: SourceKind,
@@ -179,7 +187,11 @@ pub enum SourceError {
         column: String,
     },
     /// A file has a column that the first file does not have.
-    #[error("has a column `{}` that {} does not have", escape(column), escape(first_file))]
+    #[error(
+        "has a column `{}` that {} does not have",
+        escape(column),
+        escape(first_file)
+    )]
     ExtraColumn {
         /// The kind of source.
         kind: SourceKind,
@@ -199,7 +211,10 @@ pub enum SourceError {
         reason: String,
     },
     /// A type that cannot be read.
-    #[error("column `{}` has the type {data_type}, which is not supported", escape(column))]
+    #[error(
+        "column `{}` has the type {data_type}, which is not supported",
+        escape(column)
+    )]
     TypeUnsupported {
         /// The file.
         file: String,
@@ -238,7 +253,10 @@ pub enum SourceError {
         file: String,
     },
     /// A compression that is not supported.
-    #[error("column `{}` is compressed with {codec}, which is not supported", escape(column))]
+    #[error(
+        "column `{}` is compressed with {codec}, which is not supported",
+        escape(column)
+    )]
     ParquetCodec {
         /// The file.
         file: String,
@@ -618,14 +636,18 @@ impl Diagnostic for SourceError {
                     None => place,
                 });
             }
-            Self::CsvRow { file, line, column, .. } => {
+            Self::CsvRow {
+                file, line, column, ..
+            } => {
                 let place = format!("{} line {line}", escape(file));
                 return Some(match column {
                     Some(column) => format!("{place} column `{}`", escape(column)),
                     None => place,
                 });
             }
-            Self::JsonRow { file, line, .. } => return Some(format!("{} line {line}", escape(file))),
+            Self::JsonRow { file, line, .. } => {
+                return Some(format!("{} line {line}", escape(file)));
+            }
             Self::Option { option, .. } => return Some((*option).to_owned()),
             Self::ColumnNotFound { clause, .. }
             | Self::SqlSyntax { clause, .. }
@@ -643,7 +665,10 @@ impl Diagnostic for SourceError {
             Self::Foreign { hint, .. } => return hint.clone(),
             Self::Limit { limit, .. } => return Some(limit.hint()),
             Self::ColumnNotFound { near, .. } if !near.is_empty() => {
-                let names: Vec<String> = near.iter().map(|name| format!("`{}`", escape(name))).collect();
+                let names: Vec<String> = near
+                    .iter()
+                    .map(|name| format!("`{}`", escape(name)))
+                    .collect();
                 return Some(format!("did you mean {}?", names.join(", ")));
             }
             Self::Unsupported { hint, .. } | Self::SqlRefused { hint, .. } => hint,
@@ -655,8 +680,12 @@ impl Diagnostic for SourceError {
             }
             Self::TreeSymlink { .. } => "pass --follow-links to read what it points to",
             Self::TreeCollision { .. } => "pass --group file to make each file a sample",
-            Self::ParquetTruncated { .. } => "the copy or the writer did not finish: fetch or write the file again",
-            Self::CsvRow { .. } => "raise --infer-rows, or cast the column in --sql after quoting it as text",
+            Self::ParquetTruncated { .. } => {
+                "the copy or the writer did not finish: fetch or write the file again"
+            }
+            Self::CsvRow { .. } => {
+                "raise --infer-rows, or cast the column in --sql after quoting it as text"
+            }
             Self::SqlMemory { .. } => "raise --memory-limit",
             _ => return None,
         };

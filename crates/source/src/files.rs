@@ -27,7 +27,8 @@ impl InputFile {
     ///
     /// [`SourceError::Io`] and [`SourceError::Changed`].
     pub(crate) fn open(&self) -> Result<File, SourceError> {
-        let file = File::open(&self.path).map_err(|source| SourceError::io("open", &self.shown, source))?;
+        let file = File::open(&self.path)
+            .map_err(|source| SourceError::io("open", &self.shown, source))?;
         self.check(&file)?;
         Ok(file)
     }
@@ -36,7 +37,9 @@ impl InputFile {
     ///
     /// [`SourceError::Changed`] when the open file is no longer the one that was listed.
     pub(crate) fn check(&self, file: &File) -> Result<(), SourceError> {
-        let metadata = file.metadata().map_err(|source| SourceError::io("read", &self.shown, source))?;
+        let metadata = file
+            .metadata()
+            .map_err(|source| SourceError::io("read", &self.shown, source))?;
         self.stamp.check(&self.shown, &metadata)
     }
 }
@@ -60,9 +63,11 @@ pub(crate) fn list_tables(
             Expanded::Pattern { base, matches } => {
                 for path in matches {
                     let relative = path.strip_prefix(&base).unwrap_or(&path);
-                    let relative = relative.to_str().map(str::to_owned).ok_or_else(|| SourceError::TreeName {
-                        path: shown(&path, ""),
-                        reason: "is not UTF-8",
+                    let relative = relative.to_str().map(str::to_owned).ok_or_else(|| {
+                        SourceError::TreeName {
+                            path: shown(&path, ""),
+                            reason: "is not UTF-8",
+                        }
                     })?;
                     take_location(&path, &relative, kind, options, &mut files)?;
                 }
@@ -128,10 +133,17 @@ fn take_location(
             what,
         });
     }
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
     files.push(InputFile {
         shown: shown(path, ""),
-        relative: if relative.is_empty() { name } else { relative.to_owned() },
+        relative: if relative.is_empty() {
+            name
+        } else {
+            relative.to_owned()
+        },
         stamp: Stamp::of(&metadata),
         path: resolved,
     });
@@ -152,7 +164,10 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<crate::walk::Listing,
     let options = WalkOptions {
         follow_links: true,
         skip_hidden: true,
-        wanted: &|name| kind_of_name(name) == Some(kind) || (kind == SourceKind::JsonLines && has_extension(name, &["json"])),
+        wanted: &|name| {
+            kind_of_name(name) == Some(kind)
+                || (kind == SourceKind::JsonLines && has_extension(name, &["json"]))
+        },
     };
     let listing = walk(path, options)?;
     if listing.len() > 0 {
@@ -169,7 +184,10 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<crate::walk::Listing,
 
 fn has_extension(name: &str, extensions: &[&str]) -> bool {
     name.rsplit_once('.').is_some_and(|(stem, extension)| {
-        !stem.is_empty() && extensions.iter().any(|known| extension.eq_ignore_ascii_case(known))
+        !stem.is_empty()
+            && extensions
+                .iter()
+                .any(|known| extension.eq_ignore_ascii_case(known))
     })
 }
 
@@ -182,7 +200,13 @@ pub(crate) fn kind_of_name(name: &str) -> Option<SourceKind> {
         return Some(SourceKind::Arrow);
     }
     let plain = match name.rsplit_once('.') {
-        Some((stem, extension)) if ["gz", "zst", "zstd"].iter().any(|known| extension.eq_ignore_ascii_case(known)) => stem,
+        Some((stem, extension))
+            if ["gz", "zst", "zstd"]
+                .iter()
+                .any(|known| extension.eq_ignore_ascii_case(known)) =>
+        {
+            stem
+        }
         _ => name,
     };
     if has_extension(plain, &["csv"]) {
@@ -236,7 +260,11 @@ pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
     };
     let found = glob::glob_with(pattern, rules).map_err(|error| SourceError::Option {
         option: "SOURCE",
-        reason: format!("`{}` is not a pattern: {}", shardmill_core::escape(pattern), error.msg),
+        reason: format!(
+            "`{}` is not a pattern: {}",
+            shardmill_core::escape(pattern),
+            error.msg
+        ),
     })?;
     let mut matches = Vec::new();
     for path in found {
@@ -253,7 +281,11 @@ pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
     matches.sort();
     let base = location
         .components()
-        .take_while(|part| part.as_os_str().to_str().is_some_and(|part| !is_pattern(part)))
+        .take_while(|part| {
+            part.as_os_str()
+                .to_str()
+                .is_some_and(|part| !is_pattern(part))
+        })
         .collect();
     Ok(Expanded::Pattern { base, matches })
 }
@@ -273,7 +305,11 @@ pub(crate) fn check_overlap(location: &Path, options: &SourceOptions) -> Result<
     } else {
         return Ok(());
     };
-    let (inside, container) = if inner == "source" { (location, exclude.as_path()) } else { (exclude.as_path(), location) };
+    let (inside, container) = if inner == "source" {
+        (location, exclude.as_path())
+    } else {
+        (exclude.as_path(), location)
+    };
     Err(SourceError::Overlap {
         location: shown(inside, ""),
         container: shown(container, ""),
@@ -309,6 +345,11 @@ impl Fingerprint {
         self.0.update(relative.as_bytes());
         self.0.update(&stamp.bytes.to_le_bytes());
         self.0.update(&stamp.mtime_ns.to_le_bytes());
+    }
+
+    /// Marks the end of a location.
+    pub(crate) fn separate(&mut self) {
+        self.0.update(&u64::MAX.to_le_bytes());
     }
 
     /// 32 hexadecimal digits.
@@ -386,22 +427,43 @@ mod tests {
         let files = list(&[at("one.parquet"), at("b"), at("a/k=*")]).unwrap();
         assert_eq!(
             relatives(&files),
-            ["one.parquet", "10.parquet", "2.parquet", "k=1/x.parquet", "k=2/x.parquet"]
+            [
+                "one.parquet",
+                "10.parquet",
+                "2.parquet",
+                "k=1/x.parquet",
+                "k=2/x.parquet"
+            ]
         );
-        assert_eq!(relatives(&list(&[at("a/*/*.parquet")]).unwrap()), ["k=1/x.parquet", "k=2/x.parquet"]);
-        assert_eq!(list(&[at("b"), at("b/2.parquet")]).unwrap_err().id(), "source-duplicate");
+        assert_eq!(
+            relatives(&list(&[at("a/*/*.parquet")]).unwrap()),
+            ["k=1/x.parquet", "k=2/x.parquet"]
+        );
+        assert_eq!(
+            list(&[at("b"), at("b/2.parquet")]).unwrap_err().id(),
+            "source-duplicate"
+        );
         assert_eq!(list(&[at("nowhere")]).unwrap_err().id(), "source-not-found");
-        assert_eq!(list(&[at("z*.parquet")]).unwrap_err().id(), "source-not-found");
+        assert_eq!(
+            list(&[at("z*.parquet")]).unwrap_err().id(),
+            "source-not-found"
+        );
         fs::create_dir(at("empty")).unwrap();
         let error = list(&[at("empty")]).unwrap_err();
-        assert_eq!((error.id(), error.to_string().as_str()), ("source-empty", "holds no Parquet file"));
+        assert_eq!(
+            (error.id(), error.to_string().as_str()),
+            ("source-empty", "holds no Parquet file")
+        );
     }
 
     #[test]
     fn files_without_extension_count_where_there_are_no_others() {
         let root = tempfile::tempdir().unwrap();
         touch(root.path(), &["000000_0", "000001_0", "_SUCCESS", "x.txt"]);
-        assert_eq!(relatives(&list(&[root.path().to_owned()]).unwrap()), ["000000_0", "000001_0"]);
+        assert_eq!(
+            relatives(&list(&[root.path().to_owned()]).unwrap()),
+            ["000000_0", "000001_0"]
+        );
     }
 
     #[test]
@@ -418,10 +480,19 @@ mod tests {
         open("in", "out").unwrap();
         open("in", "in2").unwrap();
         open("in/x.parquet", "in/out").unwrap();
-        for (location, exclude, inner) in [("in", "in/out", "destination"), ("in", "in", "destination"), ("in/x.parquet", "in", "source")] {
+        for (location, exclude, inner) in [
+            ("in", "in/out", "destination"),
+            ("in", "in", "destination"),
+            ("in/x.parquet", "in", "source"),
+        ] {
             let error = open(location, exclude).unwrap_err();
             assert_eq!(error.id(), "tree-overlap");
-            assert!(error.to_string().starts_with(&format!("the {inner} lies inside")), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .starts_with(&format!("the {inner} lies inside")),
+                "{error}"
+            );
         }
     }
 
@@ -429,7 +500,12 @@ mod tests {
     fn the_fingerprint_sees_every_change_but_a_move() {
         let root = tempfile::tempdir().unwrap();
         touch(root.path(), &["a/x.parquet", "a/y.parquet"]);
-        let of = |path: &str| Fingerprint::of(SourceKind::Parquet, &list(&[root.path().join(path)]).unwrap());
+        let of = |path: &str| {
+            Fingerprint::of(
+                SourceKind::Parquet,
+                &list(&[root.path().join(path)]).unwrap(),
+            )
+        };
         let first = of("a");
         assert_eq!(first.len(), 32);
         fs::rename(root.path().join("a"), root.path().join("b")).unwrap();

@@ -72,7 +72,12 @@ pub(crate) fn one_line(text: &str) -> String {
         }
         line.push_str(word);
         if line.len() > LONGEST {
-            let end = line.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST).last().unwrap_or(0);
+            let end = line
+                .char_indices()
+                .map(|(at, _)| at)
+                .take_while(|at| *at <= LONGEST)
+                .last()
+                .unwrap_or(0);
             line.truncate(end);
             line.push('…');
             break;

@@ -50,32 +50,60 @@ impl Partitions {
         let fields = first
             .keys()
             .map(|key| {
-                let mut values = all.iter().filter_map(|own| own.get(key).and_then(Option::as_deref)).peekable();
-                let integers = values.peek().is_some() && values.all(|value| integer(value).is_some());
-                let data_type = if integers { DataType::Int64 } else { DataType::Utf8 };
-                let nullable = all.iter().any(|own| own.get(key).is_none_or(Option::is_none));
+                let mut values = all
+                    .iter()
+                    .filter_map(|own| own.get(key).and_then(Option::as_deref))
+                    .peekable();
+                let integers =
+                    values.peek().is_some() && values.all(|value| integer(value).is_some());
+                let data_type = if integers {
+                    DataType::Int64
+                } else {
+                    DataType::Utf8
+                };
+                let nullable = all
+                    .iter()
+                    .any(|own| own.get(key).is_none_or(Option::is_none));
                 Arc::new(Field::new(key, data_type, nullable))
             })
             .collect();
-        let values = all.into_iter().map(|own| own.into_values().collect()).collect();
+        let values = all
+            .into_iter()
+            .map(|own| own.into_values().collect())
+            .collect();
         Ok(Self { fields, values })
     }
 
     /// A column that has the value of one file in each of `rows` rows.
     pub(crate) fn array(&self, file: usize, field: usize, rows: usize) -> ArrayRef {
-        let value = self.values.get(file).and_then(|values| values.get(field)).and_then(Option::as_deref);
-        let is_integer = self.fields.get(field).is_some_and(|field| field.data_type() == &DataType::Int64);
+        let value = self
+            .values
+            .get(file)
+            .and_then(|values| values.get(field))
+            .and_then(Option::as_deref);
+        let is_integer = self
+            .fields
+            .get(field)
+            .is_some_and(|field| field.data_type() == &DataType::Int64);
         match (value, is_integer) {
             (None, false) => new_null_array(&DataType::Utf8, rows),
             (None, true) => new_null_array(&DataType::Int64, rows),
-            (Some(value), false) => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(value, rows))),
-            (Some(value), true) => Arc::new(Int64Array::from_value(integer(value).unwrap_or_default(), rows)),
+            (Some(value), false) => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(
+                value, rows,
+            ))),
+            (Some(value), true) => Arc::new(Int64Array::from_value(
+                integer(value).unwrap_or_default(),
+                rows,
+            )),
         }
     }
 
     /// Whether a field is null in all rows of a file.
     pub(crate) fn is_null(&self, file: usize, field: usize) -> bool {
-        self.values.get(file).and_then(|values| values.get(field)).is_none_or(Option::is_none)
+        self.values
+            .get(file)
+            .and_then(|values| values.get(field))
+            .is_none_or(Option::is_none)
     }
 }
 
@@ -83,7 +111,10 @@ fn names(own: &BTreeMap<String, Option<String>>) -> String {
     if own.is_empty() {
         return "none".to_owned();
     }
-    own.keys().map(|key| format!("`{}`", shardmill_core::escape(key))).collect::<Vec<_>>().join(", ")
+    own.keys()
+        .map(|key| format!("`{}`", shardmill_core::escape(key)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn integer(value: &str) -> Option<i64> {
@@ -99,7 +130,10 @@ fn keys_of(file: &InputFile) -> Result<BTreeMap<String, Option<String>>, SourceE
         reason: reason.to_owned(),
     };
     let mut keys = BTreeMap::new();
-    let directories = file.relative.rsplit_once('/').map_or("", |(directories, _)| directories);
+    let directories = file
+        .relative
+        .rsplit_once('/')
+        .map_or("", |(directories, _)| directories);
     for directory in directories.split('/') {
         let Some((key, value)) = directory.split_once('=') else {
             continue;
@@ -111,7 +145,10 @@ fn keys_of(file: &InputFile) -> Result<BTreeMap<String, Option<String>>, SourceE
         let value = if value == NULL {
             None
         } else {
-            Some(decode(value).ok_or_else(|| error("a partition's value is not URL-encoded UTF-8"))?)
+            Some(
+                decode(value)
+                    .ok_or_else(|| error("a partition's value is not URL-encoded UTF-8"))?,
+            )
         };
         if keys.insert(key, value).is_some() {
             return Err(error("a partition's key appears twice"));
@@ -160,7 +197,10 @@ mod tests {
             path: path.into(),
             shown: (*path).to_owned(),
             relative: (*path).to_owned(),
-            stamp: Stamp { bytes: 0, mtime_ns: 0 },
+            stamp: Stamp {
+                bytes: 0,
+                mtime_ns: 0,
+            },
         };
         paths.iter().map(file).collect()
     }
@@ -169,7 +209,13 @@ mod tests {
         partitions
             .fields
             .iter()
-            .map(|field| (field.name().as_str(), field.data_type(), field.is_nullable()))
+            .map(|field| {
+                (
+                    field.name().as_str(),
+                    field.data_type(),
+                    field.is_nullable(),
+                )
+            })
             .collect()
     }
 
@@ -181,10 +227,28 @@ mod tests {
             "year=__HIVE_DEFAULT_PARTITION__/lang=100%/x",
         ]))
         .unwrap();
-        assert_eq!(types(&partitions), [("lang", &DataType::Utf8, false), ("year", &DataType::Int64, true)]);
-        assert_eq!(partitions.array(1, 0, 2).as_string::<i32>(), &StringArray::from(vec!["a b/c", "a b/c"]));
-        assert_eq!(partitions.array(1, 1, 1).as_primitive::<Int64Type>().value(0), 2);
-        assert_eq!(partitions.array(2, 0, 1).as_string::<i32>().value(0), "100%");
+        assert_eq!(
+            types(&partitions),
+            [
+                ("lang", &DataType::Utf8, false),
+                ("year", &DataType::Int64, true)
+            ]
+        );
+        assert_eq!(
+            partitions.array(1, 0, 2).as_string::<i32>(),
+            &StringArray::from(vec!["a b/c", "a b/c"])
+        );
+        assert_eq!(
+            partitions
+                .array(1, 1, 1)
+                .as_primitive::<Int64Type>()
+                .value(0),
+            2
+        );
+        assert_eq!(
+            partitions.array(2, 0, 1).as_string::<i32>().value(0),
+            "100%"
+        );
         assert_eq!(partitions.array(2, 1, 3).null_count(), 3);
         assert!(partitions.is_null(2, 1) && !partitions.is_null(1, 1));
     }
@@ -199,15 +263,27 @@ mod tests {
 
     #[test]
     fn files_must_agree_on_keys() {
-        for paths in [&["k=1/x", "x"][..], &["k=1/x", "l=1/x"], &["k=1/k=2/x"], &["=1/x"], &["k=%ff/x"]] {
+        for paths in [
+            &["k=1/x", "x"][..],
+            &["k=1/x", "l=1/x"],
+            &["k=1/k=2/x"],
+            &["=1/x"],
+            &["k=%ff/x"],
+        ] {
             let error = Partitions::of(&files(paths)).unwrap_err();
             assert_eq!(error.id(), "source-partition", "{paths:?}");
         }
         let error = Partitions::of(&files(&["k=1/x", "y"])).unwrap_err();
-        assert_eq!(error.to_string(), "has the partitions none, and k=1/x has `k`");
-        assert_eq!(Partitions::of(&files(&["a/x", "y"])).unwrap(), Partitions {
-            fields: vec![],
-            values: vec![vec![], vec![]]
-        });
+        assert_eq!(
+            error.to_string(),
+            "has the partitions none, and k=1/x has `k`"
+        );
+        assert_eq!(
+            Partitions::of(&files(&["a/x", "y"])).unwrap(),
+            Partitions {
+                fields: vec![],
+                values: vec![vec![], vec![]]
+            }
+        );
     }
 }

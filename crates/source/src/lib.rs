@@ -54,6 +54,8 @@ mod options;
 mod parquet;
 mod plain;
 mod query;
+mod shape;
+mod slices;
 mod source;
 mod sql;
 mod tree;
@@ -66,7 +68,8 @@ pub use detect::detect;
 pub use error::SourceError;
 pub use options::{ParseSourceKindError, SelectColumn, SourceKind, SourceOptions, TreeGroup};
 pub use source::{
-    ENCODING_KEY, RowPlace, Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary, Unit,
+    ENCODING_KEY, RowPlace, Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary,
+    Unit,
 };
 
 use base::Base;
@@ -79,7 +82,10 @@ use base::Base;
 /// # Errors
 ///
 /// [`SourceError`] when an option, a location or its metadata is not usable.
-pub fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<Arc<dyn Source>, SourceError> {
+pub fn open(
+    locations: &[PathBuf],
+    options: &SourceOptions,
+) -> Result<Arc<dyn Source>, SourceError> {
     check_options(options)?;
     let kind = match options.kind {
         Some(kind) => kind,
@@ -93,7 +99,10 @@ pub fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<Arc<dyn So
         SourceKind::Tree => Arc::new(tree::open(locations, options)?),
         SourceKind::Mds => {
             return Err(SourceError::Unsupported {
-                location: locations.first().map(|path| walk::shown(path, "")).unwrap_or_default(),
+                location: locations
+                    .first()
+                    .map(|path| walk::shown(path, ""))
+                    .unwrap_or_default(),
                 what: "holds MDS shards, which the reader opens and not the source",
                 hint: "open it as a data set",
             });

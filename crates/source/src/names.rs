@@ -8,11 +8,21 @@ pub(crate) fn near_names(name: &str, schema: &Schema) -> Vec<String> {
     let mut near: Vec<(usize, &str)> = schema
         .fields()
         .iter()
-        .map(|field| (distance(&wanted, &field.name().to_lowercase()), field.name().as_str()))
-        .filter(|(distance, candidate)| *distance <= 1 + wanted.chars().count().min(candidate.chars().count()) / 4)
+        .map(|field| {
+            (
+                distance(&wanted, &field.name().to_lowercase()),
+                field.name().as_str(),
+            )
+        })
+        .filter(|(distance, candidate)| {
+            *distance <= 1 + wanted.chars().count().min(candidate.chars().count()) / 4
+        })
         .collect();
     near.sort_unstable();
-    near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect()
+    near.into_iter()
+        .take(3)
+        .map(|(_, name)| name.to_owned())
+        .collect()
 }
 
 /// Levenshtein distance of the first 64 characters.
@@ -42,15 +52,23 @@ mod tests {
 
     #[test]
     fn distances() {
-        for (a, b, expected) in [("", "", 0), ("abc", "", 3), ("", "abc", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2)] {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("abc", "", 3),
+            ("", "abc", 3),
+            ("kitten", "sitting", 3),
+            ("flaw", "lawn", 2),
+        ] {
             assert_eq!(distance(a, b), expected, "{a} {b}");
         }
     }
 
     #[test]
     fn near_names_are_few_and_sorted() {
-        let fields: Vec<Field> =
-            ["label", "Text", "texts", "image"].iter().map(|name| Field::new(*name, DataType::Null, true)).collect();
+        let fields: Vec<Field> = ["label", "Text", "texts", "image"]
+            .iter()
+            .map(|name| Field::new(*name, DataType::Null, true))
+            .collect();
         let schema = Schema::new(fields);
         assert_eq!(near_names("text", &schema), ["Text", "texts"]);
         assert_eq!(near_names("lable", &schema), ["label"]);

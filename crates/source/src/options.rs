@@ -24,7 +24,14 @@ pub enum SourceKind {
 
 impl SourceKind {
     /// Every kind, in declaration order.
-    pub const ALL: [Self; 6] = [Self::Parquet, Self::Arrow, Self::Csv, Self::JsonLines, Self::Tree, Self::Mds];
+    pub const ALL: [Self; 6] = [
+        Self::Parquet,
+        Self::Arrow,
+        Self::Csv,
+        Self::JsonLines,
+        Self::Tree,
+        Self::Mds,
+    ];
 
     /// The name used on the command line.
     #[must_use]
@@ -61,7 +68,9 @@ impl FromStr for SourceKind {
         Self::ALL
             .into_iter()
             .find(|kind| kind.name() == name)
-            .ok_or_else(|| ParseSourceKindError { name: name.to_owned() })
+            .ok_or_else(|| ParseSourceKindError {
+                name: name.to_owned(),
+            })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
-use crate::base::{Base, batch, first_null, project};
+use crate::base::{Base, batch, project};
 use crate::names::near_names;
 use crate::{RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit};
 
@@ -40,11 +40,14 @@ impl Plain {
 fn find_columns(schema: &SchemaRef, wanted: &[SelectColumn]) -> Result<Vec<usize>, SourceError> {
     let mut columns = Vec::with_capacity(wanted.len());
     for column in wanted {
-        let (place, _) = schema.column_with_name(&column.name).ok_or_else(|| SourceError::ColumnNotFound {
-            clause: "--column",
-            column: column.name.clone(),
-            near: near_names(&column.name, schema),
-        })?;
+        let (place, _) =
+            schema
+                .column_with_name(&column.name)
+                .ok_or_else(|| SourceError::ColumnNotFound {
+                    clause: "--column",
+                    column: column.name.clone(),
+                    near: near_names(&column.name, schema),
+                })?;
         if columns.contains(&place) {
             return Err(SourceError::DuplicateColumn {
                 object: "--column".to_owned(),
@@ -72,7 +75,11 @@ impl Source for Plain {
         if ascending == self.columns {
             return Ok(rows);
         }
-        let places = self.columns.iter().filter_map(|column| ascending.binary_search(column).ok()).collect();
+        let places = self
+            .columns
+            .iter()
+            .filter_map(|column| ascending.binary_search(column).ok())
+            .collect();
         Ok(Box::new(Reordered {
             rows,
             places,
@@ -86,7 +93,7 @@ impl Source for Plain {
 
     fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
         match self.columns.get(column) {
-            Some(column) => first_null(self.base.as_ref(), *column),
+            Some(column) => self.base.first_null(*column),
             None => Ok(None),
         }
     }
@@ -107,7 +114,11 @@ impl Rows for Reordered {
         let Some(found) = self.rows.next_batch()? else {
             return Ok(None);
         };
-        let columns = self.places.iter().filter_map(|place| found.columns().get(*place).cloned()).collect();
+        let columns = self
+            .places
+            .iter()
+            .filter_map(|place| found.columns().get(*place).cloned())
+            .collect();
         batch(&self.schema, columns, found.num_rows()).map(Some)
     }
 }

@@ -159,7 +159,10 @@ pub struct TreeField {
 }
 
 /// The plain way to find a null: reads unit after unit until there is one.
-fn first_null_by_reading<S: Source + ?Sized>(source: &S, column: usize) -> Result<Option<RowPlace>, SourceError> {
+fn first_null_by_reading<S: Source + ?Sized>(
+    source: &S,
+    column: usize,
+) -> Result<Option<RowPlace>, SourceError> {
     if source.null_count(column) == Some(0) {
         return Ok(None);
     }

@@ -77,7 +77,10 @@ impl Stamp {
 
 /// Modification time in nanoseconds since 1970; years beyond 2262 wrap, which still tells a change.
 fn mtime_ns(metadata: &Metadata) -> i64 {
-    metadata.mtime().wrapping_mul(1_000_000_000).wrapping_add(metadata.mtime_nsec())
+    metadata
+        .mtime()
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(metadata.mtime_nsec())
 }
 
 impl Listing {
@@ -87,14 +90,22 @@ impl Listing {
 
     /// The relative path of a file, `/` between its parts; empty beyond the end.
     pub(crate) fn path(&self, index: usize) -> &str {
-        self.entries.get(index).map_or("", |entry| slice(&self.paths, entry))
+        self.entries
+            .get(index)
+            .map_or("", |entry| slice(&self.paths, entry))
     }
 
     pub(crate) fn stamp(&self, index: usize) -> Stamp {
-        self.entries.get(index).map_or(Stamp { bytes: 0, mtime_ns: 0 }, |entry| Stamp {
-            bytes: entry.bytes,
-            mtime_ns: entry.mtime_ns,
-        })
+        self.entries.get(index).map_or(
+            Stamp {
+                bytes: 0,
+                mtime_ns: 0,
+            },
+            |entry| Stamp {
+                bytes: entry.bytes,
+                mtime_ns: entry.mtime_ns,
+            },
+        )
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Stamp)> {
@@ -123,7 +134,8 @@ impl Listing {
 
     fn sort(&mut self) {
         let paths = self.paths.as_str();
-        self.entries.par_sort_unstable_by(|a, b| slice(paths, a).cmp(slice(paths, b)));
+        self.entries
+            .par_sort_unstable_by(|a, b| slice(paths, a).cmp(slice(paths, b)));
         self.entries.shrink_to_fit();
     }
 }
@@ -175,7 +187,8 @@ struct Found {
 /// The first in path order of what is wrong on the shallowest level that has anything wrong.
 pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, SourceError> {
     let ancestor = if options.follow_links {
-        let metadata = fs::metadata(root).map_err(|source| SourceError::io("list", shown(root, ""), source))?;
+        let metadata = fs::metadata(root)
+            .map_err(|source| SourceError::io("list", shown(root, ""), source))?;
         Some(Arc::new(Ancestor {
             id: (metadata.dev(), metadata.ino()),
             parent: None,
@@ -194,15 +207,19 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
         }
         if depth > MAX_DEPTH {
             level.sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix));
-            let prefix = level.first().map_or("", |directory| directory.prefix.as_str());
+            let prefix = level
+                .first()
+                .map_or("", |directory| directory.prefix.as_str());
             return Err(SourceError::TreeDepth {
                 path: shown(root, prefix.trim_end_matches('/')),
                 limit: MAX_DEPTH,
             });
         }
         // Level by level rather than recursively: the stack stays flat whatever the tree looks like.
-        let found: Vec<Result<Found, (String, SourceError)>> =
-            level.par_iter().map(|directory| list(root, directory, options)).collect();
+        let found: Vec<Result<Found, (String, SourceError)>> = level
+            .par_iter()
+            .map(|directory| list(root, directory, options))
+            .collect();
         let mut next = Vec::new();
         let mut failed: Option<(String, SourceError)> = None;
         for result in found {
@@ -240,10 +257,18 @@ pub(crate) fn shown(root: &Path, relative: &str) -> String {
 }
 
 /// Lists one directory. An error comes with the relative path that decides which of several is reported.
-fn list(root: &Path, directory: &Directory, options: WalkOptions<'_>) -> Result<Found, (String, SourceError)> {
+fn list(
+    root: &Path,
+    directory: &Directory,
+    options: WalkOptions<'_>,
+) -> Result<Found, (String, SourceError)> {
     let path = root.join(&directory.prefix);
     let failed = |source| {
-        let error = SourceError::io("list", shown(root, directory.prefix.trim_end_matches('/')), source);
+        let error = SourceError::io(
+            "list",
+            shown(root, directory.prefix.trim_end_matches('/')),
+            source,
+        );
         (directory.prefix.clone(), error)
     };
     let mut found = Found::default();
@@ -254,7 +279,10 @@ fn list(root: &Path, directory: &Directory, options: WalkOptions<'_>) -> Result<
         let result = take(root, directory, options, &raw_name, &entry, &mut found);
         if let Err(error) = result {
             let relative = format!("{}{}", directory.prefix, raw_name.to_string_lossy());
-            if first_error.as_ref().is_none_or(|(path, _)| relative < *path) {
+            if first_error
+                .as_ref()
+                .is_none_or(|(path, _)| relative < *path)
+            {
                 first_error = Some((relative, error));
             }
         }
@@ -270,7 +298,16 @@ fn take(
     entry: &fs::DirEntry,
     found: &mut Found,
 ) -> Result<(), SourceError> {
-    let io = |action, source| SourceError::io(action, shown(root, &format!("{}{}", directory.prefix, raw_name.to_string_lossy())), source);
+    let io = |action, source| {
+        SourceError::io(
+            action,
+            shown(
+                root,
+                &format!("{}{}", directory.prefix, raw_name.to_string_lossy()),
+            ),
+            source,
+        )
+    };
     let kind = entry.file_type().map_err(|source| io("list", source))?;
     let lossy = raw_name.to_string_lossy();
     let hidden = options.skip_hidden && lossy.starts_with(['.', '_']);
@@ -325,7 +362,9 @@ fn take(
         Some(metadata) => metadata,
         None => entry.metadata().map_err(|source| io("list", source))?,
     };
-    found.files.push(&format!("{}{name}", directory.prefix), Stamp::of(&metadata))
+    found
+        .files
+        .push(&format!("{}{name}", directory.prefix), Stamp::of(&metadata))
 }
 
 /// What a file is that is neither regular nor a directory.
@@ -360,7 +399,10 @@ fn check_name<'a>(name: &'a OsStr, path: &dyn Fn() -> String) -> Result<&'a str,
 /// # Errors
 ///
 /// [`SourceError::Io`] when the system gives no more threads.
-pub(crate) fn on_pool<T: Send>(jobs: usize, run: impl FnOnce() -> T + Send) -> Result<T, SourceError> {
+pub(crate) fn on_pool<T: Send>(
+    jobs: usize,
+    run: impl FnOnce() -> T + Send,
+) -> Result<T, SourceError> {
     if jobs == 0 {
         return Ok(run());
     }
@@ -418,7 +460,10 @@ mod tests {
             fs::write(path, "x").unwrap();
         }
         let listing = walk(root.path(), everything(false)).unwrap();
-        assert_eq!(paths(&listing), ["Z", "a-b", "a.txt", "a/b.txt", "a/b/c", "é"]);
+        assert_eq!(
+            paths(&listing),
+            ["Z", "a-b", "a.txt", "a/b.txt", "a/b/c", "é"]
+        );
         assert_eq!(listing.len(), 6);
         assert_eq!(listing.stamp(0).bytes, 1);
     }
@@ -426,7 +471,15 @@ mod tests {
     #[test]
     fn hidden_names_are_passed_over_but_partitions_are_not() {
         let root = tempfile::tempdir().unwrap();
-        for path in ["_SUCCESS", ".x.crc", "_k=1/part", "_tmp/part", ".hidden/part", "part", "_odd=name"] {
+        for path in [
+            "_SUCCESS",
+            ".x.crc",
+            "_k=1/part",
+            "_tmp/part",
+            ".hidden/part",
+            "part",
+            "_odd=name",
+        ] {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
@@ -435,7 +488,10 @@ mod tests {
             skip_hidden: true,
             ..everything(false)
         };
-        assert_eq!(paths(&walk(root.path(), options).unwrap()), ["_k=1/part", "part"]);
+        assert_eq!(
+            paths(&walk(root.path(), options).unwrap()),
+            ["_k=1/part", "part"]
+        );
     }
 
     #[test]
@@ -447,7 +503,10 @@ mod tests {
         let error = walk(root.path(), everything(false)).unwrap_err();
         assert_eq!(error.id(), "tree-symlink");
         assert!(error.object().unwrap().ends_with("/l"));
-        assert_eq!(paths(&walk(root.path(), everything(true)).unwrap()), ["d/f", "l/f"]);
+        assert_eq!(
+            paths(&walk(root.path(), everything(true)).unwrap()),
+            ["d/f", "l/f"]
+        );
         std::os::unix::fs::symlink("..", root.path().join("d/up")).unwrap();
         let error = walk(root.path(), everything(true)).unwrap_err();
         assert_eq!(error.id(), "tree-loop");
@@ -464,16 +523,27 @@ mod tests {
         let socket = root.path().join("socket");
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let error = walk(root.path(), everything(false)).unwrap_err();
-        assert_eq!((error.id(), error.to_string().as_str()), ("tree-special", "is a socket, not a file"));
+        assert_eq!(
+            (error.id(), error.to_string().as_str()),
+            ("tree-special", "is a socket, not a file")
+        );
         drop(listener);
         fs::remove_file(socket).unwrap();
         fs::write(root.path().join("a\nb"), "").unwrap();
         let error = walk(root.path(), everything(false)).unwrap_err();
-        assert_eq!((error.id(), error.to_string().as_str()), ("tree-name", "the name has a control character"));
+        assert_eq!(
+            (error.id(), error.to_string().as_str()),
+            ("tree-name", "the name has a control character")
+        );
         assert!(!error.object().unwrap().contains('\n'));
         fs::remove_file(root.path().join("a\nb")).unwrap();
         fs::write(root.path().join(OsStr::from_bytes(b"\xff")), "").unwrap();
-        assert_eq!(walk(root.path(), everything(false)).unwrap_err().to_string(), "the name is not UTF-8");
+        assert_eq!(
+            walk(root.path(), everything(false))
+                .unwrap_err()
+                .to_string(),
+            "the name is not UTF-8"
+        );
     }
 
     #[test]
@@ -484,7 +554,10 @@ mod tests {
         fs::write(root.path().join(&deep).join("f"), "").unwrap();
         assert_eq!(walk(root.path(), everything(false)).unwrap().len(), 1);
         fs::create_dir_all(root.path().join(&deep).join("d")).unwrap();
-        assert_eq!(walk(root.path(), everything(false)).unwrap_err().id(), "tree-depth");
+        assert_eq!(
+            walk(root.path(), everything(false)).unwrap_err().id(),
+            "tree-depth"
+        );
     }
 
     #[test]
@@ -492,6 +565,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(root.path(), root.path().join("self")).unwrap();
         let resolved = resolve(&root.path().join("self/new/deeper"));
-        assert_eq!(resolved, fs::canonicalize(root.path()).unwrap().join("new/deeper"));
+        assert_eq!(
+            resolved,
+            fs::canonicalize(root.path()).unwrap().join("new/deeper")
+        );
     }
 }

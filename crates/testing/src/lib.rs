@@ -1,1 +1,12 @@
-//! shardmill-testing
+//! What tests of several crates need: data sets written by the specification alone, processes under watch,
+//! snapshots of directories, and numbers that look random.
+//!
+//! Nothing here knows how shardmill does its work. [`mds`] writes shards one byte after the other as the
+//! specification says, so that it can stand beside the writer as a second opinion, and can write what the
+//! writer never would. [`process`] runs a program as a user does and says what it cost. [`files`] tells whether a
+//! directory is what it was.
+
+pub mod draw;
+pub mod files;
+pub mod mds;
+pub mod process;

@@ -45,7 +45,6 @@ pub(crate) struct Packer {
     pieces: Vec<Piece>,
     sizes: Vec<u32>,
     start: Option<Position>,
-    bytes: u64,
 }
 
 impl Packer {
@@ -58,13 +57,7 @@ impl Packer {
             pieces: Vec::new(),
             sizes: Vec::new(),
             start: None,
-            bytes: 0,
         }
-    }
-
-    /// Bytes of samples in the shard that is not full yet.
-    pub(crate) fn open_bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Takes the samples of a chunk; `emit` gets every shard that is full.
@@ -91,7 +84,6 @@ impl Packer {
                 self.start = Some(position);
             }
             self.sizes.push(size);
-            self.bytes += u64::from(size);
             sample_start = end;
         }
         self.close_piece(&chunk, piece_start..chunk.len());
@@ -118,7 +110,6 @@ impl Packer {
             start: self.start.take().unwrap_or(next),
         };
         self.next_shard += 1;
-        self.bytes = 0;
         shard
     }
 }

@@ -209,6 +209,7 @@ pub fn run<I: Input>(
                 .map(|split| Packer::new(split, &output.config, output.samples_per_shard, first_shard))
                 .collect(),
             steps: VecDeque::new(),
+            unfinished: 0,
             busy: 0,
             packed: false,
             error: None,
@@ -286,6 +287,8 @@ struct State<E> {
     ahead_bytes: u64,
     packers: Vec<Packer>,
     steps: VecDeque<(Arc<ShardWork>, Step)>,
+    /// Shards that are cut and not yet finished.
+    unfinished: usize,
     /// Threads that are doing something.
     busy: usize,
     packed: bool,
@@ -373,13 +376,10 @@ impl<I: Input> Engine<'_, I> {
         if state.packed {
             return None;
         }
-        let open_bytes: u64 = state.packers.iter().map(Packer::open_bytes).sum();
-        let live = self.pool.live();
-        // Shards in the works, which will give their memory back. With nothing in the works the head may
-        // always go on: otherwise a shard larger than the budget would stop everything.
-        let in_works = live.saturating_sub(open_bytes).saturating_sub(state.ahead_bytes);
-        let room = live < self.budget_bytes;
-        let head_room = room || in_works == 0;
+        // Unfinished shards give their memory back. With none of them the head may always go on: otherwise a
+        // shard larger than the budget would stop everything.
+        let room = self.pool.live() < self.budget_bytes;
+        let head_room = room || state.unfinished == 0;
         let ahead_room = room && state.ahead_bytes < self.budget_bytes / 2;
         let head = state.head;
         let chosen = state
@@ -434,6 +434,7 @@ impl<I: Input> Engine<'_, I> {
                     Outcome::Next(step) => self.lock().steps.push_front((work, step)),
                     Outcome::Finished(shard) => {
                         drop(work);
+                        self.lock().unfinished -= 1;
                         // The receiver only goes away after an error, which is in the state.
                         let _ = sender.send(shard);
                     }
@@ -572,7 +573,10 @@ impl<I: Input> Engine<'_, I> {
                 continue;
             }
             match ShardWork::new(shard, &self.kind) {
-                Ok((work, steps)) => state.steps.extend(steps.into_iter().map(|step| (Arc::clone(&work), step))),
+                Ok((work, steps)) => {
+                    state.unfinished += 1;
+                    state.steps.extend(steps.into_iter().map(|step| (Arc::clone(&work), step)));
+                }
                 Err(error) => {
                     state.error.get_or_insert(error.into());
                 }

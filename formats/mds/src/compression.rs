@@ -26,7 +26,13 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every family, in declaration order.
-    pub const ALL: [Self; 5] = [Self::Brotli, Self::Bzip2, Self::Gzip, Self::Snappy, Self::Zstd];
+    pub const ALL: [Self; 5] = [
+        Self::Brotli,
+        Self::Bzip2,
+        Self::Gzip,
+        Self::Snappy,
+        Self::Zstd,
+    ];
 
     /// The name used in indexes without a level, and the extension of the files.
     #[must_use]
@@ -105,7 +111,9 @@ impl Compression {
     pub fn all() -> impl Iterator<Item = Self> {
         Algorithm::ALL.into_iter().flat_map(|algorithm| {
             let levels = algorithm.levels().into_iter().flatten().map(Some);
-            std::iter::once(None).chain(levels).map(move |level| Self { algorithm, level })
+            std::iter::once(None)
+                .chain(levels)
+                .map(move |level| Self { algorithm, level })
         })
     }
 
@@ -142,7 +150,12 @@ impl Compression {
     /// [`CompressionError`]: truncated, damaged or trailing bytes and another length than declared (`Corrupt`);
     /// dictionaries, skippable and legacy zstd frames (`Unsupported`); more than the limits on the shard, on
     /// expansion or on the zstd window allow (`Unsupported`).
-    pub fn decompress(&self, zip: &[u8], raw_bytes: Option<u64>, limits: &Limits) -> Result<Vec<u8>, CompressionError> {
+    pub fn decompress(
+        &self,
+        zip: &[u8],
+        raw_bytes: Option<u64>,
+        limits: &Limits,
+    ) -> Result<Vec<u8>, CompressionError> {
         decompress::decompress(self.algorithm, zip, raw_bytes, limits)
     }
 }
@@ -163,7 +176,9 @@ impl FromStr for Compression {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::all()
             .find(|compression| compression.to_string() == text)
-            .ok_or_else(|| CompressionError::Unknown { name: text.to_owned() })
+            .ok_or_else(|| CompressionError::Unknown {
+                name: text.to_owned(),
+            })
     }
 }
 
@@ -177,7 +192,7 @@ pub struct Compressor {
 // anew for each piece: theirs are small next to the work.
 enum Context {
     Zstd(zstd::bulk::Compressor<'static>),
-    Snappy(snap::raw::Encoder),
+    Snappy(Box<snap::raw::Encoder>),
     Stateless,
 }
 
@@ -196,10 +211,13 @@ impl Compressor {
                 zstd::bulk::Compressor::new(i32::from(compression.level()))
                     .map_err(|error| CompressionError::failed(Algorithm::Zstd, &error))?,
             ),
-            Algorithm::Snappy => Context::Snappy(snap::raw::Encoder::new()),
+            Algorithm::Snappy => Context::Snappy(Box::new(snap::raw::Encoder::new())),
             Algorithm::Brotli | Algorithm::Bzip2 | Algorithm::Gzip => Context::Stateless,
         };
-        Ok(Self { compression, context })
+        Ok(Self {
+            compression,
+            context,
+        })
     }
 
     /// The compression that this compressor is for.
@@ -217,7 +235,8 @@ impl Compressor {
     /// `out` then ends in an unspecified part of a frame.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionError> {
         let level = u32::from(self.compression.level());
-        let failed = |error: &dyn fmt::Display| CompressionError::failed(self.compression.algorithm, error);
+        let failed =
+            |error: &dyn fmt::Display| CompressionError::failed(self.compression.algorithm, error);
         match (&mut self.context, self.compression.algorithm) {
             (Context::Zstd(compressor), _) => {
                 try_reserve(out, zstd::zstd_safe::compress_bound(raw.len()))?;
@@ -235,18 +254,28 @@ impl Compressor {
                 try_reserve(out, bound)?;
                 out.resize(start + bound, 0);
                 let room = out.get_mut(start..).unwrap_or_default();
-                let written = encoder.compress(raw, room).map_err(|error| failed(&error))?;
+                let written = encoder
+                    .compress(raw, room)
+                    .map_err(|error| failed(&error))?;
                 out.truncate(start + written);
             }
             (Context::Stateless, Algorithm::Bzip2) => {
                 let mut encoder = bzip2::write::BzEncoder::new(out, bzip2::Compression::new(level));
-                encoder.write_all(raw).and_then(|()| encoder.try_finish()).map_err(|error| failed(&error))?;
+                encoder
+                    .write_all(raw)
+                    .and_then(|()| encoder.try_finish())
+                    .map_err(|error| failed(&error))?;
             }
             (Context::Stateless, Algorithm::Gzip) => {
                 // COMPAT: the original stores the time of compression. Its readers ignore it, and so that equal
                 // input gives equal bytes it is 0 here.
-                let mut encoder = flate2::GzBuilder::new().mtime(0).write(out, flate2::Compression::new(level));
-                encoder.write_all(raw).and_then(|()| encoder.try_finish()).map_err(|error| failed(&error))?;
+                let mut encoder = flate2::GzBuilder::new()
+                    .mtime(0)
+                    .write(out, flate2::Compression::new(level));
+                encoder
+                    .write_all(raw)
+                    .and_then(|()| encoder.try_finish())
+                    .map_err(|error| failed(&error))?;
             }
             (Context::Stateless, _) => {
                 let params = brotli::enc::BrotliEncoderParams {
@@ -264,9 +293,10 @@ impl Compressor {
 
 /// Makes room for `additional` bytes, or says that there is none.
 fn try_reserve(out: &mut Vec<u8>, additional: usize) -> Result<(), CompressionError> {
-    out.try_reserve_exact(additional).map_err(|_| CompressionError::Memory {
-        bytes: (out.len() as u64).saturating_add(additional as u64),
-    })
+    out.try_reserve_exact(additional)
+        .map_err(|_| CompressionError::Memory {
+            bytes: (out.len() as u64).saturating_add(additional as u64),
+        })
 }
 
 /// What can go wrong with compressed bytes.
@@ -346,7 +376,9 @@ pub enum CompressionError {
         found: u64,
     },
     /// A zstd frame whose header and blocks contradict each other.
-    #[error("the zstd frame at byte {offset} declares {declared} bytes, which is not what its blocks hold")]
+    #[error(
+        "the zstd frame at byte {offset} declares {declared} bytes, which is not what its blocks hold"
+    )]
     ZstdFrameSize {
         /// Where the frame begins.
         offset: u64,
@@ -436,14 +468,17 @@ impl Diagnostic for CompressionError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Unknown { .. } => {
-                Some("use br:0 to br:11, bz2:1 to bz2:9, gz:0 to gz:9, snappy, or zstd:1 to zstd:22".to_owned())
-            }
+            Self::Unknown { .. } => Some(
+                "use br:0 to br:11, bz2:1 to bz2:9, gz:0 to gz:9, snappy, or zstd:1 to zstd:22"
+                    .to_owned(),
+            ),
             Self::Limit(limit) => Some(limit.hint()),
             Self::ZstdDictionary { .. }
             | Self::ZstdSkippable { .. }
             | Self::ZstdLegacy { .. }
-            | Self::ZstdReserved { .. } => Some("compress the raw file again with plain zstd".to_owned()),
+            | Self::ZstdReserved { .. } => {
+                Some("compress the raw file again with plain zstd".to_owned())
+            }
             _ => None,
         }
     }

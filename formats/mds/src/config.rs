@@ -81,7 +81,9 @@ impl FromStr for TextEncoding {
         Self::ALL
             .into_iter()
             .find(|encoding| encoding.name() == name)
-            .ok_or_else(|| TextEncodingError { name: name.to_owned() })
+            .ok_or_else(|| TextEncodingError {
+                name: name.to_owned(),
+            })
     }
 }
 
@@ -207,12 +209,20 @@ impl Diagnostic for ConfigError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::DuplicateColumn { .. } | Self::Name { .. } => Some("rename the column".to_owned()),
+            Self::DuplicateColumn { .. } | Self::Name { .. } => {
+                Some("rename the column".to_owned())
+            }
             Self::SizeLimit { .. } => Some("64mb is the usual limit; 0 means none".to_owned()),
             Self::Newline {
-                format: Format::Json, ..
-            } => Some("a JSON line ends with blanks, tabs, carriage returns or line feeds".to_owned()),
-            Self::NoColumns | Self::NotXsv { .. } | Self::Separator { .. } | Self::Newline { .. } => None,
+                format: Format::Json,
+                ..
+            } => Some(
+                "a JSON line ends with blanks, tabs, carriage returns or line feeds".to_owned(),
+            ),
+            Self::NoColumns
+            | Self::NotXsv { .. }
+            | Self::Separator { .. }
+            | Self::Newline { .. } => None,
         }
     }
 }
@@ -228,14 +238,18 @@ pub(crate) const fn fixed_separator(format: Format) -> Option<&'static str> {
 
 /// Whether a JSON parser skips all of `newline`, so that it may follow the object on its line.
 pub(crate) fn is_json_blank(newline: &str) -> bool {
-    newline.bytes().all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
+    newline
+        .bytes()
+        .all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
 }
 
 fn duplicate<'a>(sorted: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
     let mut previous = None;
     for name in sorted {
         if previous == Some(name) {
-            return Err(ConfigError::DuplicateColumn { name: name.to_owned() });
+            return Err(ConfigError::DuplicateColumn {
+                name: name.to_owned(),
+            });
         }
         previous = Some(name);
     }
@@ -261,7 +275,9 @@ impl ShardConfig {
         hashes.dedup();
         let size_limit = size_limit.filter(|limit| *limit > 0);
         match size_limit {
-            Some(size_limit) if u32::try_from(size_limit).is_err() => Err(ConfigError::SizeLimit { size_limit }),
+            Some(size_limit) if u32::try_from(size_limit).is_err() => {
+                Err(ConfigError::SizeLimit { size_limit })
+            }
             _ => Ok(Self {
                 layout,
                 compression,
@@ -451,11 +467,17 @@ impl ShardConfig {
     pub(crate) fn write_columns(&self, object: &mut ObjectWriter<'_>) {
         match &self.layout {
             Layout::Mds { columns } => {
-                object.list("column_encodings", columns, |out, column| write_display(&column.encoding, out));
-                object.list("column_names", columns, |out, column| write_json_string(&column.name, out));
-                object.list("column_sizes", columns, |out, column| match column.encoding.fixed_size() {
-                    Some(size) => write_number(size, out),
-                    None => out.extend_from_slice(b"null"),
+                object.list("column_encodings", columns, |out, column| {
+                    write_display(&column.encoding, out)
+                });
+                object.list("column_names", columns, |out, column| {
+                    write_json_string(&column.name, out)
+                });
+                object.list("column_sizes", columns, |out, column| {
+                    match column.encoding.fixed_size() {
+                        Some(size) => write_number(size, out),
+                        None => out.extend_from_slice(b"null"),
+                    }
                 });
             }
             Layout::Json { columns, .. } => {
@@ -471,7 +493,9 @@ impl ShardConfig {
                 object.list("column_encodings", columns, |out, column| {
                     write_json_string(column.encoding.name(), out);
                 });
-                object.list("column_names", columns, |out, column| write_json_string(&column.name, out));
+                object.list("column_names", columns, |out, column| {
+                    write_json_string(&column.name, out)
+                });
             }
         }
     }
@@ -485,7 +509,9 @@ impl ShardConfig {
         }
         object.key("format");
         write_json_string(self.format().name(), object.out);
-        object.list("hashes", &self.hashes, |out, algo| write_json_string(algo.name(), out));
+        object.list("hashes", &self.hashes, |out, algo| {
+            write_json_string(algo.name(), out)
+        });
         if let Layout::Json { newline, .. } | Layout::Xsv { newline, .. } = &self.layout {
             object.key("newline");
             write_json_string(newline, object.out);
@@ -529,7 +555,8 @@ fn write_display(value: &impl fmt::Display, out: &mut Vec<u8>) {
 /// The text of what was written by [`ObjectWriter`] and [`write_json_string`].
 pub(crate) fn into_ascii(out: Vec<u8>) -> String {
     // INVARIANT: both write ASCII only, so nothing is ever replaced.
-    String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    String::from_utf8(out)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// Writes one JSON object in the dialect of the format. The caller sorts the keys.
@@ -620,7 +647,15 @@ mod tests {
     fn text_formats_have_their_own_fields() {
         let compression = Some("gz:1".parse().unwrap());
         let xsv = |format, separator| {
-            ShardConfig::new_xsv(format, text(&["é", "a"]), "\r\n", separator, compression, Vec::new(), Some(0))
+            ShardConfig::new_xsv(
+                format,
+                text(&["é", "a"]),
+                "\r\n",
+                separator,
+                compression,
+                Vec::new(),
+                Some(0),
+            )
         };
         let config = xsv(Format::Xsv, Some("<\t>")).unwrap();
         assert_eq!(
@@ -632,10 +667,17 @@ mod tests {
         );
         assert_eq!(config.xsv_header(), "a<\t>é\r\n".as_bytes());
         let csv = xsv(Format::Csv, None).unwrap();
-        assert_eq!((csv.to_json().contains("separator"), csv.xsv_header()), (false, "a,é\r\n".into()));
-        assert_eq!(xsv(Format::Tsv, Some("\t")).unwrap().xsv_header(), "a\té\r\n".as_bytes());
+        assert_eq!(
+            (csv.to_json().contains("separator"), csv.xsv_header()),
+            (false, "a,é\r\n".into())
+        );
+        assert_eq!(
+            xsv(Format::Tsv, Some("\t")).unwrap().xsv_header(),
+            "a\té\r\n".as_bytes()
+        );
 
-        let config = ShardConfig::new_json(text(&["b", "a"]), "\n", None, Vec::new(), None).unwrap();
+        let config =
+            ShardConfig::new_json(text(&["b", "a"]), "\n", None, Vec::new(), None).unwrap();
         assert_eq!(
             config.to_json(),
             concat!(
@@ -657,22 +699,52 @@ mod tests {
         assert!(mds(&["a"], Some((1 << 32) - 1)).is_ok());
 
         let json = |newline| {
-            ShardConfig::new_json(text(&["a"]), newline, None, Vec::new(), None).map_err(|error| error.id())
+            ShardConfig::new_json(text(&["a"]), newline, None, Vec::new(), None)
+                .map_err(|error| error.id())
         };
         assert_eq!(json(""), Err("config-newline"));
         assert_eq!(json("x"), Err("config-newline"));
 
         let xsv = |format, names: &[&str], newline, separator| {
-            ShardConfig::new_xsv(format, text(names), newline, separator, None, Vec::new(), None)
-                .map_err(|error| error.id())
+            ShardConfig::new_xsv(
+                format,
+                text(names),
+                newline,
+                separator,
+                None,
+                Vec::new(),
+                None,
+            )
+            .map_err(|error| error.id())
         };
-        assert_eq!(xsv(Format::Xsv, &["a"], "\n", None), Err("config-separator"));
-        assert_eq!(xsv(Format::Xsv, &["a"], "\n", Some("")), Err("config-separator"));
-        assert_eq!(xsv(Format::Csv, &["a"], "\n", Some(";")), Err("config-separator"));
-        assert_eq!(xsv(Format::Mds, &["a"], "\n", Some(";")), Err("config-separator"));
+        assert_eq!(
+            xsv(Format::Xsv, &["a"], "\n", None),
+            Err("config-separator")
+        );
+        assert_eq!(
+            xsv(Format::Xsv, &["a"], "\n", Some("")),
+            Err("config-separator")
+        );
+        assert_eq!(
+            xsv(Format::Csv, &["a"], "\n", Some(";")),
+            Err("config-separator")
+        );
+        assert_eq!(
+            xsv(Format::Mds, &["a"], "\n", Some(";")),
+            Err("config-separator")
+        );
         assert_eq!(xsv(Format::Csv, &["a"], "", None), Err("config-newline"));
-        assert_eq!(xsv(Format::Xsv, &["a"], "\n", Some("\r\n")), Err("config-newline"));
-        assert_eq!(xsv(Format::Csv, &["a,b"], "\n", None), Err("config-column-name"));
-        assert_eq!(xsv(Format::Tsv, &["a\nb"], "\n", None), Err("config-column-name"));
+        assert_eq!(
+            xsv(Format::Xsv, &["a"], "\n", Some("\r\n")),
+            Err("config-newline")
+        );
+        assert_eq!(
+            xsv(Format::Csv, &["a,b"], "\n", None),
+            Err("config-column-name")
+        );
+        assert_eq!(
+            xsv(Format::Tsv, &["a\nb"], "\n", None),
+            Err("config-column-name")
+        );
     }
 }

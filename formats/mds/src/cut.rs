@@ -47,8 +47,12 @@ impl Cutter {
     #[must_use]
     pub fn push(&mut self, sample_bytes: u64) -> bool {
         let cost = sample_bytes.saturating_add(self.sample_overhead);
-        let too_large = self.size_limit.is_some_and(|limit| self.bytes.saturating_add(cost) > limit);
-        let too_many = self.samples_limit.is_some_and(|limit| self.samples >= limit);
+        let too_large = self
+            .size_limit
+            .is_some_and(|limit| self.bytes.saturating_add(cost) > limit);
+        let too_many = self
+            .samples_limit
+            .is_some_and(|limit| self.samples >= limit);
         let flush = too_large || too_many;
         if flush {
             self.bytes = self.shard_overhead;
@@ -116,7 +120,10 @@ mod tests {
     #[test]
     fn only_the_very_first_sample_leaves_an_empty_shard() {
         assert_eq!(cut(&mds(Some(10)), None, &[10, 10, 10]), [0, 1, 1, 1]);
-        assert_eq!(cut(&json(Some(10)), None, &[11, 5, 5, 11, 1]), [0, 1, 2, 1, 1]);
+        assert_eq!(
+            cut(&json(Some(10)), None, &[11, 5, 5, 11, 1]),
+            [0, 1, 2, 1, 1]
+        );
         assert_eq!(cut(&mds(Some(10)), Some(5), &[10]), [0, 1]);
     }
 

@@ -3,15 +3,18 @@
 mod build;
 mod error;
 mod parse;
+mod parser;
+mod values;
 
 use std::io;
 use std::sync::Arc;
 
 use shardmill_core::{Format, Limits};
 
-pub use error::{IndexError, Place};
 pub(crate) use build::check_unique;
-pub(crate) use parse::{parse_config, shorten};
+pub use error::{IndexError, Place};
+pub(crate) use parse::parse_config;
+pub(crate) use parser::shorten;
 
 use crate::config::{ObjectWriter, ShardConfig, into_ascii, write_number};
 use crate::hash::FileHashes;
@@ -200,5 +203,7 @@ impl Index {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod strategy;
 #[cfg(test)]
 mod tests;

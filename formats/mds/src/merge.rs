@@ -18,7 +18,8 @@ impl Index {
     /// [`IndexError::Path`] when a name may not be a path or would leave the folder of the result,
     /// [`IndexError::DuplicateShard`] when two shards have a file in common (`Corrupt`).
     pub fn merge(parts: Vec<(String, Self)>) -> Result<Self, IndexError> {
-        let mut shards = Vec::with_capacity(parts.iter().map(|(_, index)| index.shards.len()).sum());
+        let mut shards =
+            Vec::with_capacity(parts.iter().map(|(_, index)| index.shards.len()).sum());
         for (folder, index) in parts {
             let folder = folder.trim_end_matches('/');
             for mut shard in index.shards {
@@ -42,5 +43,96 @@ impl Index {
         }
         check_unique(&shards)?;
         Ok(Self { shards })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use shardmill_core::{Diagnostic as _, Limits};
+
+    use super::*;
+    use crate::testdata::datasets;
+
+    fn parse(json: &[u8]) -> Index {
+        Index::parse(json, &Limits::default()).unwrap()
+    }
+
+    #[test]
+    fn a_merge_is_that_of_the_original() {
+        let dataset = datasets()
+            .into_iter()
+            .find(|dataset| dataset.name == "merged")
+            .unwrap();
+        let part = |folder: &str| {
+            let json = &dataset.files[format!("{folder}/index.json").as_str()];
+            (folder.to_owned(), parse(json))
+        };
+        let merged = Index::merge(vec![part("a"), part("b")]).unwrap();
+        assert_eq!(merged.to_merged_json(), dataset.index);
+        assert_eq!(merged.samples(), 16);
+        for shard in &merged.shards {
+            assert!(dataset.files.contains_key(&*shard.raw_data.basename));
+        }
+    }
+
+    #[test]
+    fn folders_are_kept_whole_at_any_depth() {
+        for dataset in datasets() {
+            let index = parse(dataset.index.as_bytes());
+            let names = |index: &Index| -> Vec<String> {
+                let files = index.shards.iter().flat_map(|shard| shard.files());
+                files.map(|(_, file)| file.basename.to_string()).collect()
+            };
+            let merged = Index::merge(vec![
+                (String::new(), index.clone()),
+                ("x/y/".to_owned(), index.clone()),
+            ])
+            .unwrap();
+            let expected: Vec<String> = names(&index)
+                .into_iter()
+                .chain(names(&index).into_iter().map(|name| format!("x/y/{name}")))
+                .collect();
+            assert_eq!(names(&merged), expected, "{}", dataset.name);
+            assert_eq!(merged.samples(), 2 * index.samples());
+            assert_eq!(parse(merged.to_merged_json().as_bytes()), merged);
+        }
+    }
+
+    #[test]
+    fn what_would_make_a_bad_index_is_refused() {
+        let dataset = datasets().remove(0);
+        let index = parse(dataset.index.as_bytes());
+        let merge = |folders: &[&str]| {
+            let parts = folders
+                .iter()
+                .map(|folder| ((*folder).to_owned(), index.clone()))
+                .collect();
+            Index::merge(parts).map(|_| ()).map_err(|error| error.id())
+        };
+        assert_eq!(merge(&["a", "b"]), Ok(()));
+        assert_eq!(merge(&["a", "a/"]), Err("index-duplicate-shard"));
+        assert_eq!(merge(&["../a"]), Err("path-traversal"));
+        assert_eq!(merge(&["/a"]), Err("path-absolute"));
+        assert_eq!(merge(&["a//b"]), Err("path-traversal"));
+        assert_eq!(merge(&["a\n"]), Err("path-character"));
+        assert_eq!(Index::merge(Vec::new()), Ok(Index::default()));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_but_names_changes(one in crate::index::strategy::index(), two in crate::index::strategy::index()) {
+            let merged = Index::merge(vec![("1".to_owned(), one.clone()), ("2".to_owned(), two.clone())]).unwrap();
+            prop_assert_eq!(merged.shards.len(), one.shards.len() + two.shards.len());
+            for (number, (after, before)) in merged.shards.iter().zip(one.shards.iter().chain(&two.shards)).enumerate() {
+                let folder = if number < one.shards.len() { "1/" } else { "2/" };
+                prop_assert_eq!((&after.config, after.samples), (&before.config, before.samples));
+                for ((field, after), (same, before)) in after.files().zip(before.files()) {
+                    prop_assert_eq!(field, same);
+                    prop_assert_eq!((after.bytes, &after.hashes), (before.bytes, &before.hashes));
+                    prop_assert_eq!(after.basename.strip_prefix(folder), Some(&*before.basename));
+                }
+            }
+        }
     }
 }

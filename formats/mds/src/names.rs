@@ -8,11 +8,19 @@ use crate::compression::Compression;
 ///
 /// `meta` asks for the file of offsets that every format but MDS has beside its data.
 #[must_use]
-pub fn basename(shard: u64, format: Format, meta: bool, compression: Option<&Compression>) -> String {
+pub fn basename(
+    shard: u64,
+    format: Format,
+    meta: bool,
+    compression: Option<&Compression>,
+) -> String {
     let meta = if meta { ".meta" } else { "" };
     match compression {
         None => format!("shard.{shard:05}.{format}{meta}"),
-        Some(compression) => format!("shard.{shard:05}.{format}{meta}.{}", compression.extension()),
+        Some(compression) => format!(
+            "shard.{shard:05}.{format}{meta}.{}",
+            compression.extension()
+        ),
     }
 }
 
@@ -25,8 +33,17 @@ mod tests {
         let zstd = "zstd:7".parse().unwrap();
         let gz = "gz".parse().unwrap();
         assert_eq!(basename(0, Format::Mds, false, None), "shard.00000.mds");
-        assert_eq!(basename(12, Format::Mds, false, Some(&zstd)), "shard.00012.mds.zstd");
-        assert_eq!(basename(0, Format::Tsv, true, Some(&gz)), "shard.00000.tsv.meta.gz");
-        assert_eq!(basename(100_000, Format::Json, true, None), "shard.100000.json.meta");
+        assert_eq!(
+            basename(12, Format::Mds, false, Some(&zstd)),
+            "shard.00012.mds.zstd"
+        );
+        assert_eq!(
+            basename(0, Format::Tsv, true, Some(&gz)),
+            "shard.00000.tsv.meta.gz"
+        );
+        assert_eq!(
+            basename(100_000, Format::Json, true, None),
+            "shard.100000.json.meta"
+        );
     }
 }

@@ -97,7 +97,11 @@ fn encode_table(
 /// [`ShardError`]: a header that is cut off or contradicts itself, a config that [`Index::parse`] would refuse.
 ///
 /// [`Index::parse`]: crate::Index::parse
-pub fn read_config(data_or_meta: &[u8], is_meta: bool, limits: &Limits) -> Result<(ShardConfig, u64), ShardError> {
+pub fn read_config(
+    data_or_meta: &[u8],
+    is_meta: bool,
+    limits: &Limits,
+) -> Result<(ShardConfig, u64), ShardError> {
     let file = if is_meta { check::META } else { check::DATA };
     let (table, rest) = check::Table::read(data_or_meta, file)?;
     let json = if is_meta {
@@ -109,7 +113,11 @@ pub fn read_config(data_or_meta: &[u8], is_meta: bool, limits: &Limits) -> Resul
     if config.format().is_split() != is_meta {
         return Err(ShardError::Part {
             format: config.format(),
-            part: if is_meta { ".meta file" } else { "header of samples" },
+            part: if is_meta {
+                ".meta file"
+            } else {
+                "header of samples"
+            },
         });
     }
     Ok((config, table.samples()))

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
+use parquet::arrow::{
+    FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema,
+};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
 
 use super::thrift::{Fault, check_footer};
@@ -70,11 +72,17 @@ pub(crate) fn read_footer(input: &InputFile) -> Result<(File, ParquetMetaData), 
             limit: FOOTER_BYTES,
         });
     }
-    let footer_error = |reason: String| SourceError::ParquetFooter { file: name(), reason };
+    let footer_error = |reason: String| SourceError::ParquetFooter {
+        file: name(),
+        reason,
+    };
     if length > size - 12 {
-        return Err(footer_error(format!("claims {length} bytes in a file of {size}")));
+        return Err(footer_error(format!(
+            "claims {length} bytes in a file of {size}"
+        )));
     }
-    let mut bytes = vec![0; usize::try_from(length).map_err(|_| footer_error("too large".to_owned()))?];
+    let mut bytes =
+        vec![0; usize::try_from(length).map_err(|_| footer_error("too large".to_owned()))?];
     read(&mut bytes, size - 8 - length)?;
     let facts = check_footer(&bytes).map_err(|fault| match fault {
         Fault::End => footer_error("ends in the middle of a structure".to_owned()),
@@ -94,25 +102,36 @@ pub(crate) fn read_footer(input: &InputFile) -> Result<(File, ParquetMetaData), 
 fn check_metadata(metadata: &ParquetMetaData, data_end: u64) -> Result<(), String> {
     let mut rows = 0_u64;
     for (number, group) in metadata.row_groups().iter().enumerate() {
-        let own = u64::try_from(group.num_rows()).map_err(|_| format!("row group {number} has a negative number of rows"))?;
+        let own = u64::try_from(group.num_rows())
+            .map_err(|_| format!("row group {number} has a negative number of rows"))?;
         rows = rows.checked_add(own).ok_or("more rows than fit 64 bits")?;
         if group.num_columns() != metadata.file_metadata().schema_descr().num_columns() {
             return Err(format!("row group {number} lacks columns"));
         }
         for column in group.columns() {
-            let at = || format!("row group {number} column `{}`", column.column_path().string());
-            let (start, length) = chunk_range(column).ok_or_else(|| format!("{} has a negative place", at()))?;
+            let at = || {
+                format!(
+                    "row group {number} column `{}`",
+                    column.column_path().string()
+                )
+            };
+            let (start, length) =
+                chunk_range(column).ok_or_else(|| format!("{} has a negative place", at()))?;
             if column.file_path().is_some() {
                 return Err(format!("{} lies in another file", at()));
             }
             if start < 4 || start.checked_add(length).is_none_or(|end| end > data_end) {
-                return Err(format!("{} claims bytes {start}+{length} of {data_end}", at()));
+                return Err(format!(
+                    "{} claims bytes {start}+{length} of {data_end}",
+                    at()
+                ));
             }
             if column.uncompressed_size() < 0 || column.num_values() < 0 {
                 return Err(format!("{} has a negative size", at()));
             }
             // A column without lists has one value a row; otherwise rows would be invented or lost.
-            if column.column_descr().max_rep_level() == 0 && column.num_values() != group.num_rows() {
+            if column.column_descr().max_rep_level() == 0 && column.num_values() != group.num_rows()
+            {
                 return Err(format!(
                     "{} has {} values in {} rows",
                     at(),
@@ -124,15 +143,22 @@ fn check_metadata(metadata: &ParquetMetaData, data_end: u64) -> Result<(), Strin
     }
     let claimed = metadata.file_metadata().num_rows();
     if u64::try_from(claimed) != Ok(rows) {
-        return Err(format!("claims {claimed} rows, and its row groups have {rows}"));
+        return Err(format!(
+            "claims {claimed} rows, and its row groups have {rows}"
+        ));
     }
     Ok(())
 }
 
 /// Where a column chunk lies: start and length in bytes.
 pub(crate) fn chunk_range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
-    let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
-    Some((u64::try_from(start).ok()?, u64::try_from(column.compressed_size()).ok()?))
+    let start = column
+        .dictionary_page_offset()
+        .unwrap_or_else(|| column.data_page_offset());
+    Some((
+        u64::try_from(start).ok()?,
+        u64::try_from(column.compressed_size()).ok()?,
+    ))
 }
 
 /// The Arrow fields of a file: as the embedded Arrow schema says, with plain values in the place of
@@ -141,7 +167,10 @@ pub(crate) fn chunk_range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
 /// # Errors
 ///
 /// [`SourceError::TypeUnsupported`] and [`SourceError::DuplicateColumn`].
-pub(crate) fn arrow_fields(file: &str, metadata: &Arc<ParquetMetaData>) -> Result<Fields, SourceError> {
+pub(crate) fn arrow_fields(
+    file: &str,
+    metadata: &Arc<ParquetMetaData>,
+) -> Result<Fields, SourceError> {
     let footer = metadata.file_metadata();
     let schema = footer.schema_descr();
     let mut names = std::collections::BTreeSet::new();
@@ -163,7 +192,8 @@ pub(crate) fn arrow_fields(file: &str, metadata: &Arc<ParquetMetaData>) -> Resul
             return Ok(plain);
         }
         let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(plain.clone())));
-        let accepted = catch(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options).is_ok());
+        let accepted =
+            catch(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options).is_ok());
         if accepted == Ok(true) {
             return Ok(plain);
         }
@@ -171,10 +201,14 @@ pub(crate) fn arrow_fields(file: &str, metadata: &Arc<ParquetMetaData>) -> Resul
     // An embedded Arrow schema that does not fit is no reason to refuse the Parquet schema.
     match convert(None) {
         Ok(schema) => Ok(schema.fields().clone()),
-        Err(error) => Err(unsupported_type(file, metadata).unwrap_or_else(|| SourceError::ParquetFooter {
-            file: file.to_owned(),
-            reason: one_line(&error.to_string()),
-        })),
+        Err(error) => {
+            Err(
+                unsupported_type(file, metadata).unwrap_or_else(|| SourceError::ParquetFooter {
+                    file: file.to_owned(),
+                    reason: one_line(&error.to_string()),
+                }),
+            )
+        }
     }
 }
 
@@ -241,7 +275,9 @@ pub(crate) fn plain_type(data_type: &DataType) -> DataType {
         DataType::Utf8View => DataType::Utf8,
         DataType::BinaryView => DataType::Binary,
         DataType::List(field) | DataType::ListView(field) => DataType::List(plain_field(field)),
-        DataType::LargeList(field) | DataType::LargeListView(field) => DataType::LargeList(plain_field(field)),
+        DataType::LargeList(field) | DataType::LargeListView(field) => {
+            DataType::LargeList(plain_field(field))
+        }
         DataType::FixedSizeList(field, size) => DataType::FixedSizeList(plain_field(field), *size),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain_field).collect()),
         DataType::Map(field, sorted) => DataType::Map(plain_field(field), *sorted),
@@ -280,10 +316,17 @@ impl FooterCache {
     /// # Errors
     ///
     /// As [`read_footer`].
-    pub(crate) fn open(&self, number: usize, input: &InputFile) -> Result<(File, Arc<ParquetMetaData>), SourceError> {
+    pub(crate) fn open(
+        &self,
+        number: usize,
+        input: &InputFile,
+    ) -> Result<(File, Arc<ParquetMetaData>), SourceError> {
         let known = self.kept.get(number).cloned().flatten().or_else(|| {
             let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-            recent.iter().find(|(known, _)| *known == number).map(|(_, metadata)| Arc::clone(metadata))
+            recent
+                .iter()
+                .find(|(known, _)| *known == number)
+                .map(|(_, metadata)| Arc::clone(metadata))
         });
         if let Some(metadata) = known {
             return Ok((input.open()?, metadata));
@@ -299,4 +342,3 @@ impl FooterCache {
         Ok((file, metadata))
     }
 }
-

@@ -58,7 +58,10 @@ const READ_TOGETHER: usize = 256;
 /// # Errors
 ///
 /// `source-*` and `parquet-*` errors.
-pub(crate) fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
+pub(crate) fn open(
+    locations: &[PathBuf],
+    options: &SourceOptions,
+) -> Result<ParquetTable, SourceError> {
     on_pool(options.jobs, || open_here(locations, options))?
 }
 
@@ -67,7 +70,8 @@ fn open_here(locations: &[PathBuf], options: &SourceOptions) -> Result<ParquetTa
     let partitions = Partitions::of(&files)?;
     let mut fold = Fold::default();
     for chunk in files.chunks(READ_TOGETHER) {
-        let summaries: Vec<Result<Summary, SourceError>> = chunk.par_iter().map(summarise).collect();
+        let summaries: Vec<Result<Summary, SourceError>> =
+            chunk.par_iter().map(summarise).collect();
         for summary in summaries {
             fold.add(&files, summary?)?;
         }
@@ -83,13 +87,20 @@ fn summarise(input: &InputFile) -> Result<Summary, SourceError> {
         .row_groups()
         .iter()
         .map(|group| {
-            let bytes = group.columns().iter().filter_map(|column| u64::try_from(column.compressed_size()).ok()).sum();
+            let bytes = group
+                .columns()
+                .iter()
+                .filter_map(|column| u64::try_from(column.compressed_size()).ok())
+                .sum();
             (u64::try_from(group.num_rows()).unwrap_or(0), bytes)
         })
         .collect();
     let null_counts = (0..fields.len())
         .map(|column| {
-            let counts = metadata.row_groups().iter().map(|group| group_null_count(&metadata, group, &fields, column));
+            let counts = metadata
+                .row_groups()
+                .iter()
+                .map(|group| group_null_count(&metadata, group, &fields, column));
             counts.sum::<Option<u64>>()
         })
         .collect();
@@ -103,7 +114,12 @@ fn summarise(input: &InputFile) -> Result<Summary, SourceError> {
 
 /// Nulls of a top-level column in a row group: none where it is required, what statistics say where it is a
 /// leaf, unknown where it is nested.
-fn group_null_count(metadata: &ParquetMetaData, group: &RowGroupMetaData, fields: &Fields, column: usize) -> Option<u64> {
+fn group_null_count(
+    metadata: &ParquetMetaData,
+    group: &RowGroupMetaData,
+    fields: &Fields,
+    column: usize,
+) -> Option<u64> {
     if group.num_rows() == 0 || fields.get(column).is_some_and(|field| !field.is_nullable()) {
         return Some(0);
     }
@@ -115,7 +131,10 @@ fn group_null_count(metadata: &ParquetMetaData, group: &RowGroupMetaData, fields
 fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize> {
     let schema = metadata.file_metadata().schema_descr();
     let root = schema.root_schema().get_fields().get(column)?;
-    if !root.is_primitive() || root.get_basic_info().has_repetition() && root.get_basic_info().repetition() == parquet::basic::Repetition::REPEATED {
+    if !root.is_primitive()
+        || root.get_basic_info().has_repetition()
+            && root.get_basic_info().repetition() == parquet::basic::Repetition::REPEATED
+    {
         return None;
     }
     (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == column)
@@ -146,14 +165,26 @@ impl Fold {
             }
             Some(first) if *first == summary.fields => {
                 for (total, own) in self.null_counts.iter_mut().zip(&summary.null_counts) {
-                    *total = total.zip(*own).and_then(|(total, own)| total.checked_add(own));
+                    *total = total
+                        .zip(*own)
+                        .and_then(|(total, own)| total.checked_add(own));
                 }
             }
             Some(_) => {
-                let places = match_fields(SourceKind::Parquet, files, number, &mut self.fields, &summary.fields)?;
+                let places = match_fields(
+                    SourceKind::Parquet,
+                    files,
+                    number,
+                    &mut self.fields,
+                    &summary.fields,
+                )?;
                 for (total, place) in self.null_counts.iter_mut().zip(places) {
-                    let own = place.map_or(Some(rows), |place| summary.null_counts.get(place).copied().flatten());
-                    *total = total.zip(own).and_then(|(total, own)| total.checked_add(own));
+                    let own = place.map_or(Some(rows), |place| {
+                        summary.null_counts.get(place).copied().flatten()
+                    });
+                    *total = total
+                        .zip(own)
+                        .and_then(|(total, own)| total.checked_add(own));
                 }
             }
         }
@@ -171,7 +202,11 @@ impl Fold {
         self.rows = self.rows.saturating_add(rows);
         let size = summary.metadata.memory_size();
         let keep = FooterCache::fits(self.kept_bytes, size);
-        self.kept_bytes = if keep { self.kept_bytes + size } else { self.kept_bytes };
+        self.kept_bytes = if keep {
+            self.kept_bytes + size
+        } else {
+            self.kept_bytes
+        };
         self.kept.push(keep.then_some(summary.metadata));
         Ok(())
     }
@@ -188,7 +223,10 @@ impl Fold {
         for (number, field) in partitions.fields.iter().enumerate() {
             if fields.iter().any(|own| own.name() == field.name()) {
                 return Err(SourceError::Partition {
-                    object: files.first().map(|file| file.shown.clone()).unwrap_or_default(),
+                    object: files
+                        .first()
+                        .map(|file| file.shown.clone())
+                        .unwrap_or_default(),
                     reason: format!(
                         "the column `{}` is both in the files and in the names of directories",
                         shardmill_core::escape(field.name())
@@ -199,7 +237,10 @@ impl Fold {
             let nulls = self
                 .units
                 .iter()
-                .filter(|unit| unit.file.is_some_and(|file| partitions.is_null(file, number)))
+                .filter(|unit| {
+                    unit.file
+                        .is_some_and(|file| partitions.is_null(file, number))
+                })
                 .filter_map(|unit| unit.rows)
                 .sum();
             null_counts.push(Some(nulls));
@@ -238,8 +279,18 @@ pub(crate) fn match_fields(
     fields: &mut [FieldRef],
     own: &Fields,
 ) -> Result<Vec<Option<usize>>, SourceError> {
-    let file = || files.get(number).map(|file| file.shown.clone()).unwrap_or_default();
-    let first_file = || files.first().map(|file| file.shown.clone()).unwrap_or_default();
+    let file = || {
+        files
+            .get(number)
+            .map(|file| file.shown.clone())
+            .unwrap_or_default()
+    };
+    let first_file = || {
+        files
+            .first()
+            .map(|file| file.shown.clone())
+            .unwrap_or_default()
+    };
     let mut places = Vec::with_capacity(fields.len());
     for field in fields.iter_mut() {
         let Some((place, found)) = own.find(field.name()) else {
@@ -264,7 +315,10 @@ pub(crate) fn match_fields(
         })?;
         places.push(Some(place));
     }
-    if let Some(extra) = own.iter().find(|own| !fields.iter().any(|field| field.name() == own.name())) {
+    if let Some(extra) = own
+        .iter()
+        .find(|own| !fields.iter().any(|field| field.name() == own.name()))
+    {
         return Err(SourceError::ExtraColumn {
             kind,
             file: file(),
@@ -278,9 +332,10 @@ pub(crate) fn match_fields(
 impl ParquetTable {
     fn unit(&self, unit: usize) -> Result<(usize, usize), SourceError> {
         let file = self.units.get(unit).and_then(|unit| unit.file);
-        file.zip(self.groups.get(unit).copied()).ok_or_else(|| SourceError::Bug {
-            what: format!("there is no unit {unit}"),
-        })
+        file.zip(self.groups.get(unit).copied())
+            .ok_or_else(|| SourceError::Bug {
+                what: format!("there is no unit {unit}"),
+            })
     }
 }
 
@@ -316,9 +371,10 @@ impl Base for ParquetTable {
         let (_, metadata) = self.footers.open(file, input)?;
         let fields = arrow_fields(&input.shown, &metadata)?;
         let name = self.schema.field(column).name();
-        Ok(fields.find(name).zip(metadata.row_groups().get(group)).and_then(|((place, _), group)| {
-            group_null_count(&metadata, group, &fields, place)
-        }))
+        Ok(fields
+            .find(name)
+            .zip(metadata.row_groups().get(group))
+            .and_then(|((place, _), group)| group_null_count(&metadata, group, &fields, place)))
     }
 
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {

@@ -72,7 +72,10 @@ impl OneGroup {
             length: self.length,
             column: chunk.column_path().string(),
             codec: chunk.compression(),
-            levels: (chunk.column_descr().max_rep_level(), chunk.column_descr().max_def_level()),
+            levels: (
+                chunk.column_descr().max_rep_level(),
+                chunk.column_descr().max_def_level(),
+            ),
             offset,
             remaining,
             values_left: u64::try_from(chunk.num_values()).unwrap_or(0),
@@ -88,7 +91,9 @@ fn missing(what: &str) -> ParquetError {
 
 impl RowGroups for OneGroup {
     fn num_rows(&self) -> usize {
-        self.row_group().and_then(|group| usize::try_from(group.num_rows()).ok()).unwrap_or(0)
+        self.row_group()
+            .and_then(|group| usize::try_from(group.num_rows()).ok())
+            .unwrap_or(0)
     }
 
     fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>> {
@@ -110,7 +115,9 @@ impl Iterator for OneChunk {
     type Item = Result<Box<dyn PageReader>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.take().map(|pages| Ok(Box::new(pages) as Box<dyn PageReader>))
+        self.0
+            .take()
+            .map(|pages| Ok(Box::new(pages) as Box<dyn PageReader>))
     }
 }
 
@@ -146,7 +153,10 @@ impl CheckedPages {
             PageFault::Corrupt { reason, .. } => reason.clone(),
             PageFault::Limit { value, .. } => format!("a page of {value} bytes"),
         };
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+        self.faults
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(fault);
         ParquetError::General(text)
     }
 
@@ -218,7 +228,9 @@ impl CheckedPages {
             match page_header(&bytes) {
                 Ok(header) => return Ok(header),
                 Err(Fault::End) if size < left && size < HEADER_BYTES => size *= 16,
-                Err(Fault::End) => return Err(self.corrupt("a page header goes beyond the column chunk")),
+                Err(Fault::End) => {
+                    return Err(self.corrupt("a page header goes beyond the column chunk"));
+                }
                 Err(Fault::Wrong(reason)) => return Err(self.corrupt(reason)),
             }
         }
@@ -237,15 +249,27 @@ impl CheckedPages {
         }
         let length = header.compressed.saturating_sub(header.levels);
         let mut body = vec![0; usize::try_from(length).map_err(|_| missing("memory"))?];
-        self.file.read_exact_at(&mut body, self.offset + header.length as u64 + header.levels)?;
+        self.file.read_exact_at(
+            &mut body,
+            self.offset + header.length as u64 + header.levels,
+        )?;
         let most = header.uncompressed.saturating_add(1);
         let expanded = match self.codec {
-            Compression::GZIP(_) => io::copy(&mut flate2::read::MultiGzDecoder::new(&*body).take(most), &mut io::sink()),
-            _ => io::copy(&mut brotli::Decompressor::new(&*body, 4096).take(most), &mut io::sink()),
+            Compression::GZIP(_) => io::copy(
+                &mut flate2::read::MultiGzDecoder::new(&*body).take(most),
+                &mut io::sink(),
+            ),
+            _ => io::copy(
+                &mut brotli::Decompressor::new(&*body, 4096).take(most),
+                &mut io::sink(),
+            ),
         };
         // A stream that does not decompress is left for the reader to complain about.
         if expanded.is_ok_and(|expanded| expanded > header.uncompressed) {
-            return Err(self.corrupt(format!("a page expands beyond the {} bytes it claims", header.uncompressed)));
+            return Err(self.corrupt(format!(
+                "a page expands beyond the {} bytes it claims",
+                header.uncompressed
+            )));
         }
         Ok(())
     }
@@ -262,7 +286,10 @@ impl CheckedPages {
     /// DELTA encodings begin with a number of lengths for which the decoder reserves memory.
     fn check_content(&self, page: &Page) -> Result<()> {
         let (encoding, values) = (page.encoding(), u64::from(page.num_values()));
-        if !matches!(encoding, Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY) {
+        if !matches!(
+            encoding,
+            Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY
+        ) {
             return Ok(());
         }
         let start = match page {
@@ -271,7 +298,8 @@ impl CheckedPages {
                 def_levels_byte_len,
                 rep_levels_byte_len,
                 ..
-            } => usize::try_from(u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len)).ok(),
+            } => usize::try_from(u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len))
+                .ok(),
             Page::DictionaryPage { .. } => return Ok(()),
         };
         let data = start.and_then(|start| page.buffer().get(start..));
@@ -293,7 +321,9 @@ impl CheckedPages {
         for most in [self.levels.0, self.levels.1] {
             if most > 0 {
                 let length = page.get(at..at.checked_add(4)?)?.first_chunk::<4>()?;
-                at = at.checked_add(4)?.checked_add(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+                at = at
+                    .checked_add(4)?
+                    .checked_add(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
             }
         }
         Some(at)
@@ -337,7 +367,10 @@ impl PageReader for CheckedPages {
                 break;
             }
         }
-        let page = self.inner.get_next_page().map_err(|error| self.note(error))?;
+        let page = self
+            .inner
+            .get_next_page()
+            .map_err(|error| self.note(error))?;
         if let Some(page) = &page {
             self.check_content(page)?;
         }
@@ -346,17 +379,23 @@ impl PageReader for CheckedPages {
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
         self.check_next()?;
-        self.inner.peek_next_page().map_err(|error| self.note(error))
+        self.inner
+            .peek_next_page()
+            .map_err(|error| self.note(error))
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
         self.check_next()?;
         self.advance();
-        self.inner.skip_next_page().map_err(|error| self.note(error))
+        self.inner
+            .skip_next_page()
+            .map_err(|error| self.note(error))
     }
 
     fn at_record_boundary(&mut self) -> Result<bool> {
         self.check_next()?;
-        self.inner.at_record_boundary().map_err(|error| self.note(error))
+        self.inner
+            .at_record_boundary()
+            .map_err(|error| self.note(error))
     }
 }

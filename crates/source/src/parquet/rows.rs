@@ -54,7 +54,12 @@ pub(super) struct GroupRows {
 }
 
 impl GroupRows {
-    pub(super) fn open(table: &ParquetTable, number: usize, group: usize, columns: &[usize]) -> Result<Self, SourceError> {
+    pub(super) fn open(
+        table: &ParquetTable,
+        number: usize,
+        group: usize,
+        columns: &[usize],
+    ) -> Result<Self, SourceError> {
         let input = table.files.get(number).ok_or_else(|| SourceError::Bug {
             what: format!("there is no file {number}"),
         })?;
@@ -67,7 +72,12 @@ impl GroupRows {
                 origins.push(Origin::Partition(column - table.file_columns));
                 continue;
             }
-            let name = table.schema.fields().get(*column).map(|field| field.name().as_str()).unwrap_or_default();
+            let name = table
+                .schema
+                .fields()
+                .get(*column)
+                .map(|field| field.name().as_str())
+                .unwrap_or_default();
             match fields.find(name) {
                 Some((place, _)) => {
                     roots.push(place);
@@ -83,15 +93,20 @@ impl GroupRows {
                 *place = roots.binary_search(place).unwrap_or(usize::MAX);
             }
         }
-        let row_group = metadata.row_groups().get(group).ok_or_else(|| SourceError::Changed {
-            path: input.shown.clone(),
-            listed_bytes: input.stamp.bytes,
-            found_bytes: input.stamp.bytes,
-            touched: true,
-        })?;
+        let row_group = metadata
+            .row_groups()
+            .get(group)
+            .ok_or_else(|| SourceError::Changed {
+                path: input.shown.clone(),
+                listed_bytes: input.stamp.bytes,
+                found_bytes: input.stamp.bytes,
+                touched: true,
+            })?;
         let schema = metadata.file_metadata().schema_descr();
         let mask = ProjectionMask::roots(schema, roots.iter().copied());
-        let leaves: Vec<usize> = (0..schema.num_columns()).filter(|leaf| mask.leaf_included(*leaf)).collect();
+        let leaves: Vec<usize> = (0..schema.num_columns())
+            .filter(|leaf| mask.leaf_included(*leaf))
+            .collect();
         for leaf in &leaves {
             if let Some(chunk) = row_group.columns().get(*leaf) {
                 check_codec(input, chunk)?;
@@ -101,22 +116,39 @@ impl GroupRows {
         let faults = FaultSlot::default();
         let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
         let source = |faults: &FaultSlot| {
-            OneGroup::new(Arc::clone(&file), input.stamp.bytes, Arc::clone(&metadata), group, Arc::clone(faults))
+            OneGroup::new(
+                Arc::clone(&file),
+                input.stamp.bytes,
+                Arc::clone(&metadata),
+                group,
+                Arc::clone(faults),
+            )
         };
         let padded: u64 = roots
             .iter()
             .filter_map(|root| fields.get(*root))
             .map(|field| fixed_bytes(field.data_type()))
             .fold(0, u64::saturating_add);
-        Limits::check("sample-bytes", padded, table.sample_bytes).map_err(|limit| SourceError::Limit {
-            object: input.shown.clone(),
-            limit,
+        Limits::check("sample-bytes", padded, table.sample_bytes).map_err(|limit| {
+            SourceError::Limit {
+                object: input.shown.clone(),
+                limit,
+            }
         })?;
-        let size = batch_rows(&source(&FaultSlot::default()), &metadata, group, &leaves, padded, table.batch_bytes);
+        let size = batch_rows(
+            &source(&FaultSlot::default()),
+            &metadata,
+            group,
+            &leaves,
+            padded,
+            table.batch_bytes,
+        );
         let reader = {
             let levels = levels(&input.shown, &metadata, mask, &fields)?;
             let source = source(&faults);
-            catch(|| ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, None))
+            catch(|| {
+                ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, None)
+            })
         };
         let mut own = Self {
             files: Arc::clone(&table.files),
@@ -139,16 +171,27 @@ impl GroupRows {
     }
 
     fn shown(&self) -> String {
-        self.files.get(self.number).map(|file| file.shown.clone()).unwrap_or_default()
+        self.files
+            .get(self.number)
+            .map(|file| file.shown.clone())
+            .unwrap_or_default()
     }
 
     /// The error of this unit: what the page checks found, else what the decoder says.
     fn corrupt(&self, reason: &str) -> SourceError {
-        let fault = self.faults.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let fault = self
+            .faults
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let (column, reason) = match fault {
             Some(PageFault::Limit { column, value }) => {
                 return SourceError::ParquetLimit {
-                    object: format!("{} row group {} column `{column}`", self.shown(), self.group),
+                    object: format!(
+                        "{} row group {} column `{column}`",
+                        self.shown(),
+                        self.group
+                    ),
                     what: "a page",
                     value,
                     limit: PAGE_BYTES,
@@ -182,7 +225,11 @@ impl GroupRows {
 
     /// Decides between corruption and a file that was replaced under our hands.
     fn failed(&self, reason: &str) -> SourceError {
-        match self.files.get(self.number).map(|input| input.check(&self.file)) {
+        match self
+            .files
+            .get(self.number)
+            .map(|input| input.check(&self.file))
+        {
             Some(Err(changed)) => changed,
             _ => self.corrupt(reason),
         }
@@ -198,9 +245,12 @@ impl GroupRows {
         for (origin, field) in self.origins.iter().zip(self.schema.fields()) {
             let column = match origin {
                 Origin::Decoded(place) => {
-                    let column = decoded.columns().get(*place).ok_or_else(|| SourceError::Bug {
-                        what: "the decoder left out a column".to_owned(),
-                    })?;
+                    let column = decoded
+                        .columns()
+                        .get(*place)
+                        .ok_or_else(|| SourceError::Bug {
+                            what: "the decoder left out a column".to_owned(),
+                        })?;
                     if !field.is_nullable() && column.logical_null_count() > 0 {
                         return Err(SourceError::ParquetCorrupt {
                             file: self.shown(),
@@ -209,7 +259,8 @@ impl GroupRows {
                             reason: "has nulls though it is required".to_owned(),
                         });
                     }
-                    conform(column, field.data_type()).map_err(|error| self.corrupt(&error.to_string()))?
+                    conform(column, field.data_type())
+                        .map_err(|error| self.corrupt(&error.to_string()))?
                 }
                 Origin::Partition(number) => self.partitions.array(self.number, *number, rows),
                 Origin::Missing => new_null_array(field.data_type(), rows),
@@ -264,9 +315,10 @@ fn fixed_bytes(data_type: &DataType) -> u64 {
             size.saturating_mul(fixed_bytes(field.data_type()).max(1))
         }
         DataType::FixedSizeBinary(size) => u64::try_from(*size).unwrap_or(0),
-        DataType::Struct(fields) => {
-            fields.iter().map(|field| fixed_bytes(field.data_type())).fold(0, u64::saturating_add)
-        }
+        DataType::Struct(fields) => fields
+            .iter()
+            .map(|field| fixed_bytes(field.data_type()))
+            .fold(0, u64::saturating_add),
         other => other.primitive_width().unwrap_or(0) as u64,
     }
 }
@@ -296,12 +348,16 @@ fn batch_rows(
             PhysicalType::BOOLEAN => 1,
             PhysicalType::INT32 | PhysicalType::FLOAT => 4,
             PhysicalType::INT64 | PhysicalType::DOUBLE | PhysicalType::INT96 => 8,
-            PhysicalType::FIXED_LEN_BYTE_ARRAY => u64::try_from(chunk.column_descr().type_length()).unwrap_or(0),
+            PhysicalType::FIXED_LEN_BYTE_ARRAY => {
+                u64::try_from(chunk.column_descr().type_length()).unwrap_or(0)
+            }
             PhysicalType::BYTE_ARRAY => 4,
         };
         own = own.max(values.saturating_mul(width));
         if chunk.column_type() == PhysicalType::BYTE_ARRAY {
-            let claimed = chunk.unencoded_byte_array_data_bytes().and_then(|bytes| u64::try_from(bytes).ok());
+            let claimed = chunk
+                .unencoded_byte_array_data_bytes()
+                .and_then(|bytes| u64::try_from(bytes).ok());
             own = own.max(claimed.unwrap_or(0));
             // A dictionary hides how large its values are: a row group of a few kilobytes may hold a
             // million copies of one megabyte.
@@ -320,10 +376,23 @@ fn batch_rows(
 
 /// Mean and greatest length of the values in a chunk's dictionary. `None` without one; a broken one is
 /// left for the reader to complain about.
-fn dictionary_lengths(source: &OneGroup, chunk: &ColumnChunkMetaData, leaf: usize) -> Option<(u64, u64)> {
+fn dictionary_lengths(
+    source: &OneGroup,
+    chunk: &ColumnChunkMetaData,
+    leaf: usize,
+) -> Option<(u64, u64)> {
     chunk.dictionary_page_offset()?;
-    let page = catch(|| source.pages(leaf).and_then(|mut pages| pages.get_next_page())).ok()?.ok()??;
-    let Page::DictionaryPage { buf, num_values, .. } = page else {
+    let page = catch(|| {
+        source
+            .pages(leaf)
+            .and_then(|mut pages| pages.get_next_page())
+    })
+    .ok()?
+    .ok()??;
+    let Page::DictionaryPage {
+        buf, num_values, ..
+    } = page
+    else {
         return None;
     };
     let (mut rest, mut longest, mut total) = (buf.as_ref(), 0_u64, 0_u64);

@@ -97,9 +97,11 @@ impl<'a> Walker<'a> {
         }
         let delta = i16::from(header >> 4);
         let id = if delta == 0 {
-            i16::try_from(self.zigzag()?).map_err(|_| Fault::Wrong("a field id is longer than 16 bits"))?
+            i16::try_from(self.zigzag()?)
+                .map_err(|_| Fault::Wrong("a field id is longer than 16 bits"))?
         } else {
-            last.checked_add(delta).ok_or(Fault::Wrong("a field id is longer than 16 bits"))?
+            last.checked_add(delta)
+                .ok_or(Fault::Wrong("a field id is longer than 16 bits"))?
         };
         Ok(Some(Field { id, kind }))
     }
@@ -113,7 +115,9 @@ impl<'a> Walker<'a> {
             count => u64::from(count),
         };
         if count > (self.bytes.len() - self.at) as u64 {
-            return Err(Fault::Wrong("a list claims more elements than there are bytes"));
+            return Err(Fault::Wrong(
+                "a list claims more elements than there are bytes",
+            ));
         }
         // The `parquet` crate takes no byte for a boolean element, so that lists of lists of booleans would
         // keep it busy for ever; Parquet has none.
@@ -151,7 +155,9 @@ impl<'a> Walker<'a> {
                 }
                 let kinds = self.byte()?;
                 if count > (self.bytes.len() - self.at) as u64 {
-                    return Err(Fault::Wrong("a map claims more entries than there are bytes"));
+                    return Err(Fault::Wrong(
+                        "a map claims more entries than there are bytes",
+                    ));
                 }
                 for _ in 0..count {
                     let before = self.at;
@@ -225,9 +231,12 @@ fn check_schema(walker: &mut Walker<'_>) -> Result<()> {
             }
             last = field.id;
         }
-        let children = u64::try_from(children).map_err(|_| Fault::Wrong("a column has a negative number of children"))?;
+        let children = u64::try_from(children)
+            .map_err(|_| Fault::Wrong("a column has a negative number of children"))?;
         if children > count - element - 1 {
-            return Err(Fault::Wrong("a column claims more children than there are columns"));
+            return Err(Fault::Wrong(
+                "a column claims more children than there are columns",
+            ));
         }
         if let Some(siblings) = open.last_mut() {
             *siblings = siblings.saturating_sub(1);
@@ -288,7 +297,8 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
                         (1, I32) => values = Some(walker.zigzag32()?),
                         (5 | 6, I32) if field.id == 8 => {
                             let length = u64::try_from(walker.zigzag32()?);
-                            levels += length.map_err(|_| Fault::Wrong("a page header has a negative size"))?;
+                            levels += length
+                                .map_err(|_| Fault::Wrong("a page header has a negative size"))?;
                         }
                         _ => walker.skip(inner.kind, 1)?,
                     }
@@ -315,7 +325,11 @@ pub(crate) fn page_header(bytes: &[u8]) -> Result<PageHeader> {
         length: walker.at,
         uncompressed: size(uncompressed)?,
         compressed: size(compressed)?,
-        values: if kind == PageKind::Index { 0 } else { size(values)? },
+        values: if kind == PageKind::Index {
+            0
+        } else {
+            size(values)?
+        },
         levels,
     })
 }
@@ -333,9 +347,15 @@ pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
     let count = walker.varint()?;
     walker.zigzag()?;
     if count > most {
-        return Err(Fault::Wrong("delta lengths claim more values than the page has"));
+        return Err(Fault::Wrong(
+            "delta lengths claim more values than the page has",
+        ));
     }
-    if miniblocks == 0 || block == 0 || !block.is_multiple_of(miniblocks) || miniblocks > bytes.len() as u64 {
+    if miniblocks == 0
+        || block == 0
+        || !block.is_multiple_of(miniblocks)
+        || miniblocks > bytes.len() as u64
+    {
         return Err(Fault::Wrong("delta lengths claim impossible blocks"));
     }
     let per_miniblock = block / miniblocks;
@@ -348,14 +368,24 @@ pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
             if left == 0 {
                 break;
             }
-            let at = usize::try_from(index).ok().and_then(|index| widths.checked_add(index)).ok_or(Fault::End)?;
+            let at = usize::try_from(index)
+                .ok()
+                .and_then(|index| widths.checked_add(index))
+                .ok_or(Fault::End)?;
             let width = u64::from(*bytes.get(at).ok_or(Fault::End)?);
             if width > 64 {
                 return Err(Fault::Wrong("delta lengths claim more than 64 bits"));
             }
             // The last miniblock may be cut after the values it needs.
-            let stored = per_miniblock.checked_mul(width).ok_or(Fault::End)?.div_ceil(8);
-            let needed = left.min(per_miniblock).checked_mul(width).ok_or(Fault::End)?.div_ceil(8);
+            let stored = per_miniblock
+                .checked_mul(width)
+                .ok_or(Fault::End)?
+                .div_ceil(8);
+            let needed = left
+                .min(per_miniblock)
+                .checked_mul(width)
+                .ok_or(Fault::End)?
+                .div_ceil(8);
             let remaining = (bytes.len() - walker.at) as u64;
             if needed > remaining {
                 return Err(Fault::End);
@@ -374,7 +404,9 @@ mod tests {
     #[test]
     fn a_page_header_is_read() {
         // type 0, uncompressed 100, compressed 40, data page header {values 7, encodings 0, 3, 3}.
-        let bytes = [0x15, 0, 0x15, 0xc8, 1, 0x15, 80, 0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0, 0, 0xff];
+        let bytes = [
+            0x15, 0, 0x15, 0xc8, 1, 0x15, 80, 0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0, 0, 0xff,
+        ];
         let header = page_header(&bytes).unwrap();
         assert_eq!(
             header,
@@ -390,28 +422,47 @@ mod tests {
         for cut in 0..18 {
             assert_eq!(page_header(&bytes[..cut]), Err(Fault::End), "{cut}");
         }
-        assert_eq!(page_header(&[0x15, 1, 0]), Err(Fault::Wrong("a page header names an unknown kind of page")));
+        assert_eq!(
+            page_header(&[0x15, 1, 0]),
+            Err(Fault::Wrong("a page header names an unknown kind of page"))
+        );
     }
 
     #[test]
     fn lists_cannot_claim_more_than_there_is() {
         // field 4: list of structs, 2^31 of them.
         let bytes = [0x49, 0xfc, 0x80, 0x80, 0x80, 0x80, 0x08, 0];
-        assert_eq!(check_footer(&bytes), Err(Fault::Wrong("a list claims more elements than there are bytes")));
+        assert_eq!(
+            check_footer(&bytes),
+            Err(Fault::Wrong(
+                "a list claims more elements than there are bytes"
+            ))
+        );
         // An unknown field with a list of lists of booleans.
         let bytes = [0x69, 0x19, 0xf1, 0x04, 0, 0, 0, 0, 0];
-        assert_eq!(check_footer(&bytes), Err(Fault::Wrong("a list of booleans")));
+        assert_eq!(
+            check_footer(&bytes),
+            Err(Fault::Wrong("a list of booleans"))
+        );
     }
 
     #[test]
     fn nesting_is_bounded() {
         let mut bytes = vec![0x6c];
         bytes.extend(std::iter::repeat_n(0x1c, 1_000_000));
-        assert_eq!(check_footer(&bytes), Err(Fault::Wrong("structures are nested too deep")));
+        assert_eq!(
+            check_footer(&bytes),
+            Err(Fault::Wrong("structures are nested too deep"))
+        );
     }
 
     fn schema(children: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0x29, 0xfc, u8::try_from(children.len()).unwrap() & 0x7f | 0x80, 0x01];
+        let mut bytes = vec![
+            0x29,
+            0xfc,
+            u8::try_from(children.len()).unwrap() & 0x7f | 0x80,
+            0x01,
+        ];
         if children.len() < 128 {
             bytes = vec![0x29, 0xfc, u8::try_from(children.len()).unwrap()];
         }
@@ -427,14 +478,22 @@ mod tests {
         check_footer(&schema(&[2, 0, 1, 0])).unwrap();
         assert_eq!(
             check_footer(&schema(&[60, 0])),
-            Err(Fault::Wrong("a column claims more children than there are columns"))
+            Err(Fault::Wrong(
+                "a column claims more children than there are columns"
+            ))
         );
         let mut deep = vec![1; 110];
         deep.push(0);
-        assert_eq!(check_footer(&schema(&deep)), Err(Fault::Wrong("columns are nested too deep")));
+        assert_eq!(
+            check_footer(&schema(&deep)),
+            Err(Fault::Wrong("columns are nested too deep"))
+        );
         // A negative count: zigzag 1 is -1.
         let negative = [0x29, 0x1c, 0x55, 1, 0, 0];
-        assert_eq!(check_footer(&negative), Err(Fault::Wrong("a column has a negative number of children")));
+        assert_eq!(
+            check_footer(&negative),
+            Err(Fault::Wrong("a column has a negative number of children"))
+        );
     }
 
     #[test]

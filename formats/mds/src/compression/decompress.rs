@@ -26,7 +26,12 @@ struct Budget {
 }
 
 impl Budget {
-    fn new(algorithm: Algorithm, zip: &[u8], declared: Option<u64>, limits: &Limits) -> Result<Self, CompressionError> {
+    fn new(
+        algorithm: Algorithm,
+        zip: &[u8],
+        declared: Option<u64>,
+        limits: &Limits,
+    ) -> Result<Self, CompressionError> {
         let zip_bytes = zip.len() as u64;
         Limits::check("shard-bytes", zip_bytes, limits.shard_bytes)?;
         let max = match declared {
@@ -128,7 +133,8 @@ fn zstd(zip: &[u8], budget: &Budget, limits: &Limits) -> Result<Vec<u8>, Compres
     let room = bound.min(budget.max);
     try_reserve(&mut out, usize::try_from(room).unwrap_or(usize::MAX))?;
 
-    let mut context = zstd::zstd_safe::DCtx::try_create().ok_or(CompressionError::Memory { bytes: 0 })?;
+    let mut context =
+        zstd::zstd_safe::DCtx::try_create().ok_or(CompressionError::Memory { bytes: 0 })?;
     offset = 0;
     while offset < zip.len() {
         let frame = zstd_frame::next(zip, offset, limits)?;
@@ -282,24 +288,35 @@ struct Output {
 }
 
 impl Output {
-    fn step(&mut self, member: &mut impl Member, input: &[u8], budget: &Budget) -> Result<Step, CompressionError> {
+    fn step(
+        &mut self,
+        member: &mut impl Member,
+        input: &[u8],
+        budget: &Budget,
+    ) -> Result<Step, CompressionError> {
         if self.filled as u64 >= budget.max {
             // Nothing more may come, but the end of the member may not have been seen yet.
             let mut probe = [0];
-            let step = member.step(input, &mut probe).map_err(|reason| budget.damaged(&reason))?;
+            let step = member
+                .step(input, &mut probe)
+                .map_err(|reason| budget.damaged(&reason))?;
             return match step.written {
                 0 => Ok(step),
                 _ => Err(budget.exceeded(budget.max.saturating_add(1))),
             };
         }
         if self.filled == self.buffer.len() {
-            let more = FIRST_BYTES.max(self.filled as u64).min(budget.max - self.filled as u64);
+            let more = FIRST_BYTES
+                .max(self.filled as u64)
+                .min(budget.max - self.filled as u64);
             let more = usize::try_from(more).unwrap_or(usize::MAX);
             try_reserve(&mut self.buffer, more)?;
             self.buffer.resize(self.filled.saturating_add(more), 0);
         }
         let room = self.buffer.get_mut(self.filled..).unwrap_or_default();
-        let step = member.step(input, room).map_err(|reason| budget.damaged(&reason))?;
+        let step = member
+            .step(input, room)
+            .map_err(|reason| budget.damaged(&reason))?;
         self.filled += step.written;
         Ok(step)
     }
@@ -339,7 +356,10 @@ impl Member for Bzip2Stream {
 
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, String> {
         let (before_in, before_out) = (self.0.total_in(), self.0.total_out());
-        let status = self.0.decompress(input, output).map_err(|error| error.to_string())?;
+        let status = self
+            .0
+            .decompress(input, output)
+            .map_err(|error| error.to_string())?;
         Ok(Step {
             consumed: difference(self.0.total_in(), before_in),
             written: difference(self.0.total_out(), before_out),

@@ -12,7 +12,11 @@ fn parse(name: &str) -> Compression {
 
 fn compress(name: &str, raw: &[u8]) -> Vec<u8> {
     let mut zip = Vec::new();
-    parse(name).compressor().unwrap().compress(raw, &mut zip).unwrap();
+    parse(name)
+        .compressor()
+        .unwrap()
+        .compress(raw, &mut zip)
+        .unwrap();
     zip
 }
 
@@ -36,7 +40,9 @@ fn sample(bytes: usize) -> Vec<u8> {
 
 #[test]
 fn there_are_58_names_and_each_comes_back_as_given() {
-    let names: Vec<String> = Compression::all().map(|compression| compression.to_string()).collect();
+    let names: Vec<String> = Compression::all()
+        .map(|compression| compression.to_string())
+        .collect();
     assert_eq!(names.len(), 58);
     for name in &names {
         assert_eq!(&parse(name).to_string(), name);
@@ -50,11 +56,21 @@ fn there_are_58_names_and_each_comes_back_as_given() {
         ("zstd:19", 19, "zstd"),
         ("br:0", 0, "br"),
     ] {
-        assert_eq!((parse(name).level(), parse(name).extension()), (level, extension));
+        assert_eq!(
+            (parse(name).level(), parse(name).extension()),
+            (level, extension)
+        );
     }
-    for name in ["", "zstd:0", "zstd:23", "zstd:03", "zst", "lz4", "gzip", "snappy:1", "br:12", "bz2:0", "ZSTD", "gz:", "zstd: 3"] {
+    for name in [
+        "", "zstd:0", "zstd:23", "zstd:03", "zst", "lz4", "gzip", "snappy:1", "br:12", "bz2:0",
+        "ZSTD", "gz:", "zstd: 3",
+    ] {
         let error = name.parse::<Compression>().unwrap_err();
-        assert_eq!((error.id(), error.kind()), ("compression-unknown", ErrorKind::Unsupported), "{name}");
+        assert_eq!(
+            (error.id(), error.kind()),
+            ("compression-unknown", ErrorKind::Unsupported),
+            "{name}"
+        );
     }
     assert_eq!(parse("zstd").segment_bytes(), Some(8 << 20));
     assert_eq!(parse("zstd:12").segment_bytes(), Some(8 << 20));
@@ -68,8 +84,18 @@ fn files_of_the_original_are_read() {
     let mut names = std::collections::BTreeSet::new();
     for line in lines(include_str!("../testdata/compressed.txt")) {
         let (raw, zip) = (unhex(line[1]), unhex(line[2]));
-        assert_eq!(decompress(line[0], &zip, Some(raw.len() as u64)).as_ref(), Ok(&raw), "{}", line[0]);
-        assert_eq!(decompress(line[0], &zip, None).as_ref(), Ok(&raw), "{}", line[0]);
+        assert_eq!(
+            decompress(line[0], &zip, Some(raw.len() as u64)).as_ref(),
+            Ok(&raw),
+            "{}",
+            line[0]
+        );
+        assert_eq!(
+            decompress(line[0], &zip, None).as_ref(),
+            Ok(&raw),
+            "{}",
+            line[0]
+        );
         names.insert(line[0]);
     }
     assert_eq!(names.len(), 58);
@@ -88,7 +114,11 @@ fn what_is_compressed_comes_back_at_every_level() {
             assert_eq!(back.as_ref(), Ok(&raw), "{compression}");
             // A used compressor and a new one write the same.
             let mut again = Vec::new();
-            compression.compressor().unwrap().compress(&raw, &mut again).unwrap();
+            compression
+                .compressor()
+                .unwrap()
+                .compress(&raw, &mut again)
+                .unwrap();
             assert_eq!(again, zip, "{compression}");
         }
     }
@@ -98,16 +128,40 @@ fn what_is_compressed_comes_back_at_every_level() {
 fn frames_and_members_may_follow_one_another() {
     let (first, second) = (sample(1000), sample(77));
     for name in ["zstd:5", "gz:3", "bz2:2"] {
-        let zip = [compress(name, &first), compress(name, b""), compress(name, &second)].concat();
+        let zip = [
+            compress(name, &first),
+            compress(name, b""),
+            compress(name, &second),
+        ]
+        .concat();
         let raw = [&first[..], &second].concat();
-        assert_eq!(decompress(name, &zip, Some(1077)).as_ref(), Ok(&raw), "{name}");
+        assert_eq!(
+            decompress(name, &zip, Some(1077)).as_ref(),
+            Ok(&raw),
+            "{name}"
+        );
         assert_eq!(decompress(name, &zip, None).as_ref(), Ok(&raw), "{name}");
-        assert_eq!(decompress(name, &zip, Some(1076)), Err("compression-size"), "{name}");
-        assert_eq!(decompress(name, &zip, Some(1000)), Err("compression-size"), "{name}");
-        assert_eq!(decompress(name, &zip, Some(1078)), Err("compression-size"), "{name}");
+        assert_eq!(
+            decompress(name, &zip, Some(1076)),
+            Err("compression-size"),
+            "{name}"
+        );
+        assert_eq!(
+            decompress(name, &zip, Some(1000)),
+            Err("compression-size"),
+            "{name}"
+        );
+        assert_eq!(
+            decompress(name, &zip, Some(1078)),
+            Err("compression-size"),
+            "{name}"
+        );
     }
     let zip = [compress("br", &first), compress("br", &second)].concat();
-    assert_eq!(decompress("br", &zip, Some(1077)), Err("compression-trailing"));
+    assert_eq!(
+        decompress("br", &zip, Some(1077)),
+        Err("compression-trailing")
+    );
 }
 
 #[test]
@@ -116,10 +170,18 @@ fn another_length_than_declared_is_refused() {
     for name in ["br:4", "bz2", "gz", "snappy", "zstd"] {
         let zip = compress(name, &raw);
         for declared in [0, 1, 4999, 5001, 1 << 33] {
-            assert_eq!(decompress(name, &zip, Some(declared)), Err("compression-size"), "{name} {declared}");
+            assert_eq!(
+                decompress(name, &zip, Some(declared)),
+                Err("compression-size"),
+                "{name} {declared}"
+            );
         }
         let beyond = Limits::default().shard_bytes + 1;
-        assert_eq!(decompress(name, &zip, Some(beyond)), Err("limit-shard-bytes"), "{name}");
+        assert_eq!(
+            decompress(name, &zip, Some(beyond)),
+            Err("limit-shard-bytes"),
+            "{name}"
+        );
     }
 }
 
@@ -132,7 +194,8 @@ fn every_truncation_is_refused_and_nearly_always_by_name() {
             for declared in [Some(3000), None] {
                 let error = decompress(name, &zip[..end], declared).unwrap_err();
                 // A block of Snappy may be cut where another error is found first.
-                let expected = error == "compression-truncated" || (name == "snappy" && error == "compression-damaged");
+                let expected = error == "compression-truncated"
+                    || (name == "snappy" && error == "compression-damaged");
                 assert!(expected, "{name} {end} {error}");
             }
         }
@@ -153,26 +216,40 @@ fn trailing_bytes_are_refused() {
         for tail in [&b"\0"[..], b"\0\0\0\0", b"x y z"] {
             let zip = [&compress(name, &raw)[..], tail].concat();
             let error = decompress(name, &zip, Some(3000)).unwrap_err();
-            assert!(error == id || (name == "snappy" && error == "compression-damaged"), "{name} {tail:?} {error}");
+            assert!(
+                error == id || (name == "snappy" && error == "compression-damaged"),
+                "{name} {tail:?} {error}"
+            );
         }
         let again = [compress(name, &raw), b"\x1f".to_vec()].concat();
         assert!(decompress(name, &again, Some(3000)).is_err(), "{name}");
     }
     // The beginning of another frame is a truncation.
     let zip = [compress("zstd", &raw), vec![0x28, 0xb5]].concat();
-    assert_eq!(decompress("zstd", &zip, Some(3000)), Err("compression-truncated"));
+    assert_eq!(
+        decompress("zstd", &zip, Some(3000)),
+        Err("compression-truncated")
+    );
 }
 
 #[test]
 fn a_wrong_suffix_is_named() {
     let raw = sample(100);
     let zip = compress("gz", &raw);
-    let error = parse("zstd").decompress(&zip, Some(100), &Limits::default()).unwrap_err();
+    let error = parse("zstd")
+        .decompress(&zip, Some(100), &Limits::default())
+        .unwrap_err();
     assert_eq!(error.id(), "compression-magic");
-    assert_eq!(error.to_string(), "the file begins with [1f, 8b, 08, 00], which is not zstd");
+    assert_eq!(
+        error.to_string(),
+        "the file begins with [1f, 8b, 08, 00], which is not zstd"
+    );
     for name in ["gz", "bz2", "zstd"] {
         assert_eq!(decompress(name, &raw, Some(100)), Err("compression-magic"));
-        assert_eq!(decompress(name, b"", Some(100)), Err("compression-truncated"));
+        assert_eq!(
+            decompress(name, b"", Some(100)),
+            Err("compression-truncated")
+        );
     }
     assert!(decompress("br", &zip, Some(100)).is_err());
     assert!(decompress("snappy", &zip, Some(100)).is_err());
@@ -183,23 +260,39 @@ fn bombs_stop_at_the_declared_size_or_at_the_limits() {
     let raw = vec![0; 50 << 20];
     for name in ["br:5", "bz2:9", "gz:6", "zstd:1"] {
         let zip = compress(name, &raw);
-        assert_eq!(decompress(name, &zip, Some(1 << 20)), Err("compression-size"), "{name}");
+        assert_eq!(
+            decompress(name, &zip, Some(1 << 20)),
+            Err("compression-size"),
+            "{name}"
+        );
         let mut limits = Limits::default();
         let error = parse(name).decompress(&zip, None, &limits).unwrap_err();
         // Deflate cannot reach a ratio of 1 000 by much; the others do.
         assert_eq!(error.id(), "limit-expansion", "{name} {}", zip.len());
         limits.expansion_ratio = u64::MAX;
-        assert_eq!(parse(name).decompress(&zip, None, &limits).as_ref().map(Vec::len), Ok(raw.len()));
+        assert_eq!(
+            parse(name)
+                .decompress(&zip, None, &limits)
+                .as_ref()
+                .map(Vec::len),
+            Ok(raw.len())
+        );
         limits.expansion_bytes = raw.len() as u64 - 1;
         let error = parse(name).decompress(&zip, None, &limits).unwrap_err();
         assert_eq!(error.id(), "limit-expansion", "{name}");
     }
     // Snappy says how much it is before anything else, and cannot be much more than the file.
     for declared in [Some((4 << 30) - 1), Some(4), None] {
-        assert_eq!(decompress("snappy", b"\xff\xff\xff\xff\x0f\0", declared), Err("compression-truncated"));
+        assert_eq!(
+            decompress("snappy", b"\xff\xff\xff\xff\x0f\0", declared),
+            Err("compression-truncated")
+        );
     }
     let zip = compress("snappy", &raw);
-    assert_eq!(decompress("snappy", &zip, Some(1 << 20)), Err("compression-size"));
+    assert_eq!(
+        decompress("snappy", &zip, Some(1 << 20)),
+        Err("compression-size")
+    );
     let mut limits = Limits::default();
     limits.expansion_bytes = 1 << 20;
     let error = parse("snappy").decompress(&zip, None, &limits).unwrap_err();
@@ -228,7 +321,10 @@ fn zstd_frames_are_looked_at_before_they_are_decompressed() {
     assert_eq!(id(&frame(0, &with(&[17 << 3 | 1]))), Err("limit-window"));
     // A dictionary, and the number 0, which means none.
     assert_eq!(id(&frame(1, &with(&[0, 7]))), Err("zstd-dictionary"));
-    assert_eq!(id(&frame(3, &with(&[0, 0, 0, 0, 1]))), Err("zstd-dictionary"));
+    assert_eq!(
+        id(&frame(3, &with(&[0, 0, 0, 0, 1]))),
+        Err("zstd-dictionary")
+    );
     assert_eq!(id(&frame(1, &with(&[0, 0]))), Ok(b"abc".to_vec()));
     assert_eq!(id(&frame(8, &with(&[0]))), Err("zstd-reserved"));
     // More content than the blocks can hold; less than they do.
@@ -236,18 +332,31 @@ fn zstd_frames_are_looked_at_before_they_are_decompressed() {
     assert_eq!(id(&frame(0x20, &with(&[2]))), Err("zstd-frame-size"));
     // Checksum: absent, wrong.
     assert_eq!(id(&frame(4, &with(&[0]))), Err("compression-truncated"));
-    assert_eq!(id(&frame(4, &[&with(&[0])[..], &[1, 2, 3, 4]].concat())), Err("compression-damaged"));
+    assert_eq!(
+        id(&frame(4, &[&with(&[0])[..], &[1, 2, 3, 4]].concat())),
+        Err("compression-damaged")
+    );
     // A block of the reserved type.
     assert_eq!(id(&frame(0, &[0, 7, 0, 0])), Err("compression-damaged"));
 
-    assert_eq!(id(&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0]), Err("zstd-skippable"));
-    assert_eq!(id(&[0x5f, 0x2a, 0x4d, 0x18, 0, 0, 0, 0]), Err("zstd-skippable"));
+    assert_eq!(
+        id(&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0]),
+        Err("zstd-skippable")
+    );
+    assert_eq!(
+        id(&[0x5f, 0x2a, 0x4d, 0x18, 0, 0, 0, 0]),
+        Err("zstd-skippable")
+    );
     let mut later = frame(0x20, &with(&[3]));
     later.extend([0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0]);
     assert_eq!(id(&later), Err("zstd-skippable"));
     for (magic, minor) in [(0x22, 2), (0x25, 5), (0x27, 7)] {
-        let error = parse("zstd").decompress(&[magic, 0xb5, 0x2f, 0xfd, 0], Some(3), &Limits::default());
-        assert_eq!(error, Err(CompressionError::ZstdLegacy { offset: 0, minor }));
+        let error =
+            parse("zstd").decompress(&[magic, 0xb5, 0x2f, 0xfd, 0], Some(3), &Limits::default());
+        assert_eq!(
+            error,
+            Err(CompressionError::ZstdLegacy { offset: 0, minor })
+        );
     }
     assert_eq!(id(&[0xfd, 0x2f, 0xb5, 0x1e, 0]), Err("zstd-legacy"));
 }
@@ -257,11 +366,25 @@ fn a_declared_size_reserves_no_memory_by_itself() {
     // 60 000 RLE blocks of one byte each would be 7.5 GiB; the frame says so itself and so does the index. What is
     // written is bounded by the declared size, and what is reserved by the blocks that are there.
     let declared = 16_u64 << 30;
-    let small = frame(0x20 | 0xc0, &[&declared.to_le_bytes()[..], &[1 | 3 << 3, 0, 0, b'a', b'b', b'c']].concat());
-    assert_eq!(decompress("zstd", &small, Some(declared)), Err("zstd-frame-size"));
+    let small = frame(
+        0x20 | 0xc0,
+        &[
+            &declared.to_le_bytes()[..],
+            &[1 | 3 << 3, 0, 0, b'a', b'b', b'c'],
+        ]
+        .concat(),
+    );
+    assert_eq!(
+        decompress("zstd", &small, Some(declared)),
+        Err("zstd-frame-size")
+    );
     for name in ["br:1", "gz", "bz2", "snappy"] {
         let zip = compress(name, b"abc");
-        assert_eq!(decompress(name, &zip, Some(declared)), Err("compression-size"), "{name}");
+        assert_eq!(
+            decompress(name, &zip, Some(declared)),
+            Err("compression-size"),
+            "{name}"
+        );
     }
 }
 
@@ -279,8 +402,14 @@ fn frames_of_streaming_writers_are_read() {
         assert_eq!(zip[4] >> 6, 0, "no content size");
         assert_eq!(decompress("zstd", &zip, Some(400_000)).as_ref(), Ok(&raw));
         assert_eq!(decompress("zstd", &zip, None).as_ref(), Ok(&raw));
-        assert_eq!(decompress("zstd", &zip, Some(399_999)), Err("compression-size"));
-        assert_eq!(decompress("zstd", &zip, Some(400_001)), Err("compression-size"));
+        assert_eq!(
+            decompress("zstd", &zip, Some(399_999)),
+            Err("compression-size")
+        );
+        assert_eq!(
+            decompress("zstd", &zip, Some(400_001)),
+            Err("compression-size")
+        );
     }
 }
 
@@ -288,15 +417,22 @@ fn frames_of_streaming_writers_are_read() {
 fn frames_say_their_size_and_have_no_checksum() {
     let zip = compress("zstd:3", &sample(1000));
     assert_eq!(zip[..4], [0x28, 0xb5, 0x2f, 0xfd]);
-    assert_eq!(zip[4], 0x60, "content size in two bytes, single segment, no checksum, no dictionary");
+    assert_eq!(
+        zip[4], 0x60,
+        "content size in two bytes, single segment, no checksum, no dictionary"
+    );
     let gz = compress("gz", b"x");
-    assert_eq!(gz[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255], "no name, no time");
+    assert_eq!(
+        gz[..10],
+        [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255],
+        "no name, no time"
+    );
 }
 
 fn any_compression() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
-        "br:0", "br:5", "br:9", "bz2:1", "bz2:9", "gz:0", "gz:1", "gz:9", "snappy", "zstd", "zstd:1", "zstd:9",
-        "zstd:19",
+        "br:0", "br:5", "br:9", "bz2:1", "bz2:9", "gz:0", "gz:1", "gz:9", "snappy", "zstd",
+        "zstd:1", "zstd:9", "zstd:19",
     ])
 }
 
@@ -304,7 +440,8 @@ fn any_raw() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..2000),
         (any::<u8>(), 0_usize..200_000).prop_map(|(byte, count)| vec![byte; count]),
-        (prop::collection::vec(any::<u8>(), 1..40), 0_usize..500).prop_map(|(piece, count)| piece.repeat(count)),
+        (prop::collection::vec(any::<u8>(), 1..40), 0_usize..500)
+            .prop_map(|(piece, count)| piece.repeat(count)),
     ]
 }
 

@@ -36,7 +36,12 @@ impl Cursor<'_> {
     fn number(&mut self, bytes: usize) -> Option<u64> {
         let (number, rest) = self.rest.split_at_checked(bytes)?;
         self.rest = rest;
-        Some(number.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+        Some(
+            number
+                .iter()
+                .rev()
+                .fold(0, |value, byte| value << 8 | u64::from(*byte)),
+        )
     }
 
     fn skip(&mut self, bytes: u64) -> Option<()> {
@@ -50,7 +55,11 @@ impl Cursor<'_> {
 /// # Errors
 ///
 /// What no frame of ours is or may be: see [`CompressionError`].
-pub(super) fn next<'a>(zip: &'a [u8], offset: usize, limits: &Limits) -> Result<Frame<'a>, CompressionError> {
+pub(super) fn next<'a>(
+    zip: &'a [u8],
+    offset: usize,
+    limits: &Limits,
+) -> Result<Frame<'a>, CompressionError> {
     let rest = zip.get(offset..).unwrap_or_default();
     let at = offset as u64;
     check_magic(zip, rest, at)?;
@@ -125,7 +134,9 @@ pub(super) fn next<'a>(zip: &'a [u8], offset: usize, limits: &Limits) -> Result<
             declared,
         });
     }
-    let bytes = rest.get(..rest.len() - cursor.rest.len()).unwrap_or_default();
+    let bytes = rest
+        .get(..rest.len() - cursor.rest.len())
+        .unwrap_or_default();
     Ok(Frame {
         offset: at,
         bytes,
@@ -152,7 +163,10 @@ fn check_magic(zip: &[u8], rest: &[u8], at: u64) -> Result<(), CompressionError>
     let magic = u32::from_le_bytes(*magic);
     match magic {
         MAGIC => Ok(()),
-        LEGACY_FIRST => Err(CompressionError::ZstdLegacy { offset: at, minor: 1 }),
+        LEGACY_FIRST => Err(CompressionError::ZstdLegacy {
+            offset: at,
+            minor: 1,
+        }),
         _ if LEGACY.contains(&magic) => Err(CompressionError::ZstdLegacy {
             offset: at,
             minor: (magic & 0xf).try_into().unwrap_or(0),

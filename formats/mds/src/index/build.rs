@@ -6,10 +6,13 @@ use std::sync::Arc;
 use shardmill_core::{Format, Limits};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::parse::{Files, Parser, shorten};
+use super::parse::Files;
+use super::parser::{Parser, parse_name, shorten};
 use super::{IndexError, Place, ShardEntry};
 use crate::compression::Compression;
-use crate::config::{Column, Layout, ShardConfig, TextColumn, TextEncoding, fixed_separator, is_json_blank};
+use crate::config::{
+    Column, Layout, ShardConfig, TextColumn, TextEncoding, fixed_separator, is_json_blank,
+};
 use crate::encoding::Encoding;
 use crate::hash::HashAlgo;
 
@@ -59,7 +62,11 @@ impl Fields {
     pub(super) const ENTRY: Self = Self(u16::MAX);
     /// What the config in a shard may have.
     pub(super) const CONFIG: Self = Self(
-        !(Self::RAW_DATA.0 | Self::RAW_META.0 | Self::SAMPLES.0 | Self::ZIP_DATA.0 | Self::ZIP_META.0),
+        !(Self::RAW_DATA.0
+            | Self::RAW_META.0
+            | Self::SAMPLES.0
+            | Self::ZIP_DATA.0
+            | Self::ZIP_META.0),
     );
 
     pub(super) const fn contains(self, field: Self) -> bool {
@@ -88,7 +95,10 @@ impl Fields {
 
     /// The name of one field.
     pub(super) fn name(self) -> &'static str {
-        Self::NAMES.get(self.0.trailing_zeros() as usize).copied().unwrap_or("")
+        Self::NAMES
+            .get(self.0.trailing_zeros() as usize)
+            .copied()
+            .unwrap_or("")
     }
 
     /// The first field of this set that is not in the other one.
@@ -120,7 +130,9 @@ impl Fields {
                 Self::SEPARATOR,
             ]),
             Some(F::Xsv) => self.without(&[Self::COLUMN_SIZES, Self::COLUMNS]),
-            Some(F::Csv | F::Tsv) => self.without(&[Self::COLUMN_SIZES, Self::COLUMNS, Self::SEPARATOR]),
+            Some(F::Csv | F::Tsv) => {
+                self.without(&[Self::COLUMN_SIZES, Self::COLUMNS, Self::SEPARATOR])
+            }
         }
     }
 }
@@ -210,8 +222,15 @@ impl RawConfig {
                 return Err(IndexError::MissingField { place });
             }
         };
-        let hashes = self.hashes.iter().map(str::parse::<HashAlgo>).collect::<Result<_, _>>();
-        let compression = self.compressed.then(|| self.compression.parse::<Compression>()).transpose();
+        let hashes = self
+            .hashes
+            .iter()
+            .map(parse_name::<HashAlgo>)
+            .collect::<Result<_, _>>();
+        let compression = self
+            .compressed
+            .then(|| parse_name::<Compression>(&self.compression))
+            .transpose();
         Ok(ShardConfig {
             layout,
             compression: compression.map_err(|problem| IndexError::Compression {
@@ -241,11 +260,17 @@ impl RawConfig {
     fn check_names(&self, parser: &Parser<'_>) -> Result<(), IndexError> {
         let (names, encodings) = (self.names.len(), self.encodings.len());
         if names != encodings {
-            return Err(self.columns_error(parser, format!("there are {names} names, but {encodings} encodings")));
+            return Err(self.columns_error(
+                parser,
+                format!("there are {names} names, but {encodings} encodings"),
+            ));
         }
         let mut sorted: Vec<&str> = self.names.iter().collect();
         sorted.sort_unstable();
-        let twice = sorted.iter().zip(sorted.iter().skip(1)).find(|(a, b)| a == b);
+        let twice = sorted
+            .iter()
+            .zip(sorted.iter().skip(1))
+            .find(|(a, b)| a == b);
         match twice {
             Some((name, _)) => {
                 let problem = format!("there are two columns `{}`", shorten(name));
@@ -259,18 +284,28 @@ impl RawConfig {
         self.check_names(parser)?;
         let (names, sizes) = (self.names.len(), self.sizes.len());
         if names != sizes {
-            return Err(self.columns_error(parser, format!("there are {names} names, but {sizes} sizes")));
+            return Err(self.columns_error(
+                parser,
+                format!("there are {names} names, but {sizes} sizes"),
+            ));
         }
         let mut columns = Vec::with_capacity(names);
-        for ((name, text), size) in self.names.iter().zip(self.encodings.iter()).zip(&self.sizes) {
-            let encoding: Encoding = text.parse().map_err(|problem| IndexError::Encoding {
+        for ((name, text), size) in self
+            .names
+            .iter()
+            .zip(self.encodings.iter())
+            .zip(&self.sizes)
+        {
+            let encoding: Encoding = parse_name(text).map_err(|problem| IndexError::Encoding {
                 place: parser.place_of(&format!("column_encodings of column `{}`", shorten(name))),
                 problem,
             })?;
             // COMPAT: the original reader takes a size of 0 for no size.
             let size = size.filter(|size| *size != 0);
             if size != encoding.fixed_size() {
-                let shown = |size: Option<u64>| size.map_or_else(|| "null".to_owned(), |size| size.to_string());
+                let shown = |size: Option<u64>| {
+                    size.map_or_else(|| "null".to_owned(), |size| size.to_string())
+                };
                 return Err(IndexError::Columns {
                     place: parser.place_of("column_sizes"),
                     problem: format!(
@@ -293,10 +328,11 @@ impl RawConfig {
         self.check_names(parser)?;
         let mut columns = Vec::with_capacity(self.names.len());
         for (name, text) in self.names.iter().zip(self.encodings.iter()) {
-            let encoding: TextEncoding = text.parse().map_err(|problem| IndexError::TextEncoding {
-                place: parser.place_of(&format!("encoding of column `{}`", shorten(name))),
-                problem,
-            })?;
+            let encoding: TextEncoding =
+                parse_name(text).map_err(|problem| IndexError::TextEncoding {
+                    place: parser.place_of(&format!("encoding of column `{}`", shorten(name))),
+                    problem,
+                })?;
             columns.push(TextColumn {
                 name: name.to_owned(),
                 encoding,
@@ -317,7 +353,10 @@ impl RawConfig {
         }
         Err(IndexError::Field {
             place: parser.place_of("newline"),
-            problem: format!("`{}` cannot end a line of this format", shorten(&self.newline)),
+            problem: format!(
+                "`{}` cannot end a line of this format",
+                shorten(&self.newline)
+            ),
         })
     }
 
@@ -334,7 +373,11 @@ impl RawConfig {
 }
 
 /// The entry of a shard with that config, unless its files do not fit it.
-pub(super) fn entry(parser: &Parser<'_>, config: Arc<ShardConfig>, files: Files) -> Result<ShardEntry, IndexError> {
+pub(super) fn entry(
+    parser: &Parser<'_>,
+    config: Arc<ShardConfig>,
+    files: Files,
+) -> Result<ShardEntry, IndexError> {
     let error = |field: &str, problem: String| IndexError::Field {
         place: parser.place_of(field),
         problem,
@@ -350,16 +393,30 @@ pub(super) fn entry(parser: &Parser<'_>, config: Arc<ShardConfig>, files: Files)
     ] {
         match (&config.compression, zip) {
             (Some(compression), None) if needed => {
-                return Err(error(field, format!("it is null, but the compression is `{compression}`")));
+                return Err(error(
+                    field,
+                    format!("it is null, but the compression is `{compression}`"),
+                ));
             }
-            (None, Some(_)) => return Err(error(field, "it is there, but the compression is null".to_owned())),
+            (None, Some(_)) => {
+                return Err(error(
+                    field,
+                    "it is there, but the compression is null".to_owned(),
+                ));
+            }
             _ => {}
         }
     }
     // Counts and offsets are stored in 32 bits, in all formats.
-    for (field, value) in [("samples", files.samples), ("raw_data.bytes", raw_data.bytes)] {
+    for (field, value) in [
+        ("samples", files.samples),
+        ("raw_data.bytes", raw_data.bytes),
+    ] {
         if u32::try_from(value).is_err() {
-            return Err(error(field, format!("found {value}, but a shard counts to 4294967295")));
+            return Err(error(
+                field,
+                format!("found {value}, but a shard counts to 4294967295"),
+            ));
         }
     }
     let entry = ShardEntry {
@@ -371,9 +428,11 @@ pub(super) fn entry(parser: &Parser<'_>, config: Arc<ShardConfig>, files: Files)
         zip_meta: files.zip_meta,
     };
     for (field, file) in entry.files() {
-        Limits::check("shard-bytes", file.bytes, parser.limits.shard_bytes).map_err(|problem| IndexError::Limit {
-            place: parser.place_of(&format!("{field}.bytes")),
-            problem,
+        Limits::check("shard-bytes", file.bytes, parser.limits.shard_bytes).map_err(|problem| {
+            IndexError::Limit {
+                place: parser.place_of(&format!("{field}.bytes")),
+                problem,
+            }
         })?;
     }
     Ok(entry)
@@ -390,7 +449,11 @@ pub(crate) fn check_unique(shards: &[ShardEntry]) -> Result<(), IndexError> {
     };
     let mut hashes: Vec<u64> = names().map(|name| xxh3_64(name.as_bytes())).collect();
     hashes.sort_unstable();
-    if hashes.iter().zip(hashes.iter().skip(1)).all(|(a, b)| a != b) {
+    if hashes
+        .iter()
+        .zip(hashes.iter().skip(1))
+        .all(|(a, b)| a != b)
+    {
         return Ok(());
     }
     let mut seen = HashMap::new();

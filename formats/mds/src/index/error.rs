@@ -101,7 +101,10 @@ pub enum IndexError {
         place: Place,
     },
     /// A file that belongs to two shards, or is two files of one.
-    #[error("the file `{}` is also `{first_field}` of shard {first}", escape(basename))]
+    #[error(
+        "the file `{}` is also `{first_field}` of shard {first}",
+        escape(basename)
+    )]
     DuplicateShard {
         /// The second place.
         place: Place,
@@ -185,9 +188,11 @@ impl IndexError {
     #[must_use]
     pub const fn place(&self) -> Option<&Place> {
         match self {
-            Self::Empty | Self::NotJson { .. } | Self::Truncated { .. } | Self::Trailing { .. } | Self::Read { .. } => {
-                None
-            }
+            Self::Empty
+            | Self::NotJson { .. }
+            | Self::Truncated { .. }
+            | Self::Trailing { .. }
+            | Self::Read { .. } => None,
             Self::Version { place, .. }
             | Self::Field { place, .. }
             | Self::UnknownField { place }
@@ -210,7 +215,9 @@ impl Diagnostic for IndexError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Read { kind, .. } => *kind,
-            Self::Version { .. } | Self::Format { .. } | Self::Limit { .. } => ErrorKind::Unsupported,
+            Self::Version { .. } | Self::Format { .. } | Self::Limit { .. } => {
+                ErrorKind::Unsupported
+            }
             Self::Encoding { problem, .. } => problem.kind(),
             Self::TextEncoding { problem, .. } => problem.kind(),
             Self::Hash { problem, .. } => problem.kind(),
@@ -254,7 +261,9 @@ impl Diagnostic for IndexError {
             Self::TextEncoding { problem, .. } => problem.hint(),
             Self::Hash { problem, .. } => problem.hint(),
             Self::Compression { problem, .. } => problem.hint(),
-            Self::Empty | Self::Truncated { .. } => Some("fetch the index again, or rebuild it from the shards".to_owned()),
+            Self::Empty | Self::Truncated { .. } => {
+                Some("fetch the index again, or rebuild it from the shards".to_owned())
+            }
             _ => None,
         }
     }

@@ -22,7 +22,9 @@ pub(super) struct Table<'a> {
 }
 
 fn number(bytes: &[u8]) -> Option<u64> {
-    bytes.first_chunk::<4>().map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
+    bytes
+        .first_chunk::<4>()
+        .map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
 }
 
 impl<'a> Table<'a> {
@@ -106,10 +108,13 @@ pub(super) fn config_before_samples<'a>(
     rest: &'a [u8],
 ) -> Result<&'a [u8], ShardError> {
     let header = (data.len() - rest.len()) as u64;
-    let config = table.first().checked_sub(header).ok_or_else(|| ShardError::FirstOffset {
-        expected: header,
-        found: table.first(),
-    })?;
+    let config = table
+        .first()
+        .checked_sub(header)
+        .ok_or_else(|| ShardError::FirstOffset {
+            expected: header,
+            found: table.first(),
+        })?;
     usize::try_from(config)
         .ok()
         .and_then(|config| rest.get(..config))
@@ -175,7 +180,12 @@ pub(super) fn shard<'a>(
     Ok(table)
 }
 
-fn check_length(name: &'static str, expected: u64, file: &[u8], limits: &Limits) -> Result<(), ShardError> {
+fn check_length(
+    name: &'static str,
+    expected: u64,
+    file: &[u8],
+    limits: &Limits,
+) -> Result<(), ShardError> {
     let found = file.len() as u64;
     if found != expected {
         return Err(ShardError::Length {
@@ -189,7 +199,12 @@ fn check_length(name: &'static str, expected: u64, file: &[u8], limits: &Limits)
 }
 
 /// Checks the lines of a data file of any format but MDS.
-fn check_lines(config: &ShardConfig, header_line: &[u8], data: &[u8], table: &Table<'_>) -> Result<(), ShardError> {
+fn check_lines(
+    config: &ShardConfig,
+    header_line: &[u8],
+    data: &[u8],
+    table: &Table<'_>,
+) -> Result<(), ShardError> {
     if !data.starts_with(header_line) {
         let start = data.get(..header_line.len()).unwrap_or(data);
         return Err(ShardError::HeaderLine {
@@ -199,7 +214,9 @@ fn check_lines(config: &ShardConfig, header_line: &[u8], data: &[u8], table: &Ta
     }
     let newline = config.newline().as_bytes();
     for sample in 0..table.samples() {
-        let line = table.range(sample).and_then(|(begin, end)| data.get(begin..end));
+        let line = table
+            .range(sample)
+            .and_then(|(begin, end)| data.get(begin..end));
         if !line.is_some_and(|line| line.ends_with(newline)) {
             return Err(ShardError::Newline { sample });
         }
@@ -248,10 +265,14 @@ fn format_name(config: &ShardConfig) -> String {
 
 fn columns(config: &ShardConfig) -> String {
     let columns: Vec<String> = match &config.layout {
-        Layout::Mds { columns } => columns.iter().map(|c| format!("{}: {}", c.name, c.encoding)).collect(),
-        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => {
-            columns.iter().map(|c| format!("{}: {}", c.name, c.encoding)).collect()
-        }
+        Layout::Mds { columns } => columns
+            .iter()
+            .map(|c| format!("{}: {}", c.name, c.encoding))
+            .collect(),
+        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns
+            .iter()
+            .map(|c| format!("{}: {}", c.name, c.encoding))
+            .collect(),
     };
     columns.join(", ")
 }
@@ -272,7 +293,9 @@ fn separator(config: &ShardConfig) -> String {
 }
 
 fn compression(config: &ShardConfig) -> String {
-    config.compression.map_or_else(|| "null".to_owned(), |c| c.to_string())
+    config
+        .compression
+        .map_or_else(|| "null".to_owned(), |c| c.to_string())
 }
 
 fn hashes(config: &ShardConfig) -> String {
@@ -281,5 +304,7 @@ fn hashes(config: &ShardConfig) -> String {
 }
 
 fn size_limit(config: &ShardConfig) -> String {
-    config.size_limit.map_or_else(|| "null".to_owned(), |limit| limit.to_string())
+    config
+        .size_limit
+        .map_or_else(|| "null".to_owned(), |limit| limit.to_string())
 }

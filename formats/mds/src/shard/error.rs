@@ -95,7 +95,11 @@ pub enum ShardError {
         problem: Box<IndexError>,
     },
     /// A config in the shard that is not the one in the index.
-    #[error("the config in the shard has {field} {}, but the index says {}", escape(found), escape(expected))]
+    #[error(
+        "the config in the shard has {field} {}, but the index says {}",
+        escape(found),
+        escape(expected)
+    )]
     ConfigMismatch {
         /// The field.
         field: &'static str,
@@ -105,7 +109,11 @@ pub enum ShardError {
         found: String,
     },
     /// A first line that does not name the columns of the index.
-    #[error("the shard starts with `{}` instead of the header line `{}`", escape(found), escape(expected))]
+    #[error(
+        "the shard starts with `{}` instead of the header line `{}`",
+        escape(found),
+        escape(expected)
+    )]
     HeaderLine {
         /// The header line of the index, cut short when it is long.
         expected: String,
@@ -127,7 +135,9 @@ pub enum ShardError {
         samples: u64,
     },
     /// An MDS sample that ends within its list of lengths.
-    #[error("sample {sample} has {found} bytes, but the lengths of its columns alone need {needed}")]
+    #[error(
+        "sample {sample} has {found} bytes, but the lengths of its columns alone need {needed}"
+    )]
     SampleHead {
         /// The sample.
         sample: u64,
@@ -137,7 +147,10 @@ pub enum ShardError {
         found: u64,
     },
     /// An MDS sample that ends within the value of a column.
-    #[error("column `{}` of sample {sample} needs {needed} bytes, but {left} are left", escape(column))]
+    #[error(
+        "column `{}` of sample {sample} needs {needed} bytes, but {left} are left",
+        escape(column)
+    )]
     SampleEnd {
         /// The sample.
         sample: u64,
@@ -191,7 +204,9 @@ pub enum ShardError {
 }
 
 fn config_place(problem: &IndexError) -> String {
-    problem.place().map_or_else(String::new, |place| format!(" at {place}"))
+    problem
+        .place()
+        .map_or_else(String::new, |place| format!(" at {place}"))
 }
 
 impl From<LimitExceeded> for ShardError {
@@ -203,9 +218,10 @@ impl From<LimitExceeded> for ShardError {
 impl Diagnostic for ShardError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::TooLarge { .. } | Self::TooManySamples { .. } | Self::NoMeta | Self::NoSample { .. } => {
-                ErrorKind::InvalidInput
-            }
+            Self::TooLarge { .. }
+            | Self::TooManySamples { .. }
+            | Self::NoMeta
+            | Self::NoSample { .. } => ErrorKind::InvalidInput,
             Self::Config { problem } => problem.kind(),
             Self::Value { problem, .. } => problem.kind(),
             Self::Limit { .. } => ErrorKind::Unsupported,
@@ -236,7 +252,9 @@ impl Diagnostic for ShardError {
             Self::Length { .. } => "shard-length",
             Self::Truncated { .. } => "shard-truncated",
             Self::Count { .. } => "shard-count",
-            Self::FirstOffset { .. } | Self::Offsets { .. } | Self::LastOffset { .. } => "shard-offsets",
+            Self::FirstOffset { .. } | Self::Offsets { .. } | Self::LastOffset { .. } => {
+                "shard-offsets"
+            }
             Self::Config { .. } | Self::ConfigMismatch { .. } => "shard-config",
             Self::HeaderLine { .. } => "shard-header",
             Self::Newline { .. } => "sample-newline",
@@ -252,7 +270,9 @@ impl Diagnostic for ShardError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::TooLarge { .. } | Self::TooManySamples { .. } => Some("set a size limit for shards".to_owned()),
+            Self::TooLarge { .. } | Self::TooManySamples { .. } => {
+                Some("set a size limit for shards".to_owned())
+            }
             Self::Config { problem } => problem.hint(),
             Self::Value { problem, .. } => problem.hint(),
             Self::Limit { problem } => Some(problem.hint()),

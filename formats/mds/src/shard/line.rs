@@ -41,8 +41,12 @@ fn columns_problem(sample: u64, problem: impl Into<String>) -> ShardError {
 }
 
 fn utf8(sample: u64, line: &[u8]) -> Result<&str, ShardError> {
-    simdutf8::compat::from_utf8(line)
-        .map_err(|error| problem(sample, format!("is not UTF-8 from byte {}", error.valid_up_to())))
+    simdutf8::compat::from_utf8(line).map_err(|error| {
+        problem(
+            sample,
+            format!("is not UTF-8 from byte {}", error.valid_up_to()),
+        )
+    })
 }
 
 /// The values of a line of an XSV shard, without its newline.
@@ -58,7 +62,10 @@ pub(super) fn xsv<'a>(
     for column in columns {
         let Some(part) = parts.next() else {
             let (found, needed) = (values.len(), columns.len());
-            return Err(columns_problem(sample, format!("has {found} values instead of {needed}")));
+            return Err(columns_problem(
+                sample,
+                format!("has {found} values instead of {needed}"),
+            ));
         };
         let value = match column.encoding {
             TextEncoding::Str => Some(TextValue::Str(Cow::Borrowed(part))),
@@ -67,15 +74,26 @@ pub(super) fn xsv<'a>(
         };
         let value = value.ok_or_else(|| {
             let (name, encoding) = (shorten(&column.name), column.encoding);
-            problem(sample, format!("has `{}` in column `{name}` of encoding `{encoding}`", shorten(part)))
+            problem(
+                sample,
+                format!(
+                    "has `{}` in column `{name}` of encoding `{encoding}`",
+                    shorten(part)
+                ),
+            )
         })?;
         values.push((column.name.as_str(), value));
     }
     // Without columns the line is empty, and an empty line still is one part.
-    let more = parts.filter(|part| !(columns.is_empty() && part.is_empty())).count();
+    let more = parts
+        .filter(|part| !(columns.is_empty() && part.is_empty()))
+        .count();
     if more > 0 {
         let (found, needed) = (columns.len() + more, columns.len());
-        return Err(columns_problem(sample, format!("has {found} values instead of {needed}")));
+        return Err(columns_problem(
+            sample,
+            format!("has {found} values instead of {needed}"),
+        ));
     }
     Ok(values)
 }
@@ -110,9 +128,14 @@ pub(super) fn json<'a>(
             .ok()
             .or_else(|| columns.iter().position(|column| column.name == key));
         let slot = place.and_then(|place| values.get_mut(place));
-        let slot = slot.ok_or_else(|| columns_problem(sample, format!("has an unknown column `{}`", shorten(&key))))?;
+        let slot = slot.ok_or_else(|| {
+            columns_problem(sample, format!("has an unknown column `{}`", shorten(&key)))
+        })?;
         if slot.is_some() {
-            return Err(columns_problem(sample, format!("has column `{}` twice", shorten(&key))));
+            return Err(columns_problem(
+                sample,
+                format!("has column `{}` twice", shorten(&key)),
+            ));
         }
         *slot = Some(value(text).ok_or_else(|| problem(sample, HALF_PAIR))?);
     }
@@ -158,10 +181,18 @@ impl<'a> Members<'a> {
     /// The inside of a key's quotes, and the text of a value.
     fn next(&mut self) -> Option<(&'a str, &'a str)> {
         self.rest = self.rest.trim_ascii_start();
-        self.rest = self.rest.strip_prefix(',').unwrap_or(self.rest).trim_ascii_start();
+        self.rest = self
+            .rest
+            .strip_prefix(',')
+            .unwrap_or(self.rest)
+            .trim_ascii_start();
         let quoted = string_length(self.rest.as_bytes())?;
         let key = self.take(quoted)?;
-        self.rest = self.rest.trim_ascii_start().strip_prefix(':')?.trim_ascii_start();
+        self.rest = self
+            .rest
+            .trim_ascii_start()
+            .strip_prefix(':')?
+            .trim_ascii_start();
         let length = value_length(self.rest.as_bytes())?;
         let value = self.take(length)?;
         Some((key, value))
@@ -170,7 +201,9 @@ impl<'a> Members<'a> {
 
 /// The length of the string that `json` starts with, quotes included.
 fn string_length(json: &[u8]) -> Option<usize> {
-    let (b'"', _) = json.split_first()? else { return None };
+    let (b'"', _) = json.split_first()? else {
+        return None;
+    };
     let mut at = 1;
     loop {
         at += memchr::memchr2(b'"', b'\\', json.get(at..)?)?;
@@ -202,9 +235,9 @@ fn value_length(json: &[u8]) -> Option<usize> {
             }
             _ => {
                 let rest = json.get(at..)?;
-                let end = rest
-                    .iter()
-                    .position(|byte| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n'));
+                let end = rest.iter().position(|byte| {
+                    matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n')
+                });
                 return Some(at + end.unwrap_or(rest.len()));
             }
         }
@@ -221,7 +254,9 @@ fn value(json: &str) -> Option<TextValue<'_>> {
         b'N' => TextValue::Float(f64::NAN),
         b'I' => TextValue::Float(f64::INFINITY),
         b'-' if json == "-Infinity" => TextValue::Float(f64::NEG_INFINITY),
-        b'-' | b'0'..=b'9' if json.contains(['.', 'e', 'E']) => TextValue::Float(json.parse().ok()?),
+        b'-' | b'0'..=b'9' if json.contains(['.', 'e', 'E']) => {
+            TextValue::Float(json.parse().ok()?)
+        }
         // COMPAT: Python reads `-0` as the integer 0.
         b'-' | b'0'..=b'9' => integer(json),
         _ => TextValue::Json(json),

@@ -2,9 +2,9 @@
 
 use shardmill_core::Limits;
 
+use super::ShardError;
 use super::check::{self, Table};
 use super::line::{self, TextValue};
-use super::ShardError;
 use crate::config::{Layout, ShardConfig};
 use crate::decode::decode;
 use crate::encoding::Encoding;
@@ -123,7 +123,9 @@ impl<'a> ShardView<'a> {
             });
         };
         let bytes = self.sample(sample)?;
-        let variable = columns.iter().filter(|column| column.encoding.fixed_size().is_none());
+        let variable = columns
+            .iter()
+            .filter(|column| column.encoding.fixed_size().is_none());
         let head_bytes = variable.count() * 4;
         let Some((mut head, mut body)) = bytes.split_at_checked(head_bytes) else {
             return Err(ShardError::SampleHead {
@@ -142,7 +144,9 @@ impl<'a> ShardView<'a> {
                     u64::from(u32::from_le_bytes(*size))
                 }
             };
-            let parts = usize::try_from(size).ok().and_then(|size| body.split_at_checked(size));
+            let parts = usize::try_from(size)
+                .ok()
+                .and_then(|size| body.split_at_checked(size));
             let Some((datum, rest)) = parts else {
                 return Err(ShardError::SampleEnd {
                     sample,
@@ -236,8 +240,18 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
     /// # Errors
     ///
     /// As for [`ShardView::open`].
-    pub fn open(entry: &ShardEntry, data: B, meta: Option<B>, limits: &Limits) -> Result<Self, ShardError> {
-        check::shard(entry, data.as_ref(), meta.as_ref().map(AsRef::as_ref), limits)?;
+    pub fn open(
+        entry: &ShardEntry,
+        data: B,
+        meta: Option<B>,
+        limits: &Limits,
+    ) -> Result<Self, ShardError> {
+        check::shard(
+            entry,
+            data.as_ref(),
+            meta.as_ref().map(AsRef::as_ref),
+            limits,
+        )?;
         Ok(Self {
             entry: entry.clone(),
             data,

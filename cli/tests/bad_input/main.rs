@@ -1,0 +1,95 @@
+//! Bad input of every kind, through the command line: a named error with its exit code, no panic, no partial
+//! output, within bounds of time and memory.
+//!
+//! Each group is a table of cases: what is wrong, the commands that are run over it, their exit code, the id of
+//! the error and what its line has to name. `catalogue.snap` lists them all, so that an id that changes is seen.
+//! `SHARDMILL_CASE=words` runs the cases with these words in their name.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking; so do helpers outside of `#[test]` functions"
+)]
+
+mod case;
+mod compression;
+mod config;
+mod index;
+mod parquet;
+mod sets;
+mod shard;
+mod tables;
+mod text;
+mod tree;
+mod values;
+
+use case::{Case, catalogue, run};
+
+/// The groups, and how their cases are made.
+const GROUPS: [(&str, fn() -> Vec<Case>); 8] = [
+    ("index", index::cases),
+    ("shard", shard::cases),
+    ("compression", compression::cases),
+    ("values", values::cases),
+    ("parquet", parquet::cases),
+    ("text", text::cases),
+    ("tree", tree::cases),
+    ("config", config::cases),
+];
+
+fn group(name: &str) {
+    let (_, cases) = GROUPS.iter().find(|(group, _)| *group == name).unwrap();
+    run(name, &cases());
+}
+
+#[test]
+fn index() {
+    group("index");
+}
+
+#[test]
+fn shard() {
+    group("shard");
+}
+
+#[test]
+fn compression() {
+    group("compression");
+}
+
+#[test]
+fn values() {
+    group("values");
+}
+
+#[test]
+fn parquet() {
+    group("parquet");
+}
+
+#[test]
+fn text() {
+    group("text");
+}
+
+#[test]
+fn tree() {
+    group("tree");
+}
+
+#[test]
+fn config() {
+    group("config");
+}
+
+/// The ids are part of the interface: scripts match on them.
+#[test]
+fn ids_are_stable() {
+    let texts: Vec<String> = GROUPS.iter().map(|(name, cases)| catalogue(name, &cases())).collect();
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true, snapshot_path => "." }, {
+        insta::assert_snapshot!("catalogue", texts.join("\n"));
+    });
+}

@@ -1,0 +1,152 @@
+//! System calls that fail, or at which the process dies, one after the other. Needs strace.
+
+use std::process::Command;
+
+use shardmill_testing::process::Ended;
+
+use crate::lab::{Golden, Lab, SETTINGS, Setting, expect, rounds};
+
+/// What changes a file system.
+const CHANGES: &str = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,ftruncate,pwrite64,pwritev,flock,fallocate,sync_file_range";
+
+/// Fewer shards, so that every call can be hit.
+const FEW: Setting = Setting {
+    name: "few shards",
+    source: "tree",
+    options: &["--samples-per-shard", "100", "--jobs", "1"],
+    folders: &[""],
+};
+const FEW_SPLITS: Setting = Setting {
+    name: "few shards in splits",
+    source: "tree",
+    options: &["--samples-per-shard", "100", "--jobs", "2", "--split", "a=0.5,b=0.5", "--to", "mds", "--compression", "none"],
+    folders: &["a", "b"],
+};
+
+/// Whether processes can be traced here.
+fn can_trace() -> bool {
+    match Command::new("strace").args(["-f", "-o", "/dev/null", "-e", "inject=fsync:error=EIO", "true"]).output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            println!("SKIP strace does not work: {}", String::from_utf8_lossy(&output.stderr).trim());
+            false
+        }
+        Err(error) => {
+            println!("SKIP there is no strace: {error}");
+            false
+        }
+    }
+}
+
+/// Runs a conversion in which a call fares ill. `None` as exit code means that it was killed.
+fn with_fault(lab: &Lab, setting: &Setting, dest: &str, inject: &str, more: &[&str]) -> Ended {
+    let mut convert = lab.convert(setting, dest);
+    convert.args(more);
+    let mut command = Command::new("strace");
+    command.current_dir(lab.path()).args(["-f", "-qq", "-o", "/dev/null", "-e", inject]);
+    lab.run(command.arg(convert.get_program()).args(convert.get_args()))
+}
+
+fn golden(lab: &Lab, setting: &Setting) -> Golden {
+    let dest = format!("golden {}", setting.name);
+    let ended = lab.ok(setting, &dest, &[]);
+    Golden { setting: *setting, files: lab.snapshot(&dest), wall: ended.wall }
+}
+
+/// Every `stride`th call, so that about as many are hit as the campaign has rounds.
+fn points(every: usize) -> impl Iterator<Item = usize> {
+    (1..).step_by((every / rounds().max(1)).max(1))
+}
+
+/// The process dies at the K-th call that changes something.
+#[test]
+fn death_at_every_call() {
+    if !can_trace() {
+        return;
+    }
+    let lab = Lab::new(&[SETTINGS[5]]);
+    for setting in [FEW, FEW_SPLITS] {
+        let golden = golden(&lab, &setting);
+        let mut deaths = 0;
+        for point in points(60) {
+            let ended = with_fault(&lab, &setting, "dest", &format!("inject={CHANGES}:signal=SIGKILL:when={point}"), &[]);
+            let died = ended.code() != Some(0);
+            lab.check_interrupted(&golden, "dest", &format!("death at call {point}"));
+            lab.finish(&golden, "dest", &[], &format!("after death at call {point}"));
+            lab.remove("dest");
+            if !died {
+                break;
+            }
+            deaths += 1;
+        }
+        println!("faults: {}: {deaths} deaths", setting.name);
+        assert!(deaths >= 10, "{deaths}");
+    }
+}
+
+/// The process dies at the K-th call of a run that goes on with an interrupted one, and of one that overwrites.
+#[test]
+fn death_while_going_on_and_overwriting() {
+    if !can_trace() {
+        return;
+    }
+    let lab = Lab::new(&[SETTINGS[5]]);
+    let golden = golden(&lab, &FEW);
+    let inject = |point: usize| format!("inject={CHANGES}:signal=SIGKILL:when={point}");
+    for point in points(60) {
+        with_fault(&lab, &FEW, "dest", &inject(20), &[]);
+        let ended = with_fault(&lab, &FEW, "dest", &inject(point), &[]);
+        lab.check_interrupted(&golden, "dest", &format!("second death at call {point}"));
+        lab.finish(&golden, "dest", &[], &format!("after a second death at call {point}"));
+        lab.remove("dest");
+        if ended.code() == Some(0) {
+            break;
+        }
+    }
+    let old = Setting { options: &["--samples-per-shard", "100", "--compression", "none"], ..FEW };
+    for point in points(60) {
+        lab.ok(&old, "dest", &[]);
+        let ended = with_fault(&lab, &FEW, "dest", &inject(point), &["--overwrite"]);
+        if lab.at("dest/index.json").exists() {
+            lab.verify("dest");
+        }
+        lab.finish(&golden, "dest", &["--overwrite"], &format!("after death at call {point} of an overwriting run"));
+        lab.remove("dest");
+        if ended.code() == Some(0) {
+            break;
+        }
+    }
+}
+
+/// The K-th call fails: with the exit code of its error, no index, and the next run completes.
+#[test]
+fn an_error_of_every_call() {
+    if !can_trace() {
+        return;
+    }
+    let lab = Lab::new(&[SETTINGS[5]]);
+    let golden = golden(&lab, &FEW);
+    let kinds = [("EIO", 6, "io"), ("ENOSPC", 7, "disk-full"), ("EDQUOT", 7, "disk-full"), ("EACCES", 8, "permission"), ("EROFS", 8, "permission")];
+    let (mut failures, mut number) = (0, 0);
+    for call in ["fsync", "fdatasync", "rename,renameat,renameat2", "link,linkat", "unlink,unlinkat", "mkdir,mkdirat", "write", "ftruncate", "getdents64", "openat2"] {
+        for point in points(120) {
+            let (error, code, id) = kinds[number % kinds.len()];
+            number += 1;
+            let how = format!("{error} of call {point} of {call}");
+            let ended = with_fault(&lab, &FEW, "dest", &format!("inject={call}:error={error}:when={point}"), &[]);
+            if ended.code() != Some(0) {
+                failures += 1;
+                assert_eq!(ended.code(), Some(code), "{how}: {}", ended.errors());
+                expect(&ended, code, id);
+            }
+            lab.check_interrupted(&golden, "dest", &how);
+            lab.finish(&golden, "dest", &[], &how);
+            lab.remove("dest");
+            if ended.code() == Some(0) {
+                break;
+            }
+        }
+    }
+    println!("faults: {failures} errors of calls");
+    assert!(failures >= 10, "{failures}");
+}

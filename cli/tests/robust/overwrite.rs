@@ -1,0 +1,52 @@
+//! `--overwrite`: the old data set, the new one, or none; never a mix.
+
+use rustix::process::Signal;
+
+use crate::lab::{Golden, HANGS, Lab, SETTINGS, draw, moment, rounds};
+
+#[test]
+fn it_replaces_whatever_conversion_was_there() {
+    let lab = Lab::new(&SETTINGS);
+    let goldens: Vec<Golden> = SETTINGS.iter().map(|setting| lab.golden(setting)).collect();
+    for golden in goldens.iter().chain(goldens.iter().rev()) {
+        lab.finish(golden, "dest", &["--overwrite"], "overwriting");
+        // The same again is made anew.
+        lab.finish(golden, "dest", &["--overwrite"], "overwriting itself");
+    }
+}
+
+#[test]
+fn killed_in_the_middle_it_goes_on() {
+    let lab = Lab::new(&SETTINGS);
+    let goldens: Vec<Golden> = SETTINGS.iter().map(|setting| lab.golden(setting)).collect();
+    let mut draw = draw("overwrite");
+    let mut there = 0;
+    lab.finish(&goldens[there], "dest", &[], "at first");
+    for round in 0..rounds() {
+        let next = (there + 1 + draw.below(goldens.len() as u64 - 1) as usize) % goldens.len();
+        let golden = &goldens[next];
+        for _ in 0..1 + draw.below(3) {
+            let after = moment(&mut draw, golden.wall);
+            let mut running = lab.start(lab.convert(&golden.setting, "dest").arg("--overwrite"));
+            running.until(after, || false).unwrap();
+            running.signal(Signal::KILL).unwrap();
+            running.end(HANGS).unwrap();
+            // Whatever index is there, of the old or of the new one, is that of a whole data set.
+            let left = lab.snapshot("dest");
+            for index in left.files().filter(|name| name.ends_with("index.json")) {
+                let folder = index.parent().unwrap().display();
+                lab.verify(&format!("dest/{folder}"));
+            }
+        }
+        // Without being asked to again, it goes on where the old one is gone, and refuses where it is not.
+        if round % 2 == 0 {
+            let ended = lab.run(&mut lab.convert(&golden.setting, "dest"));
+            match ended.code() {
+                Some(0) => lab.check_golden(golden, "dest", "gone on without --overwrite"),
+                _ => crate::lab::expect(&ended, 4, "dest-conflict|dest-not-empty"),
+            }
+        }
+        lab.finish(golden, "dest", &["--overwrite"], &format!("overwriting {} after kills", goldens[there].setting.name));
+        there = next;
+    }
+}

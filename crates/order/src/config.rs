@@ -1,0 +1,453 @@
+//! What an epoch's order depends on.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::error::OrderError;
+
+macro_rules! names {
+    ($(#[$doc:meta])* $type:ident, $option:literal, $known:literal, $($(#[$variant_doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $type {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl $type {
+            /// Every one of them, in the order of the documentation.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// As it is spelled in options and states.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = OrderError;
+
+            fn from_str(text: &str) -> Result<Self, OrderError> {
+                match text {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(OrderError::UnknownName {
+                        option: $option,
+                        value: text.to_owned(),
+                        known: $known,
+                    }),
+                }
+            }
+        }
+    };
+}
+
+names! {
+    /// How the samples of an epoch are shuffled.
+    ShuffleAlgo, "shuffle_algo", "naive, py1s, py2s, py1br, py1e, shardmill",
+    /// One permutation of the whole epoch: every batch needs every shard. The only one without a lazy form.
+    Naive = "naive",
+    /// Shard parts in a random order, the samples of each shuffled in place.
+    Py1s = "py1s",
+    /// As `py1s`, with a second shuffle of each shard before it is cut.
+    Py2s = "py2s",
+    /// Shard parts in a random order, samples shuffled within staggered blocks.
+    Py1br = "py1br",
+    /// Shard parts in a random order, every sample moved by a bounded random distance.
+    Py1e = "py1e",
+    /// Shard parts in a random order, samples moved by two keyed permutations of overlapping blocks: random access,
+    /// memory independent of the number of samples.
+    Shardmill = "shardmill",
+}
+
+names! {
+    /// Which samples are drawn when a shard is sampled in part.
+    SamplingMethod, "sampling_method", "balanced, fixed",
+    /// Others in every epoch.
+    Balanced = "balanced",
+    /// The same in every epoch.
+    Fixed = "fixed",
+}
+
+names! {
+    /// How positions are dealt to nodes, ranks and workers.
+    PartitionAlgo, "partition_algo", "orig, relaxed",
+    /// Canonical and physical nodes must divide one another.
+    Orig = "orig",
+    /// As `orig`, and a resumed run may have any number of nodes that keeps the global batch.
+    Relaxed = "relaxed",
+}
+
+names! {
+    /// Which streams a batch is made of.
+    BatchingMethod, "batching_method", "random, stratified, per_stream, device_per_stream",
+    /// All streams mixed.
+    Random = "random",
+    /// Every global batch has the same share of each stream.
+    Stratified = "stratified",
+    /// Every global batch comes from one stream.
+    PerStream = "per_stream",
+    /// Every device batch comes from one stream.
+    DevicePerStream = "device_per_stream",
+}
+
+/// How many machines, training processes and loader processes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    /// Machines.
+    pub nodes: u64,
+    /// Training processes (devices) on each machine.
+    pub ranks_per_node: u64,
+    /// Loader processes of each rank; 1 where the rank loads for itself.
+    pub workers_per_rank: u64,
+}
+
+impl World {
+    /// One node, one rank, one worker.
+    pub const SINGLE: Self = Self {
+        nodes: 1,
+        ranks_per_node: 1,
+        workers_per_rank: 1,
+    };
+
+    /// How many ranks there are.
+    #[must_use]
+    pub const fn ranks(self) -> u64 {
+        self.nodes.saturating_mul(self.ranks_per_node)
+    }
+
+    /// The world as the order sees it when `replication` consecutive ranks are given the same samples.
+    ///
+    /// COMPAT: where the remaining ranks are no multiple of the ranks of a node they become one single node.
+    ///
+    /// # Errors
+    /// `InvalidInput` when `replication` is 0 or does not divide the number of ranks.
+    pub fn replicate(self, replication: u64) -> Result<Self, OrderError> {
+        let ranks = self.ranks();
+        if replication == 0 || !ranks.is_multiple_of(replication) {
+            return Err(OrderError::BadValue {
+                option: "replication",
+                value: replication,
+                expected: "a divisor of the number of ranks",
+            });
+        }
+        let ranks = ranks / replication;
+        let nodes = if ranks.is_multiple_of(self.ranks_per_node) {
+            ranks / self.ranks_per_node
+        } else {
+            1
+        };
+        Ok(Self {
+            nodes,
+            ranks_per_node: ranks / nodes,
+            workers_per_rank: self.workers_per_rank,
+        })
+    }
+
+    pub(crate) fn check(self) -> Result<(), OrderError> {
+        for (option, value) in [
+            ("nodes", self.nodes),
+            ("ranks_per_node", self.ranks_per_node),
+            ("workers_per_rank", self.workers_per_rank),
+        ] {
+            check_count(option, value)?;
+        }
+        Ok(())
+    }
+
+    /// Samples of a step of all ranks, for as many steps as a rank has workers, stay below 2^48.
+    fn check_batch(self, batch_size: u64) -> Result<(), OrderError> {
+        let product = [self.nodes, self.ranks_per_node, self.workers_per_rank]
+            .into_iter()
+            .try_fold(batch_size, u64::checked_mul);
+        match product {
+            Some(product) if product <= 1 << 48 => Ok(()),
+            _ => Err(OrderError::BadValue {
+                option: "batch_size",
+                value: batch_size,
+                expected: "at most 2^48 divided by nodes x ranks x workers",
+            }),
+        }
+    }
+}
+
+/// Counts are limited so that the product of any three fits into 64 bits.
+pub(crate) fn check_count(option: &'static str, value: u64) -> Result<(), OrderError> {
+    if value == 0 || value > 1 << 20 {
+        return Err(OrderError::BadValue {
+            option,
+            value,
+            expected: "from 1 to 1048576",
+        });
+    }
+    Ok(())
+}
+
+/// How much of a stream an epoch takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Weight {
+    /// Every sample once, or in proportion to the stream's size where an epoch size is given.
+    #[default]
+    Unspecified,
+    /// Relative to the proportions of the other streams, which must have them too.
+    Proportion(f64),
+    /// So many times every sample; fractions are drawn.
+    Repeat(f64),
+    /// So many samples.
+    Choose(u64),
+}
+
+/// One data set of a mix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamConfig {
+    /// Samples of each shard, in the order of the index; shards may be empty.
+    pub shards: Arc<[u64]>,
+    /// How much of it an epoch takes.
+    pub weight: Weight,
+}
+
+impl StreamConfig {
+    /// A stream of these shard sizes, without a weight.
+    #[must_use]
+    pub fn new(shards: &[u64]) -> Self {
+        Self {
+            shards: Arc::from(shards),
+            weight: Weight::Unspecified,
+        }
+    }
+
+    /// The same with a weight.
+    #[must_use]
+    pub fn with_weight(mut self, weight: Weight) -> Self {
+        self.weight = weight;
+        self
+    }
+}
+
+/// Where a run stands: what MosaicML Streaming keeps in a checkpoint, field by field.
+///
+/// Serves every rank, and any world that the order allows. Not in it: batch size, block size, algorithm, weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The epoch that is under way.
+    pub epoch: u64,
+    /// Samples of it that all ranks together were given, replicas counted once.
+    pub sample_in_epoch: u64,
+    /// The fixed division of sample space. `None` (a state made before the first epoch) cannot be resumed.
+    pub num_canonical_nodes: Option<u64>,
+    /// The seed of the run.
+    pub shuffle_seed: u64,
+    /// Physical nodes of the first run; `None` in states of old versions.
+    pub initial_physical_nodes: Option<u64>,
+}
+
+/// Everything that decides which sample goes where in one epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EpochConfig {
+    /// The data sets of the mix, in order. Sample ids count through all of them.
+    pub streams: Vec<StreamConfig>,
+    /// Samples of an epoch where weights are relative; `None` and 0 stand for all there are.
+    pub epoch_size: Option<u64>,
+    /// The fixed division of sample space. `None` and 0 stand for 64 a node (`py1s`, `py2s`) or one a node.
+    pub num_canonical_nodes: Option<u64>,
+    /// How far a sample may move, in samples; ignored by `naive`, `py1s` and `py2s`. `None` stands for
+    /// `max(4_000_000 / num_canonical_nodes, 262_144)`.
+    pub shuffle_block_size: Option<u64>,
+    /// How many consecutive ranks are given the same samples.
+    pub replication: Option<u64>,
+    /// Samples of a rank in a step.
+    pub batch_size: u64,
+    /// Whether to shuffle at all.
+    pub shuffle: bool,
+    /// How.
+    pub shuffle_algo: ShuffleAlgo,
+    /// The seed of the run; the epoch is added to it where an epoch has its own order.
+    pub shuffle_seed: u64,
+    /// Which samples are drawn from a shard that is taken in part.
+    pub sampling_method: SamplingMethod,
+    /// How many samples at a time are drawn from a shard when its share is decided.
+    pub sampling_granularity: u64,
+    /// How positions are dealt.
+    pub partition_algo: PartitionAlgo,
+    /// Which streams a batch is made of.
+    pub batching_method: BatchingMethod,
+    /// Machines, ranks and workers.
+    pub world: World,
+    /// Which epoch, unless `resume` names this or a later one.
+    pub epoch: u64,
+    /// Where to continue. A state of an earlier epoch is stale: the epoch starts at its beginning.
+    pub resume: Option<State>,
+}
+
+impl EpochConfig {
+    /// Epoch 0 of these streams, everything else as MosaicML Streaming's defaults: not shuffled, `py1e`, seed 9176,
+    /// `balanced` sampling of single samples, `relaxed` partition, `random` batching.
+    #[must_use]
+    pub fn new(streams: Vec<StreamConfig>, batch_size: u64, world: World) -> Self {
+        Self {
+            streams,
+            epoch_size: None,
+            num_canonical_nodes: None,
+            shuffle_block_size: None,
+            replication: None,
+            batch_size,
+            shuffle: false,
+            shuffle_algo: ShuffleAlgo::Py1e,
+            shuffle_seed: 9176,
+            sampling_method: SamplingMethod::Balanced,
+            sampling_granularity: 1,
+            partition_algo: PartitionAlgo::Relaxed,
+            batching_method: BatchingMethod::Random,
+            world,
+            epoch: 0,
+            resume: None,
+        }
+    }
+}
+
+/// An [`EpochConfig`] whose defaults are filled in and whose state is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The world after replication.
+    pub world: World,
+    /// The epoch.
+    pub epoch: u64,
+    /// Where it starts.
+    pub sample_in_epoch: u64,
+    /// The fixed division of sample space.
+    pub canonical_nodes: u64,
+    /// The seed of shuffles and sampling; weights use the configuration's own.
+    pub seed: u64,
+    /// Physical nodes of the first run, where a state says so.
+    pub initial_nodes: Option<u64>,
+    /// The shuffle block.
+    pub block: u64,
+    /// Whether the epoch is added to the seed of sampling and of batch origins.
+    pub epoch_seed: bool,
+}
+
+impl EpochConfig {
+    /// Fills in defaults, applies the state and checks what can be checked without the streams.
+    ///
+    /// # Errors
+    /// `InvalidInput` for counts of 0, a replication that does not divide the world, or a state without canonical
+    /// nodes.
+    pub fn resolve(&self) -> Result<Resolved, OrderError> {
+        self.world.check()?;
+        check_count("batch_size", self.batch_size)?;
+        self.world.check_batch(self.batch_size)?;
+        if self.sampling_granularity == 0 {
+            return Err(OrderError::BadValue {
+                option: "sampling_granularity",
+                value: 0,
+                expected: "positive",
+            });
+        }
+        let world = match self.replication {
+            None => self.world,
+            Some(replication) => self.world.replicate(replication)?,
+        };
+        let mut resolved = Resolved {
+            world,
+            epoch: self.epoch,
+            sample_in_epoch: 0,
+            canonical_nodes: 0,
+            seed: self.shuffle_seed,
+            initial_nodes: None,
+            block: 0,
+            epoch_seed: self.shuffle && self.sampling_method == SamplingMethod::Balanced,
+        };
+        match self.resume.filter(|state| state.epoch >= self.epoch) {
+            Some(state) => {
+                resolved.epoch = state.epoch;
+                resolved.sample_in_epoch = state.sample_in_epoch;
+                resolved.canonical_nodes = state.num_canonical_nodes.ok_or(OrderError::StateField {
+                    field: "num_canonical_nodes",
+                })?;
+                resolved.seed = state.shuffle_seed;
+                resolved.initial_nodes = state.initial_physical_nodes;
+            }
+            None => {
+                let given = self.num_canonical_nodes.filter(|nodes| *nodes > 0);
+                resolved.canonical_nodes = given.unwrap_or(match self.shuffle_algo {
+                    ShuffleAlgo::Py1s | ShuffleAlgo::Py2s => 64 * world.nodes,
+                    _ => world.nodes,
+                });
+            }
+        }
+        let canonical_nodes = resolved.canonical_nodes;
+        check_count("num_canonical_nodes", canonical_nodes)?;
+        if resolved.sample_in_epoch > 1 << 53 {
+            return Err(OrderError::BadValue {
+                option: "sample_in_epoch",
+                value: resolved.sample_in_epoch,
+                expected: "at most 2^53",
+            });
+        }
+        let block = self
+            .shuffle_block_size
+            .unwrap_or_else(|| (4_000_000 / canonical_nodes).max(1 << 18));
+        if block > 1 << 48 {
+            return Err(OrderError::BadValue {
+                option: "shuffle_block_size",
+                value: block,
+                expected: "at most 2^48",
+            });
+        }
+        resolved.block = block;
+        Ok(resolved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replication_follows_the_original() {
+        let world = |nodes, ranks_per_node| World {
+            nodes,
+            ranks_per_node,
+            workers_per_rank: 3,
+        };
+        assert_eq!(world(2, 4).replicate(2).unwrap(), world(1, 4));
+        assert_eq!(world(1, 8).replicate(4).unwrap(), world(1, 2));
+        assert_eq!(world(37, 8).replicate(8).unwrap(), world(1, 37));
+        assert!(world(1, 8).replicate(3).is_err());
+        assert!(world(1, 8).replicate(0).is_err());
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for algo in ShuffleAlgo::ALL {
+            assert_eq!(algo.name().parse::<ShuffleAlgo>().unwrap(), *algo);
+        }
+        assert!("py1b".parse::<ShuffleAlgo>().is_err());
+    }
+
+    #[test]
+    fn a_stale_state_is_not_used() {
+        let mut config = EpochConfig::new(vec![StreamConfig::new(&[4])], 2, World::SINGLE);
+        config.resume = Some(State {
+            epoch: 3,
+            sample_in_epoch: 2,
+            num_canonical_nodes: Some(8),
+            shuffle_seed: 5,
+            initial_physical_nodes: Some(2),
+        });
+        let resumed = config.resolve().unwrap();
+        assert_eq!((resumed.epoch, resumed.sample_in_epoch, resumed.canonical_nodes, resumed.seed), (3, 2, 8, 5));
+        assert_eq!(resumed.block, 500_000);
+        config.epoch = 4;
+        let fresh = config.resolve().unwrap();
+        assert_eq!((fresh.epoch, fresh.sample_in_epoch, fresh.canonical_nodes, fresh.seed), (4, 0, 1, 9176));
+    }
+}

@@ -1,0 +1,341 @@
+//! Which position of the epoch goes to which node, rank and batch, by arithmetic alone.
+//!
+//! Source: MosaicML Streaming 0.13, `streaming/base/partition/`. Theirs fills a tensor of the epoch; here any of its
+//! entries is computed when it is asked for.
+
+use std::ops::Range;
+
+use crate::error::OrderError;
+use crate::num::share;
+
+/// A position of the epoch that a rank is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// From 0 to the number of samples, exclusive.
+    pub position: u64,
+    /// Whether this is padding: a sample that is given a second time so that all ranks have as many.
+    pub repeated: bool,
+}
+
+/// What a partition depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Samples to deal.
+    pub samples: u64,
+    /// The fixed division of sample space.
+    pub canonical_nodes: u64,
+    /// Physical nodes.
+    pub nodes: u64,
+    /// Ranks of each node.
+    pub ranks_per_node: u64,
+    /// Samples of a rank in a step.
+    pub batch_size: u64,
+    /// Samples that were dealt before, to all ranks together.
+    pub drop: u64,
+}
+
+/// The `orig` partition as a function of batch and place in the global batch.
+///
+/// A global batch lists node by node, rank by rank, the samples of one step. Loader workers only decide who fetches:
+/// they change nothing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partition {
+    cut: Cut,
+    /// Entries of each canonical node before padding: `ceil(samples / canonical_nodes)`.
+    row: u64,
+    /// Entries of each canonical node.
+    padded_row: u64,
+    /// Where a padded row takes its padding from.
+    padding_from: u64,
+    /// The one entry that pads a row, where it is a single one.
+    padding_single: bool,
+    /// Fewer samples than canonical nodes: they are dealt round and round.
+    tiny: bool,
+    /// Entries of each node.
+    per_node: u64,
+    /// Entries of each rank.
+    per_rank: u64,
+}
+
+impl Partition {
+    /// The `orig` partition.
+    ///
+    /// # Errors
+    /// `InvalidInput` when canonical and physical nodes do not divide one another, the drop is beyond the end, or a
+    /// canonical node has too few samples to pad.
+    pub fn orig(cut: Cut) -> Result<Self, OrderError> {
+        check_drop(&cut, cut.nodes)?;
+        Self::unchecked(cut)
+    }
+
+    /// The `relaxed` partition: as `orig` where nodes divide one another or the run is new, else the walk of the first
+    /// run's nodes, dealt anew.
+    ///
+    /// # Errors
+    /// As `orig`, and when the devices of the first run cannot share the global batch.
+    pub fn relaxed(cut: Cut, initial_nodes: Option<u64>) -> Result<Self, OrderError> {
+        check_drop(&cut, cut.nodes)?;
+        let divides = if cut.nodes <= cut.canonical_nodes {
+            cut.canonical_nodes.is_multiple_of(cut.nodes)
+        } else {
+            cut.nodes.is_multiple_of(cut.canonical_nodes)
+        };
+        let Some(initial_nodes) = initial_nodes.filter(|_| !divides) else {
+            return Self::unchecked(cut);
+        };
+        let global_batch = cut.nodes * cut.ranks_per_node * cut.batch_size;
+        let devices = initial_nodes.saturating_mul(cut.ranks_per_node);
+        if devices == 0 || !global_batch.is_multiple_of(devices) {
+            return Err(OrderError::GlobalBatch { global_batch, devices });
+        }
+        Self::unchecked(Cut {
+            nodes: initial_nodes,
+            batch_size: global_batch / devices,
+            ..cut
+        })
+    }
+
+    fn unchecked(mut cut: Cut) -> Result<Self, OrderError> {
+        let (canonical, nodes) = (cut.canonical_nodes, cut.nodes);
+        let (small, large) = (canonical.min(nodes), canonical.max(nodes));
+        if small == 0 || !large.is_multiple_of(small) {
+            return Err(OrderError::NodesDoNotDivide {
+                canonical_nodes: canonical,
+                nodes,
+            });
+        }
+        // COMPAT: the drop is rounded down, so a resumed run may repeat up to `nodes - 1` samples.
+        cut.drop -= cut.drop % nodes;
+        let row = cut.samples.div_ceil(canonical);
+        let ratio = if canonical < nodes { nodes / canonical } else { 1 };
+        let padding = row.next_multiple_of(ratio) - row;
+        let tiny = cut.samples < canonical || (cut.samples == canonical && canonical < nodes);
+        let (mut padding_from, mut padding_single) = (0, false);
+        if padding > 0 && !tiny {
+            // COMPAT: a slice that starts before the row is cut off there; one of a single entry is spread over the
+            // padding, any other length is refused.
+            padding_from = (row + 1).saturating_sub(padding + ratio);
+            let found = (row + 1).saturating_sub(ratio) - padding_from;
+            padding_single = found == 1;
+            if found != padding && !padding_single {
+                return Err(OrderError::TooFewToPad {
+                    samples: cut.samples,
+                    canonical_nodes: canonical,
+                    nodes,
+                });
+            }
+        }
+        let padded_row = row + padding;
+        let per_node = (canonical * padded_row).saturating_sub(cut.drop) / nodes;
+        Ok(Self {
+            row,
+            padded_row,
+            padding_from,
+            padding_single,
+            tiny,
+            per_node,
+            per_rank: per_node.div_ceil(cut.ranks_per_node),
+            cut,
+        })
+    }
+
+    /// Samples that are dealt.
+    #[must_use]
+    pub const fn samples(&self) -> u64 {
+        self.cut.samples
+    }
+
+    /// Entries of each rank, padding included.
+    #[must_use]
+    pub const fn per_rank(&self) -> u64 {
+        self.per_rank
+    }
+
+    /// Entries of a global batch.
+    #[must_use]
+    pub const fn global_batch(&self) -> u64 {
+        self.cut.nodes * self.cut.ranks_per_node * self.cut.batch_size
+    }
+
+    /// Global batches, the last of which may be short.
+    #[must_use]
+    pub const fn batches(&self) -> u64 {
+        self.per_rank.div_ceil(self.cut.batch_size)
+    }
+
+    /// Global batches that are complete.
+    #[must_use]
+    pub const fn full_batches(&self) -> u64 {
+        self.per_rank / self.cut.batch_size
+    }
+
+    /// What stands at `entry` of global batch `batch`; `None` behind the end.
+    #[must_use]
+    pub fn place(&self, batch: u64, entry: u64) -> Option<Place> {
+        let cut = &self.cut;
+        let per_node = cut.ranks_per_node * cut.batch_size;
+        if entry >= per_node * cut.nodes {
+            return None;
+        }
+        let (node, in_node) = (entry / per_node, entry % per_node);
+        let (rank, in_batch) = (in_node / cut.batch_size, in_node % cut.batch_size);
+        let turn = batch.checked_mul(cut.batch_size)?.checked_add(in_batch)?;
+        if turn >= self.per_rank {
+            return None;
+        }
+        let mut entry = turn * cut.ranks_per_node + rank;
+        let mut repeated = false;
+        if entry >= self.per_node {
+            repeated = true;
+            let (length, ranks) = (self.per_node, cut.ranks_per_node);
+            let over = entry - length;
+            let short = self.per_rank * ranks - length;
+            entry = if ranks + short - 1 <= length {
+                length + 1 - ranks - short + over
+            } else {
+                over % length
+            };
+        }
+        let global = cut.drop + entry * cut.nodes + node;
+        let (column, row) = (global / cut.canonical_nodes, global % cut.canonical_nodes);
+        let place = self.row_entry(row, column);
+        Some(Place {
+            position: place.position,
+            repeated: repeated || place.repeated,
+        })
+    }
+
+    fn row_entry(&self, row: u64, column: u64) -> Place {
+        let (samples, canonical) = (self.cut.samples, self.cut.canonical_nodes);
+        if self.tiny {
+            let flat = row * self.padded_row + column;
+            return Place {
+                position: flat % samples,
+                repeated: flat >= samples,
+            };
+        }
+        let start = share(samples, row, canonical);
+        let length = share(samples, row + 1, canonical) - start;
+        if column >= self.row {
+            let over = if self.padding_single { 0 } else { column - self.row };
+            return Place {
+                position: start + self.padding_from + over,
+                repeated: true,
+            };
+        }
+        // A short row repeats its last sample.
+        let repeated = column >= length;
+        Place {
+            position: start + column - u64::from(repeated),
+            repeated,
+        }
+    }
+
+    /// Global batches at the start that are complete and hold no repeated sample; a lower bound by at most one column of
+    /// canonical nodes, 0 when there are fewer samples than canonical nodes.
+    #[must_use]
+    pub fn clean_batches(&self) -> u64 {
+        if self.tiny {
+            return 0;
+        }
+        let clean_columns = self.cut.samples / self.cut.canonical_nodes;
+        let clean = (clean_columns * self.cut.canonical_nodes).saturating_sub(self.cut.drop);
+        clean / self.global_batch()
+    }
+
+    /// The canonical nodes whose samples the entries `entries` of global batches may hold.
+    pub fn canonical_nodes_of(&self, entries: Range<u64>) -> impl Iterator<Item = u64> + use<> {
+        let cut = self.cut;
+        let per_node = cut.ranks_per_node * cut.batch_size;
+        let nodes = entries.start / per_node..entries.end.div_ceil(per_node).min(cut.nodes);
+        (0..cut.canonical_nodes).filter(move |canonical| {
+            if nodes.end - nodes.start >= cut.nodes {
+                true
+            } else if cut.canonical_nodes >= cut.nodes {
+                nodes.contains(&(canonical % cut.nodes))
+            } else {
+                nodes.clone().any(|node| node % cut.canonical_nodes == *canonical)
+            }
+        })
+    }
+
+    /// The global batch in which the sample at `place` of canonical node `node` is dealt; `None` before the drop.
+    #[must_use]
+    pub fn batch_of(&self, node: u64, place: u64) -> Option<u64> {
+        let cut = &self.cut;
+        let global = place.checked_mul(cut.canonical_nodes)?.checked_add(node)?;
+        let entry = global.checked_sub(cut.drop)? / cut.nodes;
+        Some(entry / cut.ranks_per_node / cut.batch_size)
+    }
+}
+
+fn check_drop(cut: &Cut, nodes: u64) -> Result<(), OrderError> {
+    let ranks = nodes * cut.ranks_per_node;
+    if ranks == 0 || cut.samples == 0 {
+        return Err(OrderError::NothingChosen { stream: None });
+    }
+    if cut.samples + (ranks - cut.samples % ranks) < cut.drop {
+        return Err(OrderError::BeyondEnd {
+            position: cut.drop,
+            samples: cut.samples,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(samples: u64, canonical_nodes: u64, nodes: u64, ranks_per_node: u64, batch_size: u64, drop: u64) -> Cut {
+        Cut {
+            samples,
+            canonical_nodes,
+            nodes,
+            ranks_per_node,
+            batch_size,
+            drop,
+        }
+    }
+
+    /// Every rank's positions, in order.
+    fn ranks(partition: &Partition, ranks: u64, batch_size: u64) -> Vec<Vec<u64>> {
+        let mut out = vec![Vec::new(); usize::try_from(ranks).unwrap()];
+        for batch in 0..partition.batches() {
+            for (rank, places) in (0_u64..).zip(out.iter_mut()) {
+                for entry in rank * batch_size..(rank + 1) * batch_size {
+                    places.extend(partition.place(batch, entry).map(|place| place.position));
+                }
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn golden_partitions() {
+        let orig = |cut| Partition::orig(cut).unwrap();
+        assert_eq!(ranks(&orig(cut(10, 2, 1, 2, 2, 0)), 2, 2), [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]);
+        assert_eq!(ranks(&orig(cut(10, 2, 1, 2, 2, 4)), 2, 2), [[2, 3, 4], [7, 8, 9]]);
+        assert_eq!(ranks(&orig(cut(7, 1, 2, 1, 2, 0)), 2, 2), [[0, 2, 4, 6], [1, 3, 5, 5]]);
+        assert_eq!(ranks(&orig(cut(3, 4, 2, 1, 2, 0)), 2, 2), [[0, 2], [1, 0]]);
+        assert_eq!(ranks(&orig(cut(10, 1, 1, 4, 1, 0)), 4, 1), [[0, 4, 8], [1, 5, 9], [2, 6, 5], [3, 7, 6]]);
+        let relaxed = Partition::relaxed(cut(12, 4, 3, 1, 4, 0), Some(2)).unwrap();
+        assert_eq!(ranks(&relaxed, 3, 4), [[0, 6, 1, 7], [2, 8, 3, 9], [4, 10, 5, 11]]);
+    }
+
+    #[test]
+    fn repeats_are_flagged() {
+        let partition = Partition::orig(cut(10, 1, 1, 4, 1, 0)).unwrap();
+        let flags: Vec<_> = (8..12).map(|i| partition.place(i / 4, i % 4).unwrap().repeated).collect();
+        assert_eq!(flags, [false, false, true, true]);
+        assert_eq!(partition.clean_batches(), 2);
+    }
+
+    #[test]
+    fn what_does_not_divide_is_refused() {
+        assert!(Partition::orig(cut(12, 4, 3, 1, 4, 0)).is_err());
+        assert!(Partition::relaxed(cut(12, 4, 3, 1, 4, 0), None).is_err());
+        assert!(Partition::relaxed(cut(12, 4, 3, 1, 4, 0), Some(5)).is_err());
+        assert!(Partition::orig(cut(12, 4, 2, 1, 4, 20)).is_err());
+    }
+}

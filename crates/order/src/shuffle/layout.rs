@@ -1,0 +1,199 @@
+//! The common start of `py1s`, `py1br`, `py1e` and `shardmill`: units in a random order, cut at the borders of canonical
+//! nodes, and mixed within each node.
+//!
+//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1s.py`.
+
+use std::ops::Range;
+
+use crate::num::{count, index, share};
+use crate::rng::{Checkpoint, Pcg64};
+use crate::units::Units;
+
+/// Consecutive big ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+}
+
+/// Spans in the order of the epoch, before their samples are shuffled.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) spans: Vec<Span>,
+    /// Position of each span, and at the end the number of samples.
+    pub(crate) offsets: Vec<u64>,
+    /// First span of each canonical node, and at the end the number of spans.
+    pub(crate) nodes: Vec<usize>,
+}
+
+/// Where canonical node `node` of `nodes` begins.
+pub(crate) fn border(samples: u64, node: u64, nodes: u64) -> u64 {
+    share(samples, node, nodes)
+}
+
+/// The canonical node that owns a position below `samples`.
+pub(crate) fn node_of(samples: u64, position: u64, nodes: u64) -> u64 {
+    let mut node = share(nodes, position, samples.max(1)).min(nodes - 1);
+    while node + 1 < nodes && border(samples, node + 1, nodes) <= position {
+        node += 1;
+    }
+    node
+}
+
+impl Layout {
+    /// The layout, and the epoch's generator as the layout leaves it.
+    pub(crate) fn new(units: &Units, nodes: u64, seed: u64, epoch: u64) -> (Self, Pcg64) {
+        let mut whole: Vec<Span> = units
+            .ranges()
+            .map(|range| Span {
+                start: range.start,
+                length: range.end - range.start,
+            })
+            .collect();
+        Pcg64::new(u128::from(seed)).shuffle(&mut whole);
+        let (mut spans, nodes) = cut(&whole, units.samples(), nodes);
+        drop(whole);
+        let mut rng = Pcg64::new(u128::from(seed) + u128::from(epoch));
+        for node in nodes.windows(2) {
+            rng.shuffle(&mut spans[node[0]..node[1]]);
+        }
+        let mut offsets = Vec::with_capacity(spans.len() + 1);
+        let mut next = 0;
+        offsets.push(next);
+        for span in &spans {
+            next += span.length;
+            offsets.push(next);
+        }
+        let layout = Self {
+            spans,
+            offsets,
+            nodes,
+        };
+        (layout, rng)
+    }
+
+    /// The spans of a canonical node.
+    pub(crate) fn node(&self, node: u64) -> Range<usize> {
+        let node = index(node);
+        self.nodes[node]..self.nodes[node + 1]
+    }
+
+    /// The positions of a canonical node.
+    pub(crate) fn positions(&self, node: u64) -> Range<u64> {
+        let spans = self.node(node);
+        self.offsets[spans.start]..self.offsets[spans.end]
+    }
+
+    /// The span that a position falls into; spans may not be empty.
+    pub(crate) fn span_at(&self, position: u64) -> usize {
+        self.offsets.partition_point(|offset| *offset <= position) - 1
+    }
+
+    /// Appends the big ids of `positions`, unshuffled.
+    pub(crate) fn fill(&self, positions: Range<u64>, out: &mut Vec<u64>) {
+        let mut position = positions.start;
+        let mut span = self.span_at(position);
+        while position < positions.end {
+            let stop = self.offsets[span + 1].min(positions.end);
+            let first = self.spans[span].start + (position - self.offsets[span]);
+            out.extend(first..first + (stop - position));
+            position = stop;
+            span += 1;
+        }
+    }
+}
+
+/// Cuts spans at the borders of canonical nodes; a span that fits exactly is not split.
+pub(crate) fn cut(whole: &[Span], samples: u64, nodes: u64) -> (Vec<Span>, Vec<usize>) {
+    let mut spans = Vec::with_capacity(whole.len() + index(nodes));
+    let mut firsts = vec![0];
+    let mut rest = whole.iter().copied();
+    let mut current = rest.next();
+    let mut filled = 0;
+    for node in 0..nodes {
+        let stop = border(samples, node + 1, nodes);
+        while let Some(span) = current {
+            let room = stop - filled;
+            if span.length > room {
+                if room > 0 {
+                    spans.push(Span {
+                        start: span.start,
+                        length: room,
+                    });
+                    current = Some(Span {
+                        start: span.start + room,
+                        length: span.length - room,
+                    });
+                    filled = stop;
+                }
+                break;
+            }
+            spans.push(span);
+            filled += span.length;
+            current = rest.next();
+        }
+        firsts.push(spans.len());
+    }
+    (spans, firsts)
+}
+
+/// Generator checkpoints along a list of things that are walked one after the other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trail {
+    marks: Vec<(usize, Checkpoint)>,
+    since: u64,
+}
+
+/// Samples between two checkpoints: walking half as many costs some 10 µs, and 32 bytes for each is nothing.
+const STRIDE: u64 = 1 << 14;
+
+impl Trail {
+    /// Called before thing `place` of `samples` samples is walked; `fresh` forces a checkpoint.
+    pub(crate) fn pass(&mut self, place: usize, samples: u64, fresh: bool, rng: &Pcg64) {
+        if fresh || self.marks.is_empty() || self.since >= STRIDE {
+            self.marks.push((place, rng.checkpoint()));
+            self.since = 0;
+        }
+        self.since += samples;
+    }
+
+    /// The last checkpoint at or before `place`; `None` before the first.
+    pub(crate) fn before(&self, place: usize) -> Option<(usize, Checkpoint)> {
+        let after = self.marks.partition_point(|(at, _)| *at <= place);
+        self.marks.get(after.checked_sub(1)?).copied()
+    }
+
+    /// How many checkpoints there are.
+    pub(crate) fn len(&self) -> u64 {
+        count(self.marks.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn positions_know_their_node(samples in 1_u64..2000, nodes in 1_u64..300, at in 0.0..1.0_f64) {
+            let position = crate::num::trunc(at * crate::num::real(samples)).unwrap().min(samples - 1);
+            let node = node_of(samples, position, nodes);
+            prop_assert!(border(samples, node, nodes) <= position && position < border(samples, node + 1, nodes));
+        }
+
+        #[test]
+        fn cuts_fill_every_node(sizes in prop::collection::vec(1_u64..50, 1..40), nodes in 1_u64..60) {
+            let mut start = 0;
+            let whole: Vec<_> = sizes.iter().map(|length| { let span = Span { start, length: *length }; start += length; span }).collect();
+            let (spans, firsts) = cut(&whole, start, nodes);
+            prop_assert_eq!(count(firsts.len()), nodes + 1);
+            for node in 0..nodes {
+                let length: u64 = spans[firsts[index(node)]..firsts[index(node + 1)]].iter().map(|span| span.length).sum();
+                prop_assert_eq!(length, border(start, node + 1, nodes) - border(start, node, nodes));
+            }
+            let ids: Vec<u64> = spans.iter().flat_map(|span| span.start..span.start + span.length).collect();
+            prop_assert_eq!(ids, (0..start).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `py1br`: samples shuffled within staggered blocks of random size.
+//!
+//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1br.py`. Differs in that a block can be shuffled without
+//! those before it.
+
+use std::ops::Range;
+
+use super::layout::{Layout, Trail};
+use super::{Window, block_range};
+use crate::error::OrderError;
+use crate::num::index;
+use crate::rng::Pcg64;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Py1br {
+    pub(crate) layout: Layout,
+    /// The blocks of all nodes: ranges of positions, by start.
+    pub(crate) blocks: Vec<Range<u64>>,
+    /// Blocks before which no earlier block reaches any further: where a window may begin.
+    pub(crate) groups: Vec<usize>,
+    /// First group of each node, and at the end the number of groups.
+    node_groups: Vec<usize>,
+    trail: Trail,
+    rng: Pcg64,
+}
+
+/// The blocks of a node at `positions`, by drawing their sizes.
+///
+/// COMPAT: the end moves by the length of a block that was cut off at the node's start, while positions are shifted by
+/// the stagger; so the second block overlaps the first, and the last samples of a node may stay in place.
+pub(crate) fn node_blocks(
+    rng: &mut Pcg64,
+    positions: Range<u64>,
+    stagger: u64,
+    block: u64,
+    mut each: impl FnMut(Range<u64>),
+) -> Result<(), OrderError> {
+    let (low, high) = block_range(block);
+    let mut end = positions.start;
+    while end < positions.end {
+        let size = rng.integers(low, high)?;
+        let start = end.saturating_sub(stagger).max(positions.start);
+        let stop = (end + size).saturating_sub(stagger).min(positions.end);
+        // INVARIANT: the stagger is below every size, so a block is never empty and this ends.
+        end += stop - start;
+        each(start..stop);
+    }
+    Ok(())
+}
+
+impl Py1br {
+    pub(crate) fn new(layout: Layout, mut rng: Pcg64, nodes: u64, block: u64) -> Result<Self, OrderError> {
+        let (low, _) = block_range(block);
+        let mut staggers = Vec::with_capacity(index(nodes));
+        for _ in 0..nodes {
+            staggers.push(rng.integers(0, low)?);
+        }
+        let (mut blocks, mut groups, mut node_groups) = (Vec::new(), Vec::new(), vec![0]);
+        let mut trail = Trail::default();
+        for (node, stagger) in (0..nodes).zip(staggers) {
+            let first = blocks.len();
+            node_blocks(&mut rng, layout.positions(node), stagger, block, |range| blocks.push(range))?;
+            let mut reach = 0;
+            for (place, range) in blocks.iter().enumerate().skip(first) {
+                let length = range.end - range.start;
+                if place == first || range.start >= reach {
+                    groups.push(place);
+                    trail.pass(place, length, true, &rng);
+                }
+                reach = reach.max(range.end);
+                rng.skip_shuffle(length);
+            }
+            node_groups.push(groups.len());
+        }
+        Ok(Self {
+            layout,
+            blocks,
+            groups,
+            node_groups,
+            trail,
+            rng,
+        })
+    }
+
+    /// Whole groups of blocks from the one at `from`, until at least `wanted` positions are there or the node ends.
+    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64) -> Window {
+        let positions = self.layout.positions(node);
+        let mine = self.node_groups[index(node)]..self.node_groups[index(node) + 1];
+        let starts = |group: usize| self.blocks[self.groups[group]].start;
+        let group = mine.start + self.groups[mine.clone()].partition_point(|block| self.blocks[*block].start <= from) - 1;
+        let start = starts(group);
+        let mut next = group + 1;
+        while next < mine.end && starts(next) < from + wanted {
+            next += 1;
+        }
+        let (stop, last_block) = if next < mine.end {
+            (starts(next), self.groups[next])
+        } else {
+            let after = self.groups.get(next).copied().unwrap_or(self.blocks.len());
+            (positions.end, after)
+        };
+        let mut ids = Vec::with_capacity(index(stop - start));
+        self.layout.fill(start..stop, &mut ids);
+        let first_block = self.groups[group];
+        if let Some((_, checkpoint)) = self.trail.before(first_block) {
+            let mut rng = self.rng.at(checkpoint);
+            for block in &self.blocks[first_block..last_block] {
+                rng.shuffle(&mut ids[index(block.start - start)..index(block.end - start)]);
+            }
+        }
+        Window { start, ids }
+    }
+
+    pub(crate) fn checkpoints(&self) -> u64 {
+        self.trail.len()
+    }
+}

@@ -1,0 +1,343 @@
+//! `py1e`: every sample moved by a bounded random distance.
+//!
+//! The samples of a canonical node, span by span and shuffled within each span, are given the positions 0, 1, 2, …; a
+//! uniform shift is added to each; sorted by the sums they are the order. A sum differs from its position by 5/8 of a
+//! block at most, so a window of the order needs only the spans nearby: their shifts and their shuffles are made again
+//! from checkpoints, and what lies before is counted.
+//!
+//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1e.py`. Differs in that equal sums keep their order:
+//! theirs depends on the processor. Equal sums are to be expected from some 10^8 samples in a canonical node.
+
+use std::ops::Range;
+
+use super::layout::{Layout, Trail};
+use super::{Window, block_range, shuffled_places};
+use crate::error::OrderError;
+use crate::num::{count, index, low32, real, trunc};
+use crate::rng::{Jump, Pcg64};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Py1e {
+    pub(crate) layout: Layout,
+    pub(crate) block: u64,
+    /// Checkpoints of the shuffles within spans.
+    shuffles: Trail,
+    /// Checkpoints of block sizes and shifts.
+    shifts: Trail,
+    rng: Pcg64,
+}
+
+/// How far the samples of one span may move.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    low: f64,
+    high: f64,
+}
+
+/// COMPAT: the block is drawn for every span, a span larger than its block does not move but draws its shifts.
+fn reach(drawn: u64, length: u64, offset: u64, node_length: u64) -> Reach {
+    let cutoff = ((real(drawn) - real(length)) / 2.0).max(0.0);
+    Reach {
+        low: (-cutoff).max(-real(offset)),
+        high: cutoff.min(real(node_length - offset - length)),
+    }
+}
+
+/// A sample of a window before it is sorted.
+#[derive(Clone, Copy)]
+struct Moved {
+    to: f64,
+    id: u64,
+}
+
+/// Part of a node's axis, as sums of position and shift.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    low: f64,
+    high: f64,
+}
+
+impl Py1e {
+    pub(crate) fn new(layout: Layout, mut rng: Pcg64, nodes: u64, block: u64) -> Result<Self, OrderError> {
+        let (low, high) = block_range(block);
+        let (mut shuffles, mut shifts) = (Trail::default(), Trail::default());
+        let mut jump = (0, rng.jump(0));
+        for node in 0..nodes {
+            let spans = layout.node(node);
+            if spans.is_empty() {
+                return Err(OrderError::EmptyCanonicalNode {
+                    samples: layout.offsets[layout.spans.len()],
+                    canonical_nodes: nodes,
+                });
+            }
+            for place in spans.clone() {
+                let length = layout.spans[place].length;
+                shuffles.pass(place, length, place == spans.start, &rng);
+                rng.skip_shuffle(length);
+            }
+            for place in spans.clone() {
+                let length = layout.spans[place].length;
+                shifts.pass(place, length, place == spans.start, &rng);
+                rng.integers(low, high)?;
+                if jump.0 != length {
+                    jump = (length, rng.jump(length));
+                }
+                rng.leap(jump.1);
+            }
+        }
+        Ok(Self {
+            layout,
+            block,
+            shuffles,
+            shifts,
+            rng,
+        })
+    }
+
+    /// The greatest distance that any sample moves, rounded up.
+    fn farthest(&self) -> u64 {
+        block_range(self.block).1 / 2 + 1
+    }
+
+    /// The spans of a node of which a sample may land in `axis`.
+    fn spans_near(&self, node: u64, axis: Axis) -> Range<usize> {
+        let spans = self.layout.node(node);
+        let base = self.layout.offsets[spans.start];
+        let farthest = self.farthest();
+        let low = base + trunc(axis.low).unwrap_or(0).saturating_sub(farthest);
+        let high = base + trunc(axis.high).unwrap_or(0) + farthest + 1;
+        let offsets = &self.layout.offsets[spans.start..=spans.end];
+        let first = offsets.partition_point(|offset| *offset <= low) - 1;
+        let last = offsets.partition_point(|offset| *offset < high);
+        spans.start + first..(spans.start + last).min(spans.end)
+    }
+
+    /// The samples whose sums lie in `axis`, sorted, and how many lie below it.
+    fn collect(&self, node: u64, axis: Axis) -> (u64, Vec<Moved>) {
+        let layout = &self.layout;
+        let node_positions = layout.positions(node);
+        let node_length = node_positions.end - node_positions.start;
+        let near = self.spans_near(node, axis);
+        let mut below = layout.offsets[near.start] - node_positions.start;
+        let mut found = Vec::with_capacity(trunc((axis.high - axis.low) * 1.1).map_or(0, index));
+        let (low, high) = block_range(self.block);
+        let mut places: Vec<(f64, u32)> = Vec::new();
+        let mut members: Vec<u32> = Vec::new();
+        let mut shuffle = Walker::new(&self.shuffles, &self.rng, near.start);
+        let mut shift = Walker::new(&self.shifts, &self.rng, near.start);
+        shuffle.catch_up(near.start, |rng, place| rng.skip_shuffle(layout.spans[place].length));
+        let mut jump = (0, self.rng.jump(0));
+        shift.catch_up(near.start, |rng, place| {
+            rng.lemire(high - 1 - low);
+            rng.advance(layout.spans[place].length);
+        });
+        for place in near {
+            let span = layout.spans[place];
+            let offset = layout.offsets[place] - node_positions.start;
+            let reach = reach(low + shift.rng.lemire(high - 1 - low), span.length, offset, node_length);
+            // Samples before `first` surely land below the axis, those from `last` on above it.
+            let first = clamp(axis.low - real(offset) - reach.high - 2.0, span.length);
+            let last = clamp(axis.high - real(offset) - reach.low + 2.0, span.length).max(first);
+            below += first;
+            places.clear();
+            if first < last {
+                let start = shift.rng.clone();
+                shift.rng.advance(first);
+                let width = reach.high - reach.low;
+                let mut at = first;
+                shift.rng.doubles(last - first, |unit| {
+                    let to = real(offset + at) + (reach.low + width * unit);
+                    if to < axis.low {
+                        below += 1;
+                    } else if to < axis.high {
+                        places.push((to, low32(at)));
+                    }
+                    at += 1;
+                });
+                shift.rng = start;
+            }
+            if jump.0 != span.length {
+                jump = (span.length, self.rng.jump(span.length));
+            }
+            shift.rng.leap(jump.1);
+            if places.is_empty() {
+                shuffle.rng.skip_shuffle(span.length);
+            } else {
+                shuffled_places(&mut shuffle.rng, span.length, &mut members);
+                found.extend(places.iter().map(|(to, at)| Moved {
+                    to: *to,
+                    id: span.start + u64::from(members[*at as usize]),
+                }));
+            }
+        }
+        (below, sorted(found, axis))
+    }
+
+    /// The positions from `from` on, about `wanted` of them; `from` is always there.
+    ///
+    /// `after` is where an earlier window of this node ended: its end on the axis and its end as a position.
+    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, after: Option<(f64, u64)>) -> (Window, f64) {
+        let positions = self.layout.positions(node);
+        let length = real(positions.end - positions.start) + 1.0;
+        let local = from - positions.start;
+        let wanted = real(wanted.max(64));
+        let mut low = match after {
+            Some((axis, end)) if end == from => axis,
+            _ => self.axis_before(node, local, wanted),
+        };
+        let mut high = (low + wanted).min(length);
+        loop {
+            let (below, found) = self.collect(node, Axis { low, high });
+            if below > local {
+                // The guess was too far to the right; 0 is always right.
+                low = (low - (high - low)).max(0.0);
+            } else if below + count(found.len()) <= local && high < length {
+                high = (high + wanted).min(length);
+            } else {
+                let ids = found.into_iter().map(|moved| moved.id).collect();
+                let start = positions.start + below;
+                return (Window { start, ids }, high);
+            }
+        }
+    }
+
+    /// A place on the axis below which a little less than `local` samples are to be expected.
+    fn axis_before(&self, node: u64, local: u64, wanted: f64) -> f64 {
+        if local == 0 {
+            return 0.0;
+        }
+        let positions = self.layout.positions(node);
+        let length = positions.end - positions.start;
+        let farthest = real(self.farthest());
+        let (low, high) = block_range(self.block);
+        let mut left = (real(local) - farthest).max(0.0);
+        let mut right = (real(local) + farthest).min(real(length));
+        let near = self.spans_near(node, Axis { low: left, high: right });
+        let mut walk = Walker::new(&self.shifts, &self.rng, near.start);
+        let mut jump: (u64, Jump) = (0, self.rng.jump(0));
+        let mut spans = Vec::with_capacity(near.len());
+        for place in walk.place..near.end {
+            let span = self.layout.spans[place];
+            let offset = self.layout.offsets[place] - positions.start;
+            let drawn = low + walk.rng.lemire(high - 1 - low);
+            if jump.0 != span.length {
+                jump = (span.length, self.rng.jump(span.length));
+            }
+            walk.rng.leap(jump.1);
+            if place >= near.start {
+                spans.push((offset, span.length, reach(drawn, span.length, offset, length)));
+            }
+        }
+        let before = real(self.layout.offsets[near.start] - positions.start);
+        let expected = |axis: f64| -> f64 {
+            let counts = spans.iter().map(|(offset, length, reach)| expected_below(axis - real(*offset), *length, *reach));
+            before + counts.sum::<f64>()
+        };
+        // Six standard deviations of a sum of at most `2 * farthest` coins.
+        let margin = 6.0 * (farthest / 2.0).sqrt() + 4.0;
+        let target = real(local) - margin;
+        while right - left > wanted / 16.0 {
+            let middle = f64::midpoint(left, right);
+            if expected(middle) > target {
+                right = middle;
+            } else {
+                left = middle;
+            }
+        }
+        left
+    }
+
+    pub(crate) fn checkpoints(&self) -> u64 {
+        self.shuffles.len() + self.shifts.len()
+    }
+}
+
+/// A generator at a span, with the spans since its checkpoint still to be walked.
+struct Walker {
+    rng: Pcg64,
+    place: usize,
+}
+
+impl Walker {
+    fn new(trail: &Trail, rng: &Pcg64, place: usize) -> Self {
+        // INVARIANT: the first span of every node has a checkpoint.
+        match trail.before(place) {
+            Some((mark, checkpoint)) => Self {
+                rng: rng.at(checkpoint),
+                place: mark,
+            },
+            None => Self {
+                rng: rng.clone(),
+                place,
+            },
+        }
+    }
+
+    fn catch_up(&mut self, place: usize, mut pass: impl FnMut(&mut Pcg64, usize)) {
+        while self.place < place {
+            pass(&mut self.rng, self.place);
+            self.place += 1;
+        }
+    }
+}
+
+/// A real number as a place in a span.
+fn clamp(value: f64, length: u64) -> u64 {
+    trunc(value.max(0.0)).unwrap_or(0).min(length)
+}
+
+/// How many samples of a span are to be expected below `axis`, counted from the span's offset.
+fn expected_below(axis: f64, length: u64, reach: Reach) -> f64 {
+    let length = real(length);
+    let width = reach.high - reach.low;
+    if width <= 0.0 {
+        return (axis - reach.low).clamp(0.0, length);
+    }
+    // The integral of the clamped ramp `(axis - low - i) / width` over i from 0 to the length.
+    let ramp = |value: f64| {
+        if value <= 0.0 {
+            0.0
+        } else if value >= width {
+            value - width / 2.0
+        } else {
+            value * value / (2.0 * width)
+        }
+    };
+    let top = axis - reach.low;
+    ramp(top) - ramp(top - length)
+}
+
+/// Stable sort by place, through buckets of one position each.
+///
+/// PERF: about one sample falls into a bucket, so this is linear; a comparison sort costs three times as much.
+fn sorted(found: Vec<Moved>, axis: Axis) -> Vec<Moved> {
+    let base = trunc(axis.low).unwrap_or(0);
+    let buckets = trunc(axis.high).unwrap_or(0).saturating_sub(base) + 2;
+    let bucket = |moved: &Moved| index(trunc(moved.to).unwrap_or(0).saturating_sub(base).min(buckets - 1));
+    let mut ends = vec![0_u32; index(buckets) + 1];
+    for moved in &found {
+        ends[bucket(moved) + 1] += 1;
+    }
+    let mut next = 0;
+    for end in &mut ends {
+        next += *end;
+        *end = next;
+    }
+    let mut out = found.clone();
+    for moved in &found {
+        let slot = &mut ends[bucket(moved)];
+        out[*slot as usize] = *moved;
+        *slot += 1;
+    }
+    // Buckets are in order, so no element travels farther than its bucket.
+    for i in 1..out.len() {
+        let moved = out[i];
+        let mut at = i;
+        while at > 0 && out[at - 1].to > moved.to {
+            out[at] = out[at - 1];
+            at -= 1;
+        }
+        out[at] = moved;
+    }
+    out
+}

@@ -1,0 +1,148 @@
+//! `py2s`: the samples of each unit shuffled once for the run, and those of each piece once more for the epoch.
+//!
+//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py2s.py`. Differs in that pieces are shuffled when a window
+//! of them is asked for.
+
+use super::layout::{Span, Trail, cut};
+use super::{Window, shuffled_span};
+use crate::num::{count, index};
+use crate::rng::Pcg64;
+use crate::units::Units;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Py2s {
+    /// Units in the order of the run.
+    pub(crate) units: Vec<Span>,
+    /// Place of each unit's first sample in the shuffled list of the run, and at the end the number of samples.
+    unit_offsets: Vec<u64>,
+    run: Pcg64,
+    run_trail: Trail,
+    /// Pieces in the order of the epoch: ranges of the shuffled list of the run.
+    pub(crate) pieces: Vec<Span>,
+    /// Position of each piece, and at the end the number of samples.
+    pub(crate) offsets: Vec<u64>,
+    pub(crate) nodes: Vec<usize>,
+    epoch: Pcg64,
+    epoch_trail: Trail,
+}
+
+impl Py2s {
+    pub(crate) fn new(units: &Units, nodes: u64, seed: u64, epoch: u64) -> Self {
+        let mut run = Pcg64::new(u128::from(seed));
+        let mut whole: Vec<Span> = units
+            .ranges()
+            .map(|range| Span {
+                start: range.start,
+                length: range.end - range.start,
+            })
+            .collect();
+        run.shuffle(&mut whole);
+        let unit_offsets = offsets(&whole);
+        let slices: Vec<Span> = whole
+            .iter()
+            .zip(&unit_offsets)
+            .map(|(unit, offset)| Span {
+                start: *offset,
+                length: unit.length,
+            })
+            .collect();
+        let (mut pieces, nodes) = cut(&slices, units.samples(), nodes);
+        drop(slices);
+        let mut rng = Pcg64::new(u128::from(seed) + u128::from(epoch));
+        let mut epoch_trail = Trail::default();
+        let mut run_trail = Trail::default();
+        // PERF: the two generators do not depend on one another.
+        std::thread::scope(|scope| {
+            let walk = scope.spawn(|| {
+                for (place, unit) in whole.iter().enumerate() {
+                    run_trail.pass(place, unit.length, false, &run);
+                    run.skip_shuffle(unit.length);
+                }
+            });
+            for node in nodes.windows(2) {
+                let node = node[0]..node[1];
+                rng.shuffle(&mut pieces[node.clone()]);
+                for place in node.clone() {
+                    epoch_trail.pass(place, pieces[place].length, place == node.start, &rng);
+                    rng.skip_shuffle(pieces[place].length);
+                }
+            }
+            // A panic of the walk would be ours and is passed on by the scope.
+            drop(walk);
+        });
+        Self {
+            offsets: offsets(&pieces),
+            unit_offsets,
+            units: whole,
+            run,
+            run_trail,
+            pieces,
+            nodes,
+            epoch: rng,
+            epoch_trail,
+        }
+    }
+
+    /// Whole pieces from the one at `from`, until at least `wanted` positions are there or the node ends.
+    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64) -> Window {
+        let mut place = self.offsets.partition_point(|offset| *offset <= from) - 1;
+        let start = self.offsets[place];
+        let last = self.nodes[index(node) + 1];
+        let mut ids = Vec::new();
+        let Some((mark, checkpoint)) = self.epoch_trail.before(place) else {
+            return Window { start, ids };
+        };
+        let mut rng = self.epoch.at(checkpoint);
+        for piece in &self.pieces[mark..place] {
+            rng.skip_shuffle(piece.length);
+        }
+        while place < last && self.offsets[place] < from + wanted {
+            let begin = ids.len();
+            self.run_slice(self.pieces[place], &mut ids);
+            rng.shuffle(&mut ids[begin..]);
+            place += 1;
+        }
+        Window { start, ids }
+    }
+
+    /// Appends a part of one unit's samples in the order of the run.
+    fn run_slice(&self, piece: Span, out: &mut Vec<u64>) {
+        let unit = self.unit_at(piece.start);
+        let Some((mark, checkpoint)) = self.run_trail.before(unit) else {
+            return;
+        };
+        let mut rng = self.run.at(checkpoint);
+        for unit in &self.units[mark..unit] {
+            rng.skip_shuffle(unit.length);
+        }
+        let first = piece.start - self.unit_offsets[unit];
+        if piece.length == self.units[unit].length {
+            shuffled_span(&mut rng, self.units[unit], out);
+        } else {
+            let mut whole = Vec::new();
+            shuffled_span(&mut rng, self.units[unit], &mut whole);
+            out.extend(whole.iter().skip(index(first)).take(index(piece.length)));
+        }
+    }
+
+    /// The unit that holds a place of the shuffled list of the run.
+    pub(crate) fn unit_at(&self, place: u64) -> usize {
+        self.unit_offsets.partition_point(|offset| *offset <= place) - 1
+    }
+
+    pub(crate) fn checkpoints(&self) -> u64 {
+        self.run_trail.len() + self.epoch_trail.len()
+    }
+}
+
+fn offsets(spans: &[Span]) -> Vec<u64> {
+    let mut offsets = Vec::with_capacity(spans.len() + 1);
+    let mut next = 0;
+    offsets.push(next);
+    for span in spans {
+        next += span.length;
+        offsets.push(next);
+    }
+    debug_assert_eq!(count(offsets.len()), count(spans.len()) + 1);
+    offsets
+}

@@ -1,0 +1,391 @@
+//! Sampling and resampling: how often each shard is used, and which of its samples.
+//!
+//! An epoch is a list of *units*: a shard used whole, or a drawn part of one. Positions in the list of all units are
+//! *big ids*, in contrast to sample ids. What a partial unit holds is not kept: the generator's checkpoint is, and the
+//! draw is repeated when the unit is read.
+//!
+//! Source: MosaicML Streaming 0.13, `streaming/base/sampling.py` and `dataset.py` (`resample_streams`). Differs in that
+//! products are 128 bits wide where theirs may overflow, and in what is kept.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::error::OrderError;
+use crate::num::{count, index, low32, share};
+use crate::rng::{Checkpoint, Pcg64};
+
+/// What sampling depends on beside the shards.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling {
+    /// The run's seed.
+    pub seed: u64,
+    /// The epoch.
+    pub epoch: u64,
+    /// Whether the number of samples of each shard changes with the epoch.
+    pub epoch_counts: bool,
+    /// Whether the members of a partial shard change with the epoch.
+    ///
+    /// COMPAT: true for `balanced` even without shuffling, where the counts stay.
+    pub epoch_members: bool,
+    /// How many samples at a time are drawn from a shard.
+    pub granularity: u64,
+}
+
+impl Sampling {
+    fn generator(&self, with_epoch: bool) -> Pcg64 {
+        let epoch = if with_epoch { self.epoch } else { 0 };
+        Pcg64::new(u128::from(self.seed) + u128::from(epoch))
+    }
+}
+
+/// How many samples of each shard make up `choose`; `sizes` must not add up to 0.
+///
+/// Needs 4 bytes for each pick (a sample, or `granularity` of them) when `choose` is not a multiple of the stream.
+#[must_use]
+pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Vec<u64> {
+    let total: u64 = sizes.iter().sum();
+    if total == 0 || choose.is_multiple_of(total) {
+        return sizes.iter().map(|size| share(choose, *size, total.max(1))).collect();
+    }
+    let step = sampling.granularity;
+    let mut first_pick = Vec::with_capacity(sizes.len() + 1);
+    let mut picks = 0_u64;
+    for size in sizes {
+        first_pick.push(picks);
+        picks += size.div_ceil(step);
+    }
+    first_pick.push(picks);
+    let mut out: Vec<u64> = sizes.iter().map(|size| size * (choose / total)).collect();
+    let mut left = choose % total;
+    // COMPAT: an empty shard overwrites the size of the pick before it with a full one, so a shard's last pick may
+    // ask for more than the shard has left.
+    let pick_size = |shard: usize, pick: u64| {
+        let last = first_pick[shard + 1] - 1;
+        let before_empty = sizes.get(shard + 1).is_some_and(|next| *next == 0);
+        if pick == last && !before_empty {
+            sizes[shard] - (last - first_pick[shard]) * step
+        } else {
+            step
+        }
+    };
+    let mut walk = |pick: u64| {
+        let shard = first_pick.partition_point(|first| *first <= pick) - 1;
+        let taken = pick_size(shard, pick).min(left);
+        out[shard] += taken;
+        left -= taken;
+        left > 0
+    };
+    let mut rng = sampling.generator(sampling.epoch_counts);
+    // PERF: half the memory where picks fit into 32 bits, which is always but for 4 billion samples and more.
+    if u32::try_from(picks).is_ok() {
+        let mut order: Vec<u32> = (0..low32(picks)).collect();
+        rng.shuffle(&mut order);
+        for pick in order {
+            if !walk(u64::from(pick)) {
+                break;
+            }
+        }
+    } else {
+        for pick in rng.permutation(picks) {
+            if !walk(pick) {
+                break;
+            }
+        }
+    }
+    out
+}
+
+/// The shards of all streams behind one another: where each starts in the space of sample ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardTable {
+    /// First sample id of each shard, and at the end the number of samples.
+    starts: Vec<u64>,
+}
+
+impl ShardTable {
+    pub(crate) fn new<'a>(streams: impl IntoIterator<Item = &'a [u64]>) -> Self {
+        let mut starts = vec![0];
+        let mut next = 0;
+        for sizes in streams {
+            for size in sizes {
+                next += size;
+                starts.push(next);
+            }
+        }
+        Self { starts }
+    }
+
+    /// How many shards there are in all streams.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Whether there are no shards.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many samples there are in all streams.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.starts[self.len()]
+    }
+
+    /// The sample ids of a shard; empty for a shard there is not.
+    #[must_use]
+    pub fn range(&self, shard: usize) -> Range<u64> {
+        match (self.starts.get(shard), self.starts.get(shard + 1)) {
+            (Some(start), Some(stop)) => *start..*stop,
+            _ => 0..0,
+        }
+    }
+
+    /// The shard that holds a sample and the sample's place in it, or `None` beyond the end.
+    #[must_use]
+    pub fn locate(&self, sample: u64) -> Option<(usize, u64)> {
+        let after = self.starts.partition_point(|start| *start <= sample);
+        if after == self.starts.len() {
+            return None;
+        }
+        Some((after - 1, sample - self.starts[after - 1]))
+    }
+}
+
+/// The units of an epoch or of one stream of it: big ids to sample ids.
+#[derive(Clone, Debug)]
+pub struct Units {
+    /// First big id of each unit, and at the end the number of samples. Empty when big ids are sample ids.
+    starts: Vec<u64>,
+    /// The shard of each unit; empty when every shard is used exactly once and whole.
+    shards: Vec<u32>,
+    /// Where partial units begin to draw.
+    partial: BTreeMap<u32, Checkpoint>,
+    /// Any copy of the generator of the draws.
+    rng: Pcg64,
+    /// Big ids are sample ids minus this, when every shard is used exactly once and whole.
+    offset: Option<u64>,
+}
+
+impl Units {
+    /// Draws `choose` samples of each given stream; streams are ranges of shards in `table`.
+    ///
+    /// # Errors
+    /// `InvalidInput` when nothing is chosen, a shard is asked for more than it has (an original defect with empty
+    /// shards and granularity), or there are 2^32 units.
+    pub fn resample(
+        table: &ShardTable,
+        streams: &[(Range<usize>, u64)],
+        sampling: &Sampling,
+    ) -> Result<Self, OrderError> {
+        let mut rng = sampling.generator(sampling.epoch_members);
+        let mut units = Self {
+            starts: vec![0],
+            shards: Vec::new(),
+            partial: BTreeMap::new(),
+            rng: rng.clone(),
+            offset: None,
+        };
+        let mut plain = true;
+        let mut next = 0_u64;
+        for (shards, choose) in streams {
+            let sizes: Vec<u64> = shards.clone().map(|shard| size(table, shard)).collect();
+            let counts = counts(&sizes, *choose, sampling);
+            for ((shard, size), wanted) in shards.clone().zip(sizes).zip(counts) {
+                plain &= size == wanted;
+                if size == 0 {
+                    continue;
+                }
+                let name = u32::try_from(shard).map_err(|_| too_many(count(shard)))?;
+                for _ in 0..wanted / size {
+                    next += size;
+                    units.push(name, next)?;
+                }
+                let rest = wanted % size;
+                if rest > 0 {
+                    let unit = units.push(name, next + rest)?;
+                    next += rest;
+                    units.partial.insert(unit, rng.checkpoint());
+                    rng.skip_choice(size, rest);
+                }
+            }
+        }
+        if next == 0 {
+            return Err(OrderError::NothingChosen { stream: None });
+        }
+        if plain {
+            units.offset = streams.first().map(|(shards, _)| table.range(shards.start).start);
+        }
+        Ok(units)
+    }
+
+    fn push(&mut self, shard: u32, stop: u64) -> Result<u32, OrderError> {
+        let unit = u32::try_from(self.shards.len()).map_err(|_| too_many(count(self.shards.len())))?;
+        self.shards.push(shard);
+        self.starts.push(stop);
+        Ok(unit)
+    }
+
+    /// How many samples the units have.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// How many units there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Whether there are no units.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shards.is_empty()
+    }
+
+    /// The big ids of each unit, in order.
+    pub fn ranges(&self) -> impl ExactSizeIterator<Item = Range<u64>> + '_ {
+        self.starts.windows(2).map(|pair| pair[0]..pair[1])
+    }
+
+    /// The shard that a big id belongs to.
+    #[must_use]
+    pub fn shard_of(&self, big: u64) -> Option<usize> {
+        let unit = self.starts.partition_point(|start| *start <= big).checked_sub(1)?;
+        self.shards.get(unit).and_then(|shard| usize::try_from(*shard).ok())
+    }
+
+    /// Turns big ids into sample ids, in place; ids beyond the end stay.
+    pub fn resolve(&self, table: &ShardTable, memory: &mut Drawn, ids: &mut [u64]) {
+        if let Some(offset) = self.offset {
+            for id in ids {
+                *id += offset;
+            }
+            return;
+        }
+        let mut unit = usize::MAX;
+        for id in ids {
+            let inside = self.starts.get(unit).is_some_and(|start| *start <= *id)
+                && self.starts.get(unit.wrapping_add(1)).is_some_and(|stop| *id < *stop);
+            if !inside {
+                unit = self.starts.partition_point(|start| *start <= *id).wrapping_sub(1);
+            }
+            let (Some(shard), Some(start)) = (self.shards.get(unit), self.starts.get(unit)) else {
+                continue;
+            };
+            let samples = table.range(usize::try_from(*shard).unwrap_or(usize::MAX));
+            let place = *id - start;
+            let name = low32(count(unit));
+            *id = samples.start
+                + match self.partial.get(&name) {
+                    None => place,
+                    Some(checkpoint) => {
+                        let rest = self.starts[unit + 1] - start;
+                        memory.place(name, place, || {
+                            self.members(*checkpoint, samples.end - samples.start, rest)
+                        })
+                    }
+                };
+        }
+    }
+
+    /// The sorted members of a partial unit, as places in its shard.
+    fn members(&self, checkpoint: Checkpoint, size: u64, rest: u64) -> Vec<u64> {
+        // INVARIANT: `rest` is a remainder modulo `size`, so the choice exists.
+        let mut members = self.rng.at(checkpoint).choice(size, rest).unwrap_or_default();
+        members.sort_unstable();
+        members
+    }
+}
+
+fn size(table: &ShardTable, shard: usize) -> u64 {
+    let samples = table.range(shard);
+    samples.end - samples.start
+}
+
+fn too_many(value: u64) -> OrderError {
+    OrderError::BadValue {
+        option: "shards",
+        value,
+        expected: "fewer than 2^32 shards, repetitions counted",
+    }
+}
+
+/// The members of partial units that were drawn again, so that a window does so once.
+#[derive(Clone, Debug, Default)]
+pub struct Drawn {
+    units: BTreeMap<u32, Vec<u64>>,
+    held: usize,
+}
+
+/// How many drawn members are kept before all are forgotten: 32 MiB.
+const MOST_DRAWN: usize = 1 << 22;
+
+impl Drawn {
+    fn place(&mut self, unit: u32, place: u64, draw: impl FnOnce() -> Vec<u64>) -> u64 {
+        if !self.units.contains_key(&unit) {
+            if self.held > MOST_DRAWN {
+                self.units.clear();
+                self.held = 0;
+            }
+            let members = draw();
+            self.held += members.len();
+            self.units.insert(unit, members);
+        }
+        let members = self.units.get(&unit);
+        members.and_then(|members| members.get(index(place))).copied().unwrap_or(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampling(epoch: u64) -> Sampling {
+        Sampling {
+            seed: 9176,
+            epoch,
+            epoch_counts: true,
+            epoch_members: true,
+            granularity: 1,
+        }
+    }
+
+    #[test]
+    fn golden_counts() {
+        assert_eq!(counts(&[4, 3, 5], 7, &sampling(0)), [2, 2, 3]);
+        assert_eq!(counts(&[4, 3, 5], 30, &sampling(1)), [10, 7, 13]);
+        assert_eq!(counts(&[4, 3, 5], 24, &sampling(1)), [8, 6, 10]);
+    }
+
+    #[test]
+    fn golden_units() {
+        let table = ShardTable::new([&[4_u64, 3, 5][..], &[6][..]]);
+        let units = Units::resample(&table, &[(0..3, 7), (3..4, 15)], &sampling(0)).unwrap();
+        let sizes: Vec<u64> = units.ranges().map(|unit| unit.end - unit.start).collect();
+        assert_eq!(sizes, [2, 2, 3, 6, 6, 3]);
+        let mut ids: Vec<u64> = (0..units.samples()).collect();
+        units.resolve(&table, &mut Drawn::default(), &mut ids);
+        assert_eq!(ids, [2, 3, 4, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 12, 13, 14, 15, 16, 17, 13, 14, 15]);
+        // Backwards, with a memory that forgets.
+        for big in (0..units.samples()).rev() {
+            let mut one = [big];
+            units.resolve(&table, &mut Drawn::default(), &mut one);
+            assert_eq!(one[0], ids[index(big)]);
+        }
+        assert_eq!(units.shard_of(21), Some(3));
+        assert_eq!(units.shard_of(22), None);
+    }
+
+    #[test]
+    fn samples_are_located() {
+        let table = ShardTable::new([&[0_u64, 3, 0][..], &[2, 0][..]]);
+        assert_eq!(table.locate(0), Some((1, 0)));
+        assert_eq!(table.locate(3), Some((3, 0)));
+        assert_eq!(table.locate(4), Some((3, 1)));
+        assert_eq!(table.locate(5), None);
+        assert_eq!((table.len(), table.samples()), (5, 5));
+    }
+}

@@ -1,0 +1,225 @@
+//! Streams and their weights: how many samples of each stream an epoch takes.
+//!
+//! Source: MosaicML Streaming 0.13, `streaming/base/stream.py`. Differs in that a mix that leaves no samples, a weight
+//! that is not a number and a count beyond 2^48 are errors here and not later.
+
+use crate::config::{StreamConfig, Weight};
+use crate::error::OrderError;
+use crate::num::{count, index, real, trunc};
+use crate::rng::Pcg64;
+
+/// No epoch and no stream is larger: products with world sizes and doubles stay exact.
+pub(crate) const MOST_SAMPLES: u64 = 1 << 48;
+
+/// What a stream's weight comes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// Samples there are.
+    pub samples: u64,
+    /// Samples an epoch takes.
+    pub choose: u64,
+    /// Its part of the epoch, which decides its part of a stratified batch and of the shuffle block.
+    pub proportion: f64,
+}
+
+/// The shares of all streams; their `choose` add up to the epoch size.
+///
+/// `seed` is the configuration's, not a state's: which streams get the samples that rounding leaves over is decided
+/// once.
+///
+/// # Errors
+/// `InvalidInput` when weights are mixed, negative, or leave nothing, or a stream is empty.
+pub fn shares(streams: &[StreamConfig], epoch_size: Option<u64>, seed: u64) -> Result<Vec<Share>, OrderError> {
+    if streams.is_empty() {
+        return Err(OrderError::NoStreams);
+    }
+    let sizes = sizes(streams)?;
+    let epoch_size = epoch_size.filter(|size| *size > 0);
+    check_samples("epoch_size", epoch_size.unwrap_or(0))?;
+    let proportional = matches!(streams.first(), Some(first) if matches!(first.weight, Weight::Proportion(_)));
+    let mut proportions = Vec::with_capacity(streams.len());
+    let mut unspecified = true;
+    for (stream, config) in streams.iter().enumerate() {
+        if matches!(config.weight, Weight::Proportion(_)) != proportional {
+            return Err(OrderError::MixedWeights {
+                stream,
+                reason: "proportions on some streams and not on others",
+            });
+        }
+        unspecified &= config.weight == Weight::Unspecified;
+        match config.weight {
+            Weight::Proportion(value) => {
+                if value.is_nan() || value < 0.0 {
+                    return Err(bad(stream, "proportion", value));
+                }
+                proportions.push(value);
+            }
+            Weight::Repeat(value) if value.is_nan() || value < 0.0 => {
+                return Err(bad(stream, "repeat", value));
+            }
+            _ => {}
+        }
+    }
+    let total: u64 = sizes.iter().sum();
+    if proportional {
+        return relative(&sizes, proportions, epoch_size.unwrap_or(total), seed);
+    }
+    if let (true, Some(epoch_size)) = (unspecified, epoch_size) {
+        let proportions = sizes.iter().map(|size| real(*size)).collect();
+        return relative(&sizes, proportions, epoch_size, seed);
+    }
+    if epoch_size.is_some() {
+        return Err(OrderError::MixedWeights {
+            stream: 0,
+            reason: "an epoch size goes with proportions only, not with repeat or choose",
+        });
+    }
+    absolute(streams, &sizes)
+}
+
+fn bad(stream: usize, weight: &'static str, value: f64) -> OrderError {
+    OrderError::BadWeight { stream, weight, value }
+}
+
+fn check_samples(option: &'static str, value: u64) -> Result<(), OrderError> {
+    if value > MOST_SAMPLES {
+        return Err(OrderError::BadValue {
+            option,
+            value,
+            expected: "at most 2^48",
+        });
+    }
+    Ok(())
+}
+
+fn sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderError> {
+    let mut total = 0_u64;
+    let mut sizes = Vec::with_capacity(streams.len());
+    for (stream, config) in streams.iter().enumerate() {
+        let mut samples = 0_u64;
+        for size in config.shards.iter() {
+            samples = samples.saturating_add(*size);
+        }
+        if samples == 0 {
+            return Err(OrderError::EmptyStream { stream });
+        }
+        total = total.saturating_add(samples);
+        check_samples("shards", total)?;
+        sizes.push(samples);
+    }
+    Ok(sizes)
+}
+
+fn relative(sizes: &[u64], mut proportions: Vec<f64>, epoch_size: u64, seed: u64) -> Result<Vec<Share>, OrderError> {
+    let sum = pairwise_sum(&proportions);
+    if sum <= 0.0 || !sum.is_finite() {
+        return Err(OrderError::NoWeight { sum });
+    }
+    let mut chosen = Vec::with_capacity(sizes.len());
+    for (stream, proportion) in proportions.iter_mut().enumerate() {
+        *proportion /= sum;
+        let choose = trunc(real(epoch_size) * *proportion).ok_or(bad(stream, "proportion", *proportion))?;
+        chosen.push(choose);
+    }
+    let given: u64 = chosen.iter().sum();
+    let short = epoch_size.checked_sub(given).ok_or(OrderError::ChooseTooMany {
+        wanted: given,
+        of: epoch_size,
+    })?;
+    for lucky in Pcg64::new(u128::from(seed)).choice(count(sizes.len()), short)? {
+        chosen[index(lucky)] += 1;
+    }
+    let shares = sizes.iter().zip(chosen).zip(proportions);
+    Ok(shares
+        .map(|((samples, choose), proportion)| Share {
+            samples: *samples,
+            choose,
+            proportion,
+        })
+        .collect())
+}
+
+fn absolute(streams: &[StreamConfig], sizes: &[u64]) -> Result<Vec<Share>, OrderError> {
+    let mut chosen = Vec::with_capacity(sizes.len());
+    let mut total = 0_u64;
+    for (stream, (config, samples)) in streams.iter().zip(sizes).enumerate() {
+        let choose = match config.weight {
+            Weight::Repeat(repeat) => trunc(repeat * real(*samples)).ok_or(bad(stream, "repeat", repeat))?,
+            Weight::Choose(choose) => choose,
+            Weight::Unspecified | Weight::Proportion(_) => *samples,
+        };
+        total = total.saturating_add(choose);
+        check_samples("epoch size", total)?;
+        chosen.push(choose);
+    }
+    if total == 0 {
+        return Err(OrderError::NothingChosen { stream: None });
+    }
+    let shares = sizes.iter().zip(chosen);
+    Ok(shares
+        .map(|(samples, choose)| Share {
+            samples: *samples,
+            choose,
+            proportion: real(choose) / real(total),
+        })
+        .collect())
+}
+
+/// COMPAT: NumPy adds doubles in eight accumulators and halves long arrays; the result decides who gets a sample more.
+fn pairwise_sum(values: &[f64]) -> f64 {
+    let length = values.len();
+    if length < 8 {
+        return values.iter().fold(0.0, |sum, value| sum + value);
+    }
+    if length <= 128 {
+        let mut sums = [0.0; 8];
+        sums.copy_from_slice(&values[..8]);
+        let whole = values.len() / 8 * 8;
+        for eight in values[8..whole].chunks_exact(8) {
+            for (sum, value) in sums.iter_mut().zip(eight) {
+                *sum += value;
+            }
+        }
+        let start = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+        return values[whole..].iter().fold(start, |sum, value| sum + value);
+    }
+    let half = length / 2 - (length / 2) % 8;
+    pairwise_sum(&values[..half]) + pairwise_sum(&values[half..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(weights: &[(u64, Weight)], epoch_size: Option<u64>) -> Result<Vec<u64>, OrderError> {
+        let streams: Vec<_> = weights
+            .iter()
+            .map(|(size, weight)| StreamConfig::new(&[*size]).with_weight(*weight))
+            .collect();
+        Ok(shares(&streams, epoch_size, 9176)?.iter().map(|share| share.choose).collect())
+    }
+
+    #[test]
+    fn golden_weights() {
+        let p = Weight::Proportion;
+        assert_eq!(chosen(&[(100, p(0.3)), (200, p(0.3)), (50, p(0.4))], Some(101)).unwrap(), [30, 30, 41]);
+        let u = Weight::Unspecified;
+        assert_eq!(chosen(&[(7, u), (11, u), (5, u)], Some(10)).unwrap(), [3, 4, 3]);
+        assert_eq!(chosen(&[(7, Weight::Repeat(1.5)), (11, Weight::Choose(3)), (5, u)], None).unwrap(), [10, 3, 5]);
+    }
+
+    #[test]
+    fn senseless_weights_are_errors() {
+        let p = Weight::Proportion;
+        assert!(chosen(&[], None).is_err());
+        assert!(chosen(&[(0, Weight::Unspecified)], None).is_err());
+        assert!(chosen(&[(5, p(0.5)), (5, Weight::Unspecified)], None).is_err());
+        assert!(chosen(&[(5, p(0.0))], None).is_err());
+        assert!(chosen(&[(5, p(-1.0))], None).is_err());
+        assert!(chosen(&[(5, p(f64::NAN))], None).is_err());
+        assert!(chosen(&[(5, Weight::Choose(5))], Some(3)).is_err());
+        assert!(chosen(&[(5, Weight::Choose(0))], None).is_err());
+        assert!(chosen(&[(5, Weight::Repeat(1e300))], None).is_err());
+        assert!(chosen(&[(u64::MAX, Weight::Unspecified), (u64::MAX, Weight::Unspecified)], None).is_err());
+    }
+}

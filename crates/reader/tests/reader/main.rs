@@ -1,0 +1,13 @@
+//! Data sets on a disk, sound and damaged in every way that can be thought of.
+
+// `cfg(test)` says to the lints what these are; the files are nothing else.
+#[cfg(test)]
+mod access;
+#[cfg(test)]
+mod damage;
+#[cfg(test)]
+mod indexes;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod verify;

@@ -1,0 +1,674 @@
+//! Columns that are computed and rows that are filtered, batch by batch, in the unit they come from.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::{AsArray as _, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::{Column, DFSchema, TableReference};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::ast;
+use shardmill_core::escape;
+
+use crate::base::{Base, batch, null_position, place, project};
+use crate::guard::catch;
+use crate::names::near_names;
+use crate::query::{Phase, TABLE, check_scalar, convert, parse_expr, parse_select, session};
+use crate::{
+    RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceOptions, Unit,
+};
+
+const WHERE: &str = "--where";
+const SELECT: &str = "--select";
+const COLUMN: &str = "--column";
+
+/// An output column before it is compiled.
+struct Item {
+    clause: &'static str,
+    name: String,
+    expr: Expr,
+}
+
+/// A compiled output column.
+struct Output {
+    clause: &'static str,
+    expr: Arc<dyn PhysicalExpr>,
+}
+
+/// Columns computed from the columns of a batch.
+pub(crate) struct Projection {
+    schema: SchemaRef,
+    outputs: Vec<Output>,
+}
+
+/// Columns and a condition over a native reader.
+pub(crate) struct Computed {
+    base: Arc<dyn Base>,
+    program: Arc<Program>,
+    /// The columns of the reader that anything needs, ascending.
+    needed: Vec<usize>,
+    /// The column of the reader that each output is a plain copy of.
+    copies: Vec<Option<usize>>,
+    units: Vec<Unit>,
+    /// The unit of the reader behind each unit.
+    base_units: Vec<usize>,
+    schema: SchemaRef,
+    description: SourceDescription,
+}
+
+struct Program {
+    filter: Option<Arc<dyn PhysicalExpr>>,
+    stages: Vec<Projection>,
+}
+
+/// A schema whose columns can be called `name` and `source.name`.
+fn named_schema(clause: &'static str, schema: &Schema) -> Result<DFSchema, SourceError> {
+    DFSchema::try_from_qualified_schema(TableReference::bare(TABLE), schema)
+        .map_err(|error| convert(error, clause, schema, Phase::Plan, None))
+}
+
+/// The logical form of one parsed expression.
+fn plan_expr(
+    context: &SessionContext,
+    clause: &'static str,
+    schema: &Schema,
+    parsed: ast::Expr,
+) -> Result<Expr, SourceError> {
+    let named = named_schema(clause, schema)?;
+    let aliased = ast::ExprWithAlias {
+        expr: parsed,
+        alias: None,
+    };
+    let planned = catch(|| {
+        context
+            .state_ref()
+            .read()
+            .create_logical_expr_from_sql_expr(aliased, &named)
+    });
+    let expr = match planned {
+        Ok(Ok(expr)) => expr,
+        Ok(Err(error)) => return Err(convert(error, clause, schema, Phase::Plan, None)),
+        Err(panic) => {
+            return Err(SourceError::SqlPlan {
+                clause,
+                reason: panic,
+            });
+        }
+    };
+    check_scalar(clause, &expr)?;
+    Ok(expr)
+}
+
+/// The executable form of an expression over the columns of a schema.
+fn compile(
+    context: &SessionContext,
+    clause: &'static str,
+    schema: &Schema,
+    expr: Expr,
+) -> Result<Arc<dyn PhysicalExpr>, SourceError> {
+    let named = named_schema(clause, schema)?;
+    match catch(|| context.create_physical_expr(expr, &named)) {
+        Ok(Ok(expr)) => Ok(expr),
+        Ok(Err(error)) => Err(convert(error, clause, schema, Phase::Plan, None)),
+        Err(panic) => Err(SourceError::SqlPlan {
+            clause,
+            reason: panic,
+        }),
+    }
+}
+
+fn column(name: &str) -> Expr {
+    Expr::Column(Column::new(Some(TableReference::bare(TABLE)), name))
+}
+
+/// `--column NAME[=EXPR]`, over a schema.
+fn column_items(
+    context: &SessionContext,
+    schema: &Schema,
+    wanted: &[SelectColumn],
+) -> Result<Vec<Item>, SourceError> {
+    let mut items = Vec::with_capacity(wanted.len());
+    for SelectColumn { name, expr } in wanted {
+        let expr = match expr {
+            Some(text) => plan_expr(context, COLUMN, schema, parse_expr(COLUMN, text)?)?,
+            None if schema.column_with_name(name).is_some() => column(name),
+            None => {
+                return Err(SourceError::ColumnNotFound {
+                    clause: COLUMN,
+                    column: name.clone(),
+                    near: near_names(name, schema),
+                });
+            }
+        };
+        items.push(Item {
+            clause: COLUMN,
+            name: name.clone(),
+            expr,
+        });
+    }
+    Ok(items)
+}
+
+/// `--select LIST`, over a schema.
+fn select_items(
+    context: &SessionContext,
+    schema: &Schema,
+    parsed: Vec<ast::SelectItem>,
+) -> Result<Vec<Item>, SourceError> {
+    let mut items = Vec::with_capacity(parsed.len());
+    for item in parsed {
+        let (name, expr) = match item {
+            ast::SelectItem::Wildcard(options) => {
+                let left_out = wildcard_exceptions(schema, &options)?;
+                for field in schema
+                    .fields()
+                    .iter()
+                    .filter(|field| !left_out.contains(field.name()))
+                {
+                    items.push(Item {
+                        clause: SELECT,
+                        name: field.name().clone(),
+                        expr: column(field.name()),
+                    });
+                }
+                continue;
+            }
+            ast::SelectItem::ExprWithAlias { expr, alias } => (alias.value, expr),
+            ast::SelectItem::UnnamedExpr(expr) => (own_name(&expr)?, expr),
+            other => {
+                return Err(SourceError::SqlPlan {
+                    clause: SELECT,
+                    reason: format!("`{}` is not supported here", escape(&other.to_string())),
+                });
+            }
+        };
+        items.push(Item {
+            clause: SELECT,
+            name,
+            expr: plan_expr(context, SELECT, schema, expr)?,
+        });
+    }
+    Ok(items)
+}
+
+/// The name of an expression that has no alias: that of a column, and nothing else.
+fn own_name(expr: &ast::Expr) -> Result<String, SourceError> {
+    match expr {
+        ast::Expr::Identifier(name) => Ok(name.value.clone()),
+        ast::Expr::CompoundIdentifier(parts) => Ok(parts
+            .last()
+            .map(|part| part.value.clone())
+            .unwrap_or_default()),
+        ast::Expr::Nested(inner) => own_name(inner),
+        other => Err(SourceError::SqlPlan {
+            clause: SELECT,
+            reason: format!(
+                "`{0}` has no name: write `{0} AS name`",
+                escape(&other.to_string())
+            ),
+        }),
+    }
+}
+
+fn wildcard_exceptions(
+    schema: &Schema,
+    options: &ast::WildcardAdditionalOptions,
+) -> Result<BTreeSet<String>, SourceError> {
+    let mut names = BTreeSet::new();
+    match &options.opt_exclude {
+        None => {}
+        Some(ast::ExcludeSelectItem::Single(name)) => {
+            names.insert(last_part(name));
+        }
+        Some(ast::ExcludeSelectItem::Multiple(list)) => names.extend(list.iter().map(last_part)),
+    }
+    if let Some(except) = &options.opt_except {
+        names.insert(except.first_element.value.clone());
+        names.extend(
+            except
+                .additional_elements
+                .iter()
+                .map(|name| name.value.clone()),
+        );
+    }
+    if options.opt_ilike.is_some() || options.opt_replace.is_some() || options.opt_rename.is_some()
+    {
+        return Err(SourceError::SqlPlan {
+            clause: SELECT,
+            reason: format!("`*{options}` is not supported here"),
+        });
+    }
+    for name in &names {
+        if schema.column_with_name(name).is_none() {
+            return Err(SourceError::ColumnNotFound {
+                clause: SELECT,
+                column: name.clone(),
+                near: near_names(name, schema),
+            });
+        }
+    }
+    Ok(names)
+}
+
+fn last_part(name: &ast::ObjectName) -> String {
+    let part = name.0.last().and_then(ast::ObjectNamePart::as_ident);
+    part.map(|part| part.value.clone()).unwrap_or_default()
+}
+
+impl Projection {
+    /// `--column` over the result of a query.
+    ///
+    /// # Errors
+    ///
+    /// `sql-*` and `source-column` errors.
+    pub(crate) fn of_columns(
+        context: &SessionContext,
+        schema: &Schema,
+        wanted: &[SelectColumn],
+    ) -> Result<Self, SourceError> {
+        Self::compile(context, schema, column_items(context, schema, wanted)?)
+    }
+
+    fn compile(
+        context: &SessionContext,
+        schema: &Schema,
+        items: Vec<Item>,
+    ) -> Result<Self, SourceError> {
+        let mut fields: Vec<FieldRef> = Vec::with_capacity(items.len());
+        let mut outputs = Vec::with_capacity(items.len());
+        for Item { clause, name, expr } in items {
+            if fields.iter().any(|field| field.name() == &name) {
+                return Err(SourceError::DuplicateColumn {
+                    object: clause.to_owned(),
+                    column: name,
+                });
+            }
+            let copied = copied_column(&expr, schema).and_then(|place| schema.fields().get(place));
+            let compiled = compile(context, clause, schema, expr.clone())?;
+            let field = match copied {
+                // What the source suggests about a column holds for its copy.
+                Some(field) => Field::clone(field).with_name(name),
+                None => {
+                    let failed = |error| convert(error, clause, schema, Phase::Plan, None);
+                    let data_type = compiled.data_type(schema).map_err(failed)?;
+                    Field::new(name, data_type, compiled.nullable(schema).map_err(failed)?)
+                }
+            };
+            fields.push(Arc::new(field));
+            outputs.push(Output {
+                clause,
+                expr: compiled,
+            });
+        }
+        Ok(Self {
+            schema: Arc::new(Schema::new(fields)),
+            outputs,
+        })
+    }
+
+    pub(crate) const fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Computes the columns of a batch.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::SqlRun`].
+    pub(crate) fn apply(&self, input: &RecordBatch) -> Result<RecordBatch, SourceError> {
+        let mut columns = Vec::with_capacity(self.outputs.len());
+        for output in &self.outputs {
+            let value = evaluate(&output.expr, input, output.clause)?;
+            columns.push(value);
+        }
+        batch(&self.schema, columns, input.num_rows())
+    }
+}
+
+fn evaluate(
+    expr: &Arc<dyn PhysicalExpr>,
+    input: &RecordBatch,
+    clause: &'static str,
+) -> Result<arrow::array::ArrayRef, SourceError> {
+    let value = catch(|| {
+        expr.evaluate(input)
+            .and_then(|value| value.into_array(input.num_rows()))
+    });
+    match value {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(convert(error, clause, &input.schema(), Phase::Run, None)),
+        Err(panic) => Err(SourceError::SqlRun {
+            clause,
+            reason: panic,
+        }),
+    }
+}
+
+/// The column that an expression is nothing but a copy of.
+fn copied_column(expr: &Expr, schema: &Schema) -> Option<usize> {
+    match expr {
+        Expr::Column(column) => schema
+            .column_with_name(&column.name)
+            .map(|(place, _)| place),
+        Expr::Alias(alias) => copied_column(&alias.expr, schema),
+        _ => None,
+    }
+}
+
+impl Program {
+    /// Which rows meet the condition; `None` without one.
+    fn mask(&self, input: &RecordBatch) -> Result<Option<BooleanArray>, SourceError> {
+        let Some(filter) = &self.filter else {
+            return Ok(None);
+        };
+        let value = evaluate(filter, input, WHERE)?;
+        let mask = value.as_boolean_opt().ok_or_else(|| SourceError::Bug {
+            what: "a condition that is not a boolean".to_owned(),
+        })?;
+        Ok(Some(mask.clone()))
+    }
+
+    fn project(&self, mut input: RecordBatch) -> Result<RecordBatch, SourceError> {
+        for stage in &self.stages {
+            input = stage.apply(&input)?;
+        }
+        Ok(input)
+    }
+}
+
+fn keep(input: &RecordBatch, mask: &BooleanArray) -> Result<RecordBatch, SourceError> {
+    filter_record_batch(input, mask).map_err(|error| SourceError::SqlRun {
+        clause: WHERE,
+        reason: error.to_string(),
+    })
+}
+
+impl Computed {
+    /// Plans the condition and the columns that the options ask for.
+    ///
+    /// # Errors
+    ///
+    /// `sql-*` and `source-column` errors.
+    pub(crate) fn new(base: Arc<dyn Base>, options: &SourceOptions) -> Result<Self, SourceError> {
+        let context = session(options, 8192)?;
+        let full = Arc::clone(base.schema());
+        let mut text = Vec::new();
+        let filter = match &options.filter {
+            Some(given) => {
+                let parsed = parse_expr(WHERE, given)?;
+                text.push(format!(" WHERE {parsed}"));
+                Some(plan_expr(&context, WHERE, &full, parsed)?)
+            }
+            None => None,
+        };
+        let first = match &options.select {
+            Some(given) => {
+                let parsed = parse_select(SELECT, given)?;
+                let list: Vec<String> = parsed.iter().map(ToString::to_string).collect();
+                text.insert(0, format!("SELECT {} FROM {TABLE}", list.join(", ")));
+                select_items(&context, &full, parsed)?
+            }
+            None if !options.columns.is_empty() => {
+                text.insert(
+                    0,
+                    format!("SELECT {} FROM {TABLE}", column_text(&options.columns)?),
+                );
+                column_items(&context, &full, &options.columns)?
+            }
+            None => {
+                text.insert(0, format!("SELECT * FROM {TABLE}"));
+                let all = full.fields().iter().map(|field| Item {
+                    clause: SELECT,
+                    name: field.name().clone(),
+                    expr: column(field.name()),
+                });
+                all.collect()
+            }
+        };
+        let needed = needed_columns(
+            &full,
+            filter.iter().chain(first.iter().map(|item| &item.expr)),
+        );
+        let input = project(&full, &needed);
+        let mut copies: Vec<Option<usize>> = first
+            .iter()
+            .map(|item| copied_column(&item.expr, &full))
+            .collect();
+        let pruning = match &filter {
+            Some(filter) => Some(compile(&context, WHERE, &full, filter.clone())?),
+            None => None,
+        };
+        let mut program = Program {
+            filter: match filter {
+                Some(filter) => Some(compile_condition(&context, &input, filter)?),
+                None => None,
+            },
+            stages: vec![Projection::compile(&context, &input, first)?],
+        };
+        let mut text = text.concat();
+        if options.select.is_some() && !options.columns.is_empty() {
+            let schema = program
+                .stages
+                .last()
+                .map(|stage| Arc::clone(&stage.schema))
+                .unwrap_or(input);
+            let items = column_items(&context, &schema, &options.columns)?;
+            copies = items
+                .iter()
+                .map(|item| {
+                    copies
+                        .get(copied_column(&item.expr, &schema)?)
+                        .copied()
+                        .flatten()
+                })
+                .collect();
+            program
+                .stages
+                .push(Projection::compile(&context, &schema, items)?);
+            text = format!("SELECT {} FROM ({text})", column_text(&options.columns)?);
+        }
+        Ok(Self::assemble(base, program, needed, copies, pruning, text))
+    }
+
+    fn assemble(
+        base: Arc<dyn Base>,
+        program: Program,
+        needed: Vec<usize>,
+        copies: Vec<Option<usize>>,
+        pruning: Option<Arc<dyn PhysicalExpr>>,
+        text: String,
+    ) -> Self {
+        let filtered = program.filter.is_some();
+        let may_match = pruning.and_then(|condition| base.may_match(&condition));
+        let mut units = Vec::new();
+        let mut base_units = Vec::new();
+        for (number, unit) in base.units().iter().enumerate() {
+            if may_match.as_ref().and_then(|units| units.get(number)) == Some(&false) {
+                continue;
+            }
+            units.push(Unit {
+                first_row: unit.first_row.filter(|_| !filtered),
+                rows: unit.rows.filter(|_| !filtered),
+                ..*unit
+            });
+            base_units.push(number);
+        }
+        let mut description = base.description().clone();
+        description.query = Some(text);
+        description.rows = description.rows.filter(|_| !filtered);
+        let schema = program.stages.last().map_or_else(
+            || Arc::clone(base.schema()),
+            |stage| Arc::clone(&stage.schema),
+        );
+        Self {
+            base,
+            program: Arc::new(program),
+            needed,
+            copies,
+            units,
+            base_units,
+            schema,
+            description,
+        }
+    }
+
+    fn base_unit(&self, unit: usize) -> Result<usize, SourceError> {
+        self.base_units
+            .get(unit)
+            .copied()
+            .ok_or_else(|| SourceError::Bug {
+                what: format!("there is no unit {unit}"),
+            })
+    }
+}
+
+fn compile_condition(
+    context: &SessionContext,
+    schema: &Schema,
+    filter: Expr,
+) -> Result<Arc<dyn PhysicalExpr>, SourceError> {
+    let compiled = compile(context, WHERE, schema, filter)?;
+    let found = compiled
+        .data_type(schema)
+        .map_err(|error| convert(error, WHERE, schema, Phase::Plan, None))?;
+    if found == DataType::Boolean {
+        return Ok(compiled);
+    }
+    Err(SourceError::SqlPlan {
+        clause: WHERE,
+        reason: format!("the condition is {found}, neither true nor false"),
+    })
+}
+
+/// `--column` options as a select list.
+pub(crate) fn column_text(columns: &[SelectColumn]) -> Result<String, SourceError> {
+    let mut list = Vec::with_capacity(columns.len());
+    for SelectColumn { name, expr } in columns {
+        let name = ast::Ident::with_quote('"', name);
+        list.push(match expr {
+            Some(text) => format!("{} AS {name}", parse_expr(COLUMN, text)?),
+            None => name.to_string(),
+        });
+    }
+    Ok(list.join(", "))
+}
+
+fn needed_columns<'a>(schema: &Schema, exprs: impl Iterator<Item = &'a Expr>) -> Vec<usize> {
+    let mut needed = BTreeSet::new();
+    for expr in exprs {
+        needed.extend(
+            expr.column_refs()
+                .into_iter()
+                .filter_map(|column| schema.column_with_name(&column.name))
+                .map(|(place, _)| place),
+        );
+    }
+    needed.into_iter().collect()
+}
+
+impl Source for Computed {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        let rows = self.base.open(self.base_unit(unit)?, &self.needed)?;
+        Ok(Box::new(ComputedRows {
+            rows,
+            program: Arc::clone(&self.program),
+        }))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        let copied = self.copies.get(column).copied().flatten();
+        match copied.and_then(|copied| self.base.null_count(copied)) {
+            // Fewer rows have no more nulls.
+            Some(0) => Some(0),
+            Some(count) if self.program.filter.is_none() => Some(count),
+            _ => None,
+        }
+    }
+
+    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+        if let Some(Some(copied)) = self.copies.get(column)
+            && self.program.filter.is_none()
+        {
+            return self.base.first_null(*copied);
+        }
+        if self.null_count(column) == Some(0) {
+            return Ok(None);
+        }
+        for number in &self.base_units {
+            let Some(unit) = self.base.units().get(*number) else {
+                continue;
+            };
+            let mut rows = self.base.open(*number, &self.needed)?;
+            let mut row = 0;
+            while let Some(input) = rows.next_batch()? {
+                let count = input.num_rows() as u64;
+                let mask = self.program.mask(&input)?;
+                let kept = match &mask {
+                    Some(mask) => keep(&input, mask)?,
+                    None => input,
+                };
+                let output = self.program.project(kept)?;
+                if let Some(at) = output.columns().get(column).and_then(null_position) {
+                    let original = mask
+                        .as_ref()
+                        .map_or(Some(at), |mask| nth_kept(mask, at))
+                        .unwrap_or(at);
+                    return Ok(Some(place(
+                        self.base.as_ref(),
+                        *number,
+                        unit,
+                        row + original,
+                    )));
+                }
+                row += count;
+            }
+        }
+        Ok(None)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}
+
+/// Where in the input the `nth` row lies that a mask keeps.
+fn nth_kept(mask: &BooleanArray, nth: u64) -> Option<u64> {
+    let nth = usize::try_from(nth).ok()?;
+    let kept = mask
+        .iter()
+        .enumerate()
+        .filter(|(_, value)| *value == Some(true));
+    kept.map(|(at, _)| at as u64).nth(nth)
+}
+
+struct ComputedRows {
+    rows: Box<dyn Rows>,
+    program: Arc<Program>,
+}
+
+impl Rows for ComputedRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        loop {
+            let Some(input) = self.rows.next_batch()? else {
+                return Ok(None);
+            };
+            let kept = match self.program.mask(&input)? {
+                Some(mask) if mask.true_count() == 0 => continue,
+                Some(mask) if mask.true_count() < input.num_rows() => keep(&input, &mask)?,
+                _ => input,
+            };
+            return self.program.project(kept).map(Some);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Text files: opened as listed, decompressed where they are compressed, checked when they end.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use shardmill_core::{LimitExceeded, Limits};
+
+use crate::SourceError;
+use crate::files::InputFile;
+use crate::guard::one_line;
+
+/// How a text file is compressed, told by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    None,
+    Gzip,
+    Zstd,
+}
+
+const BUFFER: usize = 256 << 10;
+
+/// A text file being read.
+pub(crate) struct Text {
+    reader: Box<dyn BufRead + Send>,
+    file: Arc<File>,
+    packing: Packing,
+}
+
+/// Reads a range of a file by position.
+struct Range {
+    file: Arc<File>,
+    next: u64,
+    end: u64,
+}
+
+impl Read for Range {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX);
+        let most = into.len().min(left);
+        let Some(into) = into.get_mut(..most) else {
+            return Ok(0);
+        };
+        let count = self.file.read_at(into, self.next)?;
+        self.next += count as u64;
+        Ok(count)
+    }
+}
+
+impl Text {
+    /// Opens a whole file.
+    ///
+    /// # Errors
+    ///
+    /// As [`InputFile::open`].
+    pub(crate) fn open(input: &InputFile) -> Result<Self, SourceError> {
+        Self::open_range(input, 0, input.stamp.bytes)
+    }
+
+    /// Opens some bytes of a file; where it is compressed, they must be all.
+    ///
+    /// # Errors
+    ///
+    /// As [`InputFile::open`].
+    pub(crate) fn open_range(input: &InputFile, start: u64, end: u64) -> Result<Self, SourceError> {
+        let failed = |source| SourceError::io("read", &input.shown, source);
+        let file = Arc::new(input.open()?);
+        let packing = if start == 0 {
+            packing(&file).map_err(failed)?
+        } else {
+            Packing::None
+        };
+        let range = Range {
+            file: Arc::clone(&file),
+            next: start,
+            end,
+        };
+        let reader: Box<dyn BufRead + Send> = match packing {
+            Packing::None => Box::new(BufReader::with_capacity(BUFFER, range)),
+            Packing::Gzip => {
+                let plain =
+                    flate2::bufread::MultiGzDecoder::new(BufReader::with_capacity(BUFFER, range));
+                Box::new(BufReader::with_capacity(BUFFER, plain))
+            }
+            Packing::Zstd => {
+                let plain = zstd::stream::read::Decoder::new(range).map_err(failed)?;
+                Box::new(BufReader::with_capacity(BUFFER, plain))
+            }
+        };
+        Ok(Self {
+            reader,
+            file,
+            packing,
+        })
+    }
+
+    /// The bytes at hand; empty at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Compression`], [`SourceError::Io`] and [`SourceError::Changed`].
+    pub(crate) fn fill(&mut self, input: &InputFile) -> Result<&[u8], SourceError> {
+        let packing = self.packing;
+        let file = &self.file;
+        match self.reader.fill_buf() {
+            Ok(bytes) => {
+                if bytes.is_empty() {
+                    input.check(file)?;
+                }
+                Ok(bytes)
+            }
+            Err(_) if input.check(file).is_err() => input.check(file).map(|()| &[][..]),
+            Err(error) if packing != Packing::None => Err(SourceError::Compression {
+                file: input.shown.clone(),
+                reason: one_line(&error.to_string()),
+            }),
+            Err(error) => Err(SourceError::io("read", &input.shown, error)),
+        }
+    }
+
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.reader.consume(bytes);
+    }
+}
+
+/// How a file is compressed.
+///
+/// # Errors
+///
+/// What reading its first bytes says.
+pub(crate) fn packing(file: &File) -> io::Result<Packing> {
+    let mut magic = [0; 4];
+    let mut have = 0;
+    while let Some(rest) = magic.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, have as u64) {
+            Ok(0) => break,
+            Ok(count) => have += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(match magic {
+        [0x1f, 0x8b, ..] => Packing::Gzip,
+        [0x28, 0xb5, 0x2f, 0xfd] => Packing::Zstd,
+        _ => Packing::None,
+    })
+}
+
+/// Whole lines of a text file.
+pub(crate) struct Lines {
+    text: Text,
+    most: u64,
+}
+
+impl Lines {
+    pub(crate) const fn new(text: Text, limits: &Limits) -> Self {
+        Self {
+            text,
+            most: limits.sample_bytes,
+        }
+    }
+
+    /// Replaces `into` with whole lines of at least `wanted` bytes together, or with what is left; leaves it
+    /// empty at the end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Text::fill`], and [`SourceError::Limit`] for a line that is too long.
+    pub(crate) fn read(
+        &mut self,
+        input: &InputFile,
+        wanted: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<(), SourceError> {
+        into.clear();
+        let mut line_start = 0;
+        loop {
+            let bytes = self.text.fill(input)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            // Up to the end of the line that crosses `wanted`, else as many whole lines as there are.
+            let missing = wanted
+                .saturating_sub(into.len())
+                .saturating_sub(1)
+                .min(bytes.len());
+            let end = bytes
+                .get(missing..)
+                .and_then(|rest| rest.iter().position(|byte| *byte == b'\n'))
+                .map(|at| missing + at + 1);
+            let taken = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
+            if let Some(at) = taken.iter().rposition(|byte| *byte == b'\n') {
+                line_start = into.len() + at + 1;
+            }
+            into.extend_from_slice(taken);
+            let count = taken.len();
+            self.text.consume(count);
+            if end.is_some() {
+                return Ok(());
+            }
+            let length = (into.len() - line_start) as u64;
+            if length > self.most {
+                return Err(SourceError::Limit {
+                    object: input.shown.clone(),
+                    limit: LimitExceeded {
+                        name: "sample-bytes",
+                        value: length,
+                        limit: self.most,
+                    },
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::walk::Stamp;
+    use shardmill_core::Diagnostic as _;
+    use std::io::Write as _;
+
+    fn input(directory: &tempfile::TempDir, bytes: &[u8]) -> InputFile {
+        let path = directory.path().join("x");
+        std::fs::write(&path, bytes).unwrap();
+        InputFile {
+            stamp: Stamp::of(&std::fs::metadata(&path).unwrap()),
+            path,
+            shown: "x".to_owned(),
+            relative: "x".to_owned(),
+        }
+    }
+
+    fn blocks(
+        input: &InputFile,
+        wanted: usize,
+        limits: &Limits,
+    ) -> Result<Vec<String>, SourceError> {
+        let mut lines = Lines::new(Text::open(input)?, limits);
+        let mut blocks = Vec::new();
+        let mut block = Vec::new();
+        loop {
+            lines.read(input, wanted, &mut block)?;
+            if block.is_empty() {
+                return Ok(blocks);
+            }
+            blocks.push(String::from_utf8(block.clone()).unwrap());
+        }
+    }
+
+    #[test]
+    fn blocks_end_with_their_last_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let input = input(&directory, b"a\nbb\nccc\n\nd");
+        let limits = Limits::default();
+        assert_eq!(
+            blocks(&input, 1, &limits).unwrap(),
+            ["a\n", "bb\n", "ccc\n", "\n", "d"]
+        );
+        assert_eq!(
+            blocks(&input, 4, &limits).unwrap(),
+            ["a\nbb\n", "ccc\n", "\nd"]
+        );
+        assert_eq!(blocks(&input, 100, &limits).unwrap(), ["a\nbb\nccc\n\nd"]);
+    }
+
+    #[test]
+    fn compressed_text_is_told_by_its_magic() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = "line\n".repeat(100_000);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(text.as_bytes()).unwrap();
+        let gzip = gzip.finish().unwrap();
+        let zstd = zstd::stream::encode_all(text.as_bytes(), 1).unwrap();
+        for packed in [gzip, zstd] {
+            let whole = input(&directory, &packed);
+            assert_eq!(
+                blocks(&whole, usize::MAX, &Limits::default())
+                    .unwrap()
+                    .concat(),
+                text
+            );
+            let cut = input(&directory, &packed[..packed.len() / 2]);
+            assert_eq!(
+                blocks(&cut, 1000, &Limits::default()).unwrap_err().id(),
+                "source-compression"
+            );
+        }
+    }
+
+    #[test]
+    fn lines_are_bounded_and_changes_are_seen() {
+        let directory = tempfile::tempdir().unwrap();
+        let long = input(&directory, &[b'x'; 1 << 20]);
+        let mut limits = Limits::default();
+        limits.sample_bytes = 1000;
+        assert_eq!(
+            blocks(&long, 10, &limits).unwrap_err().id(),
+            "limit-sample-bytes"
+        );
+        let input = input(&directory, b"a\nb\n");
+        let mut lines = Lines::new(Text::open(&input).unwrap(), &limits);
+        let mut block = Vec::new();
+        lines.read(&input, 1, &mut block).unwrap();
+        std::fs::write(&input.path, "a\nb\nc\n").unwrap();
+        lines.read(&input, 1, &mut block).unwrap();
+        assert_eq!(
+            lines.read(&input, 1, &mut block).unwrap_err().id(),
+            "source-changed"
+        );
+    }
+}

@@ -1,0 +1,720 @@
+//! Arrow IPC, file and stream format: one unit a record batch.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::buffer::{Buffer, MutableBuffer};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::reader::FileDecoder;
+use arrow::ipc::{
+    Block, MessageHeader, MetadataVersion, RecordBatch as BatchHeader, root_as_footer,
+    root_as_message,
+};
+use rayon::prelude::*;
+
+use crate::base::{Base, batch, project};
+use crate::conform::conform;
+use crate::files::{Fingerprint, InputFile, described, list_tables};
+use crate::guard::{catch, one_line};
+use crate::json::by_name;
+use crate::parquet::{match_fields, plain_type};
+use crate::slices::Slices;
+use crate::walk::on_pool;
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+
+const MAGIC: &[u8; 6] = b"ARROW1";
+const FEATHER_V1: &[u8; 4] = b"FEA1";
+/// Most bytes of a footer or of the metadata of one message.
+const METADATA_BYTES: u64 = 256 << 20;
+/// Most bytes that one compressed buffer may claim to hold.
+const BUFFER_BYTES: i64 = 4 << 30;
+
+/// A message in a file: where it begins, its metadata with prefix, its body.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    offset: u64,
+    metadata: u64,
+    body: u64,
+}
+
+/// What one file holds.
+struct Layout {
+    schema: SchemaRef,
+    version: MetadataVersion,
+    dictionaries: Vec<Frame>,
+    batches: Vec<Batch>,
+}
+
+struct Batch {
+    frame: Frame,
+    /// How many dictionaries come before it.
+    dictionaries: usize,
+    rows: u64,
+    null_counts: Vec<Option<u64>>,
+}
+
+/// A set of Arrow files.
+pub(crate) struct ArrowTable {
+    files: Arc<Vec<InputFile>>,
+    layouts: Vec<Layout>,
+    schema: SchemaRef,
+    units: Vec<Unit>,
+    /// The record batch of each unit.
+    numbers: Vec<usize>,
+    null_counts: Vec<Option<u64>>,
+    batch_bytes: usize,
+    /// The decoder of the last unit: the dictionaries of one file are decoded once.
+    last: Mutex<Option<(usize, usize, Arc<FileDecoder>)>>,
+    description: SourceDescription,
+}
+
+/// Lists the files and finds their record batches.
+///
+/// # Errors
+///
+/// `source-*` and `arrow-*` errors.
+pub(crate) fn open(
+    locations: &[PathBuf],
+    options: &SourceOptions,
+) -> Result<ArrowTable, SourceError> {
+    let files = list_tables(locations, SourceKind::Arrow, options)?;
+    let found: Vec<Result<Layout, SourceError>> =
+        on_pool(options.jobs, || files.par_iter().map(layout).collect())?;
+    let layouts = found.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut fields: Vec<FieldRef> = Vec::new();
+    for (number, layout) in layouts.iter().enumerate() {
+        let own: Fields = layout.schema.fields().iter().map(plain_field).collect();
+        check_duplicates(files.get(number), &own)?;
+        if number == 0 {
+            fields = own.iter().cloned().collect();
+        } else {
+            match_fields(SourceKind::Arrow, &files, number, &mut fields, &own)?;
+        }
+    }
+    let mut null_counts = vec![Some(0_u64); fields.len()];
+    let mut units = Vec::new();
+    let mut numbers = Vec::new();
+    for (file, layout) in layouts.iter().enumerate() {
+        let mut first_row = 0;
+        for (number, batch) in layout.batches.iter().enumerate() {
+            units.push(Unit {
+                file: Some(file),
+                first_row: Some(first_row),
+                rows: Some(batch.rows),
+                bytes: batch.frame.metadata + batch.frame.body,
+            });
+            numbers.push(number);
+            first_row += batch.rows;
+            for (total, field) in null_counts.iter_mut().zip(&fields) {
+                let own = batch_nulls(layout, batch, field.name());
+                *total = total
+                    .zip(own)
+                    .and_then(|(total, own)| total.checked_add(own));
+            }
+        }
+    }
+    let mut description = SourceDescription::new(SourceKind::Arrow);
+    description.files = described(&files);
+    description.rows = Some(units.iter().filter_map(|unit| unit.rows).sum());
+    description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
+    description.fingerprint = Fingerprint::of(SourceKind::Arrow, &files);
+    Ok(ArrowTable {
+        files: Arc::new(files),
+        layouts,
+        schema: Arc::new(Schema::new(fields)),
+        units,
+        numbers,
+        null_counts,
+        batch_bytes: options.batch_bytes,
+        last: Mutex::new(None),
+        description,
+    })
+}
+
+fn check_duplicates(input: Option<&InputFile>, fields: &Fields) -> Result<(), SourceError> {
+    let mut names = std::collections::BTreeSet::new();
+    match fields.iter().find(|field| !names.insert(field.name())) {
+        None => Ok(()),
+        Some(field) => Err(SourceError::DuplicateColumn {
+            object: input.map(|input| input.shown.clone()).unwrap_or_default(),
+            column: field.name().clone(),
+        }),
+    }
+}
+
+/// A field without dictionaries and run ends; views stay, they are at home here.
+fn plain_field(field: &FieldRef) -> FieldRef {
+    let is_view = |data_type: &DataType| {
+        matches!(
+            data_type,
+            DataType::Utf8View
+                | DataType::BinaryView
+                | DataType::ListView(_)
+                | DataType::LargeListView(_)
+        )
+    };
+    if is_view(field.data_type()) {
+        return Arc::clone(field);
+    }
+    let plain = plain_type(field.data_type());
+    if &plain == field.data_type() {
+        return Arc::clone(field);
+    }
+    Arc::new(Field::clone(field).with_data_type(plain))
+}
+
+/// Nulls of a column in a batch: those of a file that lacks the column are all its rows.
+fn batch_nulls(layout: &Layout, batch: &Batch, name: &str) -> Option<u64> {
+    match layout.schema.fields().find(name) {
+        None => Some(batch.rows),
+        Some((place, _)) => batch.null_counts.get(place).copied().flatten(),
+    }
+}
+
+struct Reader<'a> {
+    input: &'a InputFile,
+    file: File,
+}
+
+impl Reader<'_> {
+    fn wrong(&self, reason: impl Into<String>) -> SourceError {
+        SourceError::ArrowFormat {
+            file: self.input.shown.clone(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Reads bytes that lie in the file.
+    fn bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>, SourceError> {
+        let size = self.input.stamp.bytes;
+        if offset.checked_add(length).is_none_or(|end| end > size) {
+            return Err(self.wrong(format!(
+                "is cut short: claims bytes {offset}+{length} of {size}"
+            )));
+        }
+        let mut bytes =
+            vec![0; usize::try_from(length).map_err(|_| self.wrong("a message is too large"))?];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(|source| SourceError::io("read", &self.input.shown, source))?;
+        Ok(bytes)
+    }
+
+    fn guarded<T>(&self, run: impl FnOnce() -> Result<T, String>) -> Result<T, SourceError> {
+        catch(run)
+            .and_then(|result| result)
+            .map_err(|reason| self.wrong(one_line(&reason)))
+    }
+
+    /// The metadata of the message at an offset: `None` at the end of a stream.
+    fn frame(&self, offset: u64) -> Result<Option<(Frame, Vec<u8>)>, SourceError> {
+        let size = self.input.stamp.bytes;
+        if offset == size {
+            return Ok(None);
+        }
+        let head = self.bytes(offset, 4)?;
+        let (prefix, length) = if head == [0xff; 4] {
+            (8, self.bytes(offset + 4, 4)?)
+        } else {
+            (4, head)
+        };
+        let length = length
+            .first_chunk::<4>()
+            .map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        if length == 0 {
+            return Ok(None);
+        }
+        let length = u64::from(length);
+        if length > METADATA_BYTES {
+            return Err(self.wrong(format!(
+                "a message claims {length} bytes of metadata, above the limit of {METADATA_BYTES}"
+            )));
+        }
+        let metadata = self.bytes(offset + prefix, length)?;
+        let body = self.guarded(|| {
+            let message = root_as_message(&metadata)
+                .map_err(|error| format!("a message does not parse: {error}"))?;
+            u64::try_from(message.bodyLength())
+                .map_err(|_| "a message has a negative length".to_owned())
+        })?;
+        let frame = Frame {
+            offset,
+            metadata: prefix + length,
+            body,
+        };
+        let end = offset
+            .checked_add(frame.metadata)
+            .and_then(|end| end.checked_add(body));
+        if end.is_none_or(|end| end > size) {
+            return Err(self.wrong(format!(
+                "is cut short: a message claims {body} bytes of {size}"
+            )));
+        }
+        Ok(Some((frame, metadata)))
+    }
+
+    fn file_layout(&self) -> Result<Layout, SourceError> {
+        let size = self.input.stamp.bytes;
+        if size < 18 {
+            return Err(self.wrong("is cut short: no room for a footer"));
+        }
+        let tail = self.bytes(size - 10, 10)?;
+        if !tail.ends_with(MAGIC) {
+            return Err(self.wrong("is cut short: it does not end with ARROW1"));
+        }
+        let length = tail
+            .first_chunk::<4>()
+            .map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let length = u64::from(length);
+        if length > METADATA_BYTES || length > size - 18 {
+            return Err(self.wrong(format!("a footer of {length} bytes in a file of {size}")));
+        }
+        let bytes = self.bytes(size - 10 - length, length)?;
+        let (schema, version, dictionaries, batches) = self.guarded(|| {
+            let footer = root_as_footer(&bytes)
+                .map_err(|error| format!("the footer does not parse: {error}"))?;
+            let schema = footer.schema().ok_or("the footer has no schema")?;
+            check_endianness(schema.endianness() == arrow::ipc::Endianness::Little)?;
+            let dictionaries = footer
+                .dictionaries()
+                .into_iter()
+                .flatten()
+                .map(frame_of_block);
+            let dictionaries = dictionaries.collect::<Result<Vec<_>, _>>()?;
+            let batches = footer
+                .recordBatches()
+                .into_iter()
+                .flatten()
+                .map(frame_of_block);
+            let batches = batches.collect::<Result<Vec<_>, _>>()?;
+            Ok((
+                Arc::new(fb_to_schema(schema)),
+                footer.version(),
+                dictionaries,
+                batches,
+            ))
+        })?;
+        let batches = batches
+            .into_iter()
+            .map(|block| {
+                let Some((frame, metadata)) = self.frame(block.offset)? else {
+                    return Err(self.wrong("the footer points to no message"));
+                };
+                if frame.body != block.body {
+                    return Err(self.wrong("footer and message differ in length"));
+                }
+                self.batch(frame, &metadata, &schema, dictionaries.len())
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Layout {
+            schema,
+            version,
+            dictionaries,
+            batches,
+        })
+    }
+
+    fn stream_layout(&self) -> Result<Layout, SourceError> {
+        let Some((first, metadata)) = self.frame(0)? else {
+            return Err(self.wrong("is empty"));
+        };
+        let (schema, version) = self.guarded(|| {
+            let message = root_as_message(&metadata).map_err(|error| error.to_string())?;
+            let schema = message
+                .header_as_schema()
+                .ok_or("does not begin with a schema: not an Arrow stream")?;
+            check_endianness(schema.endianness() == arrow::ipc::Endianness::Little)?;
+            Ok((Arc::new(fb_to_schema(schema)), message.version()))
+        })?;
+        let mut layout = Layout {
+            schema,
+            version,
+            dictionaries: Vec::new(),
+            batches: Vec::new(),
+        };
+        let mut offset = first.metadata + first.body;
+        while let Some((frame, metadata)) = self.frame(offset)? {
+            let kind = self.guarded(|| {
+                let message = root_as_message(&metadata).map_err(|error| error.to_string())?;
+                Ok(message.header_type())
+            })?;
+            match kind {
+                MessageHeader::DictionaryBatch => layout.dictionaries.push(frame),
+                MessageHeader::RecordBatch => {
+                    let batch =
+                        self.batch(frame, &metadata, &layout.schema, layout.dictionaries.len())?;
+                    layout.batches.push(batch);
+                }
+                other => return Err(self.wrong(format!("an unexpected message of kind {other:?}"))),
+            }
+            offset = frame.offset + frame.metadata + frame.body;
+        }
+        Ok(layout)
+    }
+
+    fn batch(
+        &self,
+        frame: Frame,
+        metadata: &[u8],
+        schema: &Schema,
+        dictionaries: usize,
+    ) -> Result<Batch, SourceError> {
+        self.guarded(|| {
+            let message = root_as_message(metadata).map_err(|error| error.to_string())?;
+            let header = message
+                .header_as_record_batch()
+                .ok_or("the footer points to a message of another kind")?;
+            let rows = u64::try_from(header.length())
+                .map_err(|_| "a record batch has a negative number of rows")?;
+            Ok(Batch {
+                frame,
+                dictionaries,
+                rows,
+                null_counts: null_counts(schema, &header),
+            })
+        })
+    }
+}
+
+fn check_endianness(little: bool) -> Result<(), String> {
+    if little {
+        Ok(())
+    } else {
+        Err("is written in big-endian order, which is not supported".to_owned())
+    }
+}
+
+fn frame_of_block(block: &Block) -> Result<Frame, String> {
+    let number =
+        |value: i64| u64::try_from(value).map_err(|_| "the footer has a negative place".to_owned());
+    Ok(Frame {
+        offset: number(block.offset())?,
+        metadata: number(i64::from(block.metaDataLength()))?,
+        body: number(block.bodyLength())?,
+    })
+}
+
+fn layout(input: &InputFile) -> Result<Layout, SourceError> {
+    let reader = Reader {
+        file: input.open()?,
+        input,
+    };
+    let head = reader.bytes(0, input.stamp.bytes.min(8))?;
+    if head.starts_with(FEATHER_V1) {
+        return Err(SourceError::Unsupported {
+            location: input.shown.clone(),
+            what: "is a Feather file of version 1, which is not supported",
+            hint: "write it again as Feather version 2 or Parquet",
+        });
+    }
+    if head.starts_with(MAGIC) {
+        reader.file_layout()
+    } else {
+        reader.stream_layout()
+    }
+}
+
+/// How many field nodes a type takes, in depth-first order.
+fn nodes(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => 1 + nodes(field.data_type()),
+        DataType::Struct(fields) => {
+            1 + fields
+                .iter()
+                .map(|field| nodes(field.data_type()))
+                .sum::<usize>()
+        }
+        DataType::Union(fields, _) => {
+            1 + fields
+                .iter()
+                .map(|(_, field)| nodes(field.data_type()))
+                .sum::<usize>()
+        }
+        DataType::RunEndEncoded(ends, values) => {
+            1 + nodes(ends.data_type()) + nodes(values.data_type())
+        }
+        _ => 1,
+    }
+}
+
+/// Nulls of each column, where the node of the column counts them all.
+fn null_counts(schema: &Schema, header: &BatchHeader<'_>) -> Vec<Option<u64>> {
+    let all: Vec<i64> = header
+        .nodes()
+        .iter()
+        .flatten()
+        .map(|node| node.null_count())
+        .collect();
+    let mut at = 0;
+    let count = |field: &FieldRef| {
+        let node = at;
+        at += nodes(field.data_type());
+        match field.data_type() {
+            DataType::Dictionary(_, _) | DataType::RunEndEncoded(_, _) | DataType::Union(_, _) => {
+                None
+            }
+            DataType::Null => u64::try_from(header.length()).ok(),
+            _ => all.get(node).and_then(|count| u64::try_from(*count).ok()),
+        }
+    };
+    schema.fields().iter().map(count).collect()
+}
+
+impl ArrowTable {
+    fn place(
+        &self,
+        unit: usize,
+    ) -> Result<(usize, &InputFile, &Layout, usize, &Batch), SourceError> {
+        let found = self
+            .units
+            .get(unit)
+            .and_then(|unit| unit.file)
+            .and_then(|file| {
+                let layout = self.layouts.get(file)?;
+                let number = *self.numbers.get(unit)?;
+                Some((
+                    file,
+                    self.files.get(file)?,
+                    layout,
+                    number,
+                    layout.batches.get(number)?,
+                ))
+            });
+        found.ok_or_else(|| SourceError::Bug {
+            what: format!("there is no unit {unit}"),
+        })
+    }
+
+    fn decoder(
+        &self,
+        file: usize,
+        reader: &Reader<'_>,
+        layout: &Layout,
+        count: usize,
+    ) -> Result<Arc<FileDecoder>, SourceError> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known_file, known_count, decoder)) = last.as_ref()
+            && (*known_file, *known_count) == (file, count)
+        {
+            return Ok(Arc::clone(decoder));
+        }
+        drop(last);
+        let mut decoder = FileDecoder::new(Arc::clone(&layout.schema), layout.version);
+        for frame in layout.dictionaries.iter().take(count) {
+            let (block, buffer) = load(reader, *frame)?;
+            reader.guarded(|| {
+                check_buffers(&buffer, *frame)?;
+                decoder
+                    .read_dictionary(&block, &buffer)
+                    .map_err(|error| error.to_string())
+            })?;
+        }
+        let decoder = Arc::new(decoder);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((file, count, Arc::clone(&decoder)));
+        Ok(decoder)
+    }
+}
+
+/// A message with its body, as the decoder wants it.
+fn load(reader: &Reader<'_>, frame: Frame) -> Result<(Block, Buffer), SourceError> {
+    let total = frame.metadata.checked_add(frame.body);
+    let total = total.filter(|total| {
+        frame
+            .offset
+            .checked_add(*total)
+            .is_some_and(|end| end <= reader.input.stamp.bytes)
+    });
+    let sizes = total.and_then(|total| {
+        let metadata = i32::try_from(frame.metadata).ok()?;
+        Some((
+            usize::try_from(total).ok()?,
+            metadata,
+            i64::try_from(frame.body).ok()?,
+        ))
+    });
+    let (total, metadata, body) =
+        sizes.ok_or_else(|| reader.wrong("a message goes beyond the file"))?;
+    let mut buffer = MutableBuffer::from_len_zeroed(total);
+    reader
+        .file
+        .read_exact_at(buffer.as_slice_mut(), frame.offset)
+        .map_err(|source| SourceError::io("read", &reader.input.shown, source))?;
+    Ok((Block::new(0, metadata, body), buffer.into()))
+}
+
+/// Checks where the buffers of a message lie and what compressed ones claim to hold, before memory is
+/// reserved for it.
+fn check_buffers(bytes: &Buffer, frame: Frame) -> Result<(), String> {
+    let metadata = usize::try_from(frame.metadata).unwrap_or(usize::MAX);
+    let (head, body) = bytes
+        .as_slice()
+        .split_at_checked(metadata)
+        .ok_or("a message goes beyond the file")?;
+    let prefix = if head.starts_with(&[0xff; 4]) { 8 } else { 4 };
+    let message = root_as_message(head.get(prefix..).unwrap_or_default())
+        .map_err(|error| error.to_string())?;
+    let header = match message.header_type() {
+        MessageHeader::RecordBatch => message.header_as_record_batch(),
+        MessageHeader::DictionaryBatch => message
+            .header_as_dictionary_batch()
+            .and_then(|batch| batch.data()),
+        _ => None,
+    };
+    let header = header.ok_or("a message without data")?;
+    for buffer in header.buffers().iter().flatten() {
+        let range = usize::try_from(buffer.offset())
+            .ok()
+            .zip(usize::try_from(buffer.length()).ok());
+        let content = range.and_then(|(start, length)| body.get(start..start.checked_add(length)?));
+        let content = content.ok_or("a buffer lies outside its message")?;
+        if header.compression().is_some()
+            && let Some(claimed) = content.first_chunk::<8>()
+        {
+            let claimed = i64::from_le_bytes(*claimed);
+            if claimed > BUFFER_BYTES {
+                return Err(format!(
+                    "a compressed buffer claims {claimed} bytes, above the limit of {BUFFER_BYTES}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Base for ArrowTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let (file, input, layout, number, batch) = self.place(unit)?;
+        let reader = Reader {
+            file: input.open()?,
+            input,
+        };
+        let decoder = self.decoder(file, &reader, layout, batch.dictionaries)?;
+        let (block, buffer) = load(&reader, batch.frame)?;
+        let corrupt = |reason: String| SourceError::ArrowCorrupt {
+            file: input.shown.clone(),
+            batch: number,
+            reason: one_line(&reason),
+        };
+        let decoded = catch(|| -> Result<Option<RecordBatch>, String> {
+            check_buffers(&buffer, batch.frame)?;
+            decoder
+                .read_record_batch(&block, &buffer)
+                .map_err(|error: ArrowError| error.to_string())
+        });
+        let decoded = decoded.and_then(|result| result).map_err(corrupt)?;
+        input.check(&reader.file)?;
+        let mut slices = Slices::new(self.batch_bytes);
+        let schema = project(&self.schema, columns);
+        if let Some(decoded) = decoded {
+            if decoded.num_rows() as u64 != batch.rows {
+                return Err(corrupt(format!(
+                    "holds {} rows, not {}",
+                    decoded.num_rows(),
+                    batch.rows
+                )));
+            }
+            slices.push(select(&decoded, &schema)?);
+        }
+        Ok(Box::new(ArrowRows {
+            slices,
+            schema,
+            file: input.shown.clone(),
+            number,
+        }))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.null_counts.get(column).copied().flatten()
+    }
+
+    fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
+        let (_, _, layout, _, batch) = self.place(unit)?;
+        Ok(self
+            .schema
+            .fields()
+            .get(column)
+            .and_then(|field| batch_nulls(layout, batch, field.name())))
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}
+
+/// The wanted columns of a batch, still with the types of the file.
+fn select(found: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, SourceError> {
+    let own = found.schema();
+    let places = own
+        .fields()
+        .iter()
+        .enumerate()
+        .map(|(place, field)| (field.name().clone(), place))
+        .collect();
+    let columns = by_name(found, &places, schema.fields());
+    let fields: Vec<Field> = schema
+        .fields()
+        .iter()
+        .zip(&columns)
+        .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
+        .collect();
+    batch(&Arc::new(Schema::new(fields)), columns, found.num_rows())
+}
+
+struct ArrowRows {
+    slices: Slices,
+    schema: SchemaRef,
+    file: String,
+    number: usize,
+}
+
+impl Rows for ArrowRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let Some(slice) = self.slices.next() else {
+            return Ok(None);
+        };
+        let corrupt = |reason: String| SourceError::ArrowCorrupt {
+            file: self.file.clone(),
+            batch: self.number,
+            reason: one_line(&reason),
+        };
+        let columns = catch(|| {
+            let fields = self.schema.fields().iter();
+            slice
+                .columns()
+                .iter()
+                .zip(fields)
+                .map(|(column, field)| conform(column, field.data_type()))
+                .collect()
+        });
+        let columns: Result<Vec<_>, ArrowError> = columns.map_err(corrupt)?;
+        let columns = columns.map_err(|error| corrupt(error.to_string()))?;
+        for (column, field) in columns.iter().zip(self.schema.fields()) {
+            if !field.is_nullable() && column.logical_null_count() > 0 {
+                return Err(corrupt(format!(
+                    "column `{}` has nulls though it is required",
+                    field.name()
+                )));
+            }
+        }
+        batch(&self.schema, columns, slice.num_rows()).map(Some)
+    }
+}

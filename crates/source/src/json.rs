@@ -1,0 +1,389 @@
+//! JSON lines: one object a line, nested objects as structures, arrays as lists.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
+use arrow::json::ReaderBuilder;
+use rayon::prelude::*;
+
+use crate::base::{Base, batch, project};
+use crate::files::{Fingerprint, InputFile, described, list_tables};
+use crate::guard::{catch, one_line};
+use crate::input::{Lines, Packing, Text, packing};
+use crate::shape::{Member, Object, shape_of_line};
+use crate::walk::on_pool;
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+
+/// Files up to this size decide on types with all their rows.
+pub(crate) const WHOLE_BYTES: u64 = 64 << 20;
+/// A large file is read in ranges of about this size, each by its own thread.
+const RANGE_BYTES: u64 = 16 << 20;
+
+/// Files of JSON lines.
+pub(crate) struct JsonTable {
+    files: Arc<Vec<InputFile>>,
+    schema: SchemaRef,
+    units: Vec<Unit>,
+    ranges: Vec<(u64, u64)>,
+    null_counts: Vec<Option<u64>>,
+    options: Arc<SourceOptions>,
+    description: SourceDescription,
+}
+
+struct Scanned {
+    object: Object,
+    whole: bool,
+    /// Where the ranges of the file end.
+    ends: Vec<u64>,
+}
+
+/// Lists the files and looks at their rows.
+///
+/// # Errors
+///
+/// `source-*` and `jsonl-*` errors.
+pub(crate) fn open(
+    locations: &[PathBuf],
+    options: &SourceOptions,
+) -> Result<JsonTable, SourceError> {
+    let files = list_tables(locations, SourceKind::JsonLines, options)?;
+    let scanned: Vec<Result<Scanned, SourceError>> = on_pool(options.jobs, || {
+        files.par_iter().map(|input| scan(input, options)).collect()
+    })?;
+    let mut all = Object::default();
+    let mut whole = true;
+    let mut rows = Some(0_u64);
+    let mut units = Vec::new();
+    let mut ranges = Vec::new();
+    for (number, (scanned, input)) in scanned.into_iter().zip(&files).enumerate() {
+        let scanned = scanned?;
+        whole &= scanned.whole;
+        let own_rows = scanned.whole.then_some(scanned.object.objects);
+        rows = rows.zip(own_rows).map(|(rows, own)| rows + own);
+        let single = scanned.ends.len() == 1;
+        let mut start = 0;
+        for end in scanned.ends {
+            units.push(Unit {
+                file: Some(number),
+                first_row: (start == 0).then_some(0),
+                rows: own_rows.filter(|_| single),
+                bytes: end - start,
+            });
+            ranges.push((start, end));
+            start = end;
+        }
+        all.merge(scanned.object).map_err(|reason| {
+            row_error(
+                input,
+                1,
+                format!("differs from the files before it: {reason}"),
+            )
+        })?;
+    }
+    let mut fields = all.fields();
+    if !whole {
+        // Rows that nobody has looked at may lack anything.
+        fields = fields
+            .iter()
+            .map(|field| Arc::new(field.as_ref().clone().with_nullable(true)) as FieldRef)
+            .collect();
+    }
+    let null_counts = all
+        .fields
+        .values()
+        .map(|member: &Member| whole.then(|| all.objects - member.values))
+        .collect();
+    let mut description = SourceDescription::new(SourceKind::JsonLines);
+    description.files = described(&files);
+    description.rows = rows;
+    description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
+    description.fingerprint = Fingerprint::of(SourceKind::JsonLines, &files);
+    Ok(JsonTable {
+        files: Arc::new(files),
+        schema: Arc::new(Schema::new(fields)),
+        units,
+        ranges,
+        null_counts,
+        options: Arc::new(options.clone()),
+        description,
+    })
+}
+
+fn row_error(input: &InputFile, line: u64, reason: impl Into<String>) -> SourceError {
+    SourceError::JsonRow {
+        file: input.shown.clone(),
+        line,
+        reason: reason.into(),
+    }
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
+}
+
+fn scan(input: &InputFile, options: &SourceOptions) -> Result<Scanned, SourceError> {
+    let mut lines = Lines::new(Text::open(input)?, &options.limits);
+    let read_all = input.stamp.bytes <= WHOLE_BYTES;
+    let most = if read_all {
+        u64::MAX
+    } else {
+        options.infer_rows as u64
+    };
+    let mut object = Object::default();
+    let mut block = Vec::new();
+    let mut number = 0;
+    let mut ended = false;
+    while object.objects < most {
+        lines.read(input, 1 << 20, &mut block)?;
+        if block.is_empty() {
+            ended = true;
+            break;
+        }
+        for line in block.split_inclusive(|byte| *byte == b'\n') {
+            number += 1;
+            if object.objects >= most || is_blank(line) {
+                continue;
+            }
+            let own = shape_of_line(line)
+                .map_err(|reason| row_error(input, number, one_line(&reason)))?;
+            object
+                .merge(own)
+                .map_err(|reason| row_error(input, number, one_line(&reason)))?;
+        }
+    }
+    Ok(Scanned {
+        object,
+        whole: ended,
+        ends: range_ends(input)?,
+    })
+}
+
+/// Cuts a large plain file after the line that crosses each multiple of the range size.
+fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
+    let size = input.stamp.bytes;
+    let failed = |source| SourceError::io("read", &input.shown, source);
+    let mut ends = Vec::new();
+    if size > RANGE_BYTES {
+        let file = input.open()?;
+        let mut buffer = vec![0; 64 << 10];
+        let mut next = RANGE_BYTES;
+        'cuts: while next < size && packing(&file).map_err(failed)? == Packing::None {
+            let mut at = next - 1;
+            loop {
+                let count = file.read_at(&mut buffer, at).map_err(failed)?;
+                let found = buffer.iter().take(count).position(|byte| *byte == b'\n');
+                if let Some(found) = found {
+                    let end = at + found as u64 + 1;
+                    if end < size {
+                        ends.push(end);
+                    }
+                    next = (end / RANGE_BYTES + 1) * RANGE_BYTES;
+                    continue 'cuts;
+                }
+                if count == 0 {
+                    break 'cuts;
+                }
+                at += count as u64;
+            }
+        }
+    }
+    ends.push(size);
+    Ok(ends)
+}
+
+impl Base for JsonTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let found = self
+            .units
+            .get(unit)
+            .and_then(|unit| unit.file)
+            .zip(self.ranges.get(unit).copied());
+        let (number, (start, end)) = found.ok_or_else(|| SourceError::Bug {
+            what: format!("there is no unit {unit}"),
+        })?;
+        let input = self.files.get(number).ok_or_else(|| SourceError::Bug {
+            what: format!("there is no file {number}"),
+        })?;
+        Ok(Box::new(JsonRows {
+            files: Arc::clone(&self.files),
+            number,
+            start,
+            lines: Some(Lines::new(
+                Text::open_range(input, start, end)?,
+                &self.options.limits,
+            )),
+            full: Arc::clone(&self.schema),
+            schema: project(&self.schema, columns),
+            columns: columns.to_vec(),
+            batch_bytes: self.options.batch_bytes.max(1),
+            block: Vec::new(),
+            line: 0,
+        }))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.null_counts.get(column).copied().flatten()
+    }
+
+    fn first_row(&self, unit: usize) -> u64 {
+        let known = self.units.get(unit).and_then(|unit| unit.first_row);
+        known.unwrap_or_else(|| {
+            let number = self.units.get(unit).and_then(|unit| unit.file);
+            let input = number.and_then(|number| self.files.get(number));
+            let start = self.ranges.get(unit).map_or(0, |(start, _)| *start);
+            input.map_or(0, |input| count_lines(input, start, |line| !is_blank(line)))
+        })
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}
+
+/// How many lines before a position of a plain file are of a kind; 0 where it cannot be read.
+fn count_lines(input: &InputFile, end: u64, counts: impl Fn(&[u8]) -> bool) -> u64 {
+    let Ok(file) = input.open() else {
+        return 0;
+    };
+    let mut reader = BufReader::with_capacity(1 << 20, file.take(end));
+    let mut line = Vec::new();
+    let mut count = 0;
+    while reader
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|read| read > 0)
+    {
+        count += u64::from(counts(&line));
+        line.clear();
+    }
+    count
+}
+
+struct JsonRows {
+    files: Arc<Vec<InputFile>>,
+    number: usize,
+    /// Where the range begins.
+    start: u64,
+    /// `None` when the unit is over.
+    lines: Option<Lines>,
+    full: SchemaRef,
+    schema: SchemaRef,
+    columns: Vec<usize>,
+    batch_bytes: usize,
+    block: Vec<u8>,
+    /// Lines of the range before the block.
+    line: u64,
+}
+
+fn decode(schema: &SchemaRef, bytes: &[u8], rows: usize) -> Result<RecordBatch, String> {
+    let decoded = catch(|| {
+        let mut decoder = ReaderBuilder::new(Arc::clone(schema))
+            .with_batch_size(rows.max(1))
+            .with_strict_mode(true)
+            .build_decoder()?;
+        let used = decoder.decode(bytes)?;
+        let found = decoder.flush()?;
+        Ok((used, found))
+    })?;
+    let (used, found) =
+        decoded.map_err(|error: arrow::error::ArrowError| one_line(&error.to_string()))?;
+    match found {
+        Some(found) if found.num_rows() == rows && bytes.get(used..).is_some_and(is_blank) => {
+            Ok(found)
+        }
+        _ => Err("is not one object on one line".to_owned()),
+    }
+}
+
+impl JsonRows {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let files = Arc::clone(&self.files);
+        let (Some(lines), Some(input)) = (&mut self.lines, files.get(self.number)) else {
+            return Ok(None);
+        };
+        loop {
+            lines.read(input, self.batch_bytes, &mut self.block)?;
+            if self.block.is_empty() {
+                return Ok(None);
+            }
+            let (mut rows, mut count) = (0, 0);
+            for line in self.block.split_inclusive(|byte| *byte == b'\n') {
+                count += 1;
+                rows += usize::from(!is_blank(line));
+            }
+            if rows > 0 {
+                let found = decode(&self.full, &self.block, rows)
+                    .map_err(|reason| self.blame(input, &reason))?;
+                self.line += count;
+                return self.take(&found).map(Some);
+            }
+            self.line += count;
+        }
+    }
+
+    /// The error of the first line that does not decode by itself.
+    fn blame(&self, input: &InputFile, reason: &str) -> SourceError {
+        let before = self.line + count_lines(input, self.start, |_| true);
+        for (number, line) in self
+            .block
+            .split_inclusive(|byte| *byte == b'\n')
+            .enumerate()
+        {
+            if is_blank(line) {
+                continue;
+            }
+            if let Err(own) = decode(&self.full, line, 1) {
+                return row_error(input, before + number as u64 + 1, own);
+            }
+        }
+        row_error(input, before + 1, reason)
+    }
+
+    fn take(&self, found: &RecordBatch) -> Result<RecordBatch, SourceError> {
+        let columns = self
+            .columns
+            .iter()
+            .filter_map(|column| found.columns().get(*column).cloned())
+            .collect();
+        batch(&self.schema, columns, found.num_rows())
+    }
+}
+
+impl Rows for JsonRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let result = self.pull();
+        if !matches!(result, Ok(Some(_))) {
+            self.lines = None;
+        }
+        result
+    }
+}
+
+/// Columns of a file by name in the order of a schema; nulls for those that it lacks.
+pub(crate) fn by_name(
+    found: &RecordBatch,
+    own: &BTreeMap<String, usize>,
+    wanted: &Fields,
+) -> Vec<ArrayRef> {
+    let column = |field: &FieldRef| {
+        let place = own
+            .get(field.name())
+            .and_then(|place| found.columns().get(*place));
+        place
+            .cloned()
+            .unwrap_or_else(|| new_null_array(field.data_type(), found.num_rows()))
+    };
+    wanted.iter().map(column).collect()
+}

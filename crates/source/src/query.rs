@@ -1,0 +1,432 @@
+//! What expressions and queries share: parsing, a session, what is refused, and errors in few words.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use arrow::error::ArrowError;
+use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, SchemaError};
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::guard::{catch, one_line};
+use crate::names::near_names;
+use crate::{SourceError, SourceOptions};
+
+/// The name of the one table there is.
+pub(crate) const TABLE: &str = "source";
+
+/// Deepest nesting of an expression or query.
+const MAX_DEPTH: usize = 50;
+
+/// A session that gives the same rows each time: one partition, names as spelled, no clock.
+///
+/// # Errors
+///
+/// [`SourceError::Option`] when the directory for temporary files cannot be used.
+pub(crate) fn session(
+    options: &SourceOptions,
+    batch_rows: usize,
+) -> Result<SessionContext, SourceError> {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(1)
+        .with_batch_size(batch_rows.max(1))
+        .with_information_schema(false);
+    let parser = &mut config.options_mut().sql_parser;
+    // Columns are called as they are called in the file; folding them to lower case would hide half of them.
+    parser.enable_ident_normalization = false;
+    parser.map_string_types_to_utf8view = false;
+    let mut runtime = RuntimeEnvBuilder::new();
+    if let Some(limit) = options.memory_limit {
+        runtime = runtime.with_memory_limit(usize::try_from(limit).unwrap_or(usize::MAX), 1.0);
+    }
+    if let Some(directory) = &options.temp_dir {
+        let mode = DiskManagerMode::Directories(vec![directory.clone()]);
+        runtime = runtime.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode));
+    }
+    let runtime = runtime.build_arc().map_err(|error| SourceError::Option {
+        option: "--memory-limit",
+        reason: one_line(&error.strip_backtrace()),
+    })?;
+    Ok(SessionContext::new_with_config_rt(config, runtime))
+}
+
+fn syntax(clause: &'static str, error: &ParserError) -> SourceError {
+    let reason = match error {
+        ParserError::TokenizerError(text) | ParserError::ParserError(text) => one_line(text),
+        ParserError::RecursionLimitExceeded => format!("nested deeper than {MAX_DEPTH}"),
+    };
+    SourceError::SqlSyntax { clause, reason }
+}
+
+/// Parses one scalar expression.
+///
+/// # Errors
+///
+/// [`SourceError::SqlSyntax`] and [`SourceError::SqlRefused`].
+pub(crate) fn parse_expr(clause: &'static str, text: &str) -> Result<ast::Expr, SourceError> {
+    let expr = parse_with(clause, text, |parser| parser.parse_expr())?;
+    refuse_queries(clause, &expr)?;
+    Ok(expr)
+}
+
+/// Parses a select list.
+///
+/// # Errors
+///
+/// [`SourceError::SqlSyntax`] and [`SourceError::SqlRefused`].
+pub(crate) fn parse_select(
+    clause: &'static str,
+    text: &str,
+) -> Result<Vec<ast::SelectItem>, SourceError> {
+    let items = parse_with(clause, text, |parser| parser.parse_projection())?;
+    refuse_queries(clause, &items)?;
+    Ok(items)
+}
+
+fn parse_with<T>(
+    clause: &'static str,
+    text: &str,
+    parse: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>,
+) -> Result<T, SourceError> {
+    let parsed = catch(|| {
+        let mut parser = Parser::new(&GenericDialect {})
+            .with_recursion_limit(MAX_DEPTH)
+            .try_with_sql(text)?;
+        let parsed = parse(&mut parser)?;
+        let rest = parser.peek_token();
+        if rest.token == Token::EOF {
+            Ok(parsed)
+        } else {
+            Err(ParserError::ParserError(format!(
+                "nothing may follow here, found: {rest}"
+            )))
+        }
+    });
+    match parsed {
+        Ok(Ok(parsed)) => Ok(parsed),
+        Ok(Err(error)) => Err(syntax(clause, &error)),
+        Err(panic) => Err(SourceError::SqlSyntax {
+            clause,
+            reason: panic,
+        }),
+    }
+}
+
+/// Subqueries and windows look at more than one row.
+fn refuse_queries<V: ast::Visit>(clause: &'static str, parsed: &V) -> Result<(), SourceError> {
+    let found = ast::visit_expressions(parsed, |expr| match expr {
+        ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
+            ControlFlow::Break("a subquery")
+        }
+        ast::Expr::Function(function) if function.over.is_some() => {
+            ControlFlow::Break("a window function")
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    match found {
+        ControlFlow::Break(what) => Err(refused(clause, what)),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+fn refused(clause: &'static str, what: &str) -> SourceError {
+    SourceError::SqlRefused {
+        clause,
+        what: format!("{what} looks at more than one row"),
+        hint: "use --sql, where the whole table is at hand",
+    }
+}
+
+/// Parses a query: exactly one, and one that only reads.
+///
+/// # Errors
+///
+/// [`SourceError::SqlSyntax`] and [`SourceError::SqlRefused`].
+pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement, SourceError> {
+    let parsed: Result<Result<VecDeque<Statement>, DataFusionError>, String> = catch(|| {
+        DFParserBuilder::new(text)
+            .with_dialect(&GenericDialect {})
+            .with_recursion_limit(MAX_DEPTH)
+            .build()?
+            .parse_statements()
+    });
+    let mut statements = match parsed {
+        Ok(Ok(statements)) => statements,
+        Ok(Err(error)) => return Err(convert(error, clause, &Schema::empty(), Phase::Plan, None)),
+        Err(panic) => {
+            return Err(SourceError::SqlSyntax {
+                clause,
+                reason: panic,
+            });
+        }
+    };
+    let only_select = |what: String| SourceError::SqlRefused {
+        clause,
+        what,
+        hint: "write one SELECT over the table `source`",
+    };
+    if statements.len() > 1 {
+        return Err(only_select(format!(
+            "{} statements are more than one",
+            statements.len()
+        )));
+    }
+    let Some(statement) = statements.pop_front() else {
+        return Err(only_select("there is no statement".to_owned()));
+    };
+    let reads = match &statement {
+        Statement::Statement(inner) => match inner.as_ref() {
+            ast::Statement::Query(query) => only_reads(&query.body),
+            _ => false,
+        },
+        _ => false,
+    };
+    if reads {
+        return Ok(statement);
+    }
+    let text = statement.to_string();
+    let verb = text.split_whitespace().next().unwrap_or_default();
+    Err(only_select(format!(
+        "{} does not only read",
+        one_line(verb)
+    )))
+}
+
+fn only_reads(body: &ast::SetExpr) -> bool {
+    match body {
+        ast::SetExpr::Select(select) => select.into.is_none(),
+        ast::SetExpr::Query(query) => only_reads(&query.body),
+        ast::SetExpr::SetOperation { left, right, .. } => only_reads(left) && only_reads(right),
+        ast::SetExpr::Values(_) => true,
+        _ => false,
+    }
+}
+
+/// Refuses what makes an expression more than a function of one row.
+///
+/// # Errors
+///
+/// [`SourceError::SqlRefused`].
+pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
+    let mut found = None;
+    let walked = expr.apply(|expr| {
+        found = match expr {
+            Expr::AggregateFunction(function) => Some(refused(
+                clause,
+                &format!("the aggregate `{}`", function.func.name()),
+            )),
+            Expr::WindowFunction(_) => Some(refused(clause, "a window function")),
+            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) => {
+                Some(refused(clause, "a subquery"))
+            }
+            Expr::Unnest(_) => Some(refused(clause, "`unnest`")),
+            _ => None,
+        };
+        Ok(if found.is_some() {
+            TreeNodeRecursion::Stop
+        } else {
+            TreeNodeRecursion::Continue
+        })
+    });
+    match (found, walked) {
+        (Some(error), _) => Err(error),
+        (None, Err(error)) => Err(convert(error, clause, &Schema::empty(), Phase::Plan, None)),
+        (None, Ok(_)) => check_repeatable(clause, expr),
+    }
+}
+
+/// Refuses functions whose value is not decided by the row: the same input must give the same bytes.
+///
+/// # Errors
+///
+/// [`SourceError::SqlRefused`].
+pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
+    let mut found = None;
+    let walked = expr.apply(|expr| {
+        if let Expr::ScalarFunction(function) = expr
+            && function.func.signature().volatility != Volatility::Immutable
+        {
+            found = Some(function.func.name().to_owned());
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    match (found, walked) {
+        (Some(name), _) => Err(SourceError::SqlRefused {
+            clause,
+            what: format!("`{}` gives another value each time", one_line(&name)),
+            hint: "write the value itself, so that the same input gives the same bytes",
+        }),
+        (None, Err(error)) => Err(convert(error, clause, &Schema::empty(), Phase::Plan, None)),
+        (None, Ok(_)) => Ok(()),
+    }
+}
+
+/// [`check_repeatable`] for every expression of a plan.
+///
+/// # Errors
+///
+/// [`SourceError::SqlRefused`].
+pub(crate) fn check_plan(clause: &'static str, plan: &LogicalPlan) -> Result<(), SourceError> {
+    let mut found = None;
+    let walked = plan.apply_with_subqueries(|plan| {
+        plan.apply_expressions(|expr| {
+            found = check_repeatable(clause, expr).err();
+            Ok(if found.is_some() {
+                TreeNodeRecursion::Stop
+            } else {
+                TreeNodeRecursion::Continue
+            })
+        })
+    });
+    match (found, walked) {
+        (Some(error), _) => Err(error),
+        (None, Err(error)) => Err(convert(error, clause, &Schema::empty(), Phase::Plan, None)),
+        (None, Ok(_)) => Ok(()),
+    }
+}
+
+/// When an error of the engine came up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Plan,
+    Run,
+}
+
+/// An error of the engine in our words: the cause that we put in comes out again, the rest becomes one line.
+pub(crate) fn convert(
+    error: DataFusionError,
+    clause: &'static str,
+    schema: &Schema,
+    phase: Phase,
+    memory_limit: Option<u64>,
+) -> SourceError {
+    let again = |error| convert(error, clause, schema, phase, memory_limit);
+    match error {
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => again(*inner),
+        DataFusionError::Collection(errors) => match errors.into_iter().next() {
+            Some(first) => again(first),
+            None => plain(clause, phase, "no reason given"),
+        },
+        DataFusionError::Shared(shared) => match Arc::try_unwrap(shared) {
+            Ok(inner) => again(inner),
+            Err(shared) => plain(clause, phase, &shared.strip_backtrace()),
+        },
+        DataFusionError::External(inner) => match inner.downcast::<SourceError>() {
+            Ok(ours) => *ours,
+            Err(other) => plain(clause, phase, &other.to_string()),
+        },
+        DataFusionError::ArrowError(inner, _) => match *inner {
+            ArrowError::ExternalError(inner) => match inner.downcast::<SourceError>() {
+                Ok(ours) => *ours,
+                Err(other) => plain(clause, phase, &other.to_string()),
+            },
+            other => plain(clause, phase, &other.to_string()),
+        },
+        DataFusionError::SQL(inner, _) => syntax(clause, &inner),
+        DataFusionError::SchemaError(inner, _) => match *inner {
+            SchemaError::FieldNotFound { field, .. } => SourceError::ColumnNotFound {
+                clause,
+                near: near_names(&field.name, schema),
+                column: field.name,
+            },
+            other => plain(clause, phase, &other.to_string()),
+        },
+        DataFusionError::ResourcesExhausted(reason) => SourceError::SqlMemory {
+            limit_bytes: memory_limit.unwrap_or(0),
+            reason: one_line(&reason),
+        },
+        DataFusionError::Plan(reason)
+        | DataFusionError::NotImplemented(reason)
+        | DataFusionError::Execution(reason) => plain(clause, phase, &reason),
+        other => plain(clause, phase, &other.strip_backtrace()),
+    }
+}
+
+fn plain(clause: &'static str, phase: Phase, reason: &str) -> SourceError {
+    let reason = one_line(reason);
+    match phase {
+        Phase::Plan => SourceError::SqlPlan { clause, reason },
+        Phase::Run => SourceError::SqlRun { clause, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardmill_core::Diagnostic as _;
+
+    #[test]
+    fn only_one_query_that_reads() {
+        for text in [
+            "SELECT 1",
+            "select * from source where a > 1;",
+            "WITH t AS (SELECT 1) SELECT * FROM t",
+            "SELECT 1 UNION ALL SELECT 2",
+            "VALUES (1)",
+        ] {
+            parse_query("--sql", text).unwrap();
+        }
+        for text in [
+            "",
+            ";",
+            "SELECT 1; SELECT 2",
+            "CREATE TABLE t AS SELECT 1",
+            "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/etc/passwd'",
+            "COPY source TO '/tmp/x.csv'",
+            "INSERT INTO source VALUES (1)",
+            "DROP TABLE source",
+            "EXPLAIN SELECT 1",
+            "SET datafusion.execution.target_partitions = 8",
+            "SELECT * INTO t FROM source",
+            "DELETE FROM source",
+        ] {
+            let error = parse_query("--sql", text).unwrap_err();
+            assert_eq!(error.id(), "sql-refused", "{text}: {error}");
+        }
+        for text in ["SELEC 1", "SELECT FROM WHERE", "SELECT 'a"] {
+            assert_eq!(
+                parse_query("--sql", text).unwrap_err().id(),
+                "sql-syntax",
+                "{text}"
+            );
+        }
+        let deep = format!("SELECT {}1{}", "(".repeat(10_000), ")".repeat(10_000));
+        assert_eq!(
+            parse_query("--sql", &deep).unwrap_err().to_string(),
+            "nested deeper than 50"
+        );
+    }
+
+    #[test]
+    fn an_expression_ends_where_it_ends() {
+        parse_expr("--where", "a > 1 AND b LIKE 'x%'").unwrap();
+        for (text, id) in [
+            ("a > 1; DROP TABLE source", "sql-syntax"),
+            ("a > 1 FROM source", "sql-syntax"),
+            ("", "sql-syntax"),
+            ("a > (SELECT max(a) FROM source)", "sql-refused"),
+            ("EXISTS (SELECT 1)", "sql-refused"),
+            ("a IN (SELECT 1)", "sql-refused"),
+            ("row_number() OVER () = 1", "sql-refused"),
+        ] {
+            let error = parse_expr("--where", text).unwrap_err();
+            assert_eq!(error.id(), id, "{text}: {error}");
+        }
+        assert_eq!(parse_select("--select", "a, b AS c, *").unwrap().len(), 3);
+        assert_eq!(
+            parse_select("--select", "a FROM source").unwrap_err().id(),
+            "sql-syntax"
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! Large batches cut into batches of about a wanted size.
+
+use arrow::array::{Array as _, RecordBatch};
+
+/// Hands out a batch in slices, in order, without copying.
+pub(crate) struct Slices {
+    bytes: usize,
+    rest: Option<RecordBatch>,
+    rows: usize,
+}
+
+impl Slices {
+    /// Slices of about `bytes`.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self {
+            bytes: bytes.max(1),
+            rest: None,
+            rows: 0,
+        }
+    }
+
+    /// Takes the next batch; the one before must be used up.
+    pub(crate) fn push(&mut self, batch: RecordBatch) {
+        let rows = batch.num_rows();
+        // What the slice needs, not what is allocated: columns may share one large buffer.
+        let bytes = batch.columns().iter().map(|column| {
+            let data = column.to_data();
+            data.get_slice_memory_size()
+                .unwrap_or_else(|_| column.get_array_memory_size())
+        });
+        let per_row = (bytes.sum::<usize>() / rows.max(1)).max(1);
+        self.rows = (self.bytes / per_row).max(1);
+        self.rest = (rows > 0).then_some(batch);
+    }
+
+    /// The next slice.
+    pub(crate) fn next(&mut self) -> Option<RecordBatch> {
+        let batch = self.rest.take()?;
+        // A last slice of a few rows is not worth its own.
+        if batch.num_rows() <= self.rows.saturating_add(self.rows / 4) {
+            return Some(batch);
+        }
+        let slice = batch.slice(0, self.rows);
+        self.rest = Some(batch.slice(self.rows, batch.num_rows() - self.rows));
+        Some(slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Int64Array};
+    use std::sync::Arc;
+
+    #[test]
+    fn slices_cover_a_batch_in_order() {
+        let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1000));
+        let batch = RecordBatch::try_from_iter([("v", values)]).unwrap();
+        let mut slices = Slices::new(batch.get_array_memory_size() / 10);
+        slices.push(batch.clone());
+        let mut rows = 0;
+        let mut count = 0;
+        while let Some(slice) = slices.next() {
+            assert_eq!(slice, batch.slice(rows, slice.num_rows()));
+            rows += slice.num_rows();
+            count += 1;
+        }
+        assert_eq!(rows, 1000);
+        assert!((9..=11).contains(&count), "{count}");
+    }
+}

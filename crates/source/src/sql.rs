@@ -1,0 +1,388 @@
+//! A whole query: the engine over the native reader, in one unit.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{DataFusionError, Result as EngineResult};
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, LogicalPlan, TableType};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement;
+use futures::StreamExt as _;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::base::{Base, batch, project};
+use crate::expr::{Projection, column_text};
+use crate::guard::catch;
+use crate::query::{Phase, TABLE, check_plan, convert, parse_query, session};
+use crate::slices::Slices;
+use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, Unit};
+
+const SQL: &str = "--sql";
+
+/// A query over a native reader.
+pub(crate) struct Query {
+    engine: Arc<Engine>,
+    columns: Option<Arc<Projection>>,
+    schema: SchemaRef,
+    units: [Unit; 1],
+    batch_bytes: usize,
+    description: SourceDescription,
+}
+
+struct Engine {
+    context: SessionContext,
+    plan: LogicalPlan,
+    input: SchemaRef,
+    memory_limit: Option<u64>,
+}
+
+impl Query {
+    /// Parses and plans the query.
+    ///
+    /// # Errors
+    ///
+    /// `sql-*` and `source-column` errors.
+    pub(crate) fn new(base: Arc<dyn Base>, options: &SourceOptions) -> Result<Self, SourceError> {
+        let statement = parse_query(SQL, options.sql.as_deref().unwrap_or_default())?;
+        let mut text = statement.to_string();
+        let context = session(
+            options,
+            engine_rows(base.description(), options.batch_bytes),
+        )?;
+        let input = Arc::clone(base.schema());
+        let failed = |error| convert(error, SQL, &input, Phase::Plan, options.memory_limit);
+        let table = SourceTable {
+            base: Arc::clone(&base),
+        };
+        context
+            .register_table(TABLE, Arc::new(table))
+            .map_err(failed)?;
+        let runtime = runtime()?;
+        let plan = catch(|| runtime.block_on(logical_plan(&context, statement)));
+        let plan = plan.map_err(planning_panic)?.map_err(failed)?;
+        check_plan(SQL, &plan)?;
+        let physical = catch(|| runtime.block_on(context.state().create_physical_plan(&plan)));
+        let physical = physical.map_err(planning_panic)?.map_err(failed)?;
+        let mut schema = physical.schema();
+        check_names(&schema)?;
+        let mut columns = None;
+        if !options.columns.is_empty() {
+            let projection = Projection::of_columns(&context, &schema, &options.columns)?;
+            schema = Arc::clone(projection.schema());
+            columns = Some(Arc::new(projection));
+            text = format!("SELECT {} FROM ({text})", column_text(&options.columns)?);
+        }
+        let mut description = base.description().clone();
+        description.query = Some(text);
+        description.rows = None;
+        let bytes = description.bytes;
+        Ok(Self {
+            engine: Arc::new(Engine {
+                context,
+                plan,
+                input: Arc::clone(&input),
+                memory_limit: options.memory_limit,
+            }),
+            columns,
+            schema,
+            units: [Unit {
+                bytes,
+                ..Unit::default()
+            }],
+            batch_bytes: options.batch_bytes,
+            description,
+        })
+    }
+}
+
+async fn logical_plan(context: &SessionContext, statement: Statement) -> EngineResult<LogicalPlan> {
+    let plan = context.state().statement_to_plan(statement).await?;
+    let read_only = SQLOptions::new()
+        .with_allow_ddl(false)
+        .with_allow_dml(false)
+        .with_allow_statements(false);
+    read_only.verify_plan(&plan)?;
+    Ok(plan)
+}
+
+fn planning_panic(reason: String) -> SourceError {
+    SourceError::SqlPlan {
+        clause: SQL,
+        reason,
+    }
+}
+
+fn runtime() -> Result<Runtime, SourceError> {
+    Builder::new_current_thread()
+        .build()
+        .map_err(|error| SourceError::io("start the query engine", "", error))
+}
+
+fn check_names(schema: &Schema) -> Result<(), SourceError> {
+    let mut names = std::collections::BTreeSet::new();
+    for field in schema.fields() {
+        if !names.insert(field.name()) {
+            return Err(SourceError::DuplicateColumn {
+                object: SQL.to_owned(),
+                column: field.name().clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The engine collects this many rows before it hands them on: fewer where rows are large.
+fn engine_rows(description: &SourceDescription, batch_bytes: usize) -> usize {
+    const MOST: u64 = 8192;
+    let per_row = description
+        .rows
+        .map_or(0, |rows| description.bytes / rows.max(1))
+        .max(1);
+    let rows = (batch_bytes as u64).saturating_mul(4) / per_row;
+    usize::try_from(rows.clamp(64, MOST)).unwrap_or(64)
+}
+
+impl Source for Query {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        if unit != 0 {
+            return Err(SourceError::Bug {
+                what: format!("there is no unit {unit}"),
+            });
+        }
+        let engine = Arc::clone(&self.engine);
+        let runtime = runtime()?;
+        let stream = catch(|| {
+            runtime.block_on(async {
+                let physical = engine
+                    .context
+                    .state()
+                    .create_physical_plan(&engine.plan)
+                    .await?;
+                execute_stream(physical, engine.context.task_ctx())
+            })
+        });
+        let stream = stream
+            .map_err(planning_panic)?
+            .map_err(|error| engine.failed(error))?;
+        Ok(Box::new(QueryRows {
+            stream: Some(stream),
+            runtime,
+            engine,
+            columns: self.columns.clone(),
+            slices: Slices::new(self.batch_bytes),
+        }))
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}
+
+impl Engine {
+    fn failed(&self, error: DataFusionError) -> SourceError {
+        convert(error, SQL, &self.input, Phase::Run, self.memory_limit)
+    }
+}
+
+struct QueryRows {
+    /// `None` when the unit is over. Declared before the runtime that drives it.
+    stream: Option<SendableRecordBatchStream>,
+    runtime: Runtime,
+    engine: Arc<Engine>,
+    columns: Option<Arc<Projection>>,
+    slices: Slices,
+}
+
+impl QueryRows {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(None);
+        };
+        loop {
+            let pulled = catch(|| self.runtime.block_on(stream.next()));
+            match pulled {
+                Ok(None) => return Ok(None),
+                Ok(Some(Ok(found))) if found.num_rows() == 0 => {}
+                Ok(Some(Ok(found))) => {
+                    return match &self.columns {
+                        Some(columns) => columns.apply(&found).map(Some),
+                        None => Ok(Some(found)),
+                    };
+                }
+                Ok(Some(Err(error))) => return Err(self.engine.failed(error)),
+                Err(reason) => {
+                    return Err(SourceError::SqlRun {
+                        clause: SQL,
+                        reason,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Rows for QueryRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        if let Some(slice) = self.slices.next() {
+            return Ok(Some(slice));
+        }
+        match self.pull() {
+            Ok(Some(found)) => {
+                self.slices.push(found);
+                Ok(self.slices.next())
+            }
+            over => {
+                self.stream = None;
+                over
+            }
+        }
+    }
+}
+
+/// The table that a query sees.
+struct SourceTable {
+    base: Arc<dyn Base>,
+}
+
+impl fmt::Debug for SourceTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(TABLE)
+    }
+}
+
+#[async_trait]
+impl TableProvider for SourceTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(self.base.schema())
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let columns = projection
+            .cloned()
+            .unwrap_or_else(|| (0..self.base.schema().fields().len()).collect());
+        let schema = project(self.base.schema(), &columns);
+        let scan = Scan {
+            base: Arc::clone(&self.base),
+            schema: Arc::clone(&schema),
+            columns,
+        };
+        let plan = StreamingTableExec::try_new(
+            schema,
+            vec![Arc::new(scan)],
+            None,
+            Vec::new(),
+            false,
+            limit,
+        )?;
+        Ok(Arc::new(plan))
+    }
+}
+
+/// Some columns of all units, one after the other.
+struct Scan {
+    base: Arc<dyn Base>,
+    schema: SchemaRef,
+    columns: Vec<usize>,
+}
+
+impl fmt::Debug for Scan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scan")
+    }
+}
+
+impl PartitionStream for Scan {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let mut ascending = self.columns.clone();
+        ascending.sort_unstable();
+        ascending.dedup();
+        let rows = AllUnits {
+            base: Arc::clone(&self.base),
+            schema: Arc::clone(&self.schema),
+            places: self
+                .columns
+                .iter()
+                .filter_map(|column| ascending.binary_search(column).ok())
+                .collect(),
+            ascending,
+            next: 0,
+            rows: None,
+        };
+        let rows =
+            rows.map(|found| found.map_err(|error| DataFusionError::External(Box::new(error))));
+        Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            futures::stream::iter(rows),
+        ))
+    }
+}
+
+struct AllUnits {
+    base: Arc<dyn Base>,
+    schema: SchemaRef,
+    ascending: Vec<usize>,
+    places: Vec<usize>,
+    next: usize,
+    rows: Option<Box<dyn Rows>>,
+}
+
+impl AllUnits {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        loop {
+            if let Some(rows) = &mut self.rows {
+                if let Some(found) = rows.next_batch()? {
+                    let columns = self
+                        .places
+                        .iter()
+                        .filter_map(|place| found.columns().get(*place).cloned());
+                    return batch(&self.schema, columns.collect(), found.num_rows()).map(Some);
+                }
+                self.rows = None;
+            }
+            if self.next >= self.base.units().len() {
+                return Ok(None);
+            }
+            self.rows = Some(self.base.open(self.next, &self.ascending)?);
+            self.next += 1;
+        }
+    }
+}
+
+impl Iterator for AllUnits {
+    type Item = Result<RecordBatch, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.pull().transpose()
+    }
+}

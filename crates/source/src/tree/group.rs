@@ -1,0 +1,423 @@
+//! Files to samples: keys, fields, and the collisions between them.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use shardmill_core::{Limits, escape};
+
+use crate::SourceError;
+use crate::walk::Listing;
+
+/// The field of a file without an extension, and of every file that is its own sample.
+const DATA: &str = "data";
+
+/// A file: its location, and its number in the listing of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId {
+    pub location: usize,
+    pub number: usize,
+}
+
+/// A field and how many samples have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SampleField {
+    pub name: String,
+    pub samples: u64,
+}
+
+/// The samples of all locations in order. Takes ten bytes a file: keys are parts of paths, and paths are in
+/// the listings.
+#[derive(Debug)]
+pub(super) struct Samples {
+    by_stem: bool,
+    fields: Vec<SampleField>,
+    /// Numbers of files in their listing, sorted by location, key and field.
+    files: Vec<u32>,
+    /// The field of each of these files.
+    field_of: Vec<u16>,
+    /// Where each sample begins in `files`.
+    starts: Vec<u32>,
+    /// The first sample of each location.
+    locations: Vec<usize>,
+}
+
+/// A path as key and field: the last extension of the name, unless it is empty or the name begins with it.
+pub(super) fn split(path: &str) -> (&str, &str) {
+    let name_start = path.rfind('/').map_or(0, |at| at + 1);
+    let name = path.get(name_start..).unwrap_or(path);
+    match name.rfind('.') {
+        Some(dot) if dot > 0 && dot + 1 < name.len() => {
+            let at = name_start + dot;
+            (
+                path.get(..at).unwrap_or(path),
+                path.get(at + 1..).unwrap_or(DATA),
+            )
+        }
+        _ => (path, DATA),
+    }
+}
+
+fn too_many() -> SourceError {
+    SourceError::Bug {
+        what: "more than four billion files".to_owned(),
+    }
+}
+
+impl Samples {
+    /// Files that share a path without its last extension.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::TreeCollision`] and [`SourceError::Limit`].
+    pub(super) fn by_stem(
+        listings: &[&Listing],
+        key_column: &str,
+        limits: &Limits,
+    ) -> Result<Self, SourceError> {
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for listing in listings {
+            for (path, _) in listing.iter() {
+                *counts.entry(split(path).1).or_default() += 1;
+            }
+            Limits::check("columns", counts.len() as u64, limits.columns).map_err(|limit| {
+                SourceError::Limit {
+                    object: "file extensions".to_owned(),
+                    limit,
+                }
+            })?;
+        }
+        check_fields(listings, &counts, key_column)?;
+        let numbers: BTreeMap<&str, u16> = counts
+            .keys()
+            .zip(0..=u16::MAX)
+            .map(|(name, number)| (*name, number))
+            .collect();
+        let mut samples = Self {
+            by_stem: true,
+            fields: counts
+                .iter()
+                .map(|(name, samples)| SampleField {
+                    name: (*name).to_owned(),
+                    samples: *samples,
+                })
+                .collect(),
+            files: Vec::new(),
+            field_of: Vec::new(),
+            starts: Vec::new(),
+            locations: Vec::new(),
+        };
+        for listing in listings {
+            let mut order: Vec<u32> =
+                (0..u32::try_from(listing.len()).map_err(|_| too_many())?).collect();
+            let path = |number: &u32| listing.path(*number as usize);
+            order.par_sort_unstable_by(|a, b| split(path(a)).cmp(&split(path(b))));
+            samples.locations.push(samples.starts.len());
+            let mut last: Option<(&str, &str, &str)> = None;
+            for number in order {
+                let own = path(&number);
+                let (key, field) = split(own);
+                if let Some((last_key, last_field, last_path)) = last
+                    && last_key == key
+                    && last_field == field
+                {
+                    return Err(SourceError::TreeCollision {
+                        object: own.to_owned(),
+                        reason: format!(
+                            "is the field `{}` of the sample `{}`, and so is {}",
+                            escape(field),
+                            escape(key),
+                            escape(last_path)
+                        ),
+                    });
+                }
+                if last.is_none_or(|(last_key, _, _)| last_key != key) {
+                    samples
+                        .starts
+                        .push(u32::try_from(samples.files.len()).map_err(|_| too_many())?);
+                }
+                samples.files.push(number);
+                samples
+                    .field_of
+                    .push(numbers.get(field).copied().unwrap_or_default());
+                last = Some((key, field, own));
+            }
+        }
+        samples.check_keys(listings)?;
+        Ok(samples)
+    }
+
+    /// Each file for itself.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::TreeCollision`].
+    pub(super) fn by_file(listings: &[&Listing], key_column: &str) -> Result<Self, SourceError> {
+        let mut samples = Self {
+            by_stem: false,
+            fields: Vec::new(),
+            files: Vec::new(),
+            field_of: Vec::new(),
+            starts: Vec::new(),
+            locations: Vec::new(),
+        };
+        for listing in listings {
+            samples.locations.push(samples.starts.len());
+            for number in 0..u32::try_from(listing.len()).map_err(|_| too_many())? {
+                samples
+                    .starts
+                    .push(u32::try_from(samples.files.len()).map_err(|_| too_many())?);
+                samples.files.push(number);
+                samples.field_of.push(0);
+            }
+        }
+        let counts = BTreeMap::from([(DATA, samples.starts.len() as u64)]);
+        check_fields(listings, &counts, key_column)?;
+        samples.fields.push(SampleField {
+            name: DATA.to_owned(),
+            samples: samples.starts.len() as u64,
+        });
+        samples.check_keys(listings)?;
+        Ok(samples)
+    }
+
+    /// Two locations may not have the same key.
+    fn check_keys(&self, listings: &[&Listing]) -> Result<(), SourceError> {
+        if listings.len() < 2 {
+            return Ok(());
+        }
+        let path = |sample: usize| {
+            let file = self.files(sample).next();
+            file.and_then(|file| {
+                listings
+                    .get(file.location)
+                    .map(|listing| listing.path(file.number))
+            })
+            .unwrap_or("")
+        };
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        order.par_sort_by(|a, b| self.key_of(path(*a)).cmp(self.key_of(path(*b))));
+        for (first, second) in order.iter().zip(order.iter().skip(1)) {
+            let key = self.key_of(path(*first));
+            if key == self.key_of(path(*second)) {
+                return Err(SourceError::TreeCollision {
+                    object: path(*second).to_owned(),
+                    reason: format!("the key `{}` is in two locations", escape(key)),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Fields sorted by the bytes of their names.
+    pub(super) fn fields(&self) -> &[SampleField] {
+        &self.fields
+    }
+
+    /// The key of a sample that this path belongs to.
+    pub(super) fn key_of<'a>(&self, path: &'a str) -> &'a str {
+        if self.by_stem { split(path).0 } else { path }
+    }
+
+    pub(super) fn location(&self, sample: usize) -> usize {
+        self.locations
+            .partition_point(|first| *first <= sample)
+            .saturating_sub(1)
+    }
+
+    fn range(&self, sample: usize) -> std::ops::Range<usize> {
+        let start = self
+            .starts
+            .get(sample)
+            .map_or(self.files.len(), |start| *start as usize);
+        let end = self
+            .starts
+            .get(sample + 1)
+            .map_or(self.files.len(), |end| *end as usize);
+        start..end
+    }
+
+    /// The files of a sample by field.
+    pub(super) fn members(&self, sample: usize) -> impl Iterator<Item = (usize, FileId)> + '_ {
+        let location = self.location(sample);
+        let range = self.range(sample);
+        let files = self.files.get(range.clone()).unwrap_or_default();
+        let fields = self.field_of.get(range).unwrap_or_default();
+        files.iter().zip(fields).map(move |(number, field)| {
+            let file = FileId {
+                location,
+                number: *number as usize,
+            };
+            (usize::from(*field), file)
+        })
+    }
+
+    /// The files of a sample.
+    pub(super) fn files(&self, sample: usize) -> impl Iterator<Item = FileId> + '_ {
+        self.members(sample).map(|(_, file)| file)
+    }
+}
+
+/// Fields are columns: none may be called as the key, nor two alike but for case.
+fn check_fields(
+    listings: &[&Listing],
+    counts: &BTreeMap<&str, u64>,
+    key_column: &str,
+) -> Result<(), SourceError> {
+    let example = |field: &str| {
+        let mut paths = listings.iter().flat_map(|listing| listing.iter());
+        let found = paths.find(|(path, _)| split(path).1 == field);
+        found.map(|(path, _)| path.to_owned()).unwrap_or_default()
+    };
+    if counts.contains_key(key_column) {
+        return Err(SourceError::TreeCollision {
+            object: example(key_column),
+            reason: format!(
+                "the field `{0}` is called as the key column `{0}`",
+                escape(key_column)
+            ),
+        });
+    }
+    let mut folded: BTreeMap<String, &str> = BTreeMap::new();
+    for name in counts.keys() {
+        if let Some(other) = folded.insert(name.to_lowercase(), name) {
+            return Err(SourceError::TreeCollision {
+                object: example(name),
+                reason: format!(
+                    "the extensions `{}` and `{}` (of {}) differ only by case",
+                    escape(name),
+                    escape(other),
+                    escape(&example(other))
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::walk::Stamp;
+    use shardmill_core::Diagnostic as _;
+
+    fn listing(paths: &[&str]) -> Listing {
+        let mut listing = Listing::default();
+        for path in paths {
+            listing
+                .push(
+                    path,
+                    Stamp {
+                        bytes: 1,
+                        mtime_ns: 0,
+                    },
+                )
+                .unwrap();
+        }
+        listing
+    }
+
+    fn shown(samples: &Samples, listing: &Listing) -> Vec<(String, Vec<String>)> {
+        (0..samples.len())
+            .map(|sample| {
+                let path = |file: FileId| listing.path(file.number);
+                let key = samples
+                    .key_of(path(samples.files(sample).next().unwrap()))
+                    .to_owned();
+                let fields = samples
+                    .members(sample)
+                    .map(|(field, _)| samples.fields()[field].name.clone());
+                (key, fields.collect())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn paths_split_at_the_last_extension() {
+        for (path, key, field) in [
+            ("a/001.jpg", "a/001", "jpg"),
+            ("001", "001", "data"),
+            ("a.b/001", "a.b/001", "data"),
+            ("a/.x", "a/.x", "data"),
+            ("a/.x.txt", "a/.x", "txt"),
+            ("x.tar.gz", "x.tar", "gz"),
+            ("x.", "x.", "data"),
+            ("x..y", "x.", "y"),
+        ] {
+            assert_eq!(split(path), (key, field), "{path}");
+        }
+    }
+
+    #[test]
+    fn files_with_a_common_stem_are_one_sample() {
+        let listing = listing(&[
+            "a/001",
+            "a/001-b.txt",
+            "a/001.jpg",
+            "a/001.jpg.txt",
+            "a/001.json",
+            "b.txt",
+        ]);
+        let samples = Samples::by_stem(&[&listing], "__key__", &Limits::default()).unwrap();
+        let fields = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            shown(&samples, &listing),
+            [
+                ("a/001".to_owned(), fields(&["data", "jpg", "json"])),
+                ("a/001-b".to_owned(), fields(&["txt"])),
+                ("a/001.jpg".to_owned(), fields(&["txt"])),
+                ("b".to_owned(), fields(&["txt"])),
+            ]
+        );
+        assert_eq!(
+            samples.fields()[3],
+            SampleField {
+                name: "txt".to_owned(),
+                samples: 3
+            }
+        );
+        let samples = Samples::by_file(&[&listing], "__key__").unwrap();
+        assert_eq!(samples.len(), 6);
+        assert_eq!(
+            shown(&samples, &listing)[2],
+            ("a/001.jpg".to_owned(), fields(&["data"]))
+        );
+    }
+
+    #[test]
+    fn collisions_are_named() {
+        let limits = Limits::default();
+        for paths in [
+            &["a", "a.data"][..],
+            &["a.jpg", "a.JPG"],
+            &["a.jpg", "b.JPG"],
+            &["a.__key__"],
+        ] {
+            let listing = listing(paths);
+            let error = Samples::by_stem(&[&listing], "__key__", &limits).unwrap_err();
+            assert_eq!(error.id(), "tree-collision", "{paths:?}");
+        }
+        let (one, two) = (listing(&["a.jpg", "c.jpg"]), listing(&["b.jpg", "c.png"]));
+        let error = Samples::by_stem(&[&one, &two], "__key__", &limits).unwrap_err();
+        assert_eq!(error.to_string(), "the key `c` is in two locations");
+        let samples = Samples::by_file(&[&one, &two], "__key__").unwrap();
+        assert_eq!(
+            (0..4)
+                .map(|sample| samples.location(sample))
+                .collect::<Vec<_>>(),
+            [0, 0, 1, 1]
+        );
+        assert_eq!(
+            Samples::by_file(&[&one], "data").unwrap_err().id(),
+            "tree-collision"
+        );
+    }
+}

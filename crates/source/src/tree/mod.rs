@@ -1,0 +1,336 @@
+//! Trees of plain files: files that belong together are one sample, its key their common path.
+
+mod group;
+mod rows;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use shardmill_core::Limits;
+
+use crate::base::{Base, place, project};
+use crate::files::{Expanded, Fingerprint, check_overlap, expand, stat};
+use crate::source::ENCODING_KEY;
+use crate::walk::{Listing, WalkOptions, on_pool, resolve, shown, walk};
+use crate::{
+    RowPlace, Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    TreeField, TreeGroup, TreeSummary, Unit,
+};
+use group::Samples;
+
+/// A unit ends when it has this many bytes …
+const UNIT_BYTES: u64 = 4 << 20;
+/// … or this many files.
+const UNIT_FILES: u64 = 1024;
+
+/// One directory of a tree source.
+struct Location {
+    /// As given.
+    path: PathBuf,
+    /// Files are opened relative to it.
+    directory: File,
+    listing: Listing,
+}
+
+/// Trees of files.
+pub(crate) struct Tree {
+    shared: Arc<Shared>,
+    schema: SchemaRef,
+    units: Vec<Unit>,
+    /// First sample of each unit, and the end of the last.
+    starts: Vec<usize>,
+    description: SourceDescription,
+}
+
+/// What the rows of all units need.
+struct Shared {
+    locations: Vec<Location>,
+    samples: Samples,
+    follow_links: bool,
+    batch_bytes: u64,
+}
+
+/// Lists the trees and groups their files.
+///
+/// # Errors
+///
+/// `tree-*`, `source-*` and `limit-*` errors.
+pub(crate) fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<Tree, SourceError> {
+    on_pool(options.jobs, || open_here(locations, options))?
+}
+
+fn open_here(given: &[PathBuf], options: &SourceOptions) -> Result<Tree, SourceError> {
+    let mut locations = Vec::new();
+    for location in given {
+        match expand(location)? {
+            Expanded::Plain(path) => locations.push(list_location(&path, options)?),
+            Expanded::Pattern { matches, .. } => {
+                for path in matches {
+                    locations.push(list_location(&path, options)?);
+                }
+            }
+        }
+    }
+    let listings: Vec<&Listing> = locations.iter().map(|location| &location.listing).collect();
+    let samples = match options.group {
+        TreeGroup::Stem => Samples::by_stem(&listings, &options.key_column, &options.limits)?,
+        TreeGroup::File => Samples::by_file(&listings, &options.key_column)?,
+    };
+    let description = describe(&locations, &samples);
+    let schema = schema(&samples, options);
+    let shared = Shared {
+        locations,
+        samples,
+        follow_links: options.follow_links,
+        batch_bytes: options.batch_bytes.max(1) as u64,
+    };
+    let (units, starts) = cut(&shared);
+    Ok(Tree {
+        shared: Arc::new(shared),
+        schema,
+        units,
+        starts,
+        description,
+    })
+}
+
+fn list_location(path: &Path, options: &SourceOptions) -> Result<Location, SourceError> {
+    if !stat(path)?.is_dir() {
+        return Err(SourceError::Unsupported {
+            location: shown(path, ""),
+            what: "is a single file, not a tree",
+            hint: "give the directory it lies in, or say what it holds with --from",
+        });
+    }
+    check_overlap(path, options)?;
+    let resolved = resolve(path);
+    let listing = walk(
+        &resolved,
+        WalkOptions {
+            follow_links: options.follow_links,
+            skip_hidden: false,
+            wanted: &|_| true,
+        },
+    )?;
+    if listing.len() == 0 {
+        return Err(SourceError::TreeEmpty {
+            location: shown(path, ""),
+        });
+    }
+    for (name, stamp) in listing.iter() {
+        Limits::check("sample-bytes", stamp.bytes, options.limits.sample_bytes).map_err(
+            |limit| SourceError::Limit {
+                object: shown(path, name),
+                limit,
+            },
+        )?;
+    }
+    Ok(Location {
+        directory: File::open(&resolved)
+            .map_err(|source| SourceError::io("open", shown(path, ""), source))?,
+        path: path.to_owned(),
+        listing,
+    })
+}
+
+fn describe(locations: &[Location], samples: &Samples) -> SourceDescription {
+    let mut description = SourceDescription::new(SourceKind::Tree);
+    let mut fingerprint = Fingerprint::new(SourceKind::Tree);
+    let mut files = 0;
+    for location in locations {
+        let mut bytes = 0;
+        for (path, stamp) in location.listing.iter() {
+            fingerprint.add(path, stamp);
+            bytes += stamp.bytes;
+        }
+        // Which location a file is in decides on the order.
+        fingerprint.separate();
+        files += location.listing.len() as u64;
+        description.bytes += bytes;
+        description.files.push(SourceFile {
+            path: shown(&location.path, ""),
+            bytes,
+        });
+    }
+    let fields = samples.fields().iter().map(|field| TreeField {
+        name: field.name.clone(),
+        samples: field.samples,
+    });
+    description.rows = Some(samples.len() as u64);
+    description.fingerprint = fingerprint.finish();
+    description.tree = Some(TreeSummary {
+        files,
+        samples: samples.len() as u64,
+        fields: fields.collect(),
+    });
+    description
+}
+
+/// What an extension promises: a type and an encoding.
+fn promise(extension: &str) -> (DataType, &'static str) {
+    match extension.to_ascii_lowercase().as_str() {
+        "txt" => (DataType::Utf8, "str"),
+        "jpg" | "jpeg" => (DataType::Binary, "jpeg"),
+        "png" => (DataType::Binary, "png"),
+        "json" => (DataType::Binary, "json"),
+        _ => (DataType::Binary, "bytes"),
+    }
+}
+
+fn schema(samples: &Samples, options: &SourceOptions) -> SchemaRef {
+    let encoding = |encoding: &str| [(ENCODING_KEY.to_owned(), encoding.to_owned())].into();
+    let mut fields =
+        vec![Field::new(&options.key_column, DataType::Utf8, false).with_metadata(encoding("str"))];
+    for field in samples.fields() {
+        let (data_type, name) = match options.group {
+            TreeGroup::Stem => promise(&field.name),
+            TreeGroup::File => (DataType::Binary, "bytes"),
+        };
+        let nullable = field.samples < samples.len() as u64;
+        fields.push(Field::new(&field.name, data_type, nullable).with_metadata(encoding(name)));
+    }
+    Arc::new(Schema::new(fields))
+}
+
+/// Cuts the samples into units that stay within one location.
+fn cut(shared: &Shared) -> (Vec<Unit>, Vec<usize>) {
+    let mut units: Vec<Unit> = Vec::new();
+    let mut starts = Vec::new();
+    let (mut files, mut in_location) = (0, 0);
+    for sample in 0..shared.samples.len() {
+        let location = shared.samples.location(sample);
+        let (own_files, own_bytes) = shared
+            .samples
+            .files(sample)
+            .fold((0, 0), |(count, bytes), file| {
+                (count + 1, bytes + shared.stamp(file).bytes)
+            });
+        let full = match units.last() {
+            None => true,
+            Some(unit) => {
+                unit.file != Some(location) || unit.bytes >= UNIT_BYTES || files >= UNIT_FILES
+            }
+        };
+        if full {
+            if units.last().is_none_or(|unit| unit.file != Some(location)) {
+                in_location = 0;
+            }
+            units.push(Unit {
+                file: Some(location),
+                first_row: Some(in_location),
+                rows: Some(0),
+                bytes: 0,
+            });
+            starts.push(sample);
+            files = 0;
+        }
+        if let Some(unit) = units.last_mut() {
+            unit.bytes += own_bytes;
+            unit.rows = unit.rows.map(|rows| rows + 1);
+        }
+        files += own_files;
+        in_location += 1;
+    }
+    starts.push(shared.samples.len());
+    (units, starts)
+}
+
+impl Shared {
+    fn stamp(&self, file: group::FileId) -> crate::walk::Stamp {
+        let listing = self
+            .locations
+            .get(file.location)
+            .map(|location| &location.listing);
+        listing.map_or(
+            crate::walk::Stamp {
+                bytes: 0,
+                mtime_ns: 0,
+            },
+            |listing| listing.stamp(file.number),
+        )
+    }
+
+    fn path(&self, file: group::FileId) -> &str {
+        self.locations
+            .get(file.location)
+            .map_or("", |location| location.listing.path(file.number))
+    }
+
+    fn key(&self, sample: usize) -> &str {
+        let first = self.samples.files(sample).next();
+        first.map_or("", |file| self.samples.key_of(self.path(file)))
+    }
+}
+
+impl Tree {
+    fn samples_of(&self, unit: usize) -> Result<std::ops::Range<usize>, SourceError> {
+        let range = self
+            .starts
+            .get(unit)
+            .zip(self.starts.get(unit + 1))
+            .map(|(start, end)| *start..*end);
+        range.ok_or_else(|| SourceError::Bug {
+            what: format!("there is no unit {unit}"),
+        })
+    }
+}
+
+impl Base for Tree {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        Ok(Box::new(rows::SampleRows::new(
+            Arc::clone(&self.shared),
+            self.samples_of(unit)?,
+            project(&self.schema, columns),
+            columns,
+        )))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        let Some(field) = column.checked_sub(1) else {
+            return Some(0);
+        };
+        let field = self.shared.samples.fields().get(field)?;
+        Some(self.shared.samples.len() as u64 - field.samples)
+    }
+
+    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+        let Some(field) = column.checked_sub(1) else {
+            return Ok(None);
+        };
+        for (number, unit) in self.units.iter().enumerate() {
+            let range = self.samples_of(number)?;
+            let start = range.start;
+            for sample in range {
+                if self
+                    .shared
+                    .samples
+                    .members(sample)
+                    .all(|(own, _)| own != field)
+                {
+                    return Ok(Some(place(self, number, unit, (sample - start) as u64)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn key(&self, unit: usize, row: u64) -> Option<String> {
+        let start = *self.starts.get(unit)?;
+        let sample = start.checked_add(usize::try_from(row).ok()?)?;
+        Some(self.shared.key(sample).to_owned())
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}

@@ -1,0 +1,207 @@
+//! Samples of a tree as record batches: each file is opened, read and looked at once.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BinaryArray, BooleanBufferBuilder, RecordBatch, StringArray};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{DataType, SchemaRef};
+use rustix::buffer::spare_capacity;
+use rustix::fs::{Mode, OFlags, openat};
+
+use super::Shared;
+use super::group::FileId;
+use crate::base::batch;
+use crate::walk::{Stamp, shown};
+use crate::{Rows, SourceError};
+
+/// The samples of one unit.
+pub(super) struct SampleRows {
+    shared: Arc<Shared>,
+    samples: Range<usize>,
+    schema: SchemaRef,
+    /// For each column `None` for the key, or the field.
+    columns: Vec<Option<usize>>,
+}
+
+impl SampleRows {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        samples: Range<usize>,
+        schema: SchemaRef,
+        columns: &[usize],
+    ) -> Self {
+        Self {
+            shared,
+            samples,
+            schema,
+            columns: columns.iter().map(|column| column.checked_sub(1)).collect(),
+        }
+    }
+
+    /// As many samples as make a batch, at least one.
+    fn next_samples(&mut self) -> Range<usize> {
+        let start = self.samples.start;
+        let mut end = start;
+        let mut bytes = 0;
+        while end < self.samples.end && (end == start || bytes < self.shared.batch_bytes) {
+            let members = self.shared.samples.members(end);
+            let wanted = members.filter(|(field, _)| self.columns.contains(&Some(*field)));
+            bytes += wanted
+                .map(|(_, file)| self.shared.stamp(file).bytes)
+                .sum::<u64>();
+            end += 1;
+        }
+        self.samples.start = end;
+        start..end
+    }
+
+    fn keys(&self, samples: Range<usize>) -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(
+            samples.map(|sample| self.shared.key(sample)),
+        ))
+    }
+
+    fn values(
+        &self,
+        samples: Range<usize>,
+        field: usize,
+        is_text: bool,
+    ) -> Result<ArrayRef, SourceError> {
+        let file_of = |sample: usize| {
+            let mut members = self.shared.samples.members(sample);
+            members.find(|(own, _)| *own == field).map(|(_, file)| file)
+        };
+        let total: u64 = samples
+            .clone()
+            .filter_map(file_of)
+            .map(|file| self.shared.stamp(file).bytes)
+            .sum();
+        let too_large = || SourceError::Bug {
+            what: format!("a batch of {total} bytes"),
+        };
+        // One file is at most the limit for samples, and a batch takes no more once it is full.
+        let mut bytes = Vec::with_capacity(usize::try_from(total).map_err(|_| too_large())?);
+        let mut offsets = Vec::with_capacity(samples.len() + 1);
+        let mut present = BooleanBufferBuilder::new(samples.len());
+        offsets.push(0_i32);
+        for sample in samples {
+            let file = file_of(sample);
+            if let Some(file) = file {
+                let start = bytes.len();
+                self.shared.read(file, &mut bytes)?;
+                if is_text {
+                    self.check_text(file, bytes.get(start..).unwrap_or_default())?;
+                }
+            }
+            present.append(file.is_some());
+            offsets.push(i32::try_from(bytes.len()).map_err(|_| too_large())?);
+        }
+        let nulls = Some(NullBuffer::new(present.finish())).filter(|nulls| nulls.null_count() > 0);
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+        let bytes = Buffer::from_vec(bytes);
+        let failed = |error: arrow::error::ArrowError| SourceError::Bug {
+            what: format!("a column of files: {error}"),
+        };
+        Ok(if is_text {
+            Arc::new(StringArray::try_new(offsets, bytes, nulls).map_err(failed)?)
+        } else {
+            Arc::new(BinaryArray::try_new(offsets, bytes, nulls).map_err(failed)?)
+        })
+    }
+
+    fn check_text(&self, file: FileId, bytes: &[u8]) -> Result<(), SourceError> {
+        std::str::from_utf8(bytes)
+            .map(|_| ())
+            .map_err(|error| SourceError::TreeText {
+                path: self.shared.shown(file),
+                at: error.valid_up_to(),
+            })
+    }
+}
+
+impl Shared {
+    pub(super) fn shown(&self, file: FileId) -> String {
+        let location = self.locations.get(file.location);
+        location
+            .map(|location| shown(&location.path, self.path(file)))
+            .unwrap_or_default()
+    }
+
+    /// Appends a file that is still the one that was listed.
+    fn read(&self, file: FileId, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
+        let Some(location) = self.locations.get(file.location) else {
+            return Ok(());
+        };
+        let stamp = self.stamp(file);
+        let failed = |action, error: rustix::io::Errno| {
+            SourceError::io(action, self.shown(file), error.into())
+        };
+        // Without blocking: what was a file when it was listed may be a pipe by now.
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        if !self.follow_links {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let opened = openat(&location.directory, self.path(file), flags, Mode::empty());
+        let opened = opened.map_err(|error| match error {
+            rustix::io::Errno::LOOP if !self.follow_links => SourceError::TreeSymlink {
+                path: self.shown(file),
+            },
+            error => failed("open", error),
+        })?;
+        let start = bytes.len();
+        let size = usize::try_from(stamp.bytes).unwrap_or(usize::MAX);
+        bytes.reserve(size);
+        while bytes.len() - start < size {
+            match rustix::io::read(&opened, spare_capacity(bytes)) {
+                Ok(0) => break,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(failed("read", error)),
+            }
+        }
+        let metadata = std::fs::File::from(opened).metadata();
+        let metadata =
+            metadata.map_err(|source| SourceError::io("read", self.shown(file), source))?;
+        // Looked at after reading, so that a change before, during or after it shows.
+        if stamp != Stamp::of(&metadata) {
+            stamp.check(&self.shown(file), &metadata)?;
+        }
+        if bytes.len() - start == size {
+            return Ok(());
+        }
+        Err(SourceError::Changed {
+            path: self.shown(file),
+            listed_bytes: stamp.bytes,
+            found_bytes: (bytes.len() - start) as u64,
+            touched: false,
+        })
+    }
+}
+
+impl Rows for SampleRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        if self.samples.is_empty() {
+            return Ok(None);
+        }
+        let samples = self.next_samples();
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (column, field) in self.columns.iter().zip(self.schema.fields()) {
+            let values = match column {
+                None => Ok(self.keys(samples.clone())),
+                Some(number) => self.values(
+                    samples.clone(),
+                    *number,
+                    field.data_type() == &DataType::Utf8,
+                ),
+            };
+            match values {
+                Ok(values) => columns.push(values),
+                Err(error) => {
+                    self.samples.start = self.samples.end;
+                    return Err(error);
+                }
+            }
+        }
+        batch(&self.schema, columns, samples.len()).map(Some)
+    }
+}

@@ -1,0 +1,17 @@
+//! What a source promises, seen from outside.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation
+)]
+
+mod expr;
+mod help;
+mod hostile;
+mod ipc;
+mod parquet;
+mod sql;
+mod text;
+mod tree;

@@ -1,0 +1,519 @@
+//! Parquet: order, columns, partitions, statistics, batch sizes.
+
+use std::fs;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array as _, ArrayRef, AsArray as _, BinaryArray, DictionaryArray, FixedSizeListArray,
+    Int64Array, ListArray, StringArray, StringViewArray, StructArray,
+};
+use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, Schema};
+use parquet::basic::{Compression, GzipLevel, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use shardmill_core::Diagnostic as _;
+use shardmill_source::{SelectColumn, SourceKind, SourceOptions, open};
+
+use crate::help::{
+    Place, array, batch, batches, open_one, open_with, read, refused, rows_per_group,
+};
+
+fn ids(range: std::ops::Range<i64>) -> ArrayRef {
+    array(Int64Array::from_iter_values(range))
+}
+
+#[test]
+fn a_unit_is_a_row_group_and_order_is_that_of_files_and_rows() {
+    let place = Place::new();
+    place.parquet(
+        "d/b.parquet",
+        &batch(vec![("id", ids(100..250))]),
+        rows_per_group(60),
+    );
+    place.parquet(
+        "d/a.parquet",
+        &batch(vec![("id", ids(0..100))]),
+        rows_per_group(60),
+    );
+    place.write("d/_SUCCESS", "");
+    place.write("d/.a.parquet.crc", "x");
+    let source = open_one(&place.path("d"));
+    let units: Vec<_> = source
+        .units()
+        .iter()
+        .map(|unit| (unit.file, unit.first_row, unit.rows))
+        .collect();
+    assert_eq!(
+        units,
+        [
+            (Some(0), Some(0), Some(60)),
+            (Some(0), Some(60), Some(40)),
+            (Some(1), Some(0), Some(60)),
+            (Some(1), Some(60), Some(60)),
+            (Some(1), Some(120), Some(30)),
+        ]
+    );
+    assert_eq!(read(source.as_ref()).column(0), &ids(0..250));
+    let description = source.description();
+    assert_eq!(
+        (
+            description.kind,
+            description.rows,
+            description.query.clone()
+        ),
+        (SourceKind::Parquet, Some(250), None)
+    );
+    assert!(
+        description.files[0].path.ends_with("d/a.parquet"),
+        "{description:?}"
+    );
+    assert_eq!(
+        description.bytes,
+        description.files.iter().map(|file| file.bytes).sum::<u64>()
+    );
+    // The same from several threads, units in any order.
+    let expected = batches(source.as_ref()).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let source = Arc::clone(&source);
+            std::thread::spawn(move || batches(source.as_ref()).unwrap())
+        })
+        .collect();
+    for thread in threads {
+        assert_eq!(thread.join().unwrap(), expected);
+    }
+}
+
+#[test]
+fn columns_are_chosen_by_name_and_keep_the_order_asked_for() {
+    let place = Place::new();
+    let all = batch(vec![
+        ("a", ids(0..10)),
+        (
+            "b",
+            array(StringArray::from_iter_values(
+                (0..10).map(|i| format!("b{i}")),
+            )),
+        ),
+        ("c", ids(10..20)),
+    ]);
+    let path = place.parquet("x.parquet", &all, WriterProperties::default());
+    let choose = |names: &[&str]| {
+        let columns = names
+            .iter()
+            .map(|name| SelectColumn::named(*name))
+            .collect();
+        open_with(&path, |options| options.columns = columns)
+    };
+    let source = choose(&["c", "b"]).unwrap();
+    let found = read(source.as_ref());
+    assert_eq!(
+        (found.column(0), found.column(1)),
+        (all.column(2), all.column(1))
+    );
+    assert_eq!(found.schema().field(0).name(), "c");
+    let error = choose(&["B"]).err().unwrap();
+    assert_eq!(
+        (error.id(), error.hint().unwrap().as_str()),
+        ("source-column", "did you mean `b`?")
+    );
+    assert_eq!(
+        choose(&["a", "a"]).err().unwrap().id(),
+        "source-duplicate-column"
+    );
+}
+
+#[test]
+fn batches_hold_about_as_many_bytes_as_asked() {
+    let place = Place::new();
+    let wide = array(BinaryArray::from_iter_values(
+        (0..2000).map(|i| vec![i as u8; 10_000]),
+    ));
+    let path = place.parquet(
+        "x.parquet",
+        &batch(vec![("v", wide.clone())]),
+        WriterProperties::default(),
+    );
+    let source = open_with(&path, |options| options.batch_bytes = 1 << 20).unwrap();
+    let found = batches(source.as_ref()).unwrap();
+    let most = found.iter().map(|batch| batch.num_rows()).max().unwrap();
+    assert!(
+        (50..=150).contains(&most),
+        "{most} rows of 10 kB in a batch of 1 MiB"
+    );
+    assert_eq!(read(source.as_ref()).column(0), &wide);
+}
+
+#[test]
+fn a_dictionary_does_not_hide_how_large_values_are() {
+    // A few kilobytes of file for 400 MB of values.
+    let place = Place::new();
+    let value = "x".repeat(200_000);
+    let large = array(StringArray::from_iter_values(
+        (0..2000).map(|_| value.as_str()),
+    ));
+    let path = place.parquet(
+        "x.parquet",
+        &batch(vec![("v", large)]),
+        WriterProperties::default(),
+    );
+    assert!(fs::metadata(&path).unwrap().len() < 1_000_000);
+    let source = open_with(&path, |options| options.batch_bytes = 1 << 20).unwrap();
+    let mut rows = source.open_unit(0).unwrap();
+    let mut count = 0;
+    while let Some(batch) = rows.next_batch().unwrap() {
+        assert!(batch.num_rows() <= 8, "{} rows", batch.num_rows());
+        count += batch.num_rows();
+    }
+    assert_eq!(count, 2000);
+}
+
+#[test]
+fn all_types_and_codecs_come_back() {
+    let place = Place::new();
+    let list = ListArray::from_iter_primitive::<Int32Type, _, _>((0..500).map(|i| {
+        if i % 7 == 0 {
+            None
+        } else {
+            Some((0..i % 5).map(Some).collect::<Vec<_>>())
+        }
+    }));
+    let fixed = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(
+        (0..500).map(|i| Some([Some(i), Some(-i)])),
+        2,
+    );
+    let fields = Fields::from(vec![Field::new("x", DataType::Int64, false)]);
+    let structs = StructArray::new(fields, vec![ids(0..500)], None);
+    let all = batch(vec![
+        ("list", array(list)),
+        ("fixed", array(fixed)),
+        ("struct", array(structs)),
+        (
+            "text",
+            array(StringArray::from_iter(
+                (0..500).map(|i| (i % 3 > 0).then(|| format!("text {i}"))),
+            )),
+        ),
+    ]);
+    for (number, (codec, version)) in [
+        (Compression::UNCOMPRESSED, WriterVersion::PARQUET_1_0),
+        (Compression::SNAPPY, WriterVersion::PARQUET_1_0),
+        (
+            Compression::GZIP(GzipLevel::default()),
+            WriterVersion::PARQUET_2_0,
+        ),
+        (
+            Compression::BROTLI(Default::default()),
+            WriterVersion::PARQUET_2_0,
+        ),
+        (Compression::LZ4, WriterVersion::PARQUET_1_0),
+        (Compression::LZ4_RAW, WriterVersion::PARQUET_2_0),
+        (
+            Compression::ZSTD(ZstdLevel::default()),
+            WriterVersion::PARQUET_2_0,
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let properties = WriterProperties::builder()
+            .set_compression(codec)
+            .set_writer_version(version)
+            .set_dictionary_enabled(number % 2 == 0)
+            .set_data_page_row_count_limit(100)
+            .build();
+        let path = place.parquet(&format!("{number}.parquet"), &all, properties);
+        let source = open_with(&path, |options| options.batch_bytes = 1000).unwrap();
+        assert_eq!(read(source.as_ref()).columns(), all.columns(), "{codec:?}");
+    }
+}
+
+#[test]
+fn dictionaries_and_views_become_plain_values() {
+    let place = Place::new();
+    let words = ["a", "b", "a"];
+    let dictionary: DictionaryArray<Int32Type> = words.into_iter().collect();
+    let all = batch(vec![
+        ("dictionary", array(dictionary)),
+        ("view", array(StringViewArray::from_iter_values(words))),
+    ]);
+    let source = open_one(&place.parquet("x.parquet", &all, WriterProperties::default()));
+    let plain = array(StringArray::from_iter_values(words));
+    assert_eq!(read(source.as_ref()).columns(), [plain.clone(), plain]);
+}
+
+#[test]
+fn directories_make_columns() {
+    let place = Place::new();
+    for (directory, from) in [
+        ("k=10/l=x", 0),
+        ("k=9/l=a%2Fb", 2),
+        ("k=9/l=__HIVE_DEFAULT_PARTITION__", 4),
+    ] {
+        place.parquet(
+            &format!("d/{directory}/0.parquet"),
+            &batch(vec![("id", ids(from..from + 2))]),
+            WriterProperties::default(),
+        );
+    }
+    let source = open_one(&place.path("d"));
+    let found = read(source.as_ref());
+    let names: Vec<_> = source
+        .schema()
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
+    assert_eq!(names, ["id", "k", "l"]);
+    assert_eq!(
+        found.column(1).as_primitive::<Int64Type>(),
+        &Int64Array::from(vec![10, 10, 9, 9, 9, 9])
+    );
+    assert_eq!(
+        found.column(2).as_string::<i32>(),
+        &StringArray::from(vec![
+            Some("x"),
+            Some("x"),
+            None,
+            None,
+            Some("a/b"),
+            Some("a/b")
+        ])
+    );
+    assert_eq!(
+        (source.null_count(1), source.null_count(2)),
+        (Some(0), Some(2))
+    );
+    let first = source.first_null(2).unwrap().unwrap();
+    assert!(
+        first.file.contains("__HIVE_DEFAULT_PARTITION__") && first.row == 0,
+        "{first}"
+    );
+    // Only directory names: nothing of the file but its rows.
+    let columns = vec![SelectColumn::named("k")];
+    let source = open_with(&place.path("d"), |options| options.columns = columns).unwrap();
+    assert_eq!(read(source.as_ref()).num_rows(), 6);
+    // A pattern keeps the keys that it spells out with a wildcard.
+    let source = open_one(&place.path("d/k=*/l=x"));
+    assert_eq!(source.schema().fields().len(), 3);
+    place.parquet(
+        "d/k=9/l=x/1.parquet",
+        &batch(vec![("k", ids(0..1)), ("id", ids(0..1))]),
+        WriterProperties::default(),
+    );
+    assert_eq!(
+        refused(&place.path("d"), |_| {}).id(),
+        "parquet-extra-column"
+    );
+    place.parquet(
+        "e/k=1/0.parquet",
+        &batch(vec![("k", ids(0..1))]),
+        WriterProperties::default(),
+    );
+    let error = refused(&place.path("e"), |_| {});
+    assert_eq!(error.id(), "source-partition");
+    assert!(error.to_string().contains("`k`"), "{error}");
+    place.parquet(
+        "f/k=1/0.parquet",
+        &batch(vec![("id", ids(0..1))]),
+        WriterProperties::default(),
+    );
+    place.parquet(
+        "f/0.parquet",
+        &batch(vec![("id", ids(0..1))]),
+        WriterProperties::default(),
+    );
+    assert_eq!(refused(&place.path("f"), |_| {}).id(), "source-partition");
+}
+
+#[test]
+fn files_agree_by_name_or_are_told_apart() {
+    let place = Place::new();
+    let nullable = |values: Vec<Option<i64>>| array(Int64Array::from(values));
+    let text = |values: Vec<&str>| array(StringArray::from(values));
+    let first = batch(vec![
+        ("id", nullable(vec![Some(1), None])),
+        ("text", text(vec!["a", "b"])),
+    ]);
+    place.parquet("d/0.parquet", &first, WriterProperties::default());
+    // Another order, and large text.
+    let second = batch(vec![
+        (
+            "text",
+            array(arrow::array::LargeStringArray::from(vec!["c"])),
+        ),
+        ("id", ids(7..8)),
+    ]);
+    place.parquet("d/1.parquet", &second, WriterProperties::default());
+    let source = open_one(&place.path("d"));
+    let found = read(source.as_ref());
+    assert_eq!(
+        found.column(0).as_primitive::<Int64Type>(),
+        &Int64Array::from(vec![Some(1), None, Some(7)])
+    );
+    assert_eq!(source.schema().field(1).data_type(), &DataType::LargeUtf8);
+    assert_eq!(found.column(1).as_string::<i64>().value(2), "c");
+    assert_eq!(source.null_count(0), Some(1));
+
+    // A file without a nullable column has nulls there.
+    let schema = Schema::new(vec![Field::new("text", DataType::Utf8, true)]);
+    let only =
+        arrow::array::RecordBatch::try_new(Arc::new(schema), vec![text(vec!["d", "e"])]).unwrap();
+    place.parquet("d/2.parquet", &only, WriterProperties::default());
+    let source = open_one(&place.path("d"));
+    assert_eq!(source.null_count(0), Some(3));
+    assert_eq!(read(source.as_ref()).column(0).null_count(), 3);
+
+    place.parquet(
+        "d/3.parquet",
+        &batch(vec![("id", text(vec!["x"])), ("text", text(vec!["x"]))]),
+        WriterProperties::default(),
+    );
+    let error = refused(&place.path("d"), |_| {});
+    assert_eq!(error.id(), "parquet-schema-mismatch");
+    assert!(error.object().unwrap().ends_with("3.parquet"));
+    assert!(
+        error
+            .to_string()
+            .starts_with("column `id` is Utf8, but Int64 in "),
+        "{error}"
+    );
+
+    let strict = |name: &str| Field::new(name, DataType::Int64, false);
+    let required = |names: &[&str]| {
+        let schema = Schema::new(names.iter().map(|name| strict(name)).collect::<Vec<_>>());
+        arrow::array::RecordBatch::try_new(
+            Arc::new(schema),
+            names.iter().map(|_| ids(0..1)).collect(),
+        )
+        .unwrap()
+    };
+    place.parquet(
+        "e/0.parquet",
+        &required(&["a", "b"]),
+        WriterProperties::default(),
+    );
+    place.parquet(
+        "e/1.parquet",
+        &required(&["a"]),
+        WriterProperties::default(),
+    );
+    assert_eq!(
+        refused(&place.path("e"), |_| {}).id(),
+        "parquet-missing-column"
+    );
+    place.parquet(
+        "e/1.parquet",
+        &required(&["a", "b", "c"]),
+        WriterProperties::default(),
+    );
+    let error = refused(&place.path("e"), |_| {});
+    assert_eq!(error.id(), "parquet-extra-column");
+    assert!(error.to_string().contains("`c`"), "{error}");
+}
+
+#[test]
+fn nulls_are_counted_by_statistics_and_found_by_reading() {
+    let place = Place::new();
+    let values = (0..1000).map(|i| (i != 730 && i != 731).then_some(i));
+    let list = ListArray::from_iter_primitive::<Int32Type, _, _>(
+        (0..1000).map(|i| (i != 5).then(|| vec![Some(i)])),
+    );
+    let all = batch(vec![
+        ("v", array(Int64Array::from_iter(values))),
+        ("list", array(list)),
+        ("full", ids(0..1000)),
+    ]);
+    let path = place.parquet("x.parquet", &all, rows_per_group(100));
+    let source = open_one(&path);
+    assert_eq!(
+        (
+            source.null_count(0),
+            source.null_count(1),
+            source.null_count(2)
+        ),
+        (Some(2), None, Some(0))
+    );
+    let first = source.first_null(0).unwrap().unwrap();
+    assert_eq!(
+        (first.row, first.file.as_str()),
+        (730, source.description().files[0].path.as_str())
+    );
+    assert_eq!(source.first_null(1).unwrap().unwrap().row, 5);
+    assert_eq!(source.first_null(2).unwrap(), None);
+    let properties = WriterProperties::builder()
+        .set_statistics_enabled(EnabledStatistics::None)
+        .build();
+    let source = open_one(&place.parquet("y.parquet", &all, properties));
+    assert_eq!(source.null_count(0), None);
+    assert_eq!(source.first_null(0).unwrap().unwrap().row, 730);
+}
+
+#[test]
+fn a_changed_file_is_seen() {
+    let place = Place::new();
+    let path = place.parquet(
+        "x.parquet",
+        &batch(vec![("id", ids(0..10))]),
+        WriterProperties::default(),
+    );
+    let source = open_one(&path);
+    let mut rows = source.open_unit(0).unwrap();
+    place.parquet(
+        "x.parquet",
+        &batch(vec![("id", ids(0..11))]),
+        WriterProperties::default(),
+    );
+    let error = source.open_unit(0).err().unwrap();
+    assert_eq!(error.id(), "source-changed");
+    // A reader that is under way reads its rows or sees the change, but never ends as if nothing was.
+    let mut last = rows.next_batch();
+    while let Ok(Some(_)) = last {
+        last = rows.next_batch();
+    }
+    assert_eq!(last.unwrap_err().id(), "source-changed");
+    fs::remove_file(&path).unwrap();
+    assert_eq!(source.open_unit(0).err().unwrap().id(), "not-found");
+}
+
+#[test]
+fn empty_files_and_empty_row_groups_are_fine() {
+    let place = Place::new();
+    let empty = batch(vec![("id", ids(0..0))]);
+    let path = place.parquet("d/0.parquet", &empty, WriterProperties::default());
+    let source = open_one(&path);
+    assert_eq!(
+        (source.units().len(), source.description().rows),
+        (0, Some(0))
+    );
+    place.parquet(
+        "d/1.parquet",
+        &batch(vec![("id", ids(0..3))]),
+        WriterProperties::default(),
+    );
+    assert_eq!(read(open_one(&place.path("d")).as_ref()).num_rows(), 3);
+}
+
+#[test]
+fn wide_data_sets_read_footers_again_when_they_do_not_fit() {
+    // 600 files: more than are read together, with the same footers in another order of files.
+    let place = Place::new();
+    let one = crate::help::parquet_bytes(
+        &batch(vec![("id", ids(0..2)), ("b", ids(0..2))]),
+        WriterProperties::default(),
+    );
+    for number in 0..600 {
+        place.write(&format!("d/{number:04}.parquet"), &one);
+    }
+    for jobs in [1, 3] {
+        let options = SourceOptions {
+            jobs,
+            ..SourceOptions::default()
+        };
+        let source = open(&[place.path("d")], &options).unwrap();
+        assert_eq!(
+            (source.units().len(), source.description().rows),
+            (600, Some(1200))
+        );
+        assert_eq!(read(source.as_ref()).num_rows(), 1200);
+    }
+}

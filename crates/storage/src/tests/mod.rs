@@ -1,0 +1,61 @@
+//! Behaviour as callers see it, plus what needs the private parts: both ways of resolving a name, and a
+//! disk that refuses to synchronise.
+
+mod leases;
+mod opening;
+mod publishing;
+
+use std::cell::Cell;
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use shardmill_core::Diagnostic;
+use tempfile::TempDir;
+
+use crate::resolve::Resolver;
+use crate::{Dir, StorageError};
+
+thread_local! {
+    static SYNCS_UNTIL_FAILURE: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Asked before every fsync of this thread.
+pub(crate) fn sync_should_fail() -> bool {
+    SYNCS_UNTIL_FAILURE.with(|left| match left.get() {
+        Some(0) => true,
+        Some(n) => {
+            left.set(Some(n - 1));
+            false
+        }
+        None => false,
+    })
+}
+
+/// Lets `successes` synchronisations pass and fails the rest while `body` runs.
+fn with_failing_sync<T>(successes: u32, body: impl FnOnce() -> T) -> T {
+    SYNCS_UNTIL_FAILURE.with(|left| left.set(Some(successes)));
+    let result = body();
+    SYNCS_UNTIL_FAILURE.with(|left| left.set(None));
+    result
+}
+
+/// A fresh directory.
+fn root() -> (TempDir, Dir) {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = Dir::open(temp.path()).unwrap();
+    (temp, dir)
+}
+
+const BOTH: [Resolver; 2] = [Resolver::Kernel, Resolver::Parts];
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn make_fifo(path: &Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+}
+
+fn id<T: std::fmt::Debug>(result: Result<T, StorageError>) -> &'static str {
+    result.unwrap_err().id()
+}

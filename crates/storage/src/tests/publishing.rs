@@ -1,0 +1,325 @@
+//! Publishing, on disks that behave and disks that do not.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use shardmill_core::{Diagnostic as _, ErrorKind};
+
+use super::{BOTH, id, is_root, root, with_failing_sync};
+use crate::{Dir, EntryKind, Lease, PublishMode, TempFile};
+
+#[test]
+fn a_file_is_published_whole_or_not_at_all() {
+    let (temp, dir) = root();
+    dir.make_private_dir("work").unwrap();
+    for folder in [None, Some("work")] {
+        let mut file = dir.temp_file(folder).unwrap();
+        file.write_all(b"one ").unwrap();
+        file.write_all(b"two").unwrap();
+        file.flush().unwrap();
+        assert_eq!(file.written(), 7);
+        let path = file.path();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert!(
+            path.file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with(TempFile::PREFIX)
+        );
+        assert!(!dir.exists("out").unwrap());
+        file.publish("out", PublishMode::CreateNew).unwrap();
+        assert!(!path.exists());
+        let metadata = fs::metadata(temp.path().join("out")).unwrap();
+        assert_eq!((metadata.nlink(), metadata.len()), (1, 7));
+        assert_eq!(
+            dir.open_file("out").unwrap().read_all(9).unwrap(),
+            b"one two"
+        );
+        assert!(dir.remove("out").unwrap());
+    }
+    assert_eq!(dir.list().unwrap(), ["work"]);
+}
+
+#[test]
+fn create_new_never_touches_what_is_there() {
+    let (temp, dir) = root();
+    dir.publish_bytes(None, "f", b"old", PublishMode::CreateNew)
+        .unwrap();
+    let error = dir
+        .publish_bytes(None, "f", b"new", PublishMode::CreateNew)
+        .unwrap_err();
+    assert_eq!((error.id(), error.kind()), ("exists", ErrorKind::Conflict));
+    assert!(error.object().unwrap().ends_with("/f"));
+    assert_eq!(fs::read(temp.path().join("f")).unwrap(), b"old");
+    symlink("f", temp.path().join("l")).unwrap();
+    assert_eq!(
+        id(dir.publish_bytes(None, "l", b"new", PublishMode::CreateNew)),
+        "exists"
+    );
+    dir.publish_bytes(None, "f", b"new", PublishMode::Replace)
+        .unwrap();
+    assert_eq!(fs::read(temp.path().join("f")).unwrap(), b"new");
+    // A link is replaced, not followed.
+    dir.publish_bytes(None, "l", b"file", PublishMode::Replace)
+        .unwrap();
+    assert_eq!(fs::read(temp.path().join("f")).unwrap(), b"new");
+    assert_eq!(dir.kind_of("l").unwrap(), Some(EntryKind::File));
+    assert_eq!(dir.list().unwrap(), ["f", "l"]);
+}
+
+#[test]
+fn only_one_of_many_creates_a_name() {
+    let (_temp, dir) = root();
+    let wins = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..8_u8 {
+            let (dir, wins) = (&dir, &wins);
+            scope.spawn(move || {
+                match dir.publish_bytes(None, "f", &[writer; 100], PublishMode::CreateNew) {
+                    Ok(()) => {
+                        wins.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(error) => assert_eq!(error.id(), "exists"),
+                }
+            });
+        }
+    });
+    assert_eq!(wins.into_inner(), 1);
+    let content = dir.open_file("f").unwrap().read_all(100).unwrap();
+    assert!(content.len() == 100 && content.iter().all(|byte| *byte == content[0]));
+    assert_eq!(dir.list().unwrap(), ["f"]);
+}
+
+#[test]
+fn names_with_folders_are_published_into_them() {
+    let (temp, dir) = root();
+    dir.make_dir("a/b").unwrap();
+    for resolver in BOTH {
+        let dir = dir.clone().with_resolver(resolver);
+        dir.publish_bytes(Some("a"), "a/b/f", b"x", PublishMode::Replace)
+            .unwrap();
+        assert_eq!(fs::read(temp.path().join("a/b/f")).unwrap(), b"x");
+        assert_eq!(
+            id(dir.publish_bytes(Some("a"), "a/b/f", b"x", PublishMode::CreateNew)),
+            "exists"
+        );
+        assert_eq!(
+            id(dir.publish_bytes(None, "a/x/f", b"x", PublishMode::Replace)),
+            "not-found"
+        );
+    }
+    assert_eq!(dir.open_dir("a").unwrap().list().unwrap(), ["b"]);
+    assert_eq!(dir.list().unwrap(), ["a"]);
+}
+
+#[test]
+fn a_dropped_file_is_gone() {
+    let (_temp, dir) = root();
+    let mut file = dir.temp_file(None).unwrap();
+    file.write_all(b"x").unwrap();
+    assert_eq!(dir.list().unwrap().len(), 1);
+    drop(file);
+    assert!(dir.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_file_of_the_wrong_length_is_not_published() {
+    let (_temp, dir) = root();
+    let mut file = dir.temp_file(None).unwrap();
+    file.write_all(b"12345").unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(file.path())
+        .unwrap()
+        .set_len(3)
+        .unwrap();
+    let error = file.publish("f", PublishMode::Replace).unwrap_err();
+    assert_eq!(
+        (error.id(), error.to_string().as_str()),
+        ("file-length", "5 bytes were written, but the file has 3")
+    );
+    assert!(dir.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_failed_synchronisation_is_final() {
+    let (_temp, dir) = root();
+    for mode in [PublishMode::Replace, PublishMode::CreateNew] {
+        let error = with_failing_sync(0, || dir.publish_bytes(None, "f", b"x", mode)).unwrap_err();
+        assert_eq!((error.id(), error.kind()), ("io", ErrorKind::Storage));
+        assert_eq!(error.to_string(), "cannot bring to the disk");
+        assert!(dir.list().unwrap().is_empty(), "discarded");
+        let error = with_failing_sync(1, || dir.publish_bytes(None, "f", b"x", mode)).unwrap_err();
+        assert_eq!(error.to_string(), "cannot synchronise the directory");
+        assert_eq!(error.kind(), ErrorKind::Storage);
+        dir.remove("f").unwrap();
+    }
+    assert_eq!(id(with_failing_sync(0, || dir.make_dir("d"))), "io");
+    assert_eq!(
+        id(with_failing_sync(0, || Dir::create(&dir.path().join("e")))),
+        "io"
+    );
+}
+
+#[test]
+fn published_files_follow_the_umask() {
+    // The umask belongs to the process, so a process of its own is asked.
+    if let Ok(path) = std::env::var("SHARDMILL_TEST_PUBLISH_IN") {
+        let dir = Dir::open(Path::new(&path)).unwrap();
+        dir.publish_bytes(None, "f", b"x", PublishMode::Replace)
+            .unwrap();
+        return;
+    }
+    for (umask, expected) in [
+        ("022", 0o644),
+        ("077", 0o600),
+        ("000", 0o644),
+        ("027", 0o640),
+    ] {
+        let (temp, _dir) = root();
+        let command = format!(
+            "umask {umask}; exec \"$0\" --exact tests::publishing::published_files_follow_the_umask"
+        );
+        let status = Command::new("sh")
+            .args(["-c", &command])
+            .arg(std::env::current_exe().unwrap())
+            .env("SHARDMILL_TEST_PUBLISH_IN", temp.path())
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let mode = fs::metadata(temp.path().join("f"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, expected, "umask {umask}");
+    }
+}
+
+/// A file system of its own, taken away at the end.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    fn tmpfs(path: &'a Path, options: &str) -> Option<Self> {
+        let output = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "none"])
+            .arg(path)
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(Self(path)),
+            Ok(output) => {
+                println!(
+                    "SKIP tmpfs: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                );
+                None
+            }
+            Err(error) => {
+                println!("SKIP tmpfs: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_named_error_and_leaves_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(temp.path(), "size=64k") else {
+        return;
+    };
+    let dir = Dir::open(temp.path()).unwrap();
+    dir.publish_bytes(None, "small", b"x", PublishMode::CreateNew)
+        .unwrap();
+    let mut file = dir.temp_file(None).unwrap();
+    let error = file.write_all(&vec![1; 1 << 20]).unwrap_err();
+    let error = file.write_error(error);
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("disk-full", ErrorKind::Resource)
+    );
+    let path = file.path();
+    let error = file.publish("big", PublishMode::Replace).unwrap_err();
+    assert_eq!(
+        (error.id(), error.path()),
+        ("file-incomplete", Some(path.as_path()))
+    );
+    let error = dir
+        .publish_bytes(None, "big", &vec![1; 1 << 20], PublishMode::Replace)
+        .unwrap_err();
+    assert_eq!(error.id(), "disk-full");
+    assert_eq!(dir.list().unwrap(), ["small"]);
+    dir.publish_bytes(None, "again", &[1; 1000], PublishMode::CreateNew)
+        .unwrap();
+}
+
+#[test]
+fn no_more_inodes_is_a_full_disk() {
+    let temp = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(temp.path(), "size=1m,nr_inodes=4") else {
+        return;
+    };
+    let dir = Dir::open(temp.path()).unwrap();
+    let failed = (0..8).find_map(|n| {
+        dir.publish_bytes(None, &format!("f{n}"), b"x", PublishMode::Replace)
+            .err()
+    });
+    assert_eq!(failed.unwrap().id(), "disk-full");
+}
+
+#[test]
+fn a_read_only_disk_is_a_matter_of_permission() {
+    let temp = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(temp.path(), "size=64k") else {
+        return;
+    };
+    fs::write(temp.path().join("f"), b"x").unwrap();
+    let status = Command::new("mount")
+        .args(["-o", "remount,ro"])
+        .arg(temp.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let dir = Dir::open(temp.path()).unwrap();
+    assert_eq!(dir.open_file("f").unwrap().read_all(9).unwrap(), b"x");
+    assert_eq!(
+        dir.temp_file(None).unwrap_err().kind(),
+        ErrorKind::Permission
+    );
+    assert_eq!(dir.make_dir("d").unwrap_err().kind(), ErrorKind::Permission);
+    assert_eq!(dir.remove("f").unwrap_err().kind(), ErrorKind::Permission);
+    assert_eq!(
+        Lease::acquire(&dir, "lease").unwrap_err().kind(),
+        ErrorKind::Permission
+    );
+}
+
+#[test]
+fn a_directory_without_write_permission_is_named() {
+    if is_root() {
+        println!("SKIP directory permissions: root passes them");
+        return;
+    }
+    let (temp, dir) = root();
+    fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    let error = dir.temp_file(None).unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("permission", ErrorKind::Permission)
+    );
+    fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o700)).unwrap();
+}
