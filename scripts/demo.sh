@@ -11,7 +11,7 @@ work=$(cd "$work" && pwd)
 
 step() { printf '\n== %s\n' "$*"; }
 # The command as a reader would type it, then what it prints.
-run() { printf '$ %s\n' "$(printf '%s ' "shardmill" "$@" | sed "s|$work/||g; s|$tree|\$TREE|g")"; "$shardmill" --progress none "$@"; }
+run() { printf '$ %s\n' "$(echo shardmill "$@" | sed "s|$work/||g; s|$tree|\$TREE|g")"; "$shardmill" --progress none "$@"; }
 size() { du -sh --apparent-size "$1" 2>/dev/null | cut -f1 || du -sh "$1" | cut -f1; }
 fail() { printf 'demo: %s\n' "$*" >&2; exit 1; }
 
@@ -25,19 +25,19 @@ files=$(find "$tree" -type f | wc -l)
 step "A table: the Unicode character database of this machine's Python"
 "$python" "$(dirname "$0")/demo_table.py" "$work/unicode.csv"
 run convert "$work/unicode.csv" "$work/unicode" --null-as numeric=-1 --split train=0.9,val=0.1 --split-key name
-run inspect "$work/unicode/train"
+run inspect "$work/unicode/train" | head -n 18
 run cat "$work/unicode/val" 0..2
 
-step "A tree of files: the sources of $files files ($(size "$tree")) in $tree"
-run convert "$tree" "$work/sources" --group file
-run ls "$work/sources" | head -n 5
+step "A tree of files: $files files ($(size "$tree")) in $tree"
+run convert "$tree" "$work/sources" --from tree --group file | head -n 5
+run ls "$work/sources" | head -n 4
 run verify "$work/sources"
 
 step "The same command again: everything is there, nothing is done"
-run convert "$tree" "$work/sources" --group file
+run convert "$tree" "$work/sources" --from tree --group file
 
 step "The same conversion, killed in the middle (kill -9) and run again"
-"$shardmill" --progress none convert "$tree" "$work/killed" --group file --jobs 1 >"$work/killed.log" 2>&1 &
+"$shardmill" --progress none convert "$tree" "$work/killed" --from tree --group file --jobs 1 >"$work/killed.log" 2>&1 &
 pid=$!
 # Wait until the first shard is there, so that there is something to continue.
 while kill -0 "$pid" 2>/dev/null && [ -z "$(find "$work/killed" -name 'shard.*' 2>/dev/null | head -n 1)" ]; do sleep 0.02; done
@@ -45,7 +45,7 @@ kill -9 "$pid" 2>/dev/null || true
 wait "$pid" 2>/dev/null || true
 [ ! -e "$work/killed/index.json" ] || fail "the conversion was over before it could be killed"
 echo "killed: $(find "$work/killed" -name 'shard.*' | wc -l) shards there, no index.json, so no reader takes it for a data set"
-run convert "$tree" "$work/killed" --group file
+run convert "$tree" "$work/killed" --from tree --group file | head -n 2
 diff -r -x index.provenance "$work/sources" "$work/killed"
 echo "byte for byte what the undisturbed conversion wrote"
 

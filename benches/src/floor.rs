@@ -4,9 +4,9 @@
 //! floor INPUT.parquet OUT_DIR THREADS none|zstd3 [sync]
 //! ```
 //!
-//! Each thread takes the next row group, decodes it, copies its rows once into the sample layout of MDS, and, with
-//! `zstd3`, hashes (SHA-256) and compresses (level 3) the copy while it is in the cache, 8 MiB at a time; then it writes
-//! the bytes to a file. It does not cut shards at a size, order anything, keep an index or check a value; with `sync` it
+//! Each thread takes the next row group, decodes it in batches of 1 MiB, copies their rows once into the sample layout of
+//! MDS, and, with `zstd3`, hashes (SHA-256) the copy while it is in the cache and compresses it (level 3) in frames of
+//! 8 MiB; then it writes the bytes to a file. It does not cut shards at a size, order anything, keep an index or check a value; with `sync` it
 //! waits until the bytes are on the disk, as a program that promises durability must.
 //! The decoder, the hash and the compressor are those that `shardmill` uses.
 
@@ -23,8 +23,10 @@ use sha2::{Digest as _, Sha256};
 
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PIECE_BYTES: usize = 8 << 20;
-const BATCH_ROWS: usize = 1024;
+/// A zstd frame is about this large.
+const FRAME_BYTES: usize = 8 << 20;
+/// A batch is about this large: it stays in the cache between decoding and copying.
+const BATCH_BYTES: i64 = 1 << 20;
 
 /// How one column's values lie in memory.
 enum Values<'a> {
@@ -74,38 +76,41 @@ fn main() -> Fallible<()> {
 
 fn work(job: &Job) -> Fallible<()> {
     let mut compressor = zstd::bulk::Compressor::new(3)?;
-    let mut raw = Vec::with_capacity(2 * PIECE_BYTES);
-    let mut zip = vec![0; zstd::zstd_safe::compress_bound(2 * PIECE_BYTES)];
+    let mut raw = Vec::with_capacity(2 * FRAME_BYTES);
+    let mut zip = vec![0; zstd::zstd_safe::compress_bound(2 * FRAME_BYTES)];
     loop {
         let group = job.next.fetch_add(1, Ordering::Relaxed);
         if group >= job.metadata.metadata().num_row_groups() {
             return Ok(());
         }
-        let file = File::open(&job.input)?;
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, job.metadata.clone())
-            .with_row_groups(vec![group])
-            .with_batch_size(BATCH_ROWS)
-            .build()?;
+        let facts = job.metadata.metadata().row_group(group);
+        let row_bytes = facts.total_byte_size().max(1) / facts.num_rows().max(1);
+        let batch_rows = usize::try_from(BATCH_BYTES / row_bytes.max(1))?.clamp(16, 8192);
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
+            File::open(&job.input)?,
+            job.metadata.clone(),
+        )
+        .with_row_groups(vec![group])
+        .with_batch_size(batch_rows)
+        .build()?;
         let mut out = File::create(job.out.join(format!("part.{group:05}")))?;
         let mut hash = Sha256::new();
-        let mut flush = |raw: &mut Vec<u8>| -> Fallible<()> {
-            if job.compress {
-                hash.update(&raw);
-                let written = compressor.compress_to_buffer(raw, &mut zip)?;
-                out.write_all(zip.get(..written).unwrap_or_default())?;
-            } else {
-                out.write_all(raw)?;
-            }
-            raw.clear();
-            Ok(())
-        };
-        for batch in reader {
+        let mut batches = reader.peekable();
+        while let Some(batch) = batches.next() {
+            let before = raw.len();
             copy(&batch?, &mut raw)?;
-            if raw.len() >= PIECE_BYTES {
-                flush(&mut raw)?;
+            if !job.compress {
+                out.write_all(&raw)?;
+                raw.clear();
+                continue;
+            }
+            hash.update(raw.get(before..).unwrap_or_default());
+            if raw.len() >= FRAME_BYTES || batches.peek().is_none() {
+                let written = compressor.compress_to_buffer(&raw, &mut zip)?;
+                out.write_all(zip.get(..written).unwrap_or_default())?;
+                raw.clear();
             }
         }
-        flush(&mut raw)?;
         if job.compress {
             std::fs::write(
                 job.out.join(format!("part.{group:05}.sha256")),

@@ -54,7 +54,7 @@ pub enum CliError {
     },
     #[error("neither `index.json` nor a directory with one is here")]
     NoDataset { location: String },
-    #[error("there are {} data sets here", names.len())]
+    #[error("the index.json files are in directories beneath this one")]
     SeveralDatasets {
         location: String,
         names: Vec<String>,
@@ -174,7 +174,7 @@ impl<E: Diagnostic> From<E> for Fault {
         Self {
             kind: error.kind(),
             id: Cow::Borrowed(error.id()),
-            object: error.object().map(|object| one_line(&object)),
+            object: error.object().map(|object| escape(&object).into_owned()),
             message: chain(&error),
             hint: error.hint().map(|hint| one_line(&hint)),
         }
@@ -186,7 +186,7 @@ impl From<CliError> for Fault {
         Self {
             kind: error.kind(),
             id: error.id(),
-            object: error.object().map(|object| one_line(&object)),
+            object: error.object().map(|object| escape(&object).into_owned()),
             message: one_line(&error.to_string()),
             hint: error.hint().map(|hint| one_line(&hint)),
         }
@@ -289,7 +289,7 @@ mod tests {
         let fault = Fault::from(Outer(Middle(Inner)));
         assert_eq!(
             fault.to_string(),
-            "[parquet-footer]: a \\u{1b}[2Jb: cannot read the footer: page 3 is short: 12 of 20 bytes"
+            "[parquet-footer]: a\\u{a}\\u{1b}[2Jb: cannot read the footer: page 3 is short: 12 of 20 bytes"
         );
     }
 

@@ -4,14 +4,18 @@ use crate::common::{Place, rows};
 
 #[test]
 fn one_sample_has_all_its_columns() {
-    insta::assert_snapshot!(Place::with_shards().shown(&["cat", "shards", "31"]), @"");
+    insta::assert_snapshot!(Place::with_shards().shown(&["cat", "shards", "31"]), @r#"
+    exit 0
+    --- stdout
+    {"blob":{"bytes":8,"base64":"HwAAAAAAAAA="},"id":31,"name":"row 31","pair":{"dtype":"float32","shape":[2],"data":[15.5,15.75]},"score":3.1}
+    "#);
 }
 
 #[test]
 fn ten_samples_and_a_note_are_shown_when_nothing_says_which() {
     let ran = Place::with_shards().run(&["cat", "shards", "--column", "id"]);
     assert_eq!(ran.stdout.lines().count(), 10);
-    insta::assert_snapshot!(ran.stderr, @"");
+    insta::assert_snapshot!(ran.stderr, @"10 of 100 samples; `0..` for all of them, `A..B` for some");
 }
 
 fn ids(place: &Place, range: &str) -> Vec<u64> {
@@ -41,19 +45,47 @@ fn ranges_count_from_both_ends() {
 #[test]
 fn numbers_that_are_not_there_are_refused() {
     let place = Place::with_shards();
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "100"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "90..101"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "-101"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "5..4"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "five"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--fiv"]), @"");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "100"]), @r"
+    exit 2
+    --- stderr
+    error[sample-out-of-range]: shards: sample 100 was asked for, the data set has 100; samples are numbered from 0 to 99, or from -1 backwards
+    ");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "90..101"]), @r"
+    exit 2
+    --- stderr
+    error[sample-out-of-range]: shards: sample 101 was asked for, the data set has 100; samples are numbered from 0 to 99, or from -1 backwards
+    ");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "-101"]), @r"
+    exit 2
+    --- stderr
+    error[sample-out-of-range]: shards: sample -101 was asked for, the data set has 100; samples are numbered from 0 to 99, or from -1 backwards
+    ");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "5..4"]), @r"
+    exit 2
+    --- stderr
+    error[config-range]: 5..4: the range ends before it begins
+    ");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "five"]), @r"
+    exit 2
+    --- stderr
+    error[config-range]: five: it is neither a sample number nor a range; write 7, -1, 10..20, 10.. or ..20
+    ");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "--fiv"]), @r"
+    exit 2
+    --- stderr
+    error[usage-unknown-option]: --fiv: there is no such option or argument; see `shardmill cat --help`
+    ");
 }
 
 #[test]
 fn columns_come_in_the_order_asked_for() {
     let place = Place::with_shards();
-    insta::assert_snapshot!(place.ok(&["cat", "shards", "3", "-c", "name", "-c", "id"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "3", "-c", "nam"]), @"");
+    insta::assert_snapshot!(place.ok(&["cat", "shards", "3", "-c", "name", "-c", "id"]), @r#"{"name":"row 3","id":3}"#);
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "3", "-c", "nam"]), @r"
+    exit 2
+    --- stderr
+    error[column-unknown]: shards: there is no column `nam`; its columns are blob, id, name, pair, score
+    ");
 }
 
 #[test]
@@ -69,11 +101,23 @@ fn a_sample_is_found_by_its_key() {
         "-c",
         "id",
     ];
-    insta::assert_snapshot!(place.ok(&by_name), @"");
-    insta::assert_snapshot!(place.ok(&["cat", "shards", "--key", "78", "--key-column", "id", "-c", "name"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row", "--key-column", "name"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row", "--key-column", "score"]), @"");
+    insta::assert_snapshot!(place.ok(&by_name), @r#"{"id":77}"#);
+    insta::assert_snapshot!(place.ok(&["cat", "shards", "--key", "78", "--key-column", "id", "-c", "name"]), @r#"{"name":"row 78"}"#);
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row", "--key-column", "name"]), @r"
+    exit 2
+    --- stderr
+    error[key-not-found]: shards: no sample has `row` in the column `name`; name the column that holds keys with --key-column
+    ");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row"]), @r"
+    exit 2
+    --- stderr
+    error[column-unknown]: shards: there is no column `__key__`; its columns are blob, id, name, pair, score
+    ");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row", "--key-column", "score"]), @r"
+    exit 2
+    --- stderr
+    error[key-encoding]: score: the column has encoding float64, which names no sample; choose a column of strings or integers with --key-column
+    ");
 }
 
 #[test]
@@ -89,20 +133,36 @@ fn raw_writes_the_bytes_of_one_field() {
         place.ok(&["cat", "shards", "5", "-c", "name", "--raw"]),
         "row 5"
     );
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "5", "--raw"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "-c", "name", "--raw"]), @"");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "-c", "name", "--raw"]), @"");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "5", "--raw"]), @r"
+    exit 2
+    --- stderr
+    error[config-raw]: --raw: it writes one column; name it with --column
+    ");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "-c", "name", "--raw"]), @r"
+    exit 2
+    --- stderr
+    error[config-raw]: --raw: it writes one sample, and 2 are asked for; give one number or a key
+    ");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "-c", "name", "--raw"]), @r"
+    exit 2
+    --- stderr
+    error[config-raw]: --raw: it writes one sample; give its number or its key
+    ");
 }
 
 #[test]
 fn long_values_are_shortened_on_request() {
-    insta::assert_snapshot!(Place::with_shards().ok(&["cat", "shards", "12", "--max-bytes", "4"]), @"");
+    insta::assert_snapshot!(Place::with_shards().ok(&["cat", "shards", "12", "--max-bytes", "4"]), @r#"{"blob":{"bytes":8,"base64":"DAAAAA==","shortened":true},"id":12,"name":"row …","pair":{"dtype":"float32","shape":[2],"data":[6.0],"shortened":true},"score":1.2}"#);
 }
 
 #[test]
 fn fields_become_files() {
     let place = Place::with_shards();
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "--extract", "out"]), @"");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "--extract", "out"]), @r"
+    exit 0
+    --- stdout
+    out: 10 files of 2 samples
+    ");
     assert_eq!(place.read("out/6/name.txt"), b"row 6");
     assert_eq!(place.read("out/6/id.txt"), b"6");
     assert_eq!(place.read("out/6/score.txt"), b"0.6");
@@ -121,7 +181,11 @@ fn files_that_are_there_stay() {
     let place = Place::with_shards();
     place.write("out/5/name.txt", "mine");
     let ran = place.run(&["cat", "shards", "5", "--column", "name", "--extract", "out"]);
-    insta::assert_snapshot!(ran.shown(), @"");
+    insta::assert_snapshot!(ran.shown(), @r"
+    exit 4
+    --- stderr
+    error[exists]: out/5/name.txt: the file exists already
+    ");
     assert_eq!(place.read("out/5/name.txt"), b"mine");
 }
 
@@ -130,7 +194,11 @@ fn keys_from_data_stay_inside_the_directory() {
     let place = Place::new();
     place.write("rows.jsonl", "{\"__key__\": \"../evil\", \"txt\": \"x\"}\n");
     place.ok(&["convert", "rows.jsonl", "shards"]);
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--extract", "out", "--by-key"]), @"");
+    insta::assert_snapshot!(place.shown(&["cat", "shards", "--extract", "out", "--by-key"]), @r"
+    exit 3
+    --- stderr
+    error[path-traversal]: sample 0: the file cannot be named after `../evil`: the name has an empty, `.` or `..` part; leave out --by-key to name the files by sample number
+    ");
     assert!(!place.exists("evil.txt"));
 }
 
@@ -157,7 +225,7 @@ fn text_formats_are_read_too() {
         ]
         .concat());
         insta::allow_duplicates! {
-            insta::assert_snapshot!(place.ok(&["cat", "shards", "7"]), @"");
+            insta::assert_snapshot!(place.ok(&["cat", "shards", "7"]), @r#"{"id":7,"name":"row 7","score":0.7}"#);
         }
         assert_eq!(
             place.ok(&["cat", "shards", "7", "-c", "name", "--raw"]),
@@ -196,5 +264,34 @@ fn every_encoding_has_a_form() {
         .unwrap()
         .iter()
         .map(|(name, value)| format!("{name}: {value}"));
-    insta::assert_snapshot!(columns.collect::<Vec<_>>().join("\n"), @"");
+    insta::assert_snapshot!(columns.collect::<Vec<_>>().join("\n"), @r#"
+    bytes column: {"base64":"t5dVAIc=","bytes":5}
+    float16 column: -0.0
+    float32 column: -0.0
+    float64 column: -0.0
+    int column: 1
+    int16 column: 1
+    int32 column: 1
+    int64 column: 1
+    int8 column: 1
+    jpeg column: {"base64":"/9j/4AAQSkZJRgAB","bytes":339,"format":"jpeg","shortened":true}
+    jpeg_array column: [{"base64":"/9j/4AAQSkZJRgAB","bytes":671,"format":"jpeg","shortened":true}]
+    jpegarray column: [{"base64":"/9j/4AAQSkZJRgAB","bytes":671,"format":"jpeg","shortened":true},{"base64":"/9j/4AAQSkZJRgAB","bytes":692,"format":"jpeg","shortened":true}]
+    json column: {"json_bytes":30,"text":"{\"b\": [1, nu…"}
+    list[jpeg] column: [{"base64":"/9j/4AAQSkZJRgAB","bytes":361,"format":"jpeg","shortened":true}]
+    list[pil] column: [{"base64":"AQ==","bytes":1,"format":"pil","height":1,"mode":"L","width":1}]
+    list[png] column: [{"base64":"iVBORw0KGgoAAAAN","bytes":71,"format":"png","shortened":true}]
+    ndarray column: {"data":[2,63,67,34],"dtype":"int8","shape":[2,2]}
+    pil column: {"base64":"AggQFRwlKjQ7QklQ","bytes":12,"format":"pil","height":2,"mode":"RGB","width":2}
+    pkl column: {"base64":"gASVCgAAAAAAAAB9","pickle_bytes":21,"shortened":true}
+    png column: {"base64":"iVBORw0KGgoAAAAN","bytes":104,"format":"png","shortened":true}
+    str column: "hello"
+    str_decimal column: "-0"
+    str_float column: -0.0
+    str_int column: -1e+100
+    uint16 column: 1
+    uint32 column: 1
+    uint64 column: 1
+    uint8 column: 1
+    "#);
 }

@@ -174,9 +174,10 @@ macro_rules! snapshot {
     };
 }
 
-pub const FILTERS: [(&str, &str); 4] = [
+pub const FILTERS: [(&str, &str); 5] = [
     (r"\b[0-9a-f]{32,128}\b", "[HASH]"),
     (r"\b\d+\.\d+ (MB/s)", "[RATE] $1"),
     (r"\b\d+\.\d+ s\b", "[TIME]"),
+    (r"\b\d+ ms\b", "[TIME]"),
     (r#""(\w*seconds)":[0-9.e-]+"#, r#""$1":[TIME]"#),
 ];

@@ -14,7 +14,15 @@ fn place() -> Place {
 
 #[test]
 fn a_summary_ends_it() {
-    snapshot!(place().shown(&["convert", "data", "shards", "--samples-per-shard", "30"]), @"");
+    snapshot!(place().shown(&["convert", "data", "shards", "--samples-per-shard", "30"]), @r"
+    exit 0
+    --- stdout
+    shards: 100 samples in 4 shards
+      raw     6.0 KiB
+      stored  2.5 KiB, ratio 2.37
+      time    [TIME] at [RATE] MB/s
+      idle    [TIME] of cores at the end
+    ");
 }
 
 #[test]
@@ -38,7 +46,7 @@ fn the_report_is_json_on_request() {
 
 #[test]
 fn quiet_says_nothing() {
-    insta::assert_snapshot!(place().shown(&["convert", "data", "shards", "-q"]), @"");
+    insta::assert_snapshot!(place().shown(&["convert", "data", "shards", "-q"]), @"exit 0");
 }
 
 #[test]
@@ -46,7 +54,11 @@ fn a_finished_conversion_is_done() {
     let place = place();
     place.ok(&["convert", "data", "shards"]);
     let index = place.read("shards/index.json");
-    snapshot!(place.shown(&["convert", "data", "shards"]), @"");
+    snapshot!(place.shown(&["convert", "data", "shards"]), @r"
+    exit 0
+    --- stdout
+    shards: this conversion was done already, 100 samples in 1 shard; nothing was written
+    ");
     assert_eq!(
         place.json(&["convert", "data", "shards", "--json"])["outcome"],
         "already_done"
@@ -58,7 +70,11 @@ fn a_finished_conversion_is_done() {
 fn another_configuration_is_a_conflict_until_overwritten() {
     let place = place();
     place.ok(&["convert", "data", "shards"]);
-    snapshot!(place.shown(&["convert", "data", "shards", "--compression", "none"]), @"");
+    snapshot!(place.shown(&["convert", "data", "shards", "--compression", "none"]), @r#"
+    exit 4
+    --- stderr
+    error[dest-conflict]: shards: it holds a finished data set of another conversion: compression was "zstd:3", is null; choose another destination, or pass --overwrite to replace it
+    "#);
     place.ok(&[
         "convert",
         "data",
@@ -73,7 +89,26 @@ fn another_configuration_is_a_conflict_until_overwritten() {
 #[test]
 fn a_dry_run_prints_the_plan_and_writes_nothing() {
     let place = place();
-    snapshot!(place.shown(&["convert", "data", "shards", "--dry-run", "--split", "train=0.9,val=0.1", "--jobs", "3"]), @"");
+    snapshot!(place.shown(&["convert", "data", "shards", "--dry-run", "--split", "train=0.9,val=0.1", "--jobs", "3"]), @r"
+    exit 0
+    --- stdout
+    source       parquet, 1 file, 6.7 KiB, 100 rows
+    destination  shards: nothing there yet
+    split        train=0.9, val=0.1
+    format       mds
+    compression  zstd:3
+    hashes       sha256
+    size limit   64.0 MiB
+    nulls        error
+    jobs         3
+
+    column  type                                 nulls  encoding
+    blob    Binary                                   0  bytes
+    id      Int64                                    0  int64
+    name    Utf8                                     0  str
+    pair    FixedSizeList(2 x non-null Float32)      0  ndarray:float32:2
+    score   Float64                                  0  float64
+    ");
     let plan = place.json(&["convert", "data", "shards", "--dry-run", "--json"]);
     assert_eq!(plan["columns"][0]["name"], "blob");
     assert_eq!(plan["source"]["rows"], 100);
@@ -117,13 +152,29 @@ fn columns_have_encodings_and_expressions() {
         "id < 3",
     ];
     place.ok(&[&["convert", "data", "shards"], &columns[..]].concat());
-    insta::assert_snapshot!(place.ok(&["cat", "shards"]), @"");
+    insta::assert_snapshot!(place.ok(&["cat", "shards"]), @r#"
+    {"id":0,"twice":"0"}
+    {"id":1,"twice":"2"}
+    {"id":2,"twice":"4"}
+    "#);
 }
 
 #[test]
 fn splits_are_directories() {
     let place = place();
-    snapshot!(place.shown(&["convert", "data", "out", "--split", "train=0.75,val=0.25", "--split-key", "name"]), @"");
+    snapshot!(place.shown(&["convert", "data", "out", "--split", "train=0.75,val=0.25", "--split-key", "name"]), @r"
+    exit 0
+    --- stdout
+    out: 100 samples in 2 shards
+      raw     5.4 KiB
+      stored  2.0 KiB, ratio 2.72
+      time    [TIME] at [RATE] MB/s
+      idle    [TIME] of cores at the end
+
+      split  samples  shards      raw   stored
+      train       75       1  3.9 KiB  1.3 KiB
+      val         25       1  1.5 KiB    680 B
+    ");
     assert!(
         place.exists("out/train/index.json")
             && place.exists("out/val/index.json")
@@ -184,7 +235,11 @@ fn with_nulls() -> Place {
 #[test]
 fn nulls_are_refused_by_name() {
     let place = with_nulls();
-    insta::assert_snapshot!(place.shown(&["convert", "rows.parquet", "shards"]), @"");
+    insta::assert_snapshot!(place.shown(&["convert", "rows.parquet", "shards"]), @r"
+    exit 3
+    --- stderr
+    error[value-null]: rows.parquet: column id has 1 nulls, the first in rows.parquet row 1, column name has 1 nulls, the first in rows.parquet row 2; choose --nulls mask or --nulls drop, or --null-as id=VALUE
+    ");
     assert!(!place.exists("shards"));
 }
 
@@ -192,9 +247,22 @@ fn nulls_are_refused_by_name() {
 fn nulls_are_masked_dropped_or_filled() {
     let place = with_nulls();
     place.ok(&["convert", "rows.parquet", "mask", "--nulls", "mask"]);
-    insta::assert_snapshot!(place.ok(&["cat", "mask"]), @"");
-    snapshot!(place.shown(&["convert", "rows.parquet", "drop", "--nulls", "drop"]), @"");
-    insta::assert_snapshot!(place.ok(&["cat", "drop"]), @"");
+    insta::assert_snapshot!(place.ok(&["cat", "mask"]), @r#"
+    {"id":1,"id__is_null":0,"name":"a","name__is_null":0}
+    {"id":0,"id__is_null":1,"name":"b","name__is_null":0}
+    {"id":3,"id__is_null":0,"name":"","name__is_null":1}
+    "#);
+    snapshot!(place.shown(&["convert", "rows.parquet", "drop", "--nulls", "drop"]), @r"
+    exit 0
+    --- stdout
+    drop: 1 sample in 1 shard
+      raw      224 B
+      stored   175 B, ratio 1.28
+      time     [TIME] at [RATE] MB/s
+      idle     [TIME] of cores at the end
+      dropped  2 rows with nulls
+    ");
+    insta::assert_snapshot!(place.ok(&["cat", "drop"]), @r#"{"id":1,"name":"a"}"#);
     place.ok(&[
         "convert",
         "rows.parquet",
@@ -204,7 +272,11 @@ fn nulls_are_masked_dropped_or_filled() {
         "--null-as",
         "name=",
     ]);
-    insta::assert_snapshot!(place.ok(&["cat", "fill"]), @"");
+    insta::assert_snapshot!(place.ok(&["cat", "fill"]), @r#"
+    {"id":1,"name":"a"}
+    {"id":-1,"name":"b"}
+    {"id":3,"name":""}
+    "#);
 }
 
 #[test]
@@ -215,7 +287,10 @@ fn a_tree_of_files_becomes_samples_and_files_again() {
         place.write(&format!("tree/a/{number}.json"), "{\"b\": 1, \"a\": [NaN]}");
     }
     place.ok(&["convert", "tree", "shards"]);
-    insta::assert_snapshot!(place.ok(&["cat", "shards", "--max-bytes", "100"]), @"");
+    insta::assert_snapshot!(place.ok(&["cat", "shards", "--max-bytes", "100"]), @r#"
+    {"__key__":"a/1","json":{"b":1,"a":["NaN"]},"txt":"text 1"}
+    {"__key__":"a/2","json":{"b":1,"a":["NaN"]},"txt":"text 2"}
+    "#);
     place.ok(&["cat", "shards", "..", "--extract", "again", "--by-key"]);
     for name in ["a/1.txt", "a/1.json", "a/2.txt", "a/2.json"] {
         assert_eq!(

@@ -8,11 +8,27 @@ use crate::snapshot;
 #[test]
 fn not_found() {
     let place = Place::new();
-    insta::assert_snapshot!(place.shown(&["ls", "nowhere"]), @"");
-    insta::assert_snapshot!(place.shown(&["convert", "nowhere", "shards"]), @"");
+    insta::assert_snapshot!(place.shown(&["ls", "nowhere"]), @r"
+    exit 2
+    --- stderr
+    error[not-found]: nowhere: cannot open the directory: No such file or directory (os error 2)
+    ");
+    insta::assert_snapshot!(place.shown(&["convert", "nowhere", "shards"]), @r"
+    exit 2
+    --- stderr
+    error[source-not-found]: nowhere: no such file or directory
+    ");
     place.write("empty/x.txt", "");
-    insta::assert_snapshot!(place.shown(&["ls", "empty"]), @"");
-    insta::assert_snapshot!(place.shown(&["verify", "empty"]), @"");
+    insta::assert_snapshot!(place.shown(&["ls", "empty"]), @r"
+    exit 2
+    --- stderr
+    error[index-missing]: empty: there is no index.json in this directory; name the directory that holds index.json; `shardmill index rebuild` makes one from shards
+    ");
+    insta::assert_snapshot!(place.shown(&["verify", "empty"]), @r"
+    exit 2
+    --- stderr
+    error[index-missing]: empty: neither `index.json` nor a directory with one is here; `shardmill index rebuild` makes an index from shards
+    ");
     assert_eq!(
         place.run(&["ls", "nowhere", "--json"]).error()["exit_code"],
         2
@@ -23,38 +39,74 @@ fn not_found() {
 fn corrupt() {
     let place = Place::with_shards();
     place.write("shards/index.json", "<html>404</html>");
-    insta::assert_snapshot!(place.shown(&["ls", "shards"]), @"");
-    insta::assert_snapshot!(place.shown(&["inspect", "shards", "--json"]), @"");
+    insta::assert_snapshot!(place.shown(&["ls", "shards"]), @r"
+    exit 3
+    --- stderr
+    error[index-not-json]: shards/index.json: cannot read the index: the index is not JSON: it looks like an HTML or XML page
+    ");
+    insta::assert_snapshot!(place.shown(&["inspect", "shards", "--json"]), @r#"
+    exit 3
+    --- stderr
+    {"error":{"id":"index-not-json","object":"shards/index.json","message":"cannot read the index: the index is not JSON: it looks like an HTML or XML page","hint":null,"exit_code":3}}
+    "#);
 }
 
 #[test]
 fn unsupported() {
     let place = Place::new();
     place.write("delta/_delta_log/00000000000000000000.json", "{}");
-    insta::assert_snapshot!(place.shown(&["convert", "delta", "shards"]), @"");
+    insta::assert_snapshot!(place.shown(&["convert", "delta", "shards"]), @r"
+    exit 3
+    --- stderr
+    error[source-unsupported]: delta: is a Delta table: delta tables are not supported yet; export it as Parquet and convert that
+    ");
     place.write("shards.tar", [0; 1024]);
-    insta::assert_snapshot!(place.shown(&["convert", "shards.tar", "shards"]), @"");
-    insta::assert_snapshot!(place.shown(&["inspect", "s3://key:secret@bucket/shards?token=secret"]), @"");
+    insta::assert_snapshot!(place.shown(&["convert", "shards.tar", "shards"]), @r"
+    exit 3
+    --- stderr
+    error[source-unsupported]: shards.tar: holds tar files (WebDataset), which are not supported yet as a source; unpack them into a directory and convert that
+    ");
+    insta::assert_snapshot!(place.shown(&["inspect", "s3://key:secret@bucket/shards?token=secret"]), @r"
+    exit 3
+    --- stderr
+    error[url-scheme]: s3://bucket/shards: locations with `s3:` are not supported yet; give the path of a local directory
+    ");
 }
 
 #[test]
 fn a_limit() {
     let place = Place::with_shards();
-    insta::assert_snapshot!(place.shown(&["ls", "shards", "--limit", "shards=3"]), @"");
+    insta::assert_snapshot!(place.shown(&["ls", "shards", "--limit", "shards=3"]), @r"
+    exit 3
+    --- stderr
+    error[limit-shards]: shards/index.json: cannot read the index at shard 3: shards is 4, above the limit of 3; if the file is to be trusted, pass --limit shards=4
+    ");
 }
 
 #[test]
 fn conflict() {
     let place = Place::with_shards();
-    snapshot!(place.shown(&["convert", "data", "shards", "--hashes", "md5"]), @"");
-    insta::assert_snapshot!(place.shown(&["convert", "data", "data/inside"]), @"");
+    snapshot!(place.shown(&["convert", "data", "shards", "--hashes", "md5"]), @r#"
+    exit 4
+    --- stderr
+    error[dest-conflict]: shards: it holds a finished data set of another conversion: hashes was ["sha256"], is ["md5"]; samples_per_shard was 30, is null; choose another destination, or pass --overwrite to replace it
+    "#);
+    insta::assert_snapshot!(place.shown(&["convert", "data", "data/inside"]), @r"
+    exit 4
+    --- stderr
+    error[dest-overlap]: data/inside: it and the source data lie one inside the other; choose a destination beside the source
+    ");
 }
 
 #[test]
 fn storage() {
     let place = Place::new();
     std::os::unix::fs::symlink("loop", place.path().join("loop")).unwrap();
-    insta::assert_snapshot!(place.shown(&["ls", "loop"]), @"");
+    insta::assert_snapshot!(place.shown(&["ls", "loop"]), @r"
+    exit 6
+    --- stderr
+    error[io]: loop: cannot open the directory: Too many levels of symbolic links (os error 40)
+    ");
 }
 
 #[test]
@@ -70,19 +122,27 @@ fn resource() {
         .unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(7));
-    insta::assert_snapshot!(String::from_utf8(output.stderr).unwrap(), @"");
+    insta::assert_snapshot!(String::from_utf8(output.stderr).unwrap(), @"error[disk-full]: standard output: cannot write: No space left on device (os error 28)");
 }
 
 #[test]
 fn permission() {
     // The one place that even root cannot write to.
-    insta::assert_snapshot!(Place::new().shown(&["man", "--out", "/sys/shardmill"]), @"");
+    insta::assert_snapshot!(Place::new().shown(&["man", "--out", "/sys/shardmill"]), @r"
+    exit 8
+    --- stderr
+    error[permission]: /sys/shardmill: cannot make the directory: Operation not permitted (os error 1)
+    ");
 }
 
 #[test]
 fn names_are_escaped() {
     let place = Place::new();
-    insta::assert_snapshot!(place.shown(&["ls", "a\u{1b}[2Jb\nc"]), @"");
+    insta::assert_snapshot!(place.shown(&["ls", "a\u{1b}[2Jb\nc"]), @r"
+    exit 2
+    --- stderr
+    error[not-found]: a\u{1b}[2Jb\u{a}c: cannot open the directory: No such file or directory (os error 2)
+    ");
 }
 
 fn convert(options: &[&str]) -> String {
@@ -96,28 +156,28 @@ fn convert(options: &[&str]) -> String {
 
 #[test]
 fn options_of_convert() {
-    insta::assert_snapshot!(convert(&["--compression", "zst"]), @"");
-    insta::assert_snapshot!(convert(&["--compression", "zstd:0"]), @"");
-    insta::assert_snapshot!(convert(&["--hashes", "sha265"]), @"");
-    insta::assert_snapshot!(convert(&["--hashes", ""]), @"");
-    insta::assert_snapshot!(convert(&["--size-limit", "-1"]), @"");
-    insta::assert_snapshot!(convert(&["--size-limit", "4GiB"]), @"");
-    insta::assert_snapshot!(convert(&["--samples-per-shard", "0"]), @"");
-    insta::assert_snapshot!(convert(&["--jobs", "0"]), @"");
-    insta::assert_snapshot!(convert(&["--memory-limit", "much"]), @"");
-    insta::assert_snapshot!(convert(&["--column", "image:"]), @"");
-    insta::assert_snapshot!(convert(&["--column", "image:jpg"]), @"");
-    insta::assert_snapshot!(convert(&["--to", "csv", "--column", "image:jpeg"]), @"");
-    insta::assert_snapshot!(convert(&["--column", "a", "--column", "a:str"]), @"");
-    insta::assert_snapshot!(convert(&["--split", "train=0.9"]), @"");
-    insta::assert_snapshot!(convert(&["--split", "../x=1"]), @"");
-    insta::assert_snapshot!(convert(&["--null-as", "x"]), @"");
-    insta::assert_snapshot!(convert(&["--to", "xsv"]), @"");
-    insta::assert_snapshot!(convert(&["--separator", "|"]), @"");
-    insta::assert_snapshot!(convert(&["--newline", "\\n"]), @"");
-    insta::assert_snapshot!(convert(&["--to", "jsonl", "--newline", "\\x"]), @"");
-    insta::assert_snapshot!(convert(&["--where", " "]), @"");
-    insta::assert_snapshot!(convert(&["--key", ""]), @"");
-    insta::assert_snapshot!(convert(&["--limit", "shard=1"]), @"");
-    insta::assert_snapshot!(convert(&["--limit", "shards"]), @"");
+    insta::assert_snapshot!(convert(&["--compression", "zst"]), @"error[config-compression]: --compression: `zst` is not a compression; choose zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none");
+    insta::assert_snapshot!(convert(&["--compression", "zstd:0"]), @"error[config-compression]: --compression: `zstd:0` is not a compression; choose zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none");
+    insta::assert_snapshot!(convert(&["--hashes", "sha265"]), @"error[config-hashes]: --hashes: `sha265` is not a hash; choose from blake2b, blake2s, md5, sha1, sha224, sha256, sha384, sha3_224, sha3_256, sha3_384, sha3_512, sha512, xxh128, xxh32, xxh3_128, xxh3_64, xxh64, or none");
+    insta::assert_snapshot!(convert(&["--hashes", ""]), @"error[config-hashes]: --hashes: `` is not a hash; choose from blake2b, blake2s, md5, sha1, sha224, sha256, sha384, sha3_224, sha3_256, sha3_384, sha3_512, sha512, xxh128, xxh32, xxh3_128, xxh3_64, xxh64, or none");
+    insta::assert_snapshot!(convert(&["--size-limit", "-1"]), @"error[config-size-limit]: --size-limit: `-1` is not a size; write bytes or a unit: 1000, 64mb, 1.5GiB");
+    insta::assert_snapshot!(convert(&["--size-limit", "4GiB"]), @"error[config-size-limit]: --size-limit: 4294967296 bytes are more than a shard can address; choose at most 4294967295 bytes, or none");
+    insta::assert_snapshot!(convert(&["--samples-per-shard", "0"]), @"error[config-samples-per-shard]: --samples-per-shard: `0` is not a number of samples above 0; write 1000, 10k or 1.5m");
+    insta::assert_snapshot!(convert(&["--jobs", "0"]), @"error[config-jobs]: --jobs: `0` is not a number of threads; pass a number from 1 to 1024");
+    insta::assert_snapshot!(convert(&["--memory-limit", "much"]), @"error[config-memory-limit]: --memory-limit: `much` is not a size; write bytes or a unit: 1000, 64mb, 1.5GiB");
+    insta::assert_snapshot!(convert(&["--column", "image:"]), @"error[config-column]: --column: `image:` has no encoding after the `:`; write NAME[:ENCODING][=EXPR], e.g. image:jpeg or 'label:int32=CAST(class AS INT)'");
+    insta::assert_snapshot!(convert(&["--column", "image:jpg"]), @"error[config-column]: --column: column image: unknown encoding `jpg`; the encodings of MDS are bytes, str, int, ndarray, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, float32, float64, str_int, str_float, str_decimal, pil, jpeg, jpeg_array, jpegarray, png, list[pil], list[jpeg], list[png], pkl, json");
+    insta::assert_snapshot!(convert(&["--to", "csv", "--column", "image:jpeg"]), @"error[config-column]: --column: column image: unknown text encoding `jpeg`; columns of csv are str, int or float");
+    insta::assert_snapshot!(convert(&["--column", "a", "--column", "a:str"]), @"error[config-column]: --column: `a` is given twice; give each column once");
+    insta::assert_snapshot!(convert(&["--split", "train=0.9"]), @"error[config-split]: --split: the shares add up to 0.9, not 1; write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1");
+    insta::assert_snapshot!(convert(&["--split", "../x=1"]), @"error[config-split]: --split: `../x` cannot be a directory: the name has an empty, `.` or `..` part; write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1");
+    insta::assert_snapshot!(convert(&["--null-as", "x"]), @"error[config-null-as]: --null-as: `x` is not NAME=VALUE; write NAME=VALUE, e.g. label=-1");
+    insta::assert_snapshot!(convert(&["--to", "xsv"]), @"error[config-separator]: --separator: xsv needs one; write e.g. --separator '|'");
+    insta::assert_snapshot!(convert(&["--separator", "|"]), @"error[config-separator]: --separator: mds has none to choose; leave it out, or write --to xsv");
+    insta::assert_snapshot!(convert(&["--newline", "\\n"]), @"error[config-newline]: --newline: mds has no lines; leave it out, or write --to jsonl");
+    insta::assert_snapshot!(convert(&["--to", "jsonl", "--newline", "\\x"]), @r"error[config-newline]: --newline: `\x` has an escape that is not known; the escapes are \n, \r, \t and \\");
+    insta::assert_snapshot!(convert(&["--where", " "]), @"error[config-where]: --where: the value is empty; leave out --where or give it a value");
+    insta::assert_snapshot!(convert(&["--key", ""]), @"error[config-key]: --key: the value is empty; leave out --key or give it a value");
+    insta::assert_snapshot!(convert(&["--limit", "shard=1"]), @"error[config-limit]: --limit: there is no limit `shard`; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims");
+    insta::assert_snapshot!(convert(&["--limit", "shards"]), @"error[config-limit]: --limit: `shards` is not NAME=VALUE; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims");
 }

@@ -35,9 +35,9 @@ fn shardmill() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
-          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal
-                                and `plain` elsewhere [default: auto] [possible values: auto, bar,
-                                plain, json, none]
+          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
+                                else `none` with --json and `plain` without [default: auto] [possible
+                                values: auto, bar, plain, json, none]
           --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
                                 repeatable
 
@@ -193,8 +193,8 @@ fn convert() {
               Print no progress, no summaries, no notes
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
-              elsewhere
+              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
+              --json and `plain` without
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
@@ -250,8 +250,8 @@ fn inspect() {
               Print no progress, no summaries, no notes
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
-              elsewhere
+              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
+              --json and `plain` without
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
@@ -290,9 +290,9 @@ fn ls() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
-          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal
-                                and `plain` elsewhere [default: auto] [possible values: auto, bar,
-                                plain, json, none]
+          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
+                                else `none` with --json and `plain` without [default: auto] [possible
+                                values: auto, bar, plain, json, none]
           --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
                                 repeatable
 
@@ -363,8 +363,8 @@ fn cat() {
               Print no progress, no summaries, no notes
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
-              elsewhere
+              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
+              --json and `plain` without
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
@@ -425,8 +425,8 @@ fn verify() {
               Print no progress, no summaries, no notes
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
-              elsewhere
+              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
+              --json and `plain` without
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
@@ -466,9 +466,9 @@ fn index() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
-          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal
-                                and `plain` elsewhere [default: auto] [possible values: auto, bar,
-                                plain, json, none]
+          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
+                                else `none` with --json and `plain` without [default: auto] [possible
+                                values: auto, bar, plain, json, none]
           --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
                                 repeatable
 
@@ -511,8 +511,8 @@ fn index_rebuild() {
               Print no progress, no summaries, no notes
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
-              elsewhere
+              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
+              --json and `plain` without
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
@@ -564,8 +564,8 @@ fn index_merge() {
               Print no progress, no summaries, no notes
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
-              elsewhere
+              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
+              --json and `plain` without
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]
@@ -601,9 +601,9 @@ fn completions() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
-          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal
-                                and `plain` elsewhere [default: auto] [possible values: auto, bar,
-                                plain, json, none]
+          --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
+                                else `none` with --json and `plain` without [default: auto] [possible
+                                values: auto, bar, plain, json, none]
           --limit <NAME=VALUE>  Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`;
                                 repeatable
 
@@ -640,8 +640,8 @@ fn man() {
               Print no progress, no summaries, no notes
 
           --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal and `plain`
-              elsewhere
+              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
+              --json and `plain` without
 
               [default: auto]
               [possible values: auto, bar, plain, json, none]

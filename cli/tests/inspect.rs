@@ -3,7 +3,31 @@ use crate::snapshot;
 
 #[test]
 fn a_data_set() {
-    snapshot!(Place::with_shards().shown(&["inspect", "shards"]), @"");
+    snapshot!(Place::with_shards().shown(&["inspect", "shards"]), @r"
+    exit 0
+    --- stdout
+    shards: 100 samples in 4 shards
+      raw          6.0 KiB
+      stored       2.5 KiB, ratio 2.37
+      raw shards   smallest 785 B, median 1.7 KiB, largest 1.7 KiB
+      index        2.4 KiB, sha256:[HASH]
+      format       mds
+      compression  zstd:3
+      hashes       sha256
+      size limit   64.0 MiB
+
+      column  encoding            bytes
+      blob    bytes              varies
+      id      int64                   8
+      name    str                varies
+      pair    ndarray:float32:2       8
+      score   float64                 8
+
+      written by   shardmill 0.1.0
+      from         parquet, 1 file, 6.7 KiB, 100 rows
+      first file   data/rows.parquet
+      fingerprint  [HASH]
+    ");
 }
 
 #[test]
@@ -43,7 +67,14 @@ fn a_directory_of_splits() {
         "--split-key",
         "name",
     ]);
-    snapshot!(place.shown(&["inspect", "out"]), @"");
+    snapshot!(place.shown(&["inspect", "out"]), @r"
+    exit 0
+    --- stdout
+    out: 100 samples in 2 data sets
+      name   samples  shards      raw   stored  format
+      train       75       1  3.9 KiB  1.3 KiB  mds
+      val         25       1  1.5 KiB    680 B  mds
+    ");
     let all = place.json(&["inspect", "out", "--json"]);
     assert_eq!(all["samples"], 100);
     assert_eq!(all["datasets"][0]["name"], "train");
@@ -67,7 +98,37 @@ fn shards_that_differ() {
         "none",
     ]);
     place.ok(&["index", "merge", "all"]);
-    snapshot!(place.shown(&["inspect", "all"]), @"");
+    snapshot!(place.shown(&["inspect", "all"]), @r"
+    exit 0
+    --- stdout
+    all: 105 samples in 5 shards
+      raw         6.2 KiB
+      stored      2.8 KiB, ratio 2.25
+      raw shards  smallest 232 B, median 1.7 KiB, largest 1.7 KiB
+      index       2.6 KiB, sha256:[HASH]
+
+    4 shards:
+      format       mds
+      compression  zstd:3
+      hashes       sha256
+      size limit   64.0 MiB
+
+      column  encoding            bytes
+      blob    bytes              varies
+      id      int64                   8
+      name    str                varies
+      pair    ndarray:float32:2       8
+      score   float64                 8
+
+    1 shard:
+      format       mds
+      compression  none
+      hashes       none
+      size limit   64.0 MiB
+
+      column  encoding  bytes
+      id      int           8
+    ");
     assert_eq!(
         place.json(&["inspect", "all", "--json"])["other_layouts"][0]["columns"][0]["encoding"],
         "int"
@@ -78,14 +139,32 @@ fn shards_that_differ() {
 fn an_empty_data_set() {
     let place = Place::new();
     place.write("empty/index.json", r#"{"shards": [], "version": 2}"#);
-    snapshot!(place.shown(&["inspect", "empty"]), @"");
+    snapshot!(place.shown(&["inspect", "empty"]), @r"
+    exit 0
+    --- stdout
+    empty: 0 samples in 0 shards
+      raw     0 B
+      stored  0 B
+      index   28 B, sha256:[HASH]
+    ");
 }
 
 #[test]
 fn a_parquet_source() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
-    snapshot!(place.shown(&["inspect", "data"]), @"");
+    snapshot!(place.shown(&["inspect", "data"]), @r"
+    exit 0
+    --- stdout
+    data: parquet, 1 file, 6.7 KiB, 100 rows
+
+      column  type                                 nulls  encoding
+      id      Int64                                    0  int64
+      name    Utf8                                     0  str
+      score   Float64                                  0  float64
+      blob    Binary                                   0  bytes
+      pair    FixedSizeList(2 x non-null Float32)      0  ndarray:float32:2
+    ");
     let source = place.json(&["inspect", "data/rows.parquet", "--json"]);
     assert_eq!(
         (&source["kind"], &source["rows"]),
@@ -98,7 +177,15 @@ fn a_parquet_source() {
 fn a_csv_source() {
     let place = Place::new();
     place.write("rows.csv", "id,name\n1,a\n2,b\n");
-    snapshot!(place.shown(&["inspect", "rows.csv"]), @"");
+    snapshot!(place.shown(&["inspect", "rows.csv"]), @r"
+    exit 0
+    --- stdout
+    rows.csv: csv, 1 file, 16 B, 2 rows
+
+      column  type   nulls  encoding
+      id      Int64      0  int64
+      name    Utf8       0  str
+    ");
 }
 
 #[test]
@@ -107,5 +194,14 @@ fn a_tree_of_files() {
     place.write("tree/a/1.jpg", "\u{ff}");
     place.write("tree/a/1.json", "{}");
     place.write("tree/a/2.json", "{}");
-    snapshot!(place.shown(&["inspect", "tree"]), @"");
+    snapshot!(place.shown(&["inspect", "tree"]), @r"
+    exit 0
+    --- stdout
+    tree: tree, 3 files, 6 B, 2 rows
+
+      column   type    nulls  encoding
+      __key__  Utf8        0  str
+      jpg      Binary      1  jpeg
+      json     Binary      0  json
+    ");
 }

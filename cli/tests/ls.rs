@@ -3,7 +3,14 @@ use crate::snapshot;
 
 #[test]
 fn one_line_a_shard() {
-    snapshot!(Place::with_shards().shown(&["ls", "shards"]), @"");
+    snapshot!(Place::with_shards().shown(&["ls", "shards"]), @r"
+    exit 0
+    --- stdout
+         0         30 samples     1.7 KiB raw       735 B stored  shard.00000.mds.zstd  sha256:[HASH]
+         1         30 samples     1.7 KiB raw       712 B stored  shard.00001.mds.zstd  sha256:[HASH]
+         2         30 samples     1.7 KiB raw       725 B stored  shard.00002.mds.zstd  sha256:[HASH]
+         3         10 samples       785 B raw       419 B stored  shard.00003.mds.zstd  sha256:[HASH]
+    ");
 }
 
 #[test]
@@ -39,5 +46,9 @@ fn an_index_can_be_named_itself() {
 #[test]
 fn of_several_data_sets_one_has_to_be_named() {
     let place = Place::with_shards();
-    insta::assert_snapshot!(place.shown(&["ls", "."]), @"");
+    insta::assert_snapshot!(place.shown(&["ls", "."]), @r"
+    exit 2
+    --- stderr
+    error[several-datasets]: .: the index.json files are in directories beneath this one; name one of them: shards
+    ");
 }

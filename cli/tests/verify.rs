@@ -12,9 +12,17 @@ fn flip(place: &Place, name: &str) {
 #[test]
 fn a_sound_data_set() {
     let place = Place::with_shards();
-    snapshot!(place.shown(&["verify", "shards"]), @"");
-    snapshot!(place.shown(&["verify", "shards", "--deep", "--jobs", "2"]), @"");
-    insta::assert_snapshot!(place.shown(&["verify", "shards", "-q"]), @"");
+    snapshot!(place.shown(&["verify", "shards"]), @r"
+    exit 0
+    --- stdout
+    shards: all is well: 100 samples in 4 shards (5 files, 4.9 KiB, 8 hashes, values not decoded, in [TIME] at [RATE] MB/s)
+    ");
+    snapshot!(place.shown(&["verify", "shards", "--deep", "--jobs", "2"]), @r"
+    exit 0
+    --- stdout
+    shards: all is well: 100 samples in 4 shards (5 files, 4.9 KiB, 8 hashes, every value decoded, in [TIME] at [RATE] MB/s)
+    ");
+    insta::assert_snapshot!(place.shown(&["verify", "shards", "-q"]), @"exit 0");
 }
 
 #[test]
@@ -23,7 +31,15 @@ fn every_problem_is_a_line() {
     flip(&place, "shards/shard.00001.mds.zstd");
     std::fs::remove_file(place.path().join("shards/shard.00002.mds.zstd")).unwrap();
     place.write("shards/stray.bin", "x");
-    snapshot!(place.shown(&["verify", "shards"]), @"");
+    snapshot!(place.shown(&["verify", "shards"]), @r"
+    exit 3
+    --- stdout
+    shards: 2 problems in 2 of 4 shards, which hold 60 of 100 samples (4 files, 4.2 KiB, 5 hashes, values not decoded, in [TIME] at [RATE] MB/s)
+    --- stderr
+    error[hash-mismatch]: shards/shard.00001.mds.zstd: the hash is wrong: sha256 is [HASH], not [HASH] as the index says; the file was damaged or replaced; fetch or write it again
+    error[shard-missing]: shards/shard.00002.mds.zstd: the file is missing, and with it samples 60 to 89; fetch or write the file again
+    warning[file-unlisted]: shards/stray.bin: the index does not name this file
+    ");
 }
 
 #[test]
@@ -69,6 +85,14 @@ fn all_splits_are_verified() {
 fn the_index_can_be_pinned() {
     let place = Place::with_shards();
     let wrong = format!("sha256:{}", "0".repeat(64));
-    snapshot!(place.shown(&["verify", "shards", "--expect-index", &wrong]), @"");
-    snapshot!(place.shown(&["verify", "shards", "--expect-index", "sha256:12"]), @"");
+    snapshot!(place.shown(&["verify", "shards", "--expect-index", &wrong]), @r"
+    exit 3
+    --- stderr
+    error[index-mismatch]: shards/index.json: sha256 of the index is [HASH], not [HASH] as was asked for
+    ");
+    snapshot!(place.shown(&["verify", "shards", "--expect-index", "sha256:12"]), @r"
+    exit 2
+    --- stderr
+    error[config-expect-index]: --expect-index: `sha256:12` is not the name of a cryptographic hash, a colon and its digits; as in sha256:9f86d081…
+    ");
 }

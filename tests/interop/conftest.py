@@ -23,6 +23,11 @@ SEED = int(os.environ.get("SHARDMILL_SEED", "20250717"))
 CASES = int(os.environ.get("SHARDMILL_CASES", "300"))
 
 
+# Thousands of small data sets, each of them synced file by file: memory is the place for them.
+if os.access("/dev/shm", os.W_OK):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
+
 def find_binary():
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     path = Path(os.environ.get("SHARDMILL_BIN", target / "release" / "shardmill"))
@@ -39,6 +44,10 @@ def pytest_report_header(config):
     return f"shardmill: {config.shardmill_bin}, SHARDMILL_SEED={SEED} SHARDMILL_CASES={CASES}"
 
 
+def not_json(constant):
+    raise ValueError(f"{constant} is no JSON")
+
+
 @dataclass
 class Done:
     """What a command did."""
@@ -52,7 +61,10 @@ class Done:
         return json.loads(self.stdout)
 
     def lines(self):
-        return [json.loads(line) for line in self.stdout.splitlines()]
+        """One JSON value a line; strictly JSON, and no line ends but \\n, whatever characters the strings hold."""
+        lines = self.stdout.split("\n")
+        assert lines.pop() == "", "the last line has no end"
+        return [json.loads(line, parse_constant=not_json) for line in lines]
 
     def __str__(self):
         return f"$ {' '.join(self.command)}\nstatus {self.status}\n{self.stdout[-3000:]}{self.stderr[-3000:]}"

@@ -2,6 +2,7 @@
 
 Ours may refuse more (lengths that lie, looser numbers); it may not refuse what the original writer wrote, which the
 fixtures check. Pickles are left out, since reading one runs it, and PIL frames, whose lying sizes the original allocates.
+Image files in lists are compared as bytes: ours does not look into them.
 """
 
 import random
@@ -10,7 +11,7 @@ import peer
 import pytest
 from conftest import CASES, FIXTURES, SEED
 from shown import same, tag
-from streaming.base.format.mds.encodings import mds_decode
+from streaming.base.format.mds.encodings import JPEG, mds_decode
 
 ENCODINGS = {
     "str": "str", "str_int": "str_int", "str_float": "str_float", "str_decimal": "str_decimal", "json": "json",
@@ -55,7 +56,8 @@ def theirs(encoding, datum):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_what_ours_reads_the_original_reads_alike(encoding, run, tmp_path):
+def test_what_ours_reads_the_original_reads_alike(encoding, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(JPEG, "decode", lambda self, data: data)
     rng = random.Random(f"{SEED} {encoding}")
     base = data_of(f"mds-enc-{ENCODINGS[encoding]}")
     data = [mutate(rng, rng.choice(base)) for _ in range(4 * CASES)]

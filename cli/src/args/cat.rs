@@ -20,7 +20,12 @@ pub struct CatArgs {
     pub range: Option<String>,
 
     /// Print the first sample whose key column holds this; reads the data set from the start
-    #[arg(long, value_name = "KEY", conflicts_with = "range")]
+    #[arg(
+        long,
+        value_name = "KEY",
+        allow_hyphen_values = true,
+        conflicts_with = "range"
+    )]
     pub key: Option<String>,
 
     /// The column that holds keys, for `--key` and `--by-key`

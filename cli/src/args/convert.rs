@@ -39,6 +39,7 @@ pub struct ConvertArgs {
     /// SQL expressions to read, as between SELECT and FROM
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "EXPRS",
         conflicts_with = "sql",
         help_heading = "Columns and rows"
@@ -48,6 +49,7 @@ pub struct ConvertArgs {
     /// Keep the rows for which this SQL expression is true
     #[arg(
         long = "where",
+        allow_hyphen_values = true,
         value_name = "EXPR",
         conflicts_with = "sql",
         help_heading = "Columns and rows"
@@ -55,7 +57,12 @@ pub struct ConvertArgs {
     pub filter: Option<String>,
 
     /// A whole SQL query; the table is called `source`
-    #[arg(long, value_name = "QUERY", help_heading = "Columns and rows")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "QUERY",
+        help_heading = "Columns and rows"
+    )]
     pub sql: Option<String>,
 
     /// Column that holds the sample's key (a tree of files makes it from the path)
@@ -117,6 +124,7 @@ pub struct ConvertArgs {
     /// Most raw bytes of a shard, or none
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "SIZE",
         default_value = "64MiB",
         help_heading = "Shards"
@@ -124,23 +132,49 @@ pub struct ConvertArgs {
     pub size_limit: String,
 
     /// Most samples in a shard
-    #[arg(long, value_name = "N", help_heading = "Shards")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "N",
+        help_heading = "Shards"
+    )]
     pub samples_per_shard: Option<String>,
 
     /// Text between two values, for `--to xsv`; `\t` and the like are understood
-    #[arg(long, value_name = "TEXT", help_heading = "Shards")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "TEXT",
+        help_heading = "Shards"
+    )]
     pub separator: Option<String>,
 
     /// Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and the like are understood [default: \n]
-    #[arg(long, value_name = "TEXT", help_heading = "Shards")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "TEXT",
+        help_heading = "Shards"
+    )]
     pub newline: Option<String>,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, value_name = "N", help_heading = "Running")]
+    #[arg(
+        long,
+        short,
+        allow_hyphen_values = true,
+        value_name = "N",
+        help_heading = "Running"
+    )]
     pub jobs: Option<String>,
 
     /// Memory to stay below [default: what the shards of all jobs need]
-    #[arg(long, value_name = "SIZE", help_heading = "Running")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "SIZE",
+        help_heading = "Running"
+    )]
     pub memory_limit: Option<String>,
 
     /// Print what would be done, write nothing

@@ -29,7 +29,7 @@ pub struct RebuildArgs {
     pub force: bool,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, value_name = "N")]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
     pub jobs: Option<String>,
 }
 

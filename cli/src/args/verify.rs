@@ -15,7 +15,7 @@ pub struct VerifyArgs {
     pub deep: bool,
 
     /// Threads [default: one for each core]
-    #[arg(long, short, value_name = "N")]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
     pub jobs: Option<String>,
 
     /// Hash that index.json must have: `sha256:` and 64 hex digits

@@ -11,7 +11,7 @@ use super::range::Samples;
 use super::{dataset, options};
 use crate::args::CatArgs;
 use crate::error::{CliError, Stop};
-use crate::output::{Exit, Output, count, write_string, write_text_value, write_value};
+use crate::output::{Exit, Output, count, many, write_string, write_text_value, write_value};
 
 /// Samples that are shown when nothing says which.
 const SHOWN: u64 = 10;
@@ -395,9 +395,9 @@ fn show_extracted(
         return Ok(());
     }
     out.line(format_args!(
-        "{}: {} files of {} samples",
+        "{}: {} of {}",
         escape(directory),
-        count(files),
-        count(samples)
+        many(files, "file"),
+        many(samples, "sample")
     ))
 }

@@ -11,7 +11,9 @@ use shardmill_source::{SourceKind, TreeGroup};
 use super::{columns, options};
 use crate::args::{ConvertArgs, FromName, GroupName, NullsName, ToName};
 use crate::error::{CliError, Stop};
-use crate::output::{Align, Display, Exit, Output, Table, bytes, count, rate, ratio, seconds};
+use crate::output::{
+    Align, Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds,
+};
 use crate::signals;
 
 pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -245,10 +247,9 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     }
     let (source, config) = (plan.source(), plan.shard_config());
     let none = || "none".to_owned();
-    let rows = source.rows.map_or_else(
-        || "rows not counted".to_owned(),
-        |rows| format!("{} rows", count(rows)),
-    );
+    let rows = source
+        .rows
+        .map_or_else(|| "rows not counted".to_owned(), |rows| many(rows, "row"));
     let files = source
         .tree
         .as_ref()
@@ -256,8 +257,8 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     let state = match plan.dest_state {
         DestState::Empty => "nothing there yet".to_owned(),
         DestState::Interrupted { shards } => format!(
-            "continues with {} shards that are there",
-            count(shards as u64)
+            "continues after {} that are complete",
+            many(shards as u64, "shard")
         ),
         DestState::Done => "done already, nothing to write".to_owned(),
         DestState::Replaced => "replaces the data set that is there".to_owned(),
@@ -269,9 +270,9 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     row(
         "source",
         format!(
-            "{}, {} files, {}, {rows}",
+            "{}, {}, {}, {rows}",
             source.kind,
-            count(files),
+            many(files, "file"),
             bytes(source.bytes)
         ),
     );
@@ -361,7 +362,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
         return Ok(Exit::Done);
     }
     let dest = escape(&report.dest);
-    let amount = format!("{} samples in {} shards", count(samples), count(shards));
+    let amount = format!("{} in {}", many(samples, "sample"), many(shards, "shard"));
     match report.outcome {
         Outcome::AlreadyDone => {
             out.line(format_args!(
@@ -395,7 +396,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     if report.dropped_rows > 0 {
         row(
             "dropped",
-            format!("{} rows with nulls", count(report.dropped_rows)),
+            format!("{} with nulls", many(report.dropped_rows, "row")),
         );
     }
     out.text(table)?;
@@ -416,7 +417,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
                 bytes(split.stored_bytes),
             ]);
         }
-        out.text(table)?;
+        out.text(format_args!("\n{table}"))?;
     }
     Ok(Exit::Done)
 }

@@ -10,7 +10,7 @@ use super::dataset::INDEX_NAME;
 use super::options;
 use crate::args::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
 use crate::error::{CliError, Stop};
-use crate::output::{Display, Exit, Output, count};
+use crate::output::{Display, Exit, Output, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -146,7 +146,7 @@ fn show(
             Outcome::Written => "written",
             Outcome::Unchanged => "is right as it is",
         };
-        let amount = format!("{} samples in {} shards", count(samples), count(shards));
+        let amount = format!("{} in {}", many(samples, "sample"), many(shards, "shard"));
         out.line(format_args!("{}: {what}: {amount}", escape(&path)))?;
     }
     Ok(Exit::Done)

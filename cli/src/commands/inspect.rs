@@ -14,7 +14,7 @@ use super::dataset::{self, Found};
 use super::options;
 use crate::args::InspectArgs;
 use crate::error::Stop;
-use crate::output::{Align, Exit, Output, Table, bytes, count, ratio};
+use crate::output::{Align, Exit, Output, Table, bytes, count, many, ratio};
 
 const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
 
@@ -238,9 +238,12 @@ fn facts(rows: Vec<(&str, String)>) -> Table {
 }
 
 fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
-    let (samples, shards) = (count(summary.samples), count(summary.shards));
+    let (samples, shards) = (
+        many(summary.samples, "sample"),
+        many(summary.shards, "shard"),
+    );
     out.line(format_args!(
-        "{}: {samples} samples in {shards} shards",
+        "{}: {samples} in {shards}",
         escape(&summary.dataset)
     ))?;
     let stored = if summary.stored_bytes == summary.raw_bytes {
@@ -277,11 +280,9 @@ fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
         (first, others) => {
             out.text(facts(rows))?;
             for layout in first.iter().chain(others) {
-                let shards = count(layout.layout_shards);
+                let shards = many(layout.layout_shards, "shard");
                 let (facts, columns) = (facts(layout_facts(layout)), columns(layout));
-                out.text(format_args!(
-                    "\n{shards} of the shards:\n{facts}\n{columns}"
-                ))?;
+                out.text(format_args!("\n{shards}:\n{facts}\n{columns}"))?;
             }
         }
     }
@@ -349,11 +350,11 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
             .map(|size| format!(", {}", bytes(size)))
             .unwrap_or_default();
         let rows_read = number("/source/rows")
-            .map(|rows| format!(", {} rows", count(rows)))
+            .map(|rows| format!(", {}", many(rows, "row")))
             .unwrap_or_default();
         rows.push((
             "from",
-            format!("{kind}, {} files{size}{rows_read}", count(files)),
+            format!("{kind}, {}{size}{rows_read}", many(files, "file")),
         ));
     }
     if let Some(path) = text("/source/files/0/path") {
@@ -369,7 +370,7 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
         rows.push(("split", split.to_owned()));
     }
     if let Some(dropped) = number("/dropped_rows").filter(|dropped| *dropped > 0) {
-        rows.push(("dropped", format!("{} rows with nulls", count(dropped))));
+        rows.push(("dropped", format!("{} with nulls", many(dropped, "row"))));
     }
     if rows.is_empty() {
         return Ok(());
@@ -379,9 +380,12 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
 }
 
 fn show_splits(splits: &Splits<'_>, out: &mut Output) -> Result<(), Stop> {
-    let (samples, datasets) = (count(splits.samples), splits.datasets.len());
+    let (samples, datasets) = (
+        many(splits.samples, "sample"),
+        many(splits.datasets.len() as u64, "data set"),
+    );
     out.line(format_args!(
-        "{}: {samples} samples in {datasets} data sets",
+        "{}: {samples} in {datasets}",
         escape(splits.location)
     ))?;
     let mut table = Table::with_heading(&[
@@ -479,13 +483,12 @@ fn source(shown: &str, path: &Path, limits: Limits, out: &mut Output) -> Result<
 }
 
 fn show_source(summary: &SourceSummary<'_>, out: &mut Output) -> Result<(), Stop> {
-    let rows = summary.rows.map_or_else(
-        || "rows not counted".to_owned(),
-        |rows| format!("{} rows", count(rows)),
-    );
-    let (files, size) = (count(summary.files), bytes(summary.bytes));
+    let rows = summary
+        .rows
+        .map_or_else(|| "rows not counted".to_owned(), |rows| many(rows, "row"));
+    let (files, size) = (many(summary.files, "file"), bytes(summary.bytes));
     out.line(format_args!(
-        "{}: {}, {files} files, {size}, {rows}\n",
+        "{}: {}, {files}, {size}, {rows}\n",
         escape(summary.source),
         summary.kind
     ))?;

@@ -9,7 +9,7 @@ use shardmill_reader::{Problem, VerifyOptions, VerifyReport};
 use super::{dataset, options};
 use crate::args::VerifyArgs;
 use crate::error::{CliError, Fault, Stop, one_line};
-use crate::output::{Display, Exit, Output, bytes, count, rate, seconds};
+use crate::output::{Display, Exit, Output, bytes, count, many, rate, seconds};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -123,30 +123,29 @@ fn show(dataset: &str, report: &VerifyReport, elapsed: f64, out: &mut Output) ->
     }
     let dataset = escape(dataset);
     let how = if report.deep {
-        "every sample decoded"
+        "every value decoded"
     } else {
-        "samples not decoded"
+        "values not decoded"
     };
-    let amount = format!(
-        "{} samples in {} shards, {} files, {}, {} hashes, {how}, in {} at {}",
-        count(report.samples),
-        count(report.shards),
-        count(report.files),
+    let work = format!(
+        "{}, {}, {}, {how}, in {} at {}",
+        many(report.files, "file"),
         bytes(report.stored_bytes),
-        count(report.hashes),
+        many(report.hashes, "hash"),
         seconds(elapsed),
         rate(report.stored_bytes, elapsed),
     );
+    let (samples, shards) = (many(report.samples, "sample"), many(report.shards, "shard"));
     if report.is_clean() {
-        return out.line(format_args!("{dataset}: all is well: {amount}"));
+        return out.line(format_args!(
+            "{dataset}: all is well: {samples} in {shards} ({work})"
+        ));
     }
     out.line(format_args!(
-        "{dataset}: {} problems in {} of {} shards, {} of {} samples are in sound ones: {amount}",
-        count(report.problem_count),
+        "{dataset}: {} in {} of {shards}, which hold {} of {samples} ({work})",
+        many(report.problem_count, "problem"),
         count(report.damaged_shards),
-        count(report.shards),
-        count(report.sound_samples),
-        count(report.samples),
+        count(report.samples.saturating_sub(report.sound_samples)),
     ))
 }
 

@@ -15,6 +15,16 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// A count and what is counted: `1 shard`, `1,000 hashes`.
+pub fn many(number: u64, what: &str) -> String {
+    let plural = match (number, what.ends_with('h')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{} {what}{plural}", count(number))
+}
+
 /// A size with one decimal.
 pub fn bytes(number: u64) -> String {
     ByteSize::new(number).to_string()
@@ -38,6 +48,9 @@ pub fn percent(part: u64, whole: u64) -> String {
 
 /// A duration with the precision that it deserves.
 pub fn seconds(seconds: f64) -> String {
+    if seconds < 1.0 {
+        return format!("{:.0} ms", seconds * 1000.0);
+    }
     if seconds < 60.0 {
         return format!("{seconds:.1} s");
     }
@@ -83,6 +96,13 @@ mod tests {
     }
 
     #[test]
+    fn one_is_singular() {
+        assert_eq!(many(1, "shard"), "1 shard");
+        assert_eq!(many(0, "sample"), "0 samples");
+        assert_eq!(many(2000, "hash"), "2,000 hashes");
+    }
+
+    #[test]
     fn ratios_survive_nothing() {
         assert_eq!(ratio(100, 40), "2.50");
         assert_eq!(ratio(100, 0), "-");
@@ -95,7 +115,9 @@ mod tests {
     #[test]
     fn durations_lose_detail_as_they_grow() {
         for (time, text) in [
-            (0.04, "0.0 s"),
+            (0.0, "0 ms"),
+            (0.041, "41 ms"),
+            (1.04, "1.0 s"),
             (59.9, "59.9 s"),
             (61.2, "1 min 01 s"),
             (7384.0, "2 h 03 min"),

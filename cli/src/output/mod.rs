@@ -10,7 +10,7 @@ mod value;
 
 pub use console::Console;
 pub use exit::{Exit, exit_code};
-pub use human::{bytes, count, percent, rate, ratio, seconds};
+pub use human::{bytes, count, many, percent, rate, ratio, seconds};
 pub use progress::{Display, ProgressMode};
 pub use table::{Align, Table};
 pub use value::{write_string, write_text_value, write_value};

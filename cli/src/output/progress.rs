@@ -264,7 +264,7 @@ mod tests {
         let progress = Progress::new();
         assert_eq!(
             plain_line("verifying", &progress.snapshot(), 0.0),
-            "verifying: 0 B, -, 0 samples, 0 shards, 0.0 s elapsed"
+            "verifying: 0 B, -, 0 samples, 0 shards, 0 ms elapsed"
         );
         let line =
             serde_json::to_string(&JsonLine::new(&progress.snapshot(), Duration::ZERO, true))

@@ -30,7 +30,9 @@ pub struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -91,7 +93,10 @@ impl Place {
 
     fn run(&self, args: &[String], json: bool) -> Ended {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shardmill"));
-        command.current_dir(self.path()).env_remove("RUST_BACKTRACE").args(["--progress", "none"]);
+        command
+            .current_dir(self.path())
+            .env_remove("RUST_BACKTRACE")
+            .args(["--progress", "none"]);
         if json {
             command.arg("--json");
         }
@@ -128,12 +133,26 @@ struct Expected {
 
 /// A case with one variant.
 pub fn case(name: &str, make: impl Fn(&Place) + Send + Sync + 'static) -> Case {
-    Case { name: name.to_owned(), variants: 1, make: Box::new(move |place, _| make(place)), expected: Vec::new() }
+    Case {
+        name: name.to_owned(),
+        variants: 1,
+        make: Box::new(move |place, _| make(place)),
+        expected: Vec::new(),
+    }
 }
 
 /// A case that is made in several variants, told by their number.
-pub fn sweep(name: &str, variants: usize, make: impl Fn(&Place, usize) + Send + Sync + 'static) -> Case {
-    Case { name: name.to_owned(), variants, make: Box::new(make), expected: Vec::new() }
+pub fn sweep(
+    name: &str,
+    variants: usize,
+    make: impl Fn(&Place, usize) + Send + Sync + 'static,
+) -> Case {
+    Case {
+        name: name.to_owned(),
+        variants,
+        make: Box::new(make),
+        expected: Vec::new(),
+    }
 }
 
 impl Case {
@@ -145,7 +164,13 @@ impl Case {
     }
 
     /// As [`Case::fails`], with arguments that hold blanks.
-    pub fn fails_with(mut self, args: &[&str], exit: i32, ids: &'static str, says: &[&'static str]) -> Self {
+    pub fn fails_with(
+        mut self,
+        args: &[&str],
+        exit: i32,
+        ids: &'static str,
+        says: &[&'static str],
+    ) -> Self {
         self.expected.push(Expected {
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             exit,
@@ -167,24 +192,53 @@ impl Case {
 
     /// Expects every verb that reads the data set `shards` to fail in the same way.
     pub fn unreadable(self, exit: i32, ids: &'static str, says: &[&'static str]) -> Self {
-        ["ls shards", "inspect shards", "cat shards ..", "verify shards"]
-            .iter()
-            .fold(self, |case, command| case.fails(command, exit, ids, says))
+        [
+            "ls shards",
+            "inspect shards",
+            "cat shards ..",
+            "verify shards",
+        ]
+        .iter()
+        .fold(self, |case, command| case.fails(command, exit, ids, says))
     }
 
     /// Expects `convert in out`, with these options, to fail.
-    pub fn unconvertible(self, options: &str, exit: i32, ids: &'static str, says: &[&'static str]) -> Self {
+    pub fn unconvertible(
+        self,
+        options: &str,
+        exit: i32,
+        ids: &'static str,
+        says: &[&'static str],
+    ) -> Self {
         self.fails(&format!("convert in out {options}"), exit, ids, says)
     }
 
     /// What the catalogue says of it, a line for each command.
     fn lines(&self) -> String {
-        let variants = if self.variants == 1 { String::new() } else { format!(" (x{})", self.variants) };
+        let variants = if self.variants == 1 {
+            String::new()
+        } else {
+            format!(" (x{})", self.variants)
+        };
         let mut text = format!("{}{variants}\n", self.name);
         for expected in &self.expected {
-            let args: Vec<String> = expected.args.iter().map(|arg| if arg.contains(' ') { format!("'{arg}'") } else { arg.clone() }).collect();
+            let args: Vec<String> = expected
+                .args
+                .iter()
+                .map(|arg| {
+                    if arg.contains(' ') {
+                        format!("'{arg}'")
+                    } else {
+                        arg.clone()
+                    }
+                })
+                .collect();
             let args = args.join(" ").escape_debug().to_string();
-            let exit = if expected.may_succeed { format!("0 or {}", expected.exit) } else { expected.exit.to_string() };
+            let exit = if expected.may_succeed {
+                format!("0 or {}", expected.exit)
+            } else {
+                expected.exit.to_string()
+            };
             writeln!(text, "    {exit} {}: {args}", expected.ids.join("|")).unwrap();
         }
         text
@@ -208,15 +262,38 @@ impl Case {
                     fs::remove_dir_all(place.at("out")).unwrap();
                 }
                 let after = Snapshot::of(place.path()).unwrap();
-                problems.extend(before.differences(&after).into_iter().map(|line| format!("the command left a change: {line}")));
+                problems.extend(
+                    before
+                        .differences(&after)
+                        .into_iter()
+                        .map(|line| format!("the command left a change: {line}")),
+                );
                 if problems.is_empty() {
                     continue;
                 }
-                let variant = if self.variants == 1 { String::new() } else { format!(" (variant {variant})") };
+                let variant = if self.variants == 1 {
+                    String::new()
+                } else {
+                    format!(" (variant {variant})")
+                };
                 let said = ended.errors();
-                let said: String = said.lines().take(4).map(|line| format!("\n        | {}", line.chars().take(300).collect::<String>())).collect();
-                let command = format!("shardmill {}{}", if json { "--json " } else { "" }, expected.args.join(" ").escape_debug());
-                wrong.push(format!("{}{variant}: {command}\n      {}{said}", self.name, problems.join("\n      ")));
+                let said: String = said
+                    .lines()
+                    .take(4)
+                    .map(|line| {
+                        format!("\n        | {}", line.chars().take(300).collect::<String>())
+                    })
+                    .collect();
+                let command = format!(
+                    "shardmill {}{}",
+                    if json { "--json " } else { "" },
+                    expected.args.join(" ").escape_debug()
+                );
+                wrong.push(format!(
+                    "{}{variant}: {command}\n      {}{said}",
+                    self.name,
+                    problems.join("\n      ")
+                ));
                 break;
             }
         }
@@ -233,7 +310,10 @@ impl Expected {
         }
         let succeeded = self.may_succeed && ended.code() == Some(0);
         if ended.code() != Some(self.exit) && !succeeded {
-            problems.push(format!("ended with {}, not with exit code {}", ended.status, self.exit));
+            problems.push(format!(
+                "ended with {}, not with exit code {}",
+                ended.status, self.exit
+            ));
         }
         if errors.contains("panicked") || errors.contains("RUST_BACKTRACE") {
             problems.push("it panicked".to_owned());
@@ -259,7 +339,10 @@ impl Expected {
             if line.starts_with("warning[") {
                 continue;
             }
-            let Some((id, rest)) = line.strip_prefix("error[").and_then(|line| line.split_once("]: ")) else {
+            let Some((id, rest)) = line
+                .strip_prefix("error[")
+                .and_then(|line| line.split_once("]: "))
+            else {
                 problems.push(format!("not an error line: {line}"));
                 continue;
             };
@@ -293,7 +376,10 @@ impl Expected {
                 Ok(value) if value.get("error").is_some() => {
                     let error = &value["error"];
                     if error["exit_code"] != self.exit {
-                        problems.push(format!("the exit code in the JSON is {}", error["exit_code"]));
+                        problems.push(format!(
+                            "the exit code in the JSON is {}",
+                            error["exit_code"]
+                        ));
                     }
                     found.push(error["id"].as_str().unwrap_or_default().to_owned());
                 }
@@ -305,7 +391,11 @@ impl Expected {
             for line in ended.output().lines() {
                 let report: Value = serde_json::from_str(line).unwrap_or_default();
                 let listed = report["problems"].as_array().cloned().unwrap_or_default();
-                found.extend(listed.iter().map(|problem| problem["id"].as_str().unwrap_or_default().to_owned()));
+                found.extend(
+                    listed
+                        .iter()
+                        .map(|problem| problem["id"].as_str().unwrap_or_default().to_owned()),
+                );
                 if report["ok"] != false {
                     problems.push("the report does not say that there are problems".to_owned());
                 }
@@ -315,7 +405,10 @@ impl Expected {
             problems.push("no error as JSON".to_owned());
         }
         for id in found.iter().filter(|id| !self.ids.contains(&id.as_str())) {
-            problems.push(format!("the id in the JSON is {id}, not {}", self.ids.join("|")));
+            problems.push(format!(
+                "the id in the JSON is {id}, not {}",
+                self.ids.join("|")
+            ));
         }
     }
 }
@@ -344,14 +437,29 @@ pub fn run(group: &str, cases: &[Case]) {
         for _ in 0..JOBS {
             scope.spawn(|| {
                 while let Some((case, variant)) = picked.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.check(*variant)));
-                    let problems = result.unwrap_or_else(|_| vec![format!("{}: cannot be made (see above)", case.name)]);
+                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                        case.check(*variant)
+                    }));
+                    let problems = result.unwrap_or_else(|_| {
+                        vec![format!("{}: cannot be made (see above)", case.name)]
+                    });
                     wrong.lock().unwrap().extend(problems);
                 }
             });
         }
     });
     let wrong = wrong.into_inner().unwrap();
-    println!("{group}: {} cases, {} variants, {} wrong, {:.1} s", cases.len(), picked.len(), wrong.len(), began.elapsed().as_secs_f64());
-    assert!(wrong.is_empty(), "{} of the {group} cases are wrong:\n\n{}\n", wrong.len(), wrong.join("\n\n"));
+    println!(
+        "{group}: {} cases, {} variants, {} wrong, {:.1} s",
+        cases.len(),
+        picked.len(),
+        wrong.len(),
+        began.elapsed().as_secs_f64()
+    );
+    assert!(
+        wrong.is_empty(),
+        "{} of the {group} cases are wrong:\n\n{}\n",
+        wrong.len(),
+        wrong.join("\n\n")
+    );
 }

@@ -11,10 +11,16 @@ fn zipped(compression: &str) -> Spec {
 }
 
 /// A case in which the compressed file of the first shard is another one; the index describes it, hash and all.
-fn forged(name: &str, compression: &'static str, zip: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static) -> Case {
+fn forged(
+    name: &str,
+    compression: &'static str,
+    zip: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
+) -> Case {
     case(name, move |place: &Place| {
         let spec = zipped(compression);
-        place.forged_with(spec.clone(), |shard| shard.zip = Some(zip(spec.compress(&shard.data).unwrap())));
+        place.forged_with(spec.clone(), |shard| {
+            shard.zip = Some(zip(spec.compress(&shard.data).unwrap()))
+        });
     })
 }
 
@@ -59,27 +65,44 @@ fn zstd_cases() -> Vec<Case> {
         frame.extend(blocks);
     };
     vec![
-        forged("zstd: a bomb that does not say so", "zstd:3", |_| frame(&PLAIN, 20_000)).bad_zip("compression-size", "limit-expansion", ZSTD),
+        forged("zstd: a bomb that does not say so", "zstd:3", |_| {
+            frame(&PLAIN, 20_000)
+        })
+        .bad_zip("compression-size", "limit-expansion", ZSTD),
         forged("zstd: a bomb that says so", "zstd:3", move |_| {
             let mut bomb = frame(&PLAIN, 20_000);
             size(&mut bomb, 20_000 << 17);
             bomb
         })
         .bad_zip("compression-size", "limit-expansion", ZSTD),
-        forged("zstd: a bomb of many frames", "zstd:3", |_| frame(&PLAIN, 20).repeat(1000)).bad_zip("compression-size", "limit-expansion", ZSTD),
-        forged("zstd: a window of 2 TiB", "zstd:3", |_| frame(&[0x00, 31 << 3], 1)).bad_zip("limit-window", "limit-window", ZSTD),
+        forged("zstd: a bomb of many frames", "zstd:3", |_| {
+            frame(&PLAIN, 20).repeat(1000)
+        })
+        .bad_zip("compression-size", "limit-expansion", ZSTD),
+        forged("zstd: a window of 2 TiB", "zstd:3", |_| {
+            frame(&[0x00, 31 << 3], 1)
+        })
+        .bad_zip("limit-window", "limit-window", ZSTD),
         forged("zstd: a content size of 2^63", "zstd:3", move |_| {
             let mut lie = frame(&PLAIN, 1);
             size(&mut lie, 1 << 63);
             lie
         })
-        .bad_zip("compression-size", "limit-expansion", ZSTD),
-        forged("zstd: a content size that is too small", "zstd:3", move |_| {
-            let mut lie = frame(&PLAIN, 2);
-            size(&mut lie, 100);
-            lie
-        })
-        .bad_zip("zstd-frame-size|compression-damaged|compression-size", "zstd-frame-size|compression-damaged|compression-size", ZSTD),
+        .bad_zip("zstd-frame-size", "zstd-frame-size", ZSTD),
+        forged(
+            "zstd: a content size that is too small",
+            "zstd:3",
+            move |_| {
+                let mut lie = frame(&PLAIN, 2);
+                size(&mut lie, 100);
+                lie
+            },
+        )
+        .bad_zip(
+            "zstd-frame-size|compression-damaged|compression-size",
+            "zstd-frame-size|compression-damaged|compression-size",
+            ZSTD,
+        ),
         case("zstd: a content size that is too large", move |place| {
             place.forged_with(zipped("zstd:3"), |shard| {
                 let mut lie = frame(&PLAIN, 1);
@@ -88,8 +111,16 @@ fn zstd_cases() -> Vec<Case> {
                 shard.zip = Some(lie);
             });
         })
-        .bad_zip("zstd-frame-size|compression-damaged|compression-size", "zstd-frame-size|compression-damaged|compression-size", ZSTD),
-        forged("zstd: an empty file", "zstd:3", |_| Vec::new()).bad_zip("compression-truncated", "compression-truncated", ZSTD),
+        .bad_zip(
+            "zstd-frame-size|compression-damaged|compression-size",
+            "zstd-frame-size|compression-damaged|compression-size",
+            ZSTD,
+        ),
+        forged("zstd: an empty file", "zstd:3", |_| Vec::new()).bad_zip(
+            "compression-truncated",
+            "compression-truncated",
+            ZSTD,
+        ),
         sweep("zstd: truncated", 12, |place, variant| {
             let spec = zipped("zstd:3");
             place.forged_with(spec.clone(), |shard| {
@@ -99,12 +130,22 @@ fn zstd_cases() -> Vec<Case> {
             });
         })
         .bad_zip("compression-truncated", "compression-truncated", ZSTD),
-        forged("zstd: garbage behind it", "zstd:3", |zip| [zip, b"garbage!".to_vec()].concat())
-            .bad_zip("compression-trailing", "compression-trailing", ZSTD),
-        forged("zstd: one byte behind it", "zstd:3", |zip| [zip, vec![0]].concat()).bad_zip("compression-trailing", "compression-trailing", ZSTD),
-        forged("zstd: a dictionary", "zstd:3", |_| frame(&[0x01, 13 << 3, 7], 1)).bad_zip("zstd-dictionary", "zstd-dictionary", ZSTD),
-        forged("zstd: a skippable frame", "zstd:3", |zip| [b"\x50\x2a\x4d\x18\x04\0\0\0skip".to_vec(), zip].concat())
-            .bad_zip("zstd-skippable", "zstd-skippable", ZSTD),
+        forged("zstd: garbage behind it", "zstd:3", |zip| {
+            [zip, b"garbage!".to_vec()].concat()
+        })
+        .bad_zip("compression-trailing", "compression-trailing", ZSTD),
+        forged("zstd: one byte behind it", "zstd:3", |zip| {
+            [zip, vec![0]].concat()
+        })
+        .bad_zip("compression-trailing", "compression-trailing", ZSTD),
+        forged("zstd: a dictionary", "zstd:3", |_| {
+            frame(&[0x01, 13 << 3, 7], 1)
+        })
+        .bad_zip("zstd-dictionary", "zstd-dictionary", ZSTD),
+        forged("zstd: a skippable frame", "zstd:3", |zip| {
+            [b"\x50\x2a\x4d\x18\x04\0\0\0skip".to_vec(), zip].concat()
+        })
+        .bad_zip("zstd-skippable", "zstd-skippable", ZSTD),
         forged("zstd: a frame of version 0.7", "zstd:3", |mut zip| {
             zip[0] = 0x27;
             zip
@@ -127,11 +168,17 @@ fn zstd_cases() -> Vec<Case> {
         })
         .fails("verify shards", 3, "compression-size", &[ZSTD])
         .fails("cat shards ..", 3, "compression-size", &[ZSTD]),
-        sweep("zstd: a bit flipped where no hash tells, every 7th byte", shard_bytes("zstd:3").div_ceil(7), |place, variant| {
-            let spec = zipped("zstd:3").with("hashes", json!([]));
-            place.mds_with(spec);
-            place.edit("shards/shard.00000.mds.zstd", |zip| zip[variant * 7] ^= 1 << (variant % 8));
-        })
+        sweep(
+            "zstd: a bit flipped where no hash tells, every 7th byte",
+            shard_bytes("zstd:3").div_ceil(7),
+            |place, variant| {
+                let spec = zipped("zstd:3").with("hashes", json!([]));
+                place.mds_with(spec);
+                place.edit("shards/shard.00000.mds.zstd", |zip| {
+                    zip[variant * 7] ^= 1 << (variant % 8)
+                });
+            },
+        )
         .survives("verify shards --deep", FLIPPED)
         .survives("cat shards ..", FLIPPED),
     ]
@@ -143,7 +190,7 @@ const FLIPPED: &str = "compression-magic|compression-truncated|compression-trail
                        shard-count|shard-offsets|shard-config|shard-truncated|sample-truncated|sample-trailing|sample-utf8";
 
 fn shard_bytes(compression: &str) -> usize {
-    let spec = zipped(compression);
+    let spec = zipped(compression).with("hashes", json!([]));
     spec.compress(&shards(&spec)[0].data).unwrap().len()
 }
 
@@ -164,7 +211,13 @@ fn others() -> Vec<Case> {
             "snappy" => "shard-offsets|shard-truncated|shard-config",
             _ => "limit-expansion|shard-offsets|shard-truncated|shard-config",
         };
-        cases.push(forged(&format!("{name}: a bomb"), compression, bomb).bad_zip("compression-size", rebuilt, file));
+        cases.push(
+            forged(&format!("{name}: a bomb"), compression, bomb).bad_zip(
+                "compression-size",
+                rebuilt,
+                file,
+            ),
+        );
         cases.push(
             sweep(&format!("{name}: truncated"), 6, move |place, variant| {
                 let spec = zipped(compression);
@@ -174,19 +227,39 @@ fn others() -> Vec<Case> {
                     shard.zip = Some(zip);
                 });
             })
-            .bad_zip("compression-truncated|compression-damaged", "compression-truncated|compression-damaged", file),
+            .bad_zip(
+                "compression-truncated|compression-damaged",
+                "compression-truncated|compression-damaged",
+                file,
+            ),
         );
         let trailing = "compression-trailing|compression-damaged|compression-size";
-        cases.push(forged(&format!("{name}: garbage behind it"), compression, |zip| [zip, b"garbage!".to_vec()].concat()).bad_zip(trailing, trailing, file));
+        cases.push(
+            forged(&format!("{name}: garbage behind it"), compression, |zip| {
+                [zip, b"garbage!".to_vec()].concat()
+            })
+            .bad_zip(trailing, trailing, file),
+        );
         // Brotli and Snappy have no magic number.
         let garbage = "compression-magic|compression-damaged|compression-truncated";
-        cases.push(forged(&format!("{name}: garbage"), compression, |_| b"\xfe\xff\xfd garbage all over".to_vec()).bad_zip(garbage, garbage, file));
         cases.push(
-            sweep(&format!("{name}: a bit flipped where no hash tells, every 31st byte"), shard_bytes(compression).div_ceil(31), move |place, variant| {
-                let spec = zipped(compression).with("hashes", json!([]));
-                place.mds_with(spec);
-                place.edit(&format!("shards/{file}"), |zip| zip[variant * 31] ^= 1 << (variant % 8));
+            forged(&format!("{name}: garbage"), compression, |_| {
+                b"\xfe\xff\xfd garbage all over".to_vec()
             })
+            .bad_zip(garbage, garbage, file),
+        );
+        cases.push(
+            sweep(
+                &format!("{name}: a bit flipped where no hash tells, every 31st byte"),
+                shard_bytes(compression).div_ceil(31),
+                move |place, variant| {
+                    let spec = zipped(compression).with("hashes", json!([]));
+                    place.mds_with(spec);
+                    place.edit(&format!("shards/{file}"), |zip| {
+                        zip[variant * 31] ^= 1 << (variant % 8)
+                    });
+                },
+            )
             .survives("verify shards --deep", FLIPPED)
             .survives("cat shards ..", FLIPPED),
         );
@@ -197,12 +270,22 @@ fn others() -> Vec<Case> {
             zip[at] ^= 1;
             zip
         })
-        .bad_zip("compression-damaged", "compression-damaged", "shard.00000.mds.gz"),
+        .bad_zip(
+            "compression-damaged",
+            "compression-damaged",
+            "shard.00000.mds.gz",
+        ),
     );
     // 4 GiB in a length of five bytes.
     cases.push(
-        forged("snappy: a length of 4 GiB", "snappy", |_| b"\xff\xff\xff\xff\x0f\x00x".to_vec())
-            .bad_zip("compression-truncated|compression-size", "compression-truncated|limit-expansion", "shard.00000.mds.snappy"),
+        forged("snappy: a length of 4 GiB", "snappy", |_| {
+            b"\xff\xff\xff\xff\x0f\x00x".to_vec()
+        })
+        .bad_zip(
+            "compression-truncated|compression-size",
+            "compression-truncated|limit-expansion",
+            "shard.00000.mds.snappy",
+        ),
     );
     cases.push(
         forged("snappy: a length that is too small", "snappy", |mut zip| {
@@ -210,18 +293,37 @@ fn others() -> Vec<Case> {
             zip[1] = 0x01;
             zip
         })
-        .bad_zip("compression-size|compression-damaged", "compression-size|compression-damaged", "shard.00000.mds.snappy"),
+        .bad_zip(
+            "compression-size|compression-damaged",
+            "compression-size|compression-damaged",
+            "shard.00000.mds.snappy",
+        ),
     );
     cases.push(
-        forged("gzip in a file called zstd", "zstd:3", |_| zipped("gz:6").compress(&shards(&zipped("zstd:3"))[0].data).unwrap())
-            .bad_zip("compression-magic", "compression-magic", ZSTD),
+        forged("gzip in a file called zstd", "zstd:3", |_| {
+            zipped("gz:6")
+                .compress(&shards(&zipped("zstd:3"))[0].data)
+                .unwrap()
+        })
+        .bad_zip("compression-magic", "compression-magic", ZSTD),
     );
     cases.push(
-        forged("zstd in a file called gz", "gz:6", |_| zipped("zstd:3").compress(&shards(&zipped("gz:6"))[0].data).unwrap())
-            .bad_zip("compression-magic", "compression-magic", "shard.00000.mds.gz"),
+        forged("zstd in a file called gz", "gz:6", |_| {
+            zipped("zstd:3")
+                .compress(&shards(&zipped("gz:6"))[0].data)
+                .unwrap()
+        })
+        .bad_zip(
+            "compression-magic",
+            "compression-magic",
+            "shard.00000.mds.gz",
+        ),
     );
     cases.push(
-        forged("not compressed at all", "zstd:3", |_| shards(&zipped("zstd:3"))[0].data.clone()).bad_zip("compression-magic", "compression-magic", ZSTD),
+        forged("not compressed at all", "zstd:3", |_| {
+            shards(&zipped("zstd:3"))[0].data.clone()
+        })
+        .bad_zip("compression-magic", "compression-magic", ZSTD),
     );
     cases
 }

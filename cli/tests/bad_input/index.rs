@@ -53,9 +53,17 @@ pub fn cases() -> Vec<Case> {
 
 /// What is no index at all.
 fn files() -> Vec<Case> {
-    let deep = format!("{{\"x\": {}{}, \"shards\": [], \"version\": 2}}", "[".repeat(10_000), "]".repeat(10_000));
+    let deep = format!(
+        "{{\"x\": {}{}, \"shards\": [], \"version\": 2}}",
+        "[".repeat(10_000),
+        "]".repeat(10_000)
+    );
     let deep_shards = format!("{{\"shards\": {}", "[".repeat(10_000));
-    let deep_objects = format!("{{\"x\": {}1{}, \"shards\": [], \"version\": 2}}", "{\"a\":".repeat(10_000), "}".repeat(10_000));
+    let deep_objects = format!(
+        "{{\"x\": {}1{}, \"shards\": [], \"version\": 2}}",
+        "{\"a\":".repeat(10_000),
+        "}".repeat(10_000)
+    );
     vec![
         case("missing", |place| {
             place.mds();
@@ -120,33 +128,83 @@ fn files() -> Vec<Case> {
 /// Fields that are missing, doubled, unknown.
 fn structure() -> Vec<Case> {
     vec![
-        file("version 1", "{\"shards\": [], \"version\": 1}").unreadable(3, "index-version", &[IN, "1"]),
-        file("version 3", "{\"shards\": [], \"version\": 3}").unreadable(3, "index-version", &[IN, "3"]),
-        file("no version", "{\"shards\": []}").unreadable(3, "index-missing-field", &[IN, "version"]),
-        file("version as text", "{\"shards\": [], \"version\": \"2\"}").unreadable(3, "index-field", &[IN, "version"]),
-        file("no shards", "{\"version\": 2}").unreadable(3, "index-missing-field", &[IN, "shards"]),
-        file("shards are an object", "{\"shards\": {}, \"version\": 2}").unreadable(3, "index-field", &[IN, "shards"]),
-        file("a shard is null", "{\"shards\": [null], \"version\": 2}").unreadable(3, "index-field", &[IN, "shard 0"]),
-        file("version twice", "{\"shards\": [], \"version\": 2, \"version\": 2}").unreadable(3, "index-duplicate-field", &[IN, "version"]),
-        set("a shard of version 1", "version", json!(1)).unreadable(3, "index-version", &[IN, "shard 0"]),
-        text("a field twice", |index| index.replacen("\"samples\": 20", "\"samples\": 20, \"samples\": 20", 1)).unreadable(
+        file("version 1", "{\"shards\": [], \"version\": 1}").unreadable(
             3,
-            "index-duplicate-field",
-            &[IN, "shard 0", "samples"],
+            "index-version",
+            &[IN, "1"],
         ),
-        text("a field of a file twice", |index| index.replacen("\"bytes\": ", "\"bytes\": 1, \"bytes\": ", 1)).unreadable(
+        file("version 3", "{\"shards\": [], \"version\": 3}").unreadable(
+            3,
+            "index-version",
+            &[IN, "3"],
+        ),
+        file("no version", "{\"shards\": []}").unreadable(
+            3,
+            "index-missing-field",
+            &[IN, "version"],
+        ),
+        file("version as text", "{\"shards\": [], \"version\": \"2\"}").unreadable(
+            3,
+            "index-field",
+            &[IN, "version"],
+        ),
+        file("no shards", "{\"version\": 2}").unreadable(3, "index-missing-field", &[IN, "shards"]),
+        file("shards are an object", "{\"shards\": {}, \"version\": 2}").unreadable(
+            3,
+            "index-field",
+            &[IN, "shards"],
+        ),
+        file("a shard is null", "{\"shards\": [null], \"version\": 2}").unreadable(
+            3,
+            "index-field",
+            &[IN, "shard 0"],
+        ),
+        file(
+            "version twice",
+            "{\"shards\": [], \"version\": 2, \"version\": 2}",
+        )
+        .unreadable(3, "index-duplicate-field", &[IN, "version"]),
+        set("a shard of version 1", "version", json!(1)).unreadable(
+            3,
+            "index-version",
+            &[IN, "shard 0"],
+        ),
+        text("a field twice", |index| {
+            index.replacen("\"samples\": 20", "\"samples\": 20, \"samples\": 20", 1)
+        })
+        .unreadable(3, "index-duplicate-field", &[IN, "shard 0", "samples"]),
+        text("a field of a file twice", |index| {
+            index.replacen("\"bytes\": ", "\"bytes\": 1, \"bytes\": ", 1)
+        })
+        .unreadable(
             3,
             "index-duplicate-field",
             &[IN, "shard 0", "raw_data.bytes"],
         ),
         text("a hash twice", |index| {
             let zeros = "0".repeat(64);
-            index.replacen("{\"sha256\": ", &format!("{{\"sha256\": \"{zeros}\", \"sha256\": "), 1)
+            index.replacen(
+                "{\"sha256\": ",
+                &format!("{{\"sha256\": \"{zeros}\", \"sha256\": "),
+                1,
+            )
         })
         .unreadable(3, "index-duplicate-field", &[IN, "shard 0", "sha256"]),
-        set("an unknown field", "owner", json!("me")).unreadable(3, "index-unknown-field", &[IN, "shard 0", "owner"]),
-        set("an unknown field of a file", "raw_data.etag", json!("x")).unreadable(3, "index-unknown-field", &[IN, "shard 0", "etag"]),
-        set("a field of another format", "newline", json!("\n")).unreadable(3, "index-unknown-field", &[IN, "shard 0", "newline"]),
+        set("an unknown field", "owner", json!("me")).unreadable(
+            3,
+            "index-unknown-field",
+            &[IN, "shard 0", "owner"],
+        ),
+        set("an unknown field of a file", "raw_data.etag", json!("x")).unreadable(
+            3,
+            "index-unknown-field",
+            &[IN, "shard 0", "etag"],
+        ),
+        set("a field of another format", "newline", json!("\n")).unreadable(
+            3,
+            "index-unknown-field",
+            &[IN, "shard 0", "newline"],
+        ),
         case("a missing field", |place| {
             place.mds();
             place.entry(|entry| drop(entry.as_object_mut().unwrap().remove("samples")));
@@ -164,36 +222,73 @@ fn structure() -> Vec<Case> {
         .unreadable(3, "index-missing-field", &[IN, "shard 0", "raw_meta"]),
         case("one file in two shards", |place| {
             place.mds();
-            place.index(|index| index["shards"][1]["raw_data"]["basename"] = "shard.00000.mds".into());
+            place.index(|index| {
+                index["shards"][1]["raw_data"]["basename"] = "shard.00000.mds".into()
+            });
         })
-        .unreadable(3, "index-duplicate-shard", &[IN, "shard 1", "shard.00000.mds"]),
+        .unreadable(
+            3,
+            "index-duplicate-shard",
+            &[IN, "shard 1", "shard.00000.mds"],
+        ),
         case("one file for data and meta", |place| {
             place.json_lines();
             place.set("raw_meta.basename", json!("shard.00000.json"));
         })
-        .unreadable(3, "index-duplicate-shard", &[IN, "shard 0", "shard.00000.json"]),
+        .unreadable(
+            3,
+            "index-duplicate-shard",
+            &[IN, "shard 0", "shard.00000.json"],
+        ),
     ]
 }
 
 /// Names that must not become paths.
 fn names() -> Vec<Case> {
     vec![
-        named("a name that climbs", "../secret").unreadable(3, "path-traversal", &[IN, "shard 0", "../secret"]),
-        named("a name that climbs later", "a/../../secret").unreadable(3, "path-traversal", &[IN, "shard 0"]),
-        named("a name with an empty part", "a//b").unreadable(3, "path-traversal", &[IN, "shard 0"]),
-        named("an absolute name", "/etc/passwd").unreadable(3, "path-absolute", &[IN, "shard 0", "/etc/passwd"]),
+        named("a name that climbs", "../secret").unreadable(
+            3,
+            "path-traversal",
+            &[IN, "shard 0", "../secret"],
+        ),
+        named("a name that climbs later", "a/../../secret").unreadable(
+            3,
+            "path-traversal",
+            &[IN, "shard 0"],
+        ),
+        named("a name with an empty part", "a//b").unreadable(
+            3,
+            "path-traversal",
+            &[IN, "shard 0"],
+        ),
+        named("an absolute name", "/etc/passwd").unreadable(
+            3,
+            "path-absolute",
+            &[IN, "shard 0", "/etc/passwd"],
+        ),
         named("a name with a drive", "C:x").unreadable(3, "path-absolute", &[IN, "shard 0"]),
         named("a name with a line break", "a\nb").unreadable(3, "path-character", &[IN, "shard 0"]),
-        named("a name that moves the cursor", "a\u{1b}[2Jb").unreadable(3, "path-character", &[IN, "shard 0"]),
+        named("a name that moves the cursor", "a\u{1b}[2Jb").unreadable(
+            3,
+            "path-character",
+            &[IN, "shard 0"],
+        ),
         named("a name with NUL", "a\0b").unreadable(3, "path-character", &[IN, "shard 0"]),
         named("a name with a backslash", "a\\b").unreadable(3, "path-character", &[IN, "shard 0"]),
-        named("a reserved name", "con.mds").unreadable(3, "path-reserved", &[IN, "shard 0", "con.mds"]),
+        named("a reserved name", "con.mds").unreadable(
+            3,
+            "path-reserved",
+            &[IN, "shard 0", "con.mds"],
+        ),
         named("an empty name", "").unreadable(3, "path-empty", &[IN, "shard 0"]),
         named("a long name", &"x".repeat(300)).unreadable(3, "path-too-long", &[IN, "shard 0"]),
         case("a name that leads through a link", |place| {
             place.mds();
             place.set("raw_data.basename", "link/shard.00000.mds".into());
-            place.write("outside/shard.00000.mds", place.read("shards/shard.00000.mds"));
+            place.write(
+                "outside/shard.00000.mds",
+                place.read("shards/shard.00000.mds"),
+            );
             place.link("../outside", "shards/link");
         })
         .fails("verify shards", 3, "path-symlink", &["link"])
@@ -212,11 +307,31 @@ fn numbers() -> Vec<Case> {
         })
     };
     let mut cases = vec![
-        number("samples as text", "samples", "\"20\"").unreadable(3, "index-field", &[IN, "shard 0", "samples"]),
-        number("bytes null", "bytes", "null").unreadable(3, "index-field", &[IN, "shard 0", "raw_data.bytes"]),
-        number("a negative size limit", "size_limit", "-1").unreadable(3, "index-field", &[IN, "shard 0", "size_limit"]),
-        number("a number with a leading zero", "samples", "020").unreadable(3, "index-not-json", &[IN]),
-        number("1e400 samples", "samples", "1e400").unreadable(3, "index-not-json|index-field", &[IN]),
+        number("samples as text", "samples", "\"20\"").unreadable(
+            3,
+            "index-field",
+            &[IN, "shard 0", "samples"],
+        ),
+        number("bytes null", "bytes", "null").unreadable(
+            3,
+            "index-field",
+            &[IN, "shard 0", "raw_data.bytes"],
+        ),
+        number("a negative size limit", "size_limit", "-1").unreadable(
+            3,
+            "index-field",
+            &[IN, "shard 0", "size_limit"],
+        ),
+        number("a number with a leading zero", "samples", "020").unreadable(
+            3,
+            "index-not-json",
+            &[IN],
+        ),
+        number("1e400 samples", "samples", "1e400").unreadable(
+            3,
+            "index-not-json|index-field",
+            &[IN],
+        ),
     ];
     for (name, literal) in [
         ("-1 samples", "-1"),
@@ -225,10 +340,23 @@ fn numbers() -> Vec<Case> {
         ("2^63 samples", "9223372036854775808"),
         ("2^64 samples", "18446744073709551616"),
     ] {
-        cases.push(number(name, "samples", literal).unreadable(3, "index-field", &[IN, "shard 0", "samples"]));
+        cases.push(number(name, "samples", literal).unreadable(
+            3,
+            "index-field",
+            &[IN, "shard 0", "samples"],
+        ));
     }
-    for (name, literal) in [("-1 bytes", "-1"), ("1.5 bytes", "1.5"), ("2^32 bytes", "4294967296"), ("2^64 bytes", "18446744073709551616")] {
-        cases.push(number(name, "bytes", literal).unreadable(3, "index-field", &[IN, "shard 0", "raw_data.bytes"]));
+    for (name, literal) in [
+        ("-1 bytes", "-1"),
+        ("1.5 bytes", "1.5"),
+        ("2^32 bytes", "4294967296"),
+        ("2^64 bytes", "18446744073709551616"),
+    ] {
+        cases.push(number(name, "bytes", literal).unreadable(
+            3,
+            "index-field",
+            &[IN, "shard 0", "raw_data.bytes"],
+        ));
     }
     cases.push(
         case("compressed bytes beyond all limits", |place| {
@@ -243,8 +371,18 @@ fn numbers() -> Vec<Case> {
             place.mds();
             place.set("samples", json!(u32::MAX));
         })
-        .fails("verify shards", 3, "shard-count", &["shard.00000.mds", "4294967295"])
-        .fails("cat shards ..", 3, "shard-count", &["shard.00000.mds", "4294967295"]),
+        .fails(
+            "verify shards",
+            3,
+            "shard-count",
+            &["shard.00000.mds", "4294967295"],
+        )
+        .fails(
+            "cat shards ..",
+            3,
+            "shard-count",
+            &["shard.00000.mds", "4294967295"],
+        ),
     );
     cases
 }
@@ -261,46 +399,171 @@ fn fields() -> Vec<Case> {
         })
     };
     vec![
-        set("a name too few", "column_names", list(["blob", "id", "name", "pair"])).unreadable(3, "index-columns", &[IN, "shard 0"]),
-        set("a size too few", "column_sizes", list([Value::Null, json!(8), Value::Null, json!(8)])).unreadable(3, "index-columns", &[IN, "shard 0"]),
-        set("an encoding too many", "column_encodings", list(["bytes", "int64", "str", "ndarray:float32:2", "float64", "int"]))
-            .unreadable(3, "index-columns", &[IN, "shard 0"]),
-        set("two columns of one name", "column_names", list(["blob", "id", "id", "pair", "score"])).unreadable(3, "index-columns", &[IN, "shard 0", "id"]),
-        set("the wrong size", "column_sizes", list([Value::Null, json!(4), Value::Null, json!(8), json!(8)]))
-            .unreadable(3, "index-columns", &[IN, "shard 0", "id", "4"]),
-        set("no size", "column_sizes", json!([null, null, null, null, null])).unreadable(3, "index-columns", &[IN, "shard 0", "id"]),
-        set("a size as text", "column_sizes", list(["8"])).unreadable(3, "index-field", &[IN, "shard 0", "column_sizes"]),
-        encoding("an unknown encoding", "float128", json!(16)).unreadable(3, "encoding-unknown", &[IN, "shard 0", "score", "float128"]),
-        encoding("an encoding with parameters that it has not", "int:1", json!(8)).unreadable(3, "encoding-unknown", &[IN, "shard 0", "int:1"]),
-        encoding("an array of no number type", "ndarray:object", Value::Null).unreadable(3, "encoding-dtype", &[IN, "shard 0", "object"]),
-        encoding("an array larger than memory", "ndarray:uint8:4294967295,4294967295,4294967295", Value::Null)
-            .unreadable(3, "encoding-shape", &[IN, "shard 0"]),
-        encoding("an array with a dimension 0", "ndarray:uint8:2,0", json!(0)).unreadable(3, "encoding-shape", &[IN, "shard 0"]),
-        set("an unknown format", "format", json!("parquet")).unreadable(3, "index-format", &[IN, "shard 0", "parquet"]),
-        set("an unknown compression", "compression", json!("lz4")).unreadable(3, "compression-unknown", &[IN, "shard 0", "lz4"]),
-        set("a level that does not exist", "compression", json!("zstd:23")).unreadable(3, "compression-unknown", &[IN, "shard 0", "zstd:23"]),
-        set("compressed, but no file is", "compression", json!("zstd:3")).unreadable(3, "index-field", &[IN, "shard 0", "zip_data"]),
+        set(
+            "a name too few",
+            "column_names",
+            list(["blob", "id", "name", "pair"]),
+        )
+        .unreadable(3, "index-columns", &[IN, "shard 0"]),
+        set(
+            "a size too few",
+            "column_sizes",
+            list([Value::Null, json!(8), Value::Null, json!(8)]),
+        )
+        .unreadable(3, "index-columns", &[IN, "shard 0"]),
+        set(
+            "an encoding too many",
+            "column_encodings",
+            list([
+                "bytes",
+                "int64",
+                "str",
+                "ndarray:float32:2",
+                "float64",
+                "int",
+            ]),
+        )
+        .unreadable(3, "index-columns", &[IN, "shard 0"]),
+        set(
+            "two columns of one name",
+            "column_names",
+            list(["blob", "id", "id", "pair", "score"]),
+        )
+        .unreadable(3, "index-columns", &[IN, "shard 0", "id"]),
+        set(
+            "the wrong size",
+            "column_sizes",
+            list([Value::Null, json!(4), Value::Null, json!(8), json!(8)]),
+        )
+        .unreadable(3, "index-columns", &[IN, "shard 0", "id", "4"]),
+        set(
+            "no size",
+            "column_sizes",
+            json!([null, null, null, null, null]),
+        )
+        .unreadable(3, "index-columns", &[IN, "shard 0", "id"]),
+        set("a size as text", "column_sizes", list(["8"])).unreadable(
+            3,
+            "index-field",
+            &[IN, "shard 0", "column_sizes"],
+        ),
+        encoding("an unknown encoding", "float128", json!(16)).unreadable(
+            3,
+            "encoding-unknown",
+            &[IN, "shard 0", "score", "float128"],
+        ),
+        encoding(
+            "an encoding with parameters that it has not",
+            "int:1",
+            json!(8),
+        )
+        .unreadable(3, "encoding-unknown", &[IN, "shard 0", "int:1"]),
+        encoding("an array of no number type", "ndarray:object", Value::Null).unreadable(
+            3,
+            "encoding-dtype",
+            &[IN, "shard 0", "object"],
+        ),
+        encoding(
+            "an array larger than memory",
+            "ndarray:uint8:4294967295,4294967295,4294967295",
+            Value::Null,
+        )
+        .unreadable(3, "encoding-shape", &[IN, "shard 0"]),
+        encoding("an array with a dimension 0", "ndarray:uint8:2,0", json!(0)).unreadable(
+            3,
+            "encoding-shape",
+            &[IN, "shard 0"],
+        ),
+        set("an unknown format", "format", json!("parquet")).unreadable(
+            3,
+            "index-format",
+            &[IN, "shard 0", "parquet"],
+        ),
+        set("an unknown compression", "compression", json!("lz4")).unreadable(
+            3,
+            "compression-unknown",
+            &[IN, "shard 0", "lz4"],
+        ),
+        set(
+            "a level that does not exist",
+            "compression",
+            json!("zstd:23"),
+        )
+        .unreadable(3, "compression-unknown", &[IN, "shard 0", "zstd:23"]),
+        set("compressed, but no file is", "compression", json!("zstd:3")).unreadable(
+            3,
+            "index-field",
+            &[IN, "shard 0", "zip_data"],
+        ),
         case("a compressed file without compression", |place| {
             place.zipped("zstd:3");
             place.set("compression", Value::Null);
         })
         .unreadable(3, "index-field", &[IN, "shard 0", "zip_data"]),
-        set("an unknown hash", "hashes", list(["crc32"])).unreadable(3, "hash-unknown", &[IN, "shard 0", "crc32"]),
-        set("an unknown hash of a file", "raw_data.hashes", json!({"crc32": "00000000"})).unreadable(3, "hash-unknown", &[IN, "shard 0", "crc32"]),
-        set("a hash that is too short", "raw_data.hashes.sha256", json!("00ff")).unreadable(3, "hash-syntax", &[IN, "shard 0", "sha256"]),
-        set("a hash that is not hexadecimal", "raw_data.hashes.sha256", json!("z".repeat(64))).unreadable(3, "hash-syntax", &[IN, "shard 0", "sha256"]),
-        set("a hash in upper case", "raw_data.hashes.sha256", json!("A".repeat(64))).unreadable(3, "hash-syntax", &[IN, "shard 0", "sha256"]),
-        set("a hash as a number", "raw_data.hashes.sha256", json!(0)).unreadable(3, "index-field", &[IN, "shard 0", "sha256"]),
+        set("an unknown hash", "hashes", list(["crc32"])).unreadable(
+            3,
+            "hash-unknown",
+            &[IN, "shard 0", "crc32"],
+        ),
+        set(
+            "an unknown hash of a file",
+            "raw_data.hashes",
+            json!({"crc32": "00000000"}),
+        )
+        .unreadable(3, "hash-unknown", &[IN, "shard 0", "crc32"]),
+        set(
+            "a hash that is too short",
+            "raw_data.hashes.sha256",
+            json!("00ff"),
+        )
+        .unreadable(3, "hash-syntax", &[IN, "shard 0", "sha256"]),
+        set(
+            "a hash that is not hexadecimal",
+            "raw_data.hashes.sha256",
+            json!("z".repeat(64)),
+        )
+        .unreadable(3, "hash-syntax", &[IN, "shard 0", "sha256"]),
+        set(
+            "a hash in upper case",
+            "raw_data.hashes.sha256",
+            json!("A".repeat(64)),
+        )
+        .unreadable(3, "hash-syntax", &[IN, "shard 0", "sha256"]),
+        set("a hash as a number", "raw_data.hashes.sha256", json!(0)).unreadable(
+            3,
+            "index-field",
+            &[IN, "shard 0", "raw_data.hashes"],
+        ),
     ]
 }
 
 /// What the limits keep out, and that they can be moved.
 fn limits() -> Vec<Case> {
     vec![
-        case("more shards than the limit", Place::mds).fails("ls shards --limit shards=1", 3, "limit-shards", &[IN, "--limit shards=2"]),
-        case("more columns than the limit", Place::mds).fails("ls shards --limit columns=4", 3, "limit-columns", &[IN, "--limit columns=5"]),
-        case("more bytes than the limit", Place::mds).fails("verify shards --limit index-bytes=100", 3, "limit-index-bytes", &[IN, "--limit index-bytes="]),
-        set("a string of 65 KiB", "column_names", list(["x".repeat(65 << 10)])).unreadable(3, "limit-string-bytes", &[IN, "65536"]),
+        case("more shards than the limit", Place::mds).fails(
+            "ls shards --limit shards=1",
+            3,
+            "limit-shards",
+            &[IN, "--limit shards=2"],
+        ),
+        case("more columns than the limit", Place::mds).fails(
+            "ls shards --limit columns=4",
+            3,
+            "limit-columns",
+            &[IN, "--limit columns=5"],
+        ),
+        case("more bytes than the limit", Place::mds).fails(
+            "verify shards --limit index-bytes=100",
+            3,
+            "limit-index-bytes",
+            &[IN, "--limit index-bytes="],
+        ),
+        set(
+            "a string of 65 KiB",
+            "column_names",
+            list(["x".repeat(65 << 10)]),
+        )
+        .unreadable(3, "limit-string-bytes", &[IN, "65536"]),
         case("5,000 columns", |place| {
             place.mds();
             place.entry(|entry| {
@@ -313,16 +576,33 @@ fn limits() -> Vec<Case> {
         .unreadable(3, "limit-columns", &[IN, "4096"]),
         case("100,000 unknown fields", |place| {
             place.mds();
-            let fields: serde_json::Map<String, Value> = (0..100_000).map(|number| (format!("f{number}"), json!(number))).collect();
+            let fields: serde_json::Map<String, Value> = (0..100_000)
+                .map(|number| (format!("f{number}"), json!(number)))
+                .collect();
             place.set("raw_data.more", Value::Object(fields));
         })
         .unreadable(3, "index-unknown-field", &[IN, "more"]),
         case("shards without end", |place| {
             place.mds();
-            let entry = dialect(&shardmill_testing::mds::read_index(&place.at("shards")).unwrap()["shards"][0]);
-            place.write("shards/index.json", format!("{{\"shards\": [{}", format!("{entry}, ").repeat(40_000)));
+            let entry = dialect(
+                &shardmill_testing::mds::read_index(&place.at("shards")).unwrap()["shards"][0],
+            );
+            place.write(
+                "shards/index.json",
+                format!("{{\"shards\": [{}", format!("{entry}, ").repeat(40_000)),
+            );
         })
-        .fails("ls shards", 3, "index-truncated|index-duplicate-shard", &[IN])
-        .fails("verify shards", 3, "index-truncated|index-duplicate-shard", &[IN]),
+        .fails(
+            "ls shards",
+            3,
+            "index-truncated|index-duplicate-shard",
+            &[IN],
+        )
+        .fails(
+            "verify shards",
+            3,
+            "index-truncated|index-duplicate-shard",
+            &[IN],
+        ),
     ]
 }

@@ -88,7 +88,10 @@ fn config() {
 /// The ids are part of the interface: scripts match on them.
 #[test]
 fn ids_are_stable() {
-    let texts: Vec<String> = GROUPS.iter().map(|(name, cases)| catalogue(name, &cases())).collect();
+    let texts: Vec<String> = GROUPS
+        .iter()
+        .map(|(name, cases)| catalogue(name, &cases()))
+        .collect();
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true, snapshot_path => "." }, {
         insta::assert_snapshot!("catalogue", texts.join("\n"));
     });

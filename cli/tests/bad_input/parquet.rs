@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, Int64Array, IntervalYearMonthArray, RecordBatch, StringArray};
+use arrow::array::{
+    ArrayRef, Int32Array, Int64Array, IntervalYearMonthArray, RecordBatch, StringArray,
+};
 use arrow::datatypes::{DataType, Field, Schema};
 
 use crate::case::{Case, Place, case, sweep};
@@ -28,13 +30,17 @@ fn spoilt(name: &str, change: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> 
 fn sizes() -> (usize, usize) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.parquet");
-    let properties = parquet::file::properties::WriterProperties::builder().set_max_row_group_row_count(Some(10)).build();
+    let properties = parquet::file::properties::WriterProperties::builder()
+        .set_max_row_group_row_count(Some(10))
+        .build();
     let file = std::fs::File::create(&path).unwrap();
-    let mut writer = parquet::arrow::ArrowWriter::try_new(file, rows(25).schema(), Some(properties)).unwrap();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(file, rows(25).schema(), Some(properties)).unwrap();
     writer.write(&rows(25)).unwrap();
     writer.close().unwrap();
     let bytes = std::fs::read(&path).unwrap();
-    let length = u32::from_le_bytes(bytes[bytes.len() - 8..bytes.len() - 4].try_into().unwrap()) as usize;
+    let length =
+        u32::from_le_bytes(bytes[bytes.len() - 8..bytes.len() - 4].try_into().unwrap()) as usize;
     (bytes.len(), bytes.len() - 8 - length)
 }
 
@@ -47,10 +53,26 @@ fn set_footer_length(bytes: &mut [u8], change: impl Fn(u32) -> u32) {
 fn files() -> Vec<Case> {
     let (all, footer) = sizes();
     vec![
-        spoilt("zero bytes", Vec::clear).unconvertible("", 3, "parquet-truncated", &[FILE, "0 bytes"]),
-        spoilt("eleven bytes", |bytes| bytes.truncate(11)).unconvertible("", 3, "parquet-truncated", &[FILE]),
-        spoilt("another magic number", |bytes| bytes[..4].copy_from_slice(b"ORC1")).unconvertible("", 3, "parquet-magic", &[FILE]),
-        spoilt("a text file", |bytes| *bytes = b"id,name\n1,a\n2,b\n".to_vec()).unconvertible("", 3, "parquet-magic", &[FILE]),
+        spoilt("zero bytes", Vec::clear).unconvertible(
+            "",
+            3,
+            "parquet-truncated",
+            &[FILE, "0 bytes"],
+        ),
+        spoilt("eleven bytes", |bytes| bytes.truncate(11)).unconvertible(
+            "",
+            3,
+            "parquet-truncated",
+            &[FILE],
+        ),
+        spoilt("another magic number", |bytes| {
+            bytes[..4].copy_from_slice(b"ORC1")
+        })
+        .unconvertible("", 3, "parquet-magic", &[FILE]),
+        spoilt("a text file", |bytes| {
+            *bytes = b"id,name\n1,a\n2,b\n".to_vec()
+        })
+        .unconvertible("", 3, "parquet-magic", &[FILE]),
         spoilt("all zeros", |bytes| bytes.fill(0)).unconvertible("", 3, "parquet-magic", &[FILE]),
         spoilt("encrypted", |bytes| {
             bytes[..4].copy_from_slice(b"PARE");
@@ -65,15 +87,32 @@ fn files() -> Vec<Case> {
         .unconvertible("", 3, "parquet-encrypted", &[FILE]),
         sweep("truncated", 30, move |place, variant| {
             place.source();
-            place.edit(FILE, |bytes| bytes.truncate(12 + variant * (bytes.len() - 13) / 29));
+            place.edit(FILE, |bytes| {
+                bytes.truncate(12 + variant * (bytes.len() - 13) / 29)
+            });
         })
         .unconvertible("", 3, "parquet-truncated", &[FILE])
         .fails("inspect in/rows.parquet", 3, "parquet-truncated", &[FILE]),
-        spoilt("a footer longer than the file", |bytes| set_footer_length(bytes, |_| 10_000_000)).unconvertible("", 3, "parquet-footer", &[FILE, "10000000"]),
-        spoilt("a footer of 4 GiB", |bytes| set_footer_length(bytes, |_| u32::MAX)).unconvertible("", 3, "parquet-limit", &[FILE, "4294967295"]),
-        spoilt("a footer of no bytes", |bytes| set_footer_length(bytes, |_| 0)).unconvertible("", 3, "parquet-footer", &[FILE]),
-        spoilt("a footer shorter than it is", |bytes| set_footer_length(bytes, |length| length - 10)).unconvertible("", 3, "parquet-footer", &[FILE]),
-        spoilt("a footer that begins early", |bytes| set_footer_length(bytes, |length| length + 10)).unconvertible("", 3, "parquet-footer", &[FILE]),
+        spoilt("a footer longer than the file", |bytes| {
+            set_footer_length(bytes, |_| 10_000_000)
+        })
+        .unconvertible("", 3, "parquet-footer", &[FILE, "10000000"]),
+        spoilt("a footer of 4 GiB", |bytes| {
+            set_footer_length(bytes, |_| u32::MAX)
+        })
+        .unconvertible("", 3, "parquet-limit", &[FILE, "4294967295"]),
+        spoilt("a footer of no bytes", |bytes| {
+            set_footer_length(bytes, |_| 0)
+        })
+        .unconvertible("", 3, "parquet-footer", &[FILE]),
+        spoilt("a footer shorter than it is", |bytes| {
+            set_footer_length(bytes, |length| length - 10)
+        })
+        .unconvertible("", 3, "parquet-footer", &[FILE]),
+        spoilt("a footer that begins early", |bytes| {
+            set_footer_length(bytes, |length| length + 10)
+        })
+        .unconvertible("", 3, "parquet-footer", &[FILE]),
         spoilt("a footer of zeros", move |bytes| {
             let end = bytes.len() - 8;
             bytes[footer..end].fill(0);
@@ -84,32 +123,77 @@ fn files() -> Vec<Case> {
             bytes[footer..end].fill(0xff);
         })
         .unconvertible("", 3, "parquet-footer", &[FILE]),
-        spoilt("pages of zeros", move |bytes| bytes[4..footer].fill(0)).unconvertible("", 3, "parquet-corrupt", &[FILE, "row group 0"]),
-        spoilt("pages of 0xff", move |bytes| bytes[4..footer].fill(0xff)).unconvertible("", 3, "parquet-corrupt|parquet-limit", &[FILE, "row group 0"]),
-        sweep("a bit flipped in the footer, every 11th byte", (all - footer).div_ceil(11), move |place, variant| {
-            place.source();
-            place.edit(FILE, |bytes| bytes[footer + variant * 11] ^= 1 << (variant % 8));
-        })
+        spoilt("pages of zeros", move |bytes| bytes[4..footer].fill(0)).unconvertible(
+            "",
+            3,
+            "parquet-corrupt",
+            &[FILE, "row group 0"],
+        ),
+        spoilt("pages of 0xff", move |bytes| bytes[4..footer].fill(0xff)).unconvertible(
+            "",
+            3,
+            "parquet-corrupt|parquet-limit",
+            &[FILE, "row group 0"],
+        ),
+        sweep(
+            "a bit flipped in the footer, every 11th byte",
+            (all - footer).div_ceil(11),
+            move |place, variant| {
+                place.source();
+                place.edit(FILE, |bytes| {
+                    bytes[footer + variant * 11] ^= 1 << (variant % 8)
+                });
+            },
+        )
         .survives("convert in out", FLIPPED),
-        sweep("a byte of 0xff in the footer, every 17th byte", (all - footer).div_ceil(17), move |place, variant| {
-            place.source();
-            place.edit(FILE, |bytes| bytes[footer + variant * 17] = 0xff);
-        })
+        sweep(
+            "a byte of 0xff in the footer, every 17th byte",
+            (all - footer).div_ceil(17),
+            move |place, variant| {
+                place.source();
+                place.edit(FILE, |bytes| bytes[footer + variant * 17] = 0xff);
+            },
+        )
         .survives("convert in out", FLIPPED),
-        sweep("a bit flipped in the pages, every 7th byte", (footer - 4).div_ceil(7), move |place, variant| {
-            place.source();
-            place.edit(FILE, |bytes| bytes[4 + variant * 7] ^= 1 << (variant % 8));
-        })
+        sweep(
+            "a bit flipped in the pages, every 7th byte",
+            (footer - 4).div_ceil(7),
+            move |place, variant| {
+                place.source();
+                place.edit(FILE, |bytes| bytes[4 + variant * 7] ^= 1 << (variant % 8));
+            },
+        )
         .survives("convert in out", FLIPPED),
-        sweep("four bytes of 0xff in the pages, every 13th byte", (footer - 8).div_ceil(13), move |place, variant| {
-            place.source();
-            place.edit(FILE, |bytes| bytes[4 + variant * 13..8 + variant * 13].fill(0xff));
-        })
+        sweep(
+            "four bytes of 0xff in the pages, every 13th byte",
+            (footer - 8).div_ceil(13),
+            move |place, variant| {
+                place.source();
+                place.edit(FILE, |bytes| {
+                    bytes[4 + variant * 13..8 + variant * 13].fill(0xff)
+                });
+            },
+        )
         .survives("convert in out", FLIPPED),
-        case("a directory called as a file", |place| place.write("in/rows.parquet/readme.txt", "none"))
-            .fails("convert in/rows.parquet out", 2, "tree-special|source-empty|source-unsupported", &[FILE]),
-        case("a named pipe called as a file", |place| place.fifo(FILE)).unconvertible("", 2, "tree-special", &[FILE, "pipe"]),
-        case("a link to nowhere", |place| place.link("nowhere.parquet", FILE)).unconvertible("", 2, "not-found", &[FILE]),
+        case("a directory called as a file", |place| {
+            place.write("in/rows.parquet/readme.txt", "none")
+        })
+        .fails(
+            "convert in/rows.parquet out",
+            2,
+            "tree-special|source-empty|source-unsupported",
+            &[FILE],
+        ),
+        case("a named pipe called as a file", |place| place.fifo(FILE)).unconvertible(
+            "",
+            2,
+            "tree-special",
+            &[FILE, "pipe"],
+        ),
+        case("a link to nowhere", |place| {
+            place.link("nowhere.parquet", FILE)
+        })
+        .unconvertible("", 2, "not-found", &[FILE]),
     ]
 }
 
@@ -132,10 +216,28 @@ fn sets() -> Vec<Case> {
         })
     };
     vec![
-        two("a column of another type", || column(Int64Array::from(vec![1])), || column(StringArray::from(vec!["a"])))
-            .unconvertible("", 3, "parquet-schema-mismatch", &["in/b.parquet", "`x`", "Utf8", "Int64", "in/a.parquet"]),
-        two("a column of another width", || column(Int64Array::from(vec![1])), || column(Int32Array::from(vec![1])))
-            .unconvertible("", 3, "parquet-schema-mismatch", &["in/b.parquet", "`x`", "in/a.parquet"]),
+        two(
+            "a column of another type",
+            || column(Int64Array::from(vec![1])),
+            || column(StringArray::from(vec!["a"])),
+        )
+        .unconvertible(
+            "",
+            3,
+            "parquet-schema-mismatch",
+            &["in/b.parquet", "`x`", "Utf8", "Int64", "in/a.parquet"],
+        ),
+        two(
+            "a column of another width",
+            || column(Int64Array::from(vec![1])),
+            || column(Int32Array::from(vec![1])),
+        )
+        .unconvertible(
+            "",
+            3,
+            "parquet-schema-mismatch",
+            &["in/b.parquet", "`x`", "in/a.parquet"],
+        ),
         case("a column that is missing", move |place| {
             place.parquet("in/a.parquet", &table([("x", numbers()), ("y", texts())]));
             place.parquet("in/b.parquet", &batch([("x", numbers())]));
@@ -147,16 +249,26 @@ fn sets() -> Vec<Case> {
         })
         .unconvertible("", 3, "parquet-extra-column", &["in/b.parquet", "`y`"]),
         case("two columns of one name", move |place| {
-            let fields = vec![Field::new("x", DataType::Int64, false), Field::new("x", DataType::Utf8, false)];
-            let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![numbers(), texts()]).unwrap();
+            let fields = vec![
+                Field::new("x", DataType::Int64, false),
+                Field::new("x", DataType::Utf8, false),
+            ];
+            let batch =
+                RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![numbers(), texts()])
+                    .unwrap();
             place.parquet(FILE, &batch);
         })
         .unconvertible("", 2, "source-duplicate-column", &[FILE, "`x`"]),
-        case("a type that cannot be stored", |place| place.parquet(FILE, &column(IntervalYearMonthArray::from(vec![1]))))
-            .unconvertible("", 3, "type-unsupported", &["x"]),
-        case("a column in the files and in the names of directories", move |place| {
-            place.parquet("in/x=1/a.parquet", &batch([("x", numbers())]));
+        case("a type that cannot be stored", |place| {
+            place.parquet(FILE, &column(IntervalYearMonthArray::from(vec![1])))
         })
+        .unconvertible("", 3, "type-unsupported", &["x"]),
+        case(
+            "a column in the files and in the names of directories",
+            move |place| {
+                place.parquet("in/x=1/a.parquet", &batch([("x", numbers())]));
+            },
+        )
         .unconvertible("", 2, "source-partition", &["`x`"]),
         case("directories that name different columns", move |place| {
             place.parquet("in/k=1/a.parquet", &batch([("x", numbers())]));
@@ -168,39 +280,82 @@ fn sets() -> Vec<Case> {
             place.write("in/z.parquet", "PAR1");
         })
         .unconvertible("", 3, "parquet-truncated", &["in/z.parquet"]),
-        case("the same file twice", Place::source).fails("convert in in/rows.parquet out", 2, "source-duplicate", &[FILE]),
+        case("the same file twice", Place::source).fails(
+            "convert in in/rows.parquet out",
+            2,
+            "source-duplicate",
+            &[FILE],
+        ),
         case("two kinds", |place| {
             place.source();
             place.write("other/a.csv", "a\n1\n");
         })
-        .fails("convert in other out", 2, "source-mixed", &["other", "csv", "parquet"]),
-        case("a kind that is not there", |place| place.write("in/a.csv", "a\n1\n"))
-            .unconvertible("--from parquet", 2, "source-empty", &["in", "Parquet"]),
+        .fails(
+            "convert in other out",
+            2,
+            "source-mixed",
+            &["other", "csv", "parquet"],
+        ),
+        case("a kind that is not there", |place| {
+            place.write("in/a.csv", "a\n1\n")
+        })
+        .unconvertible("--from parquet", 2, "source-empty", &["in", "Parquet"]),
         case("no such source", |_| {}).unconvertible("", 2, "source-not-found", &["in"]),
-        case("a pattern without matches", Place::source).fails("convert in/*.pq out", 2, "source-not-found", &["in/*.pq"]),
-        case("a pattern that is none", Place::source).fails("convert in/[z out", 2, "source-option|source-not-found", &["in/[z"]),
+        case("a pattern without matches", Place::source).fails(
+            "convert in/*.pq out",
+            2,
+            "source-not-found",
+            &["in/*.pq"],
+        ),
+        case("a pattern that is none", Place::source).fails(
+            "convert in/[z out",
+            2,
+            "source-option|source-not-found",
+            &["in/[z"],
+        ),
         case("a Delta table", |place| {
             place.source();
             place.write("in/_delta_log/00000000000000000000.json", "{}");
         })
         .unconvertible("", 3, "source-unsupported", &["in", "Delta"]),
-        case("tar files", |place| place.write("in/0.tar", [0; 1024])).unconvertible("", 3, "source-unsupported", &["in", "tar"]),
-        case("a file whose name says nothing", |place| place.write("rows.bin", "PAR1"))
-            .fails("convert rows.bin out", 3, "source-unsupported", &["rows.bin", "--from"]),
+        case("tar files", |place| place.write("in/0.tar", [0; 1024])).unconvertible(
+            "",
+            3,
+            "source-unsupported",
+            &["in", "tar"],
+        ),
+        case("a file whose name says nothing", |place| {
+            place.write("rows.bin", "PAR1")
+        })
+        .fails(
+            "convert rows.bin out",
+            3,
+            "source-unsupported",
+            &["rows.bin", "--from"],
+        ),
         case("a store that is not supported", |_| {}).fails(
             "convert s3://key:secret@bucket/rows?token=secret out",
             3,
             "url-scheme",
             &["s3://bucket/rows"],
         ),
-        case("a broken MDS data set as source", |place| place.write("in/index.json", "{\"version\": 2}"))
-            .unconvertible("", 3, "index-missing-field", &["in/index.json"]),
+        case("a broken MDS data set as source", |place| {
+            place.write("in/index.json", "{\"version\": 2}")
+        })
+        .unconvertible("", 3, "index-missing-field", &["in/index.json"]),
         case("an MDS data set with a broken shard as source", |place| {
             place.zipped("zstd:3");
             place.edit("shards/shard.00001.mds.zstd", |zip| zip[40] ^= 1);
         })
-        .fails("convert shards out", 3, "hash-mismatch|compression-damaged", &["shard.00001.mds.zstd"]),
-        case("an MDS data set with a pickle as source", |place| place.column("pkl", &[b"\x80\x04K\x01."]))
-            .fails("convert shards out", 3, "encoding-unsafe", &["pkl"]),
+        .fails(
+            "convert shards out",
+            3,
+            "hash-mismatch|compression-damaged",
+            &["shard.00001.mds.zstd"],
+        ),
+        case("an MDS data set with a pickle as source", |place| {
+            place.column("pkl", &[b"\x80\x04K\x01."])
+        })
+        .fails("convert shards out", 3, "encoding-unsafe", &["pkl"]),
     ]
 }

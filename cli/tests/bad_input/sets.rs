@@ -24,7 +24,9 @@ pub fn spec() -> Spec {
 
 /// One sample of the MDS sets.
 pub fn row(number: u64) -> Vec<u8> {
-    let pair = [number as f32, number as f32 / 4.0].map(f32::to_le_bytes).concat();
+    let pair = [number as f32, number as f32 / 4.0]
+        .map(f32::to_le_bytes)
+        .concat();
     sample(&[
         (false, &number.to_le_bytes()[..1 + (number % 7) as usize]),
         (true, &number.to_le_bytes()),
@@ -91,18 +93,30 @@ impl Place {
     /// The same with the first shard changed.
     pub fn forged_json(&self, change: impl FnOnce(&mut RawShard)) {
         let spec = Spec::json(&[("id", "int"), ("name", "str")]);
-        let line = |number: u64| format!("{{\"id\": {number}, \"name\": \"row {number}\"}}\n").into_bytes();
+        let line = |number: u64| {
+            format!("{{\"id\": {number}, \"name\": \"row {number}\"}}\n").into_bytes()
+        };
         self.lines(&spec, line, change);
     }
 
     /// A data set `shards` in CSV, two shards, the first changed.
     pub fn forged_csv(&self, change: impl FnOnce(&mut RawShard)) {
         let spec = Spec::csv(&[("id", "int"), ("name", "str")]);
-        self.lines(&spec, |number| format!("{number},row {number}\n").into_bytes(), change);
+        self.lines(
+            &spec,
+            |number| format!("{number},row {number}\n").into_bytes(),
+            change,
+        );
     }
 
-    fn lines(&self, spec: &Spec, line: impl Fn(u64) -> Vec<u8>, change: impl FnOnce(&mut RawShard)) {
-        let shard = |first: u64| spec.shard(&(first..first + SAMPLES).map(&line).collect::<Vec<_>>());
+    fn lines(
+        &self,
+        spec: &Spec,
+        line: impl Fn(u64) -> Vec<u8>,
+        change: impl FnOnce(&mut RawShard),
+    ) {
+        let shard =
+            |first: u64| spec.shard(&(first..first + SAMPLES).map(&line).collect::<Vec<_>>());
         let mut shards = vec![shard(0), shard(SAMPLES)];
         change(&mut shards[0]);
         spec.write(&self.at("shards"), &shards).unwrap();
@@ -133,7 +147,10 @@ fn column(dir: &Path, encoding: &str, values: &[&[u8]]) {
         _ => None,
     };
     let spec = Spec::mds(&[("x", encoding, size)]);
-    let samples: Vec<Vec<u8>> = values.iter().map(|value| sample(&[(size.is_some(), value)])).collect();
+    let samples: Vec<Vec<u8>> = values
+        .iter()
+        .map(|value| sample(&[(size.is_some(), value)]))
+        .collect();
     spec.write(dir, &[spec.shard(&samples)]).unwrap();
 }
 
@@ -144,7 +161,9 @@ pub fn set_word(bytes: &mut [u8], number: usize, value: u64) {
 
 /// The `number`th of the four-byte words that a file begins with.
 pub fn get_word(bytes: &[u8], number: usize) -> u64 {
-    u64::from(u32::from_le_bytes(bytes[4 * number..4 * number + 4].try_into().unwrap()))
+    u64::from(u32::from_le_bytes(
+        bytes[4 * number..4 * number + 4].try_into().unwrap(),
+    ))
 }
 
 /// `[1, 2]` and the like, shorter than the macro.

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use serde_json::json;
-use shardmill_testing::mds::{RawShard, Spec, word};
+use serde_json::{Value, json};
+use shardmill_testing::mds::{RawShard, Spec, dialect, word};
 
 use crate::case::{Case, Place, case, sweep};
 use crate::sets::{SAMPLES, get_word, header, set_word, shards, spec};
@@ -28,12 +28,15 @@ fn forged(name: &str, change: impl Fn(&mut RawShard) + Send + Sync + 'static) ->
 impl Case {
     /// Expects what verifies and what reads samples to fail.
     fn unsound(self, ids: &'static str, says: &[&'static str]) -> Self {
-        self.fails("verify shards", 3, ids, says).fails("verify shards --deep", 3, ids, says).fails("cat shards ..", 3, ids, says)
+        self.fails("verify shards", 3, ids, says)
+            .fails("verify shards --deep", 3, ids, says)
+            .fails("cat shards ..", 3, ids, says)
     }
 
     /// Expects what decodes samples to fail.
     fn undecodable(self, ids: &'static str, says: &[&'static str]) -> Self {
-        self.fails("verify shards --deep", 3, ids, says).fails("cat shards ..", 3, ids, says)
+        self.fails("verify shards --deep", 3, ids, says)
+            .fails("cat shards ..", 3, ids, says)
     }
 }
 
@@ -47,6 +50,7 @@ fn spoilt(name: &str, change: impl Fn(&Place) + Send + Sync + 'static) -> Case {
 
 fn files() -> Vec<Case> {
     let bytes = shards(&spec())[0].data.len();
+    let unhashed = shards(&spec().with("hashes", json!([])))[0].data.len();
     vec![
         spoilt("missing", |place| place.remove("shards/shard.00000.mds")).unsound("shard-missing", &[SHARD, "samples 0 to 19"]),
         spoilt("empty", |place| place.write("shards/shard.00000.mds", "")).unsound("shard-length", &[SHARD]),
@@ -75,7 +79,7 @@ fn files() -> Vec<Case> {
             place.edit("shards/shard.00000.mds", |data| data[variant * 97] ^= 1 << (variant % 8));
         })
         .fails("verify shards", 3, "hash-mismatch", &[SHARD, "sha256"]),
-        sweep("a bit flipped where no hash tells, every 13th byte", bytes.div_ceil(13), |place, variant| {
+        sweep("a bit flipped where no hash tells, every 13th byte", unhashed.div_ceil(13), |place, variant| {
             place.mds_with(spec().with("hashes", json!([])));
             place.edit("shards/shard.00000.mds", |data| data[variant * 13] ^= 1 << (variant % 8));
         })
@@ -91,34 +95,42 @@ fn files() -> Vec<Case> {
 
 /// Counts, offsets and configs in the header.
 fn headers() -> Vec<Case> {
-    let count = |name: &str, count: u64| forged(name, move |shard| set_word(&mut shard.data, 0, count));
+    let count =
+        |name: &str, count: u64| forged(name, move |shard| set_word(&mut shard.data, 0, count));
     let config = |name: &str, change: fn(Spec) -> Spec| {
         // The header of another config on the samples of this one.
         forged(name, move |shard| {
             let (start, first) = header(&shard.data);
-            let other = shards(&change(spec()))[0].data.clone();
-            let (_, other_first) = header(&other);
-            let config = &other[start..other_first];
+            let config = dialect(&Value::Object(change(spec()).config)).into_bytes();
             let moved = config.len() as i64 - (first - start) as i64;
             let mut data = shard.data[..start].to_vec();
             for sample in 0..=SAMPLES as usize {
                 let offset = get_word(&data, 1 + sample) as i64 + moved;
                 set_word(&mut data, 1 + sample, offset as u64);
             }
-            data.extend_from_slice(config);
+            data.extend_from_slice(&config);
             data.extend_from_slice(&shard.data[first..]);
             shard.data = data;
         })
     };
     vec![
-        count("one sample more in the header", SAMPLES + 1).unsound("shard-count", &[SHARD, "21", "20"]),
-        count("one sample less in the header", SAMPLES - 1).unsound("shard-count", &[SHARD, "19", "20"]),
+        count("one sample more in the header", SAMPLES + 1)
+            .unsound("shard-count", &[SHARD, "21", "20"]),
+        count("one sample less in the header", SAMPLES - 1)
+            .unsound("shard-count", &[SHARD, "19", "20"]),
         count("no samples in the header", 0).unsound("shard-count", &[SHARD]),
-        count("all the samples that 32 bits count in the header", u64::from(u32::MAX)).unsound("shard-count", &[SHARD, "4294967295"]),
-        forged("all the samples that 32 bits count, in the index too", |shard| {
-            shard.samples = u64::from(u32::MAX);
-            set_word(&mut shard.data, 0, shard.samples);
-        })
+        count(
+            "all the samples that 32 bits count in the header",
+            u64::from(u32::MAX),
+        )
+        .unsound("shard-count", &[SHARD, "4294967295"]),
+        forged(
+            "all the samples that 32 bits count, in the index too",
+            |shard| {
+                shard.samples = u64::from(u32::MAX);
+                set_word(&mut shard.data, 0, shard.samples);
+            },
+        )
         .unsound("shard-truncated", &[SHARD]),
         forged("one sample more, in the index too", |shard| {
             shard.samples += 1;
@@ -126,34 +138,68 @@ fn headers() -> Vec<Case> {
         })
         .unsound("shard-offsets|shard-config", &[SHARD]),
         forged("three bytes", |shard| shard.data.truncate(3)).unsound("shard-truncated", &[SHARD]),
-        forged("ends within the offsets", |shard| shard.data.truncate(40)).unsound("shard-truncated", &[SHARD]),
-        forged("ends within the config", |shard| shard.data.truncate(120)).unsound("shard-truncated|shard-offsets", &[SHARD]),
+        forged("ends within the offsets", |shard| shard.data.truncate(40))
+            .unsound("shard-truncated", &[SHARD]),
+        forged("ends within the config", |shard| shard.data.truncate(120))
+            .unsound("shard-truncated|shard-offsets", &[SHARD]),
         forged("offsets that go back", |shard| {
             let (a, b) = (get_word(&shard.data, 5), get_word(&shard.data, 6));
             set_word(&mut shard.data, 5, b);
             set_word(&mut shard.data, 6, a);
         })
         .unsound("shard-offsets", &[SHARD, "sample 4"]),
-        forged("an offset beyond the end", |shard| set_word(&mut shard.data, 6, u64::from(u32::MAX))).unsound("shard-offsets", &[SHARD]),
-        forged("an offset of 0", |shard| set_word(&mut shard.data, 6, 0)).unsound("shard-offsets", &[SHARD]),
-        forged("a first sample within the offsets", |shard| set_word(&mut shard.data, 1, 20)).unsound("shard-offsets", &[SHARD]),
+        forged("an offset beyond the end", |shard| {
+            set_word(&mut shard.data, 6, u64::from(u32::MAX))
+        })
+        .unsound("shard-offsets", &[SHARD]),
+        forged("an offset of 0", |shard| set_word(&mut shard.data, 6, 0))
+            .unsound("shard-offsets", &[SHARD]),
+        forged("a first sample within the offsets", |shard| {
+            set_word(&mut shard.data, 1, 20)
+        })
+        .unsound("shard-offsets", &[SHARD]),
         forged("a first sample within the config", |shard| {
             let first = get_word(&shard.data, 1);
             set_word(&mut shard.data, 1, first - 1);
         })
         .unsound("shard-config|shard-offsets", &[SHARD]),
-        forged("a first sample beyond the end", |shard| set_word(&mut shard.data, 1, u64::from(u32::MAX)))
-            .unsound("shard-offsets|shard-truncated", &[SHARD]),
-        forged("bytes after the last sample", |shard| shard.data.extend_from_slice(b"more")).unsound("shard-offsets", &[SHARD]),
-        forged("ends within the last sample", |shard| shard.data.truncate(shard.data.len() - 3)).unsound("shard-offsets", &[SHARD]),
-        config("another size limit in the header", |spec| spec.with("size_limit", json!(1000)))
-            .unsound("shard-config", &[SHARD, "size_limit", "1000"]),
-        config("other hashes in the header", |spec| spec.with("hashes", json!(["md5"]))).unsound("shard-config", &[SHARD, "md5"]),
-        config("another compression in the header", |spec| spec.with("compression", "zstd:3")).unsound("shard-config", &[SHARD, "zstd:3"]),
-        config("other columns in the header", |spec| spec.with("column_names", json!(["blob", "id", "nome", "pair", "score"])))
-            .unsound("shard-config", &[SHARD, "nome"]),
-        config("the header of another format", |spec| spec.with("format", "xsv")).unsound("shard-config|shard-format", &[SHARD]),
-        config("version 3 in the header", |spec| spec.with("version", 3)).unsound("index-version|shard-config", &[SHARD, "3"]),
+        forged("a first sample beyond the end", |shard| {
+            set_word(&mut shard.data, 1, u64::from(u32::MAX))
+        })
+        .unsound("shard-offsets|shard-truncated", &[SHARD]),
+        forged("bytes after the last sample", |shard| {
+            shard.data.extend_from_slice(b"more")
+        })
+        .unsound("shard-offsets", &[SHARD]),
+        forged("ends within the last sample", |shard| {
+            shard.data.truncate(shard.data.len() - 3)
+        })
+        .unsound("shard-offsets", &[SHARD]),
+        config("another size limit in the header", |spec| {
+            spec.with("size_limit", json!(1000))
+        })
+        .unsound("shard-config", &[SHARD, "size_limit", "1000"]),
+        config("other hashes in the header", |spec| {
+            spec.with("hashes", json!(["md5"]))
+        })
+        .unsound("shard-config", &[SHARD, "md5"]),
+        config("another compression in the header", |spec| {
+            spec.with("compression", "zstd:3")
+        })
+        .unsound("shard-config", &[SHARD, "zstd:3"]),
+        config("other columns in the header", |spec| {
+            spec.with(
+                "column_names",
+                json!(["blob", "id", "nome", "pair", "score"]),
+            )
+        })
+        .unsound("shard-config", &[SHARD, "nome"]),
+        config("the header of another format", |spec| {
+            spec.with("format", "xsv")
+        })
+        .unsound("shard-config|shard-format", &[SHARD]),
+        config("version 3 in the header", |spec| spec.with("version", 3))
+            .unsound("index-version|shard-config", &[SHARD, "3"]),
         forged("a config that is no JSON", |shard| {
             let (start, _) = header(&shard.data);
             shard.data[start] = b'[';
@@ -178,12 +224,18 @@ fn samples() -> Vec<Case> {
         })
     };
     vec![
-        sample("a value longer than its sample", |sample| sample[..4].copy_from_slice(&word(200)))
-            .undecodable("sample-truncated", &[SHARD, "sample 7", "blob"]),
-        sample("a value of 4 GiB", |sample| sample[4..8].copy_from_slice(&word(u64::from(u32::MAX))))
-            .undecodable("sample-truncated", &[SHARD, "sample 7", "name"]),
-        sample("a value shorter than it is", |sample| sample[..4].copy_from_slice(&word(0)))
-            .undecodable("sample-trailing", &[SHARD, "sample 7"]),
+        sample("a value longer than its sample", |sample| {
+            sample[..4].copy_from_slice(&word(200))
+        })
+        .undecodable("sample-truncated", &[SHARD, "sample 7", "blob"]),
+        sample("a value of 4 GiB", |sample| {
+            sample[4..8].copy_from_slice(&word(u64::from(u32::MAX)))
+        })
+        .undecodable("sample-truncated", &[SHARD, "sample 7", "name"]),
+        sample("a value shorter than it is", |sample| {
+            sample[..4].copy_from_slice(&word(0))
+        })
+        .undecodable("sample-trailing", &[SHARD, "sample 7"]),
         sample("text that is not UTF-8", |sample| {
             let length = u32::from_le_bytes(sample[..4].try_into().unwrap()) as usize;
             sample[8 + length + 8] = 0xff;
@@ -198,10 +250,24 @@ fn samples() -> Vec<Case> {
         })
         .undecodable("sample-truncated", &[SHARD, "sample 0"]),
         case("a sample above the limit", Place::mds)
-            .fails("verify shards --limit sample-bytes=20", 3, "limit-sample-bytes", &[SHARD])
-            .fails("cat shards .. --limit sample-bytes=20", 3, "limit-sample-bytes", &[SHARD]),
-        case("a shard above the limit", Place::mds)
-            .fails("verify shards --limit shard-bytes=1000", 3, "limit-shard-bytes", &["shard 0"]),
+            .fails(
+                "verify shards --limit sample-bytes=20",
+                3,
+                "limit-sample-bytes",
+                &[SHARD],
+            )
+            .fails(
+                "cat shards .. --limit sample-bytes=20",
+                3,
+                "limit-sample-bytes",
+                &[SHARD],
+            ),
+        case("a shard above the limit", Place::mds).fails(
+            "verify shards --limit shard-bytes=1000",
+            3,
+            "limit-shard-bytes",
+            &["shard 0"],
+        ),
     ]
 }
 
@@ -210,7 +276,9 @@ fn lines() -> Vec<Case> {
     const JSON: &str = "shard.00000.json";
     const CSV: &str = "shard.00000.csv";
     let json_meta = |name: &str, change: fn(&mut Vec<u8>)| {
-        case(name, move |place: &Place| place.forged_json(|shard| change(shard.meta.as_mut().unwrap())))
+        case(name, move |place: &Place| {
+            place.forged_json(|shard| change(shard.meta.as_mut().unwrap()))
+        })
     };
     // Another line in the place of the fourth, filled up with blanks, which may stand behind an object.
     let json_line = |name: &str, line: &'static [u8]| {
@@ -243,33 +311,63 @@ fn lines() -> Vec<Case> {
             place.edit("shards/shard.00000.json.meta", |meta| meta.truncate(20));
         })
         .unsound("shard-length", &["shard.00000.json.meta"]),
-        json_meta("a meta file of two bytes", |meta| meta.truncate(2)).unsound("shard-truncated", &[JSON]),
-        json_meta("a meta file with one line more", |meta| set_word(meta, 0, SAMPLES + 1)).unsound("shard-count", &[JSON, "21"]),
+        json_meta("a meta file of two bytes", |meta| meta.truncate(2))
+            .unsound("shard-truncated", &[JSON]),
+        json_meta("a meta file with one line more", |meta| {
+            set_word(meta, 0, SAMPLES + 1)
+        })
+        .unsound("shard-count", &[JSON, "21"]),
         json_meta("a meta file whose offsets go back", |meta| {
             let (a, b) = (get_word(meta, 5), get_word(meta, 6));
             set_word(meta, 5, b);
             set_word(meta, 6, a);
         })
         .unsound("shard-offsets", &[JSON, "sample 4"]),
-        json_meta("a meta file that begins in the middle", |meta| set_word(meta, 1, 3)).unsound("shard-offsets", &[JSON]),
+        json_meta("a meta file that begins in the middle", |meta| {
+            set_word(meta, 1, 3)
+        })
+        .unsound("shard-offsets", &[JSON]),
         json_meta("a meta file with an offset within a line", |meta| {
             let offset = get_word(meta, 4);
             set_word(meta, 4, offset - 1);
         })
         .unsound("sample-newline", &[JSON, "sample 2"]),
-        json_line("a line that is no JSON", b"{\"id\": 3, \"name\": \"row 3\"]").undecodable("sample-line|json-syntax", &[JSON, "sample 3"]),
-        json_line("a line that is a list", b"[\"id\", 3, \"name\", 3]").undecodable("sample-line|json-syntax", &[JSON, "sample 3"]),
-        json_line("a line without a column", b"{\"id\": 3}").undecodable("sample-columns", &[JSON, "sample 3", "name"]),
-        json_line("a line with a column that is not there", b"{\"id\": 3, \"nome\": \"row 3\"}")
-            .undecodable("sample-columns", &[JSON, "sample 3"]),
-        json_line("a line with a column twice", b"{\"id\":3,\"id\":3,\"name\":\"\"}").undecodable("sample-line", &[JSON]),
-        json_line("a line that is not UTF-8", b"{\"id\": 3, \"name\": \"row \xff\"}").undecodable("sample-line|json-syntax", &[JSON, "sample 3"]),
-        case("another header line", |place| place.forged_csv(|shard| shard.data[..7].copy_from_slice(b"id,nome")))
-            .unsound("shard-header", &[CSV, "id,nome", "id,name"]),
-        csv_line("a line with a value too few", b"3 row 3\n").undecodable("sample-columns|sample-line", &[CSV, "sample 3"]),
-        csv_line("a line with a value too many", b"3,row,3\n").undecodable("sample-columns|sample-line", &[CSV, "sample 3"]),
-        csv_line("a number that is none", b"x,row 3\n").undecodable("sample-line|sample-columns", &[CSV, "sample 3"]),
-        csv_line("a line of CSV that is not UTF-8", b"3,row \xff\n").undecodable("sample-line", &[CSV, "sample 3"]),
+        json_line(
+            "a line that is no JSON",
+            b"{\"id\": 3, \"name\": \"row 3\"]",
+        )
+        .undecodable("sample-line|json-syntax", &[JSON, "sample 3"]),
+        json_line("a line that is a list", b"[\"id\", 3, \"name\", 3]")
+            .undecodable("sample-line|json-syntax", &[JSON, "sample 3"]),
+        json_line("a line without a column", b"{\"id\": 3}")
+            .undecodable("sample-columns", &[JSON, "sample 3", "name"]),
+        json_line(
+            "a line with a column that is not there",
+            b"{\"id\": 3, \"nome\": \"row 3\"}",
+        )
+        .undecodable("sample-columns", &[JSON, "sample 3"]),
+        json_line(
+            "a line with a column twice",
+            b"{\"id\":3,\"id\":3,\"name\":\"\"}",
+        )
+        .undecodable("sample-columns", &[JSON, "sample 3", "`id` twice"]),
+        json_line(
+            "a line that is not UTF-8",
+            b"{\"id\": 3, \"name\": \"row \xff\"}",
+        )
+        .undecodable("sample-line|json-syntax", &[JSON, "sample 3"]),
+        case("another header line", |place| {
+            place.forged_csv(|shard| shard.data[..7].copy_from_slice(b"id,nome"))
+        })
+        .unsound("shard-header", &[CSV, "id,nome", "id,name"]),
+        csv_line("a line with a value too few", b"3 row 3\n")
+            .undecodable("sample-columns|sample-line", &[CSV, "sample 3"]),
+        csv_line("a line with a value too many", b"3,row,3\n")
+            .undecodable("sample-columns|sample-line", &[CSV, "sample 3"]),
+        csv_line("a number that is none", b"x,row 3\n")
+            .undecodable("sample-line|sample-columns", &[CSV, "sample 3"]),
+        csv_line("a line of CSV that is not UTF-8", b"3,row \xff\n")
+            .undecodable("sample-line", &[CSV, "sample 3"]),
     ]
 }
 
@@ -277,11 +375,18 @@ fn lines() -> Vec<Case> {
 fn rebuilds() -> Vec<Case> {
     const REBUILD: &str = "index rebuild shards";
     vec![
-        case("rebuild: no shards", |place| place.write("shards/readme.txt", "none")).fails(REBUILD, 2, "index-no-shards", &["shards"]),
+        case("rebuild: no shards", |place| {
+            place.write("shards/readme.txt", "none")
+        })
+        .fails(REBUILD, 2, "index-no-shards", &["shards"]),
         case("rebuild: a gap", |place| {
             place.mds();
             place.remove("shards/index.json");
-            fs::rename(place.at("shards/shard.00001.mds"), place.at("shards/shard.00002.mds")).unwrap();
+            fs::rename(
+                place.at("shards/shard.00001.mds"),
+                place.at("shards/shard.00002.mds"),
+            )
+            .unwrap();
         })
         .fails(REBUILD, 3, "index-gap", &["shards", "shard 1"]),
         case("rebuild: an index that differs", |place| {
@@ -291,16 +396,25 @@ fn rebuilds() -> Vec<Case> {
         .fails(REBUILD, 4, "index-exists", &["shards/index.json"]),
         case("rebuild: two forms of a shard", |place| {
             place.zipped("zstd:3");
-            place.write("shards/shard.00000.mds.gz", place.read("shards/shard.00000.mds.zstd"));
+            place.write(
+                "shards/shard.00000.mds.gz",
+                place.read("shards/shard.00000.mds.zstd"),
+            );
         })
         .fails(REBUILD, 3, "shard-ambiguous", &["shard.00000.mds"]),
-        case("rebuild: stored in another form than the header says", |place| {
-            place.mds_with(spec().with("compression", "zstd:3"));
-            for (number, shard) in shards(&spec().with("compression", "zstd:3")).iter().enumerate() {
-                place.remove(&format!("shards/shard.{number:05}.mds.zstd"));
-                place.write(&format!("shards/shard.{number:05}.mds"), &shard.data);
-            }
-        })
+        case(
+            "rebuild: stored in another form than the header says",
+            |place| {
+                place.mds_with(spec().with("compression", "zstd:3"));
+                for (number, shard) in shards(&spec().with("compression", "zstd:3"))
+                    .iter()
+                    .enumerate()
+                {
+                    place.remove(&format!("shards/shard.{number:05}.mds.zstd"));
+                    place.write(&format!("shards/shard.{number:05}.mds"), &shard.data);
+                }
+            },
+        )
         .fails(REBUILD, 3, "shard-stored-form", &["shard.00000.mds"]),
         case("rebuild: no meta file", |place| {
             place.json_lines();
@@ -317,17 +431,32 @@ fn rebuilds() -> Vec<Case> {
                 place.remove(&format!("shards/shard.{number}.mds"));
             }
         })
-        .fails(REBUILD, 3, "shard-format|shard-offsets|shard-config", &["shard.00000.json"]),
+        .fails(
+            REBUILD,
+            3,
+            "shard-format|shard-offsets|shard-config",
+            &["shard.00000.json"],
+        ),
         case("rebuild: truncated", |place| {
             place.mds();
             place.edit("shards/shard.00001.mds", |data| data.truncate(100));
         })
-        .fails(REBUILD, 3, "shard-truncated|shard-offsets", &["shard.00001.mds"]),
+        .fails(
+            REBUILD,
+            3,
+            "shard-truncated|shard-offsets",
+            &["shard.00001.mds"],
+        ),
         case("rebuild: a shard of zeros", |place| {
             place.mds();
             place.write("shards/shard.00001.mds", [0; 4096]);
         })
-        .fails(REBUILD, 3, "shard-offsets|shard-config|shard-truncated", &["shard.00001.mds"]),
+        .fails(
+            REBUILD,
+            3,
+            "shard-offsets|shard-config|shard-truncated",
+            &["shard.00001.mds"],
+        ),
         case("rebuild: a shard of 0xff", |place| {
             place.mds();
             place.write("shards/shard.00001.mds", [0xff; 4096]);
@@ -339,15 +468,27 @@ fn rebuilds() -> Vec<Case> {
             place.fifo("shards/shard.00001.mds");
         })
         .fails(REBUILD, 3, "path-not-a-file|index-gap", &["shards"]),
-        case("merge: nothing to merge", |place| place.write("shards/a/readme.txt", "none"))
-            .fails("index merge shards", 2, "merge-nothing", &["shards"]),
+        case("merge: nothing to merge", |place| {
+            place.write("shards/a/readme.txt", "none")
+        })
+        .fails("index merge shards", 2, "merge-nothing", &["shards"]),
         case("merge: a broken index below", |place| {
             place.mds();
             fs::create_dir(place.at("all")).unwrap();
             fs::rename(place.at("shards"), place.at("all/a")).unwrap();
             place.write("all/b/index.json", "{");
         })
-        .fails("index merge all", 3, "index-truncated", &["all/b/index.json"]),
-        case("merge: a data set outside", Place::mds).fails("index merge shards --out elsewhere", 2, "merge-outside|not-found", &[]),
+        .fails(
+            "index merge all",
+            3,
+            "index-truncated",
+            &["all/b/index.json"],
+        ),
+        case("merge: a data set outside", Place::mds).fails(
+            "index merge shards --out elsewhere",
+            2,
+            "merge-outside|not-found",
+            &[],
+        ),
     ]
 }

@@ -14,17 +14,33 @@ use crate::case::Place;
 pub fn batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> RecordBatch {
     let fields: Vec<Field> = columns
         .iter()
-        .map(|(name, column)| Field::new(*name, column.data_type().clone(), column.null_count() > 0))
+        .map(|(name, column)| {
+            Field::new(*name, column.data_type().clone(), column.null_count() > 0)
+        })
         .collect();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns.into_iter().map(|(_, column)| column).collect()).unwrap()
+    RecordBatch::try_new(
+        Arc::new(Schema::new(fields)),
+        columns.into_iter().map(|(_, column)| column).collect(),
+    )
+    .unwrap()
 }
 
 /// A batch of `rows` rows with `id`, `name`, `score`.
 pub fn rows(rows: i64) -> RecordBatch {
     batch([
         ("id", Arc::new(Int64Array::from_iter_values(0..rows))),
-        ("name", Arc::new(StringArray::from_iter_values((0..rows).map(|row| format!("row {row}"))))),
-        ("score", Arc::new(Float64Array::from_iter_values((0..rows).map(|row| row as f64 / 10.0)))),
+        (
+            "name",
+            Arc::new(StringArray::from_iter_values(
+                (0..rows).map(|row| format!("row {row}")),
+            )),
+        ),
+        (
+            "score",
+            Arc::new(Float64Array::from_iter_values(
+                (0..rows).map(|row| row as f64 / 10.0),
+            )),
+        ),
     ])
 }
 

@@ -18,12 +18,16 @@ pub fn cases() -> Vec<Case> {
 
 /// A case with the one file `in/rows.csv`.
 fn csv_file(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
-    case(&format!("csv: {name}"), move |place: &Place| place.write("in/rows.csv", &contents))
+    case(&format!("csv: {name}"), move |place: &Place| {
+        place.write("in/rows.csv", &contents)
+    })
 }
 
 /// A case with the one file `in/rows.jsonl`.
 fn json_file(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
-    case(&format!("jsonl: {name}"), move |place: &Place| place.write("in/rows.jsonl", &contents))
+    case(&format!("jsonl: {name}"), move |place: &Place| {
+        place.write("in/rows.jsonl", &contents)
+    })
 }
 
 /// More lines than are looked at to tell the types.
@@ -31,16 +35,57 @@ const MANY: usize = 30_000;
 
 fn csv() -> Vec<Case> {
     const FILE: &str = "in/rows.csv";
-    let late = |last: &str| format!("id,name\n{}{last}\n", (0..MANY).map(|row| format!("{row},row\n")).collect::<String>());
+    let late = |last: &str| {
+        format!(
+            "id,name\n{}{last}\n",
+            (0..MANY)
+                .map(|row| format!("{row},row\n"))
+                .collect::<String>()
+        )
+    };
     vec![
         csv_file("no bytes", "").unconvertible("", 3, "csv-header", &[FILE]),
-        csv_file("a value too few", "id,name\n1,a\n2\n3,c\n").unconvertible("", 3, "csv-row", &[FILE, "line 3"]),
-        csv_file("a value too many", "id,name\n1,a\n2,b,c\n3,c\n").unconvertible("", 3, "csv-row", &[FILE, "line 3"]),
-        csv_file("a value too few, late", late("30000")).unconvertible("", 3, "csv-row", &[FILE, "line 30002"]),
-        csv_file("a word among numbers, late", late("none,row")).unconvertible("", 3, "csv-row", &[FILE, "line 30002", "id"]),
-        csv_file("a number beyond 64 bits, late", late("99999999999999999999,row")).unconvertible("", 3, "csv-row", &[FILE, "line 30002", "id"]),
-        csv_file("a quote that is not closed", "id,name\n1,\"a\n2,b\n").unconvertible("", 3, "csv-row", &[FILE, "line"]),
-        csv_file("not UTF-8", b"id,name\n1,a\n2,\xff\n").unconvertible("", 3, "csv-row", &[FILE, "line 3"]),
+        csv_file("a value too few", "id,name\n1,a\n2\n3,c\n").unconvertible(
+            "",
+            3,
+            "csv-row",
+            &[FILE, "line 3"],
+        ),
+        csv_file("a value too many", "id,name\n1,a\n2,b,c\n3,c\n").unconvertible(
+            "",
+            3,
+            "csv-row",
+            &[FILE, "line 3"],
+        ),
+        csv_file("a value too few, late", late("30000")).unconvertible(
+            "",
+            3,
+            "csv-row",
+            &[FILE, "line 30002"],
+        ),
+        csv_file("a word among numbers, late", late("none,row")).unconvertible(
+            "",
+            3,
+            "csv-row",
+            &[FILE, "line 30002", "id"],
+        ),
+        csv_file(
+            "a number beyond 64 bits, late",
+            late("99999999999999999999,row"),
+        )
+        .unconvertible("", 3, "csv-row", &[FILE, "line 30002", "id"]),
+        csv_file("a quote that is not closed", "id,name\n1,\"a\n2,b\n").unconvertible(
+            "",
+            3,
+            "csv-row",
+            &[FILE, "line"],
+        ),
+        csv_file("not UTF-8", b"id,name\n1,a\n2,\xff\n").unconvertible(
+            "",
+            3,
+            "csv-row",
+            &[FILE, "line 3"],
+        ),
         csv_file("not UTF-8, late", {
             let mut bytes = late("30000,x").into_bytes();
             let at = bytes.len() - 2;
@@ -48,62 +93,191 @@ fn csv() -> Vec<Case> {
             bytes
         })
         .unconvertible("", 3, "csv-row", &[FILE, "line 30002"]),
-        csv_file("a header that is not UTF-8", b"id,na\xffme\n1,a\n").unconvertible("", 3, "csv-header", &[FILE]),
-        csv_file("UTF-16", b"\xff\xfei\0d\0\n\0").unconvertible("", 3, "csv-header|csv-row", &[FILE]),
-        csv_file("two columns of one name", "id,id\n1,2\n").unconvertible("", 3, "csv-header|source-duplicate-column", &[FILE, "id"]),
-        csv_file("a column without a name", "id,,name\n1,2,3\n").unconvertible("", 3, "csv-header", &[FILE]),
-        csv_file("a line of 2 MiB in one column", format!("id\n{}\n", "x".repeat(2 << 20)))
-            .unconvertible("--limit sample-bytes=1MiB", 3, "limit-sample-bytes", &["row 0"]),
+        csv_file("a header that is not UTF-8", b"id,na\xffme\n1,a\n").unconvertible(
+            "",
+            3,
+            "csv-header",
+            &[FILE],
+        ),
+        csv_file("UTF-16", b"\xff\xfei\0d\0\n\0").unconvertible(
+            "",
+            3,
+            "csv-header|csv-row",
+            &[FILE],
+        ),
+        csv_file("two columns of one name", "id,id\n1,2\n").unconvertible(
+            "",
+            3,
+            "csv-header|source-duplicate-column",
+            &[FILE, "id"],
+        ),
+        csv_file("a column without a name", "id,,name\n1,2,3\n").unconvertible(
+            "",
+            3,
+            "csv-header",
+            &[FILE],
+        ),
+        csv_file(
+            "a line of 2 MiB in one column",
+            format!("id\n{}\n", "x".repeat(2 << 20)),
+        )
+        .unconvertible(
+            "--limit sample-bytes=1MiB",
+            3,
+            "limit-sample-bytes",
+            &["row 0"],
+        ),
         case("csv: another header in the second file", |place| {
             place.write("in/a.csv", "id,name\n1,a\n");
             place.write("in/b.csv", "id,nome\n1,a\n");
         })
-        .unconvertible("", 3, "csv-missing-column|csv-extra-column|csv-schema-mismatch", &["in/b.csv"]),
+        .unconvertible(
+            "",
+            3,
+            "csv-missing-column|csv-extra-column|csv-schema-mismatch",
+            &["in/b.csv"],
+        ),
         case("csv: another type in the second file", |place| {
             place.write("in/a.csv", "id,name\n1,a\n");
             place.write("in/b.csv", "id,name\nx,a\n");
         })
         .unconvertible("", 3, "csv-schema-mismatch|csv-row", &["in/b.csv", "id"]),
-        case("csv: gzip that breaks off", |place| place.write("in/rows.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x4c"))
-            .unconvertible("", 3, "source-compression", &["in/rows.csv.gz"]),
-        case("csv: gzip that is none", |place| place.write("in/rows.csv.gz", "id,name\n1,a\n"))
-            .unconvertible("", 3, "source-compression", &["in/rows.csv.gz"]),
-        case("csv: zstd that is none", |place| place.write("in/rows.csv.zst", "id,name\n1,a\n"))
-            .unconvertible("", 3, "source-compression", &["in/rows.csv.zst"]),
-        case("csv: a named pipe", |place| place.fifo("in/rows.csv")).unconvertible("", 2, "tree-special", &["in/rows.csv", "pipe"]),
+        case("csv: gzip that breaks off", |place| {
+            place.write("in/rows.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x4c")
+        })
+        .unconvertible("", 3, "source-compression", &["in/rows.csv.gz"]),
+        case("csv: gzip that is none", |place| {
+            place.write("in/rows.csv.gz", "id,name\n1,a\n")
+        })
+        .unconvertible("", 3, "source-compression", &["in/rows.csv.gz"]),
+        case("csv: zstd that is none", |place| {
+            place.write("in/rows.csv.zst", "id,name\n1,a\n")
+        })
+        .unconvertible("", 3, "source-compression", &["in/rows.csv.zst"]),
+        case("csv: a named pipe", |place| place.fifo("in/rows.csv")).unconvertible(
+            "",
+            2,
+            "tree-special",
+            &["in/rows.csv", "pipe"],
+        ),
     ]
 }
 
 fn json_lines() -> Vec<Case> {
     const FILE: &str = "in/rows.jsonl";
-    let late = |last: &str| format!("{}{last}\n", (0..MANY).map(|row| format!("{{\"id\": {row}, \"name\": \"row\"}}\n")).collect::<String>());
+    let late = |last: &str| {
+        format!(
+            "{}{last}\n",
+            (0..MANY)
+                .map(|row| format!("{{\"id\": {row}, \"name\": \"row\"}}\n"))
+                .collect::<String>()
+        )
+    };
     let deep = format!("{{\"a\": {}{}}}\n", "[".repeat(10_000), "]".repeat(10_000));
     vec![
         json_file("no bytes", "").unconvertible("", 3, "jsonl-row|jsonl-empty", &[FILE]),
-        json_file("a line that is no JSON", "{\"id\": 1}\n{\"id\": 2\n{\"id\": 3}\n").unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
-        json_file("a line that is no JSON, late", late("{\"id\": }")).unconvertible("", 3, "jsonl-row", &[FILE, "line 30001"]),
-        json_file("a line that is a list", "{\"id\": 1}\n[2]\n").unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
-        json_file("one list of all", "[{\"id\": 1}, {\"id\": 2}]\n").unconvertible("", 3, "jsonl-row", &[FILE, "line 1"]),
-        json_file("one object over several lines", "{\n  \"id\": 1\n}\n").unconvertible("", 3, "jsonl-row", &[FILE, "line 1"]),
-        json_file("two objects on a line", "{\"id\": 1}\n{\"id\": 2} {\"id\": 3}\n").unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
-        json_file("text among numbers, late", late("{\"id\": \"x\", \"name\": \"row\"}")).unconvertible("", 3, "jsonl-row", &[FILE, "line 30001", "id"]),
-        json_file("a number beyond 64 bits, late", late("{\"id\": 99999999999999999999, \"name\": \"row\"}"))
-            .unconvertible("", 3, "jsonl-row", &[FILE, "line 30001", "id"]),
-        json_file("a new field, late", late("{\"id\": 1, \"name\": \"row\", \"new\": 1}")).unconvertible("", 3, "jsonl-row", &[FILE, "line 30001", "new"]),
-        json_file("a line that breaks off at the end", "{\"id\": 1}\n{\"id\": 2").unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
-        json_file("not UTF-8", b"{\"id\": \"a\"}\n{\"id\": \"\xff\"}\n").unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
-        json_file("half a surrogate pair", "{\"id\": \"a\"}\n{\"id\": \"\\ud800\"}\n").unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
-        json_file("a field twice", "{\"id\": 1}\n{\"id\": 2, \"id\": 3}\n").unconvertible("", 3, "jsonl-row", &[FILE, "line 2", "id"]),
-        json_file("NaN", "{\"id\": 1.5}\n{\"id\": NaN}\n").unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
-        json_file("nested 10,000 deep", deep).unconvertible("", 3, "jsonl-row|limit-json-depth", &[FILE, "line 1"]),
-        json_file("a field that is missing", "{\"id\": 1, \"name\": \"a\"}\n{\"id\": 2}\n").unconvertible("", 3, "value-null", &["name", "row 1"]),
-        case("jsonl: gzip that breaks off", |place| place.write("in/rows.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x4c"))
-            .unconvertible("", 3, "source-compression", &["in/rows.jsonl.gz"]),
+        json_file(
+            "a line that is no JSON",
+            "{\"id\": 1}\n{\"id\": 2\n{\"id\": 3}\n",
+        )
+        .unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
+        json_file("a line that is no JSON, late", late("{\"id\": }")).unconvertible(
+            "",
+            3,
+            "jsonl-row",
+            &[FILE, "line 30001"],
+        ),
+        json_file("a line that is a list", "{\"id\": 1}\n[2]\n").unconvertible(
+            "",
+            3,
+            "jsonl-row",
+            &[FILE, "line 2"],
+        ),
+        json_file("one list of all", "[{\"id\": 1}, {\"id\": 2}]\n").unconvertible(
+            "",
+            3,
+            "jsonl-row",
+            &[FILE, "line 1"],
+        ),
+        json_file("one object over several lines", "{\n  \"id\": 1\n}\n").unconvertible(
+            "",
+            3,
+            "jsonl-row",
+            &[FILE, "line 1"],
+        ),
+        json_file(
+            "two objects on a line",
+            "{\"id\": 1}\n{\"id\": 2} {\"id\": 3}\n",
+        )
+        .unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
+        json_file(
+            "text among numbers, late",
+            late("{\"id\": \"x\", \"name\": \"row\"}"),
+        )
+        .unconvertible("", 3, "jsonl-row", &[FILE, "line 30001", "id"]),
+        json_file(
+            "a number beyond 64 bits, late",
+            late("{\"id\": 99999999999999999999, \"name\": \"row\"}"),
+        )
+        .unconvertible("", 3, "jsonl-row", &[FILE, "line 30001", "id"]),
+        json_file(
+            "a new field, late",
+            late("{\"id\": 1, \"name\": \"row\", \"new\": 1}"),
+        )
+        .unconvertible("", 3, "jsonl-row", &[FILE, "line 30001", "new"]),
+        json_file(
+            "a line that breaks off at the end",
+            "{\"id\": 1}\n{\"id\": 2",
+        )
+        .unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
+        json_file("not UTF-8", b"{\"id\": \"a\"}\n{\"id\": \"\xff\"}\n").unconvertible(
+            "",
+            3,
+            "jsonl-row",
+            &[FILE, "line 2"],
+        ),
+        json_file(
+            "half a surrogate pair",
+            "{\"id\": \"a\"}\n{\"id\": \"\\ud800\"}\n",
+        )
+        .unconvertible("", 3, "jsonl-row", &[FILE, "line 2"]),
+        json_file("a field twice", "{\"id\": 1}\n{\"id\": 2, \"id\": 3}\n").unconvertible(
+            "",
+            3,
+            "jsonl-row",
+            &[FILE, "line 2", "id"],
+        ),
+        json_file("NaN", "{\"id\": 1.5}\n{\"id\": NaN}\n").unconvertible(
+            "",
+            3,
+            "jsonl-row",
+            &[FILE, "line 2"],
+        ),
+        json_file("nested 10,000 deep", deep).unconvertible(
+            "",
+            3,
+            "jsonl-row|limit-json-depth",
+            &[FILE, "line 1"],
+        ),
+        json_file(
+            "a field that is missing",
+            "{\"id\": 1, \"name\": \"a\"}\n{\"id\": 2}\n",
+        )
+        .unconvertible("", 3, "value-null", &["name", "row 1"]),
+        case("jsonl: gzip that breaks off", |place| {
+            place.write("in/rows.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x4c")
+        })
+        .unconvertible("", 3, "source-compression", &["in/rows.jsonl.gz"]),
         case("jsonl: another type in the second file", |place| {
             place.write("in/a.jsonl", "{\"id\": 1}\n");
             place.write("in/b.jsonl", "{\"id\": {\"a\": 1}}\n");
         })
-        .unconvertible("", 3, "jsonl-schema-mismatch|jsonl-row", &["in/b.jsonl", "id"]),
+        .unconvertible(
+            "",
+            3,
+            "jsonl-schema-mismatch|jsonl-row",
+            &["in/b.jsonl", "id"],
+        ),
     ]
 }
 
@@ -127,42 +301,72 @@ fn arrow() -> Vec<Case> {
     const FILE: &str = "in/rows.arrow";
     const FLIPPED: &str = "arrow-format|arrow-corrupt|type-unsupported|source-duplicate-column|value-null|sample-utf8|value-range|limit-sample-bytes|source-compression";
     vec![
-        case("arrow: zero bytes", |place| place.write(FILE, "")).unconvertible("", 3, "arrow-format", &[FILE]),
-        case("arrow: a text file", |place| place.write(FILE, "id,name\n1,a\n")).unconvertible("", 3, "arrow-format", &[FILE]),
-        sweep("arrow: truncated", 20, |place, variant| {
-            write_arrow(place, FILE);
-            place.edit(FILE, |bytes| bytes.truncate(1 + variant * (bytes.len() - 2) / 19));
+        case("arrow: zero bytes", |place| place.write(FILE, "")).unconvertible(
+            "",
+            3,
+            "arrow-format",
+            &[FILE],
+        ),
+        case("arrow: a text file", |place| {
+            place.write(FILE, "id,name\n1,a\n")
         })
         .unconvertible("", 3, "arrow-format", &[FILE]),
-        sweep("arrow: four bytes of 0xff, every 23rd byte", 60, |place, variant| {
+        sweep("arrow: truncated", 20, |place, variant| {
             write_arrow(place, FILE);
             place.edit(FILE, |bytes| {
-                let at = (variant * 23) % (bytes.len() - 4);
-                bytes[at..at + 4].fill(0xff);
+                bytes.truncate(1 + variant * (bytes.len() - 2) / 19)
             });
         })
+        .unconvertible("", 3, "arrow-format", &[FILE]),
+        sweep(
+            "arrow: four bytes of 0xff, every 23rd byte",
+            60,
+            |place, variant| {
+                write_arrow(place, FILE);
+                place.edit(FILE, |bytes| {
+                    let at = (variant * 23) % (bytes.len() - 4);
+                    bytes[at..at + 4].fill(0xff);
+                });
+            },
+        )
         .survives("convert in out", FLIPPED),
-        sweep("arrow: a bit flipped, every 29th byte", 60, |place, variant| {
-            write_arrow(place, FILE);
-            place.edit(FILE, |bytes| {
-                let at = (variant * 29) % bytes.len();
-                bytes[at] ^= 1 << (variant % 8);
-            });
-        })
+        sweep(
+            "arrow: a bit flipped, every 29th byte",
+            60,
+            |place, variant| {
+                write_arrow(place, FILE);
+                place.edit(FILE, |bytes| {
+                    let at = (variant * 29) % bytes.len();
+                    bytes[at] ^= 1 << (variant % 8);
+                });
+            },
+        )
         .survives("convert in out", FLIPPED),
-        sweep("arrow stream: four bytes of 0x7f, every 19th byte", 60, |place, variant| {
-            write_arrow(place, "in/rows.arrows");
-            place.edit("in/rows.arrows", |bytes| {
-                let at = (variant * 19) % (bytes.len() - 4);
-                bytes[at..at + 4].fill(0x7f);
-            });
-        })
+        sweep(
+            "arrow stream: four bytes of 0x7f, every 19th byte",
+            60,
+            |place, variant| {
+                write_arrow(place, "in/rows.arrows");
+                place.edit("in/rows.arrows", |bytes| {
+                    let at = (variant * 19) % (bytes.len() - 4);
+                    bytes[at..at + 4].fill(0x7f);
+                });
+            },
+        )
         .survives("convert in out", FLIPPED),
         case("arrow: another type in the second file", |place| {
-            for (name, values) in [("in/a.arrow", Arc::new(Int64Array::from(vec![1])) as ArrayRef), ("in/b.arrow", Arc::new(StringArray::from(vec!["a"])))] {
+            for (name, values) in [
+                (
+                    "in/a.arrow",
+                    Arc::new(Int64Array::from(vec![1])) as ArrayRef,
+                ),
+                ("in/b.arrow", Arc::new(StringArray::from(vec!["a"]))),
+            ] {
                 place.write(name, "");
                 let batch = batch([("x", values)]);
-                let mut writer = FileWriter::try_new(File::create(place.at(name)).unwrap(), &batch.schema()).unwrap();
+                let mut writer =
+                    FileWriter::try_new(File::create(place.at(name)).unwrap(), &batch.schema())
+                        .unwrap();
                 writer.write(&batch).unwrap();
                 writer.finish().unwrap();
             }

@@ -16,14 +16,25 @@ fn change_while_read(change: impl Fn(&Lab)) {
     running.signal(Signal::CONT).unwrap();
     let ended = running.end(HANGS).unwrap();
     expect(&ended, 3, "source-changed");
-    assert!(ended.errors().contains("part-1.parquet"), "{}", ended.errors());
-    assert!(!lab.at("dest").exists(), "something is left: {:?}", lab.snapshot("dest"));
+    assert!(
+        ended.errors().contains("part-1.parquet"),
+        "{}",
+        ended.errors()
+    );
+    assert!(
+        !lab.at("dest").exists(),
+        "something is left: {:?}",
+        lab.snapshot("dest")
+    );
 }
 
 #[test]
 fn a_file_that_grows() {
     change_while_read(|lab| {
-        let mut file = fs::File::options().append(true).open(lab.at("table/part-1.parquet")).unwrap();
+        let mut file = fs::File::options()
+            .append(true)
+            .open(lab.at("table/part-1.parquet"))
+            .unwrap();
         file.write_all(b"more").unwrap();
     });
 }

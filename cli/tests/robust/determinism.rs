@@ -15,7 +15,11 @@ fn every_run_makes_the_same_bytes() {
             lab.check_golden(&golden, &dest, &format!("{jobs} jobs"));
         }
         // Little memory, another place, another way to name the source.
-        lab.ok(setting, "deep/er/dest", &["--jobs", "3", "--memory-limit", "32MiB"]);
+        lab.ok(
+            setting,
+            "deep/er/dest",
+            &["--jobs", "3", "--memory-limit", "32MiB"],
+        );
         lab.check_golden(&golden, "deep/er/dest", "--memory-limit 32MiB");
         lab.remove("deep");
     }
@@ -36,7 +40,12 @@ fn the_order_of_a_directory_does_not_matter() {
         fs::create_dir_all(target.parent().unwrap()).unwrap();
         fs::copy(before.join(name), &target).unwrap();
         let times = fs::metadata(before.join(name)).unwrap().modified().unwrap();
-        fs::File::options().write(true).open(&target).unwrap().set_modified(times).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(&target)
+            .unwrap()
+            .set_modified(times)
+            .unwrap();
     }
     fs::rename(&before, lab.at("first")).unwrap();
     fs::rename(&after, &before).unwrap();
@@ -45,5 +54,9 @@ fn the_order_of_a_directory_does_not_matter() {
 }
 
 fn golden_files(root: &std::path::Path) -> Vec<std::path::PathBuf> {
-    shardmill_testing::files::Snapshot::of(root).unwrap().files().map(ToOwned::to_owned).collect()
+    shardmill_testing::files::Snapshot::of(root)
+        .unwrap()
+        .files()
+        .map(ToOwned::to_owned)
+        .collect()
 }

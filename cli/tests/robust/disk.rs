@@ -15,11 +15,17 @@ impl Disk {
     fn mount(lab: &Lab, options: &str) -> Option<Self> {
         let path = lab.at("disk");
         std::fs::create_dir_all(&path).unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "shardmill-test"]).arg(&path).output();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "shardmill-test"])
+            .arg(&path)
+            .output();
         match mounted {
             Ok(output) if output.status.success() => Some(Self { path }),
             Ok(output) => {
-                println!("SKIP a file system cannot be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
+                println!(
+                    "SKIP a file system cannot be mounted: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                );
                 None
             }
             Err(error) => {
@@ -30,7 +36,11 @@ impl Disk {
     }
 
     fn remount(&self, options: &str) {
-        let status = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.path).status().unwrap();
+        let status = Command::new("mount")
+            .args(["-o", &format!("remount,{options}")])
+            .arg(&self.path)
+            .status()
+            .unwrap();
         assert!(status.success(), "remount {options}");
     }
 }
@@ -48,7 +58,11 @@ fn starve(lab: &Lab, golden: &Golden, options: &str, enough: &str, id: &str) -> 
     let starved = ended.code() != Some(0);
     if starved {
         expect(&ended, 7, id);
-        assert!(ended.errors().contains("disk/dest"), "the path is not named: {}", ended.errors());
+        assert!(
+            ended.errors().contains("disk/dest"),
+            "the path is not named: {}",
+            ended.errors()
+        );
         lab.check_interrupted(golden, "disk/dest", options);
         assert!(!lab.at("disk/dest/index.json").exists());
     }
@@ -63,16 +77,41 @@ fn a_disk_that_is_full() {
     for setting in &SETTINGS[..3] {
         let golden = lab.golden(setting);
         let dest = format!("golden {}", setting.name);
-        let bytes: u64 = golden.files.files().map(|name| lab.at(&dest).join(name).metadata().unwrap().len().next_multiple_of(4096)).sum();
+        let bytes: u64 = golden
+            .files
+            .files()
+            .map(|name| {
+                lab.at(&dest)
+                    .join(name)
+                    .metadata()
+                    .unwrap()
+                    .len()
+                    .next_multiple_of(4096)
+            })
+            .sum();
         // From the first shard to the last page: the journal, the side file and the index run out of space too.
         let mut sizes = vec![64 << 10, bytes / 4, bytes / 2, bytes * 3 / 4];
-        sizes.extend((0..rounds() as u64 / 3).map(|page| bytes.saturating_sub(12 << 10) + page * 4096));
+        sizes.extend(
+            (0..rounds() as u64 / 3).map(|page| bytes.saturating_sub(12 << 10) + page * 4096),
+        );
         let mut starved = 0;
         for size in &sizes {
-            let Some(short) = starve(&lab, &golden, &format!("size={size}"), "size=64m", "disk-full") else { return };
+            let Some(short) = starve(
+                &lab,
+                &golden,
+                &format!("size={size}"),
+                "size=64m",
+                "disk-full",
+            ) else {
+                return;
+            };
             starved += usize::from(short);
         }
-        println!("disk: {}: {starved} of {} sizes were too small", setting.name, sizes.len());
+        println!(
+            "disk: {}: {starved} of {} sizes were too small",
+            setting.name,
+            sizes.len()
+        );
         assert!(starved >= 4);
     }
 }
@@ -83,7 +122,15 @@ fn a_disk_without_names_left() {
     let golden = lab.golden(&SETTINGS[0]);
     let mut starved = 0;
     for inodes in [2, 3, 4, 5, 6, 7, 8, 12, 20, 25, 30] {
-        let Some(short) = starve(&lab, &golden, &format!("size=64m,nr_inodes={inodes}"), "nr_inodes=10000", "disk-full") else { return };
+        let Some(short) = starve(
+            &lab,
+            &golden,
+            &format!("size=64m,nr_inodes={inodes}"),
+            "nr_inodes=10000",
+            "disk-full",
+        ) else {
+            return;
+        };
         starved += usize::from(short);
     }
     assert!(starved >= 8, "{starved}");
@@ -93,14 +140,19 @@ fn a_disk_without_names_left() {
 fn a_disk_that_turns_read_only() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
-    let Some(disk) = Disk::mount(&lab, "size=64m") else { return };
+    let Some(disk) = Disk::mount(&lab, "size=64m") else {
+        return;
+    };
     let running = lab.in_the_middle(&SLOW, "disk/dest", 3);
     running.signal(rustix::process::Signal::KILL).unwrap();
     running.end(crate::lab::HANGS).unwrap();
     disk.remount("ro");
     let before = lab.snapshot("disk/dest");
     lab.fails(&SLOW, "disk/dest", &[], 8, "permission");
-    assert_eq!(before.touched(&lab.snapshot("disk/dest")), Vec::<String>::new());
+    assert_eq!(
+        before.touched(&lab.snapshot("disk/dest")),
+        Vec::<String>::new()
+    );
     lab.fails(&SLOW, "disk/new", &[], 8, "permission");
     disk.remount("rw");
     lab.finish(&golden, "disk/dest", &[], "after a disk that was read-only");
@@ -119,7 +171,11 @@ fn too_few_open_files() {
     for most in 8..24 {
         let convert = lab.convert(&golden.setting, "dest");
         let mut command = Command::new("sh");
-        command.current_dir(lab.path()).args(["-c", &format!("ulimit -n {most}; exec \"$@\""), "sh"]).arg(convert.get_program()).args(convert.get_args());
+        command
+            .current_dir(lab.path())
+            .args(["-c", &format!("ulimit -n {most}; exec \"$@\""), "sh"])
+            .arg(convert.get_program())
+            .args(convert.get_args());
         let ended = lab.run(&mut command);
         if ended.code() != Some(0) {
             expect(&ended, 7, "too-many-files");

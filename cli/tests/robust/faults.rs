@@ -19,16 +19,40 @@ const FEW: Setting = Setting {
 const FEW_SPLITS: Setting = Setting {
     name: "few shards in splits",
     source: "tree",
-    options: &["--samples-per-shard", "100", "--jobs", "2", "--split", "a=0.5,b=0.5", "--to", "mds", "--compression", "none"],
+    options: &[
+        "--samples-per-shard",
+        "100",
+        "--jobs",
+        "2",
+        "--split",
+        "a=0.5,b=0.5",
+        "--to",
+        "mds",
+        "--compression",
+        "none",
+    ],
     folders: &["a", "b"],
 };
 
 /// Whether processes can be traced here.
 fn can_trace() -> bool {
-    match Command::new("strace").args(["-f", "-o", "/dev/null", "-e", "inject=fsync:error=EIO", "true"]).output() {
+    match Command::new("strace")
+        .args([
+            "-f",
+            "-o",
+            "/dev/null",
+            "-e",
+            "inject=fsync:error=EIO",
+            "true",
+        ])
+        .output()
+    {
         Ok(output) if output.status.success() => true,
         Ok(output) => {
-            println!("SKIP strace does not work: {}", String::from_utf8_lossy(&output.stderr).trim());
+            println!(
+                "SKIP strace does not work: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
             false
         }
         Err(error) => {
@@ -43,14 +67,20 @@ fn with_fault(lab: &Lab, setting: &Setting, dest: &str, inject: &str, more: &[&s
     let mut convert = lab.convert(setting, dest);
     convert.args(more);
     let mut command = Command::new("strace");
-    command.current_dir(lab.path()).args(["-f", "-qq", "-o", "/dev/null", "-e", inject]);
+    command
+        .current_dir(lab.path())
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", inject]);
     lab.run(command.arg(convert.get_program()).args(convert.get_args()))
 }
 
 fn golden(lab: &Lab, setting: &Setting) -> Golden {
     let dest = format!("golden {}", setting.name);
     let ended = lab.ok(setting, &dest, &[]);
-    Golden { setting: *setting, files: lab.snapshot(&dest), wall: ended.wall }
+    Golden {
+        setting: *setting,
+        files: lab.snapshot(&dest),
+        wall: ended.wall,
+    }
 }
 
 /// Every `stride`th call, so that about as many are hit as the campaign has rounds.
@@ -69,10 +99,21 @@ fn death_at_every_call() {
         let golden = golden(&lab, &setting);
         let mut deaths = 0;
         for point in points(60) {
-            let ended = with_fault(&lab, &setting, "dest", &format!("inject={CHANGES}:signal=SIGKILL:when={point}"), &[]);
+            let ended = with_fault(
+                &lab,
+                &setting,
+                "dest",
+                &format!("inject={CHANGES}:signal=SIGKILL:when={point}"),
+                &[],
+            );
             let died = ended.code() != Some(0);
             lab.check_interrupted(&golden, "dest", &format!("death at call {point}"));
-            lab.finish(&golden, "dest", &[], &format!("after death at call {point}"));
+            lab.finish(
+                &golden,
+                "dest",
+                &[],
+                &format!("after death at call {point}"),
+            );
             lab.remove("dest");
             if !died {
                 break;
@@ -97,20 +138,33 @@ fn death_while_going_on_and_overwriting() {
         with_fault(&lab, &FEW, "dest", &inject(20), &[]);
         let ended = with_fault(&lab, &FEW, "dest", &inject(point), &[]);
         lab.check_interrupted(&golden, "dest", &format!("second death at call {point}"));
-        lab.finish(&golden, "dest", &[], &format!("after a second death at call {point}"));
+        lab.finish(
+            &golden,
+            "dest",
+            &[],
+            &format!("after a second death at call {point}"),
+        );
         lab.remove("dest");
         if ended.code() == Some(0) {
             break;
         }
     }
-    let old = Setting { options: &["--samples-per-shard", "100", "--compression", "none"], ..FEW };
+    let old = Setting {
+        options: &["--samples-per-shard", "100", "--compression", "none"],
+        ..FEW
+    };
     for point in points(60) {
         lab.ok(&old, "dest", &[]);
         let ended = with_fault(&lab, &FEW, "dest", &inject(point), &["--overwrite"]);
         if lab.at("dest/index.json").exists() {
             lab.verify("dest");
         }
-        lab.finish(&golden, "dest", &["--overwrite"], &format!("after death at call {point} of an overwriting run"));
+        lab.finish(
+            &golden,
+            "dest",
+            &["--overwrite"],
+            &format!("after death at call {point} of an overwriting run"),
+        );
         lab.remove("dest");
         if ended.code() == Some(0) {
             break;
@@ -126,14 +180,37 @@ fn an_error_of_every_call() {
     }
     let lab = Lab::new(&[SETTINGS[5]]);
     let golden = golden(&lab, &FEW);
-    let kinds = [("EIO", 6, "io"), ("ENOSPC", 7, "disk-full"), ("EDQUOT", 7, "disk-full"), ("EACCES", 8, "permission"), ("EROFS", 8, "permission")];
+    let kinds = [
+        ("EIO", 6, "io"),
+        ("ENOSPC", 7, "disk-full"),
+        ("EDQUOT", 7, "disk-full"),
+        ("EACCES", 8, "permission"),
+        ("EROFS", 8, "permission"),
+    ];
     let (mut failures, mut number) = (0, 0);
-    for call in ["fsync", "fdatasync", "rename,renameat,renameat2", "link,linkat", "unlink,unlinkat", "mkdir,mkdirat", "write", "ftruncate", "getdents64", "openat2"] {
+    for call in [
+        "fsync",
+        "fdatasync",
+        "rename,renameat,renameat2",
+        "link,linkat",
+        "unlink,unlinkat",
+        "mkdir,mkdirat",
+        "write",
+        "ftruncate",
+        "getdents64",
+        "openat2",
+    ] {
         for point in points(120) {
             let (error, code, id) = kinds[number % kinds.len()];
             number += 1;
             let how = format!("{error} of call {point} of {call}");
-            let ended = with_fault(&lab, &FEW, "dest", &format!("inject={call}:error={error}:when={point}"), &[]);
+            let ended = with_fault(
+                &lab,
+                &FEW,
+                "dest",
+                &format!("inject={call}:error={error}:when={point}"),
+                &[],
+            );
             if ended.code() != Some(0) {
                 failures += 1;
                 assert_eq!(ended.code(), Some(code), "{how}: {}", ended.errors());

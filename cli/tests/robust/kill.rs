@@ -9,14 +9,30 @@ use shardmill_testing::draw::Draw;
 use crate::lab::{Golden, HANGS, Lab, SETTINGS, SLOW, draw, moment, rounds};
 
 /// Kills a conversion some time after its start; answers whether it was still running.
-fn kill_after(lab: &Lab, golden: &Golden, dest: &str, after: Duration, draw: &mut Draw, more: &[&str]) -> bool {
+fn kill_after(
+    lab: &Lab,
+    golden: &Golden,
+    dest: &str,
+    after: Duration,
+    draw: &mut Draw,
+    more: &[&str],
+) -> bool {
     let jobs = (1 + draw.below(3)).to_string();
-    let mut running = lab.start(lab.convert(&golden.setting, dest).args(["--jobs", &jobs]).args(more));
+    let mut running = lab.start(
+        lab.convert(&golden.setting, dest)
+            .args(["--jobs", &jobs])
+            .args(more),
+    );
     running.until(after, || false).unwrap();
     running.signal(Signal::KILL).unwrap();
     let ended = running.end(HANGS).unwrap();
     let killed = ended.code().is_none();
-    assert!(killed || ended.code() == Some(0), "{}: {}", golden.setting.name, ended.errors());
+    assert!(
+        killed || ended.code() == Some(0),
+        "{}: {}",
+        golden.setting.name,
+        ended.errors()
+    );
     killed
 }
 
@@ -44,11 +60,17 @@ fn at_any_time() {
         let jobs = (1 + draw.below(3)).to_string();
         lab.finish(golden, "dest", &["--jobs", &jobs], "after kills");
         if round % 8 == 0 {
-            golden.setting.folders.iter().for_each(|folder| lab.verify(&format!("dest/{folder}")));
+            golden
+                .setting
+                .folders
+                .iter()
+                .for_each(|folder| lab.verify(&format!("dest/{folder}")));
         }
         lab.remove("dest");
     }
-    println!("kill: {kills} kills and {late} that came too late, in {round} conversions, all complete in the end");
+    println!(
+        "kill: {kills} kills and {late} that came too late, in {round} conversions, all complete in the end"
+    );
 }
 
 /// The end is where the index appears and the work folder goes: more kills there.
@@ -56,18 +78,33 @@ fn at_any_time() {
 fn at_the_end() {
     let lab = Lab::new(&SETTINGS[1..3]);
     let mut draw = draw("kill at the end");
-    let goldens: Vec<Golden> = SETTINGS[1..3].iter().map(|setting| lab.golden(setting)).collect();
+    let goldens: Vec<Golden> = SETTINGS[1..3]
+        .iter()
+        .map(|setting| lab.golden(setting))
+        .collect();
     for round in 0..rounds() {
         let golden = &goldens[round % goldens.len()];
         let mut running = lab.start(&mut lab.convert(&golden.setting, "dest"));
         // The last shard of the last folder is there; what follows takes a moment.
-        let last = golden.files.files().filter(|name| name.to_string_lossy().contains("shard.")).max().unwrap().to_owned();
-        running.until(HANGS, || lab.at("dest").join(&last).exists()).unwrap();
+        let last = golden
+            .files
+            .files()
+            .filter(|name| name.to_string_lossy().contains("shard."))
+            .max()
+            .unwrap()
+            .to_owned();
+        running
+            .until(HANGS, || lab.at("dest").join(&last).exists())
+            .unwrap();
         let after = moment(&mut draw, Duration::from_millis(20));
         running.until(after, || false).unwrap();
         running.signal(Signal::KILL).unwrap();
         running.end(HANGS).unwrap();
-        lab.check_interrupted(golden, "dest", &format!("killed {after:?} after the last shard"));
+        lab.check_interrupted(
+            golden,
+            "dest",
+            &format!("killed {after:?} after the last shard"),
+        );
         lab.finish(golden, "dest", &[], "after a kill at the end");
         lab.remove("dest");
     }
@@ -80,15 +117,31 @@ fn damage_before_it_goes_on_is_made_good() {
     let golden = lab.golden(&SLOW);
     type Damage = fn(&Lab, &mut Draw);
     let damages: [(&str, Damage); 7] = [
-        ("a bit of a shard flips", |lab, _| edit(lab, "dest/shard.00001.mds.zstd", |bytes| bytes[100] ^= 1)),
-        ("a shard is cut short", |lab, _| edit(lab, "dest/shard.00001.mds.zstd", |bytes| bytes.truncate(10))),
-        ("a shard is gone", |lab, _| fs::remove_file(lab.at("dest/shard.00000.mds.zstd")).unwrap()),
-        ("the journal is torn", |lab, draw| {
-            edit(lab, "dest/.shardmill/journal", |bytes| bytes.truncate(1 + draw.below(bytes.len() as u64 - 1) as usize));
+        ("a bit of a shard flips", |lab, _| {
+            edit(lab, "dest/shard.00001.mds.zstd", |bytes| bytes[100] ^= 1)
         }),
-        ("the journal ends in garbage", |lab, _| edit(lab, "dest/.shardmill/journal", |bytes| bytes.extend([0xff; 700]))),
-        ("the journal is empty", |lab, _| edit(lab, "dest/.shardmill/journal", Vec::clear)),
-        ("the work folder is gone", |lab, _| fs::remove_dir_all(lab.at("dest/.shardmill")).unwrap()),
+        ("a shard is cut short", |lab, _| {
+            edit(lab, "dest/shard.00001.mds.zstd", |bytes| bytes.truncate(10))
+        }),
+        ("a shard is gone", |lab, _| {
+            fs::remove_file(lab.at("dest/shard.00000.mds.zstd")).unwrap()
+        }),
+        ("the journal is torn", |lab, draw| {
+            edit(lab, "dest/.shardmill/journal", |bytes| {
+                bytes.truncate(1 + draw.below(bytes.len() as u64 - 1) as usize)
+            });
+        }),
+        ("the journal ends in garbage", |lab, _| {
+            edit(lab, "dest/.shardmill/journal", |bytes| {
+                bytes.extend([0xff; 700])
+            })
+        }),
+        ("the journal is empty", |lab, _| {
+            edit(lab, "dest/.shardmill/journal", Vec::clear)
+        }),
+        ("the work folder is gone", |lab, _| {
+            fs::remove_dir_all(lab.at("dest/.shardmill")).unwrap()
+        }),
     ];
     let mut draw = draw("damage");
     for (what, damage) in damages {
@@ -97,12 +150,19 @@ fn damage_before_it_goes_on_is_made_good() {
         running.end(HANGS).unwrap();
         damage(&lab, &mut draw);
         let unknown = ["the journal is empty", "the work folder is gone"].contains(&what)
-            || (what == "the journal is torn" && !fs::read(lab.at("dest/.shardmill/journal")).unwrap().contains(&b'\n'));
+            || (what == "the journal is torn"
+                && !fs::read(lab.at("dest/.shardmill/journal"))
+                    .unwrap()
+                    .contains(&b'\n'));
         if unknown {
             // Shards that nobody answers for are not taken, and not removed without being asked to.
             let left = lab.snapshot("dest");
             lab.fails(&SLOW, "dest", &[], 4, "dest-not-empty");
-            assert_eq!(left.differences(&lab.snapshot("dest")), Vec::<String>::new(), "{what}");
+            assert_eq!(
+                left.differences(&lab.snapshot("dest")),
+                Vec::<String>::new(),
+                "{what}"
+            );
             lab.finish(&golden, "dest", &["--overwrite"], what);
         } else {
             lab.finish(&golden, "dest", &[], what);
@@ -129,10 +189,23 @@ fn complete_shards_are_kept() {
     let before = lab.snapshot("dest").without(".shardmill");
     let ended = lab.finish(&golden, "dest", &["--json"], "kept");
     let report: serde_json::Value = serde_json::from_str(&ended.output()).unwrap();
-    let reused = report["outcome"]["resumed"]["reused_shards"].as_u64().unwrap();
+    let reused = report["outcome"]["resumed"]["reused_shards"]
+        .as_u64()
+        .unwrap();
     // The one being published when the kill came may be there without being in the journal.
-    assert!(reused + 1 >= before.files().count() as u64 && reused >= 5, "{report}");
+    assert!(
+        reused + 1 >= before.files().count() as u64 && reused >= 5,
+        "{report}"
+    );
     let after = lab.snapshot("dest");
-    let touched = before.touched(&after).into_iter().filter(|line| line.contains("written again")).count();
-    assert!(touched <= 2, "{touched} complete shards were written again: {:?}", before.touched(&after));
+    let touched = before
+        .touched(&after)
+        .into_iter()
+        .filter(|line| line.contains("written again"))
+        .count();
+    assert!(
+        touched <= 2,
+        "{touched} complete shards were written again: {:?}",
+        before.touched(&after)
+    );
 }

@@ -42,13 +42,27 @@ pub const SETTINGS: [Setting; 6] = [
     Setting {
         name: "zstd:3",
         source: "table",
-        options: &["--compression", "zstd:3", "--size-limit", "200kb", "--hashes", "sha256,xxh64"],
+        options: &[
+            "--compression",
+            "zstd:3",
+            "--size-limit",
+            "200kb",
+            "--hashes",
+            "sha256,xxh64",
+        ],
         folders: &[""],
     },
     Setting {
         name: "splits",
         source: "table",
-        options: &["--size-limit", "200kb", "--split", "train=0.8,val=0.2", "--split-key", "id"],
+        options: &[
+            "--size-limit",
+            "200kb",
+            "--split",
+            "train=0.8,val=0.2",
+            "--split-key",
+            "id",
+        ],
         folders: &["train", "val"],
     },
     Setting {
@@ -60,7 +74,14 @@ pub const SETTINGS: [Setting; 6] = [
     Setting {
         name: "JSON lines",
         source: "lines",
-        options: &["--to", "jsonl", "--size-limit", "120kb", "--compression", "gz:1"],
+        options: &[
+            "--to",
+            "jsonl",
+            "--size-limit",
+            "120kb",
+            "--compression",
+            "gz:1",
+        ],
         folders: &[""],
     },
     Setting {
@@ -75,7 +96,14 @@ pub const SETTINGS: [Setting; 6] = [
 pub const SLOW: Setting = Setting {
     name: "slow",
     source: "table",
-    options: &["--compression", "zstd:17", "--size-limit", "200kb", "--jobs", "1"],
+    options: &[
+        "--compression",
+        "zstd:17",
+        "--size-limit",
+        "200kb",
+        "--jobs",
+        "1",
+    ],
     folders: &[""],
 };
 
@@ -94,7 +122,9 @@ pub struct Golden {
 impl Lab {
     /// A lab with the sources that these settings need.
     pub fn new(settings: &[Setting]) -> Self {
-        let lab = Self { dir: tempfile::tempdir().unwrap() };
+        let lab = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
         for name in settings.iter().map(|setting| setting.source) {
             if lab.at(name).exists() {
                 continue;
@@ -130,8 +160,12 @@ impl Lab {
                 hole.is_none_or(|hole| row % hole != 1).then_some(text)
             });
             let columns: [ArrayRef; 3] = [
-                Arc::new(BinaryArray::from_iter_values((first..first + 9000).map(|row| Draw::new(row as u64).bytes(40)))),
-                Arc::new(Int64Array::from_iter_values((first..first + 9000).map(|row| row as i64))),
+                Arc::new(BinaryArray::from_iter_values(
+                    (first..first + 9000).map(|row| Draw::new(row as u64).bytes(40)),
+                )),
+                Arc::new(Int64Array::from_iter_values(
+                    (first..first + 9000).map(|row| row as i64),
+                )),
                 Arc::new(StringArray::from_iter(texts)),
             ];
             let fields = vec![
@@ -139,8 +173,13 @@ impl Lab {
                 Field::new("id", DataType::Int64, false),
                 Field::new("text", DataType::Utf8, hole.is_some()),
             ];
-            let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns.to_vec()).unwrap();
-            write_parquet(&self.at(&format!("{name}/part-{file}.parquet")), &batch, 2000);
+            let batch =
+                RecordBatch::try_new(Arc::new(Schema::new(fields)), columns.to_vec()).unwrap();
+            write_parquet(
+                &self.at(&format!("{name}/part-{file}.parquet")),
+                &batch,
+                2000,
+            );
         }
     }
 
@@ -149,7 +188,13 @@ impl Lab {
         let mut text = String::new();
         for row in 0..12_000 {
             let length = 100 + draw.below(200) as usize;
-            writeln!(text, "{{\"id\": {row}, \"score\": {}.5, \"text\": \"{}\"}}", row * 7 % 1000, draw.text(length)).unwrap();
+            writeln!(
+                text,
+                "{{\"id\": {row}, \"score\": {}.5, \"text\": \"{}\"}}",
+                row * 7 % 1000,
+                draw.text(length)
+            )
+            .unwrap();
         }
         fs::create_dir(self.at("lines")).unwrap();
         fs::write(self.at("lines/rows.jsonl"), text).unwrap();
@@ -169,33 +214,54 @@ impl Lab {
     /// The program, in this lab.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shardmill"));
-        command.current_dir(self.path()).env_remove("RUST_BACKTRACE").args(["--progress", "none"]);
+        command
+            .current_dir(self.path())
+            .env_remove("RUST_BACKTRACE")
+            .args(["--progress", "none"]);
         command
     }
 
     /// A conversion.
     pub fn convert(&self, setting: &Setting, dest: &str) -> Command {
         let mut command = self.command();
-        command.args(["convert", setting.source, dest]).args(setting.options);
+        command
+            .args(["convert", setting.source, dest])
+            .args(setting.options);
         command
     }
 
     pub fn run(&self, command: &mut Command) -> Ended {
         let ended = process::run(command, HANGS).unwrap();
         assert!(!ended.timed_out, "{command:?} does not end");
-        assert!(!ended.errors().contains("panicked"), "{command:?}: {}", ended.errors());
+        assert!(
+            !ended.errors().contains("panicked"),
+            "{command:?}: {}",
+            ended.errors()
+        );
         ended
     }
 
     /// A conversion that has to succeed.
     pub fn ok(&self, setting: &Setting, dest: &str, more: &[&str]) -> Ended {
         let ended = self.run(self.convert(setting, dest).args(more));
-        assert_eq!(ended.code(), Some(0), "{setting:?} {more:?}: {}", ended.errors());
+        assert_eq!(
+            ended.code(),
+            Some(0),
+            "{setting:?} {more:?}: {}",
+            ended.errors()
+        );
         ended
     }
 
     /// A conversion that has to fail with this exit code and this error.
-    pub fn fails(&self, setting: &Setting, dest: &str, more: &[&str], code: i32, id: &str) -> String {
+    pub fn fails(
+        &self,
+        setting: &Setting,
+        dest: &str,
+        more: &[&str],
+        code: i32,
+        id: &str,
+    ) -> String {
         let ended = self.run(self.convert(setting, dest).args(more));
         expect(&ended, code, id);
         ended.errors()
@@ -214,19 +280,36 @@ impl Lab {
         let dest = format!("golden {}", setting.name);
         let ended = self.ok(setting, &dest, &[]);
         let files = self.snapshot(&dest);
-        let shards = files.files().filter(|name| name.to_string_lossy().contains("shard.")).count();
-        assert!(shards >= 20, "{}: only {shards} files of shards", setting.name);
+        let shards = files
+            .files()
+            .filter(|name| name.to_string_lossy().contains("shard."))
+            .count();
+        assert!(
+            shards >= 20,
+            "{}: only {shards} files of shards",
+            setting.name
+        );
         assert!(!files.has(".shardmill"));
         for folder in setting.folders {
             self.verify(&format!("{dest}/{folder}"));
         }
-        Golden { setting: *setting, files, wall: ended.wall }
+        Golden {
+            setting: *setting,
+            files,
+            wall: ended.wall,
+        }
     }
 
     /// Verifies a data set that has to be sound.
     pub fn verify(&self, dataset: &str) {
         let ended = self.run(self.command().args(["verify", "--deep", dataset]));
-        assert_eq!(ended.code(), Some(0), "verify {dataset}: {}{}", ended.output(), ended.errors());
+        assert_eq!(
+            ended.code(),
+            Some(0),
+            "verify {dataset}: {}{}",
+            ended.output(),
+            ended.errors()
+        );
     }
 
     /// What an interrupted conversion may leave: where there is an index, everything that it names; and no index is
@@ -234,7 +317,11 @@ impl Lab {
     pub fn check_interrupted(&self, golden: &Golden, dest: &str, how: &str) {
         let left = self.snapshot(dest);
         for folder in golden.setting.folders {
-            let index = if folder.is_empty() { "index.json".to_owned() } else { format!("{folder}/index.json") };
+            let index = if folder.is_empty() {
+                "index.json".to_owned()
+            } else {
+                format!("{folder}/index.json")
+            };
             if !left.has(&index) {
                 continue;
             }
@@ -246,7 +333,11 @@ impl Lab {
                 .filter(|line| folder.is_empty() || line.starts_with(folder))
                 .filter(|line| !line.contains(" is new: "))
                 .collect();
-            assert!(missing.is_empty(), "{}, {how}: there is an index, but {missing:?}", golden.setting.name);
+            assert!(
+                missing.is_empty(),
+                "{}, {how}: there is an index, but {missing:?}",
+                golden.setting.name
+            );
         }
         if !left.has("index.json") && left.has("shard.00000.mds") {
             let ended = self.run(self.command().args(["ls", dest]));
@@ -257,14 +348,25 @@ impl Lab {
     /// Runs a conversion to its end and compares what is there with the golden files: all of them, and nothing else.
     pub fn finish(&self, golden: &Golden, dest: &str, more: &[&str], how: &str) -> Ended {
         let ended = self.run(self.convert(&golden.setting, dest).args(more));
-        assert_eq!(ended.code(), Some(0), "{}, {how}: {}", golden.setting.name, ended.errors());
+        assert_eq!(
+            ended.code(),
+            Some(0),
+            "{}, {how}: {}",
+            golden.setting.name,
+            ended.errors()
+        );
         self.check_golden(golden, dest, how);
         ended
     }
 
     pub fn check_golden(&self, golden: &Golden, dest: &str, how: &str) {
         let differences = golden.files.differences(&self.snapshot(dest));
-        assert!(differences.is_empty(), "{}, {how}: not what an undisturbed run makes:\n{}", golden.setting.name, differences.join("\n"));
+        assert!(
+            differences.is_empty(),
+            "{}, {how}: not what an undisturbed run makes:\n{}",
+            golden.setting.name,
+            differences.join("\n")
+        );
     }
 
     pub fn remove(&self, dest: &str) {
@@ -277,8 +379,18 @@ impl Lab {
     /// Starts a slow conversion and waits until it has published that many shards; it is still at work then.
     pub fn in_the_middle(&self, setting: &Setting, dest: &str, shards: usize) -> Running {
         let mut running = self.start(&mut self.convert(setting, dest));
-        let there = || fs::read_dir(self.at(dest)).map_or(0, |names| names.flatten().filter(|name| name.file_name().to_string_lossy().starts_with("shard.")).count());
-        assert!(running.until(HANGS, || there() >= shards).unwrap(), "it ended before {shards} shards were there");
+        let there = || {
+            fs::read_dir(self.at(dest)).map_or(0, |names| {
+                names
+                    .flatten()
+                    .filter(|name| name.file_name().to_string_lossy().starts_with("shard."))
+                    .count()
+            })
+        };
+        assert!(
+            running.until(HANGS, || there() >= shards).unwrap(),
+            "it ended before {shards} shards were there"
+        );
         running
     }
 }
@@ -286,21 +398,40 @@ impl Lab {
 /// Expects an exit code and an error; `id` may be several divided by `|`.
 pub fn expect(ended: &Ended, code: i32, id: &str) {
     let errors = ended.errors();
-    assert_eq!(ended.code(), Some(code), "{}, not {code} with {id}: {errors}", ended.status);
-    assert!(id.split('|').any(|id| errors.starts_with(&format!("error[{id}]: "))), "not {id}: {errors}");
+    assert_eq!(
+        ended.code(),
+        Some(code),
+        "{}, not {code} with {id}: {errors}",
+        ended.status
+    );
+    assert!(
+        id.split('|')
+            .any(|id| errors.starts_with(&format!("error[{id}]: "))),
+        "not {id}: {errors}"
+    );
     assert_eq!(errors.lines().count(), 1, "{errors}");
 }
 
 pub fn write_parquet(path: &Path, batch: &RecordBatch, rows: usize) {
-    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(rows)).build();
-    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), Some(properties)).unwrap();
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(rows))
+        .build();
+    let mut writer = ArrowWriter::try_new(
+        File::create(path).unwrap(),
+        batch.schema(),
+        Some(properties),
+    )
+    .unwrap();
     writer.write(batch).unwrap();
     writer.close().unwrap();
 }
 
 /// How many kills, stops or faults a campaign draws.
 pub fn rounds() -> usize {
-    std::env::var("SHARDMILL_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(25)
+    std::env::var("SHARDMILL_KILLS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(25)
 }
 
 /// The numbers of a campaign. The seed is printed, and shown with what failed.

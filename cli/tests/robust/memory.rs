@@ -17,7 +17,10 @@ const MOST_BYTES: u64 = 512 << 20;
 /// Writes a Parquet file of about `megabytes` of text, bytes and numbers.
 fn table(path: &Path, megabytes: u64) {
     const ROWS: usize = 8000;
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).set_max_row_group_row_count(Some(64_000)).build();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_max_row_group_row_count(Some(64_000))
+        .build();
     let mut writer: Option<ArrowWriter<File>> = None;
     let mut draw = Draw::new(megabytes);
     let mut written = 0;
@@ -26,11 +29,26 @@ fn table(path: &Path, megabytes: u64) {
         let blobs: Vec<Vec<u8>> = (0..ROWS).map(|_| draw.bytes(100)).collect();
         let columns: [(&str, ArrayRef); 3] = [
             ("blob", Arc::new(BinaryArray::from_iter_values(&blobs))),
-            ("id", Arc::new(Int64Array::from_iter_values((0..ROWS as i64).map(|row| row * 3)))),
+            (
+                "id",
+                Arc::new(Int64Array::from_iter_values(
+                    (0..ROWS as i64).map(|row| row * 3),
+                )),
+            ),
             ("text", Arc::new(StringArray::from_iter_values(&texts))),
         ];
-        let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, false))).unwrap();
-        let writer = writer.get_or_insert_with(|| ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), Some(properties.clone())).unwrap());
+        let batch = RecordBatch::try_from_iter_with_nullable(
+            columns.map(|(name, column)| (name, column, false)),
+        )
+        .unwrap();
+        let writer = writer.get_or_insert_with(|| {
+            ArrowWriter::try_new(
+                File::create(path).unwrap(),
+                batch.schema(),
+                Some(properties.clone()),
+            )
+            .unwrap()
+        });
         writer.write(&batch).unwrap();
         written += (ROWS * 1008) as u64;
     }
@@ -44,10 +62,30 @@ fn memory_does_not_grow_with_the_input() {
     let sizes = std::env::var("SHARDMILL_MEMORY").unwrap_or_else(|_| "256,1024,4096".to_owned());
     let sizes: Vec<u64> = sizes.split(',').map(|size| size.parse().unwrap()).collect();
     let settings: [Setting; 4] = [
-        Setting { name: "none", source: "rows.parquet", options: &["--compression", "none", "--hashes", "none"], folders: &[""] },
-        Setting { name: "zstd:3 and sha256", source: "rows.parquet", options: &[], folders: &[""] },
-        Setting { name: "splits", source: "rows.parquet", options: &["--split", "a=0.5,b=0.3,c=0.2"], folders: &["a", "b", "c"] },
-        Setting { name: "JSON lines", source: "rows.parquet", options: &["--to", "jsonl", "--column", "id", "--column", "text"], folders: &[""] },
+        Setting {
+            name: "none",
+            source: "rows.parquet",
+            options: &["--compression", "none", "--hashes", "none"],
+            folders: &[""],
+        },
+        Setting {
+            name: "zstd:3 and sha256",
+            source: "rows.parquet",
+            options: &[],
+            folders: &[""],
+        },
+        Setting {
+            name: "splits",
+            source: "rows.parquet",
+            options: &["--split", "a=0.5,b=0.3,c=0.2"],
+            folders: &["a", "b", "c"],
+        },
+        Setting {
+            name: "JSON lines",
+            source: "rows.parquet",
+            options: &["--to", "jsonl", "--column", "id", "--column", "text"],
+            folders: &[""],
+        },
     ];
     let lab = Lab::new(&[]);
     let mut peaks = vec![Vec::new(); settings.len()];
@@ -55,7 +93,12 @@ fn memory_does_not_grow_with_the_input() {
         table(&lab.at("rows.parquet"), *size);
         for (setting, peaks) in settings.iter().zip(&mut peaks) {
             let ended = lab.ok(setting, "dest", &["--jobs", "2"]);
-            println!("memory: {}, {size} MB: {} MiB in {:.1} s", setting.name, ended.peak_bytes >> 20, ended.wall.as_secs_f64());
+            println!(
+                "memory: {}, {size} MB: {} MiB in {:.1} s",
+                setting.name,
+                ended.peak_bytes >> 20,
+                ended.wall.as_secs_f64()
+            );
             peaks.push(ended.peak_bytes);
             lab.remove("dest");
         }

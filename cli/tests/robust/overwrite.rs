@@ -46,7 +46,12 @@ fn killed_in_the_middle_it_goes_on() {
                 _ => crate::lab::expect(&ended, 4, "dest-conflict|dest-not-empty"),
             }
         }
-        lab.finish(golden, "dest", &["--overwrite"], &format!("overwriting {} after kills", goldens[there].setting.name));
+        lab.finish(
+            golden,
+            "dest",
+            &["--overwrite"],
+            &format!("overwriting {} after kills", goldens[there].setting.name),
+        );
         there = next;
     }
 }

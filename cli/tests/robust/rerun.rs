@@ -13,11 +13,29 @@ fn a_finished_conversion_is_left_as_it_is() {
         lab.ok(setting, "dest", &[]);
         let before = lab.snapshot("dest");
         let ended = lab.ok(setting, "dest", &["--jobs", "2"]);
-        assert!(ended.output().contains("done already"), "{}", ended.output());
-        assert_eq!(before.touched(&lab.snapshot("dest")), Vec::<String>::new(), "{}", setting.name);
+        assert!(
+            ended.output().contains("done already"),
+            "{}",
+            ended.output()
+        );
+        assert_eq!(
+            before.touched(&lab.snapshot("dest")),
+            Vec::<String>::new(),
+            "{}",
+            setting.name
+        );
         let ended = lab.ok(setting, "dest", &["--json"]);
-        assert!(ended.output().contains("\"already_done\""), "{}", ended.output());
-        assert_eq!(before.touched(&lab.snapshot("dest")), Vec::<String>::new(), "{}", setting.name);
+        assert!(
+            ended.output().contains("\"already_done\""),
+            "{}",
+            ended.output()
+        );
+        assert_eq!(
+            before.touched(&lab.snapshot("dest")),
+            Vec::<String>::new(),
+            "{}",
+            setting.name
+        );
         lab.remove("dest");
     }
 }
@@ -57,9 +75,17 @@ fn another_configuration_is_refused() {
     for dest in ["done", "stopped"] {
         let before = lab.snapshot(dest);
         for change in CHANGES {
-            let ended = lab.run(lab.command().args(["convert", SLOW.source, dest]).args(changed(&SLOW, change)));
+            let ended = lab.run(
+                lab.command()
+                    .args(["convert", SLOW.source, dest])
+                    .args(changed(&SLOW, change)),
+            );
             crate::lab::expect(&ended, 4, "dest-conflict");
-            assert_eq!(before.touched(&lab.snapshot(dest)), Vec::<String>::new(), "{dest} {change:?}");
+            assert_eq!(
+                before.touched(&lab.snapshot(dest)),
+                Vec::<String>::new(),
+                "{dest} {change:?}"
+            );
         }
     }
 }
@@ -72,8 +98,12 @@ fn another_source_is_refused() {
     running.signal(Signal::KILL).unwrap();
     running.end(HANGS).unwrap();
     // The same bytes at another time: nobody knows that they are the same.
-    let file = fs::File::options().write(true).open(lab.at("table/part-1.parquet")).unwrap();
-    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(lab.at("table/part-1.parquet"))
+        .unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
     for dest in ["done", "stopped"] {
         let before = lab.snapshot(dest);
         let errors = lab.fails(&SLOW, dest, &[], 4, "dest-conflict");
@@ -89,7 +119,12 @@ fn a_failure_leaves_nothing() {
     let lab = Lab::new(&[setting]);
     let holes: &[&str] = &["convert", "holes", "dest", "--size-limit", "150kb"];
     // Statistics tell of the nulls at once; behind an expression they come up while shards are written already.
-    let late = ["--select", "id, blob, CASE WHEN id < 15000 THEN coalesce(text, '') ELSE text END AS text", "--jobs", "1"];
+    let late = [
+        "--select",
+        "id, blob, CASE WHEN id < 15000 THEN coalesce(text, '') ELSE text END AS text",
+        "--jobs",
+        "1",
+    ];
     for dest_exists in [false, true] {
         for options in [&[][..], &late] {
             if dest_exists {
@@ -98,7 +133,11 @@ fn a_failure_leaves_nothing() {
             let ended = lab.run(lab.command().args(holes).args(options));
             crate::lab::expect(&ended, 3, "value-null");
             assert_eq!(lab.at("dest").exists(), dest_exists, "{options:?}");
-            assert!(lab.snapshot("dest").is_empty(), "{options:?}: {:?}", lab.snapshot("dest"));
+            assert!(
+                lab.snapshot("dest").is_empty(),
+                "{options:?}: {:?}",
+                lab.snapshot("dest")
+            );
             lab.remove("dest");
         }
     }

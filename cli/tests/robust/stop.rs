@@ -16,8 +16,14 @@ fn a_stop_in_the_middle_says_so_and_is_resumed() {
         let ended = running.end(HANGS).unwrap();
         let errors = ended.errors();
         assert_eq!(ended.code(), Some(code), "{errors}");
-        let line = errors.lines().find(|line| line.starts_with("error[")).unwrap();
-        assert!(line.starts_with("error[interrupted]: ") && line.contains("run the same command again"), "{errors}");
+        let line = errors
+            .lines()
+            .find(|line| line.starts_with("error["))
+            .unwrap();
+        assert!(
+            line.starts_with("error[interrupted]: ") && line.contains("run the same command again"),
+            "{errors}"
+        );
         lab.check_interrupted(&golden, "dest", &format!("stopped by {signal:?}"));
         assert!(!lab.at("dest/index.json").exists());
         lab.finish(&golden, "dest", &[], "after a stop");
@@ -36,7 +42,11 @@ fn a_second_signal_ends_it_at_once() {
         running.signal(Signal::INT).unwrap();
     }
     let ended = running.end(HANGS).unwrap();
-    assert!(ended.code() == Some(130) || ended.status.signal() == Some(2), "{}", ended.status);
+    assert!(
+        ended.code() == Some(130) || ended.status.signal() == Some(2),
+        "{}",
+        ended.status
+    );
     lab.check_interrupted(&golden, "dest", "stopped twice");
     lab.finish(&golden, "dest", &[], "after two signals");
 }
@@ -49,7 +59,11 @@ fn a_stop_at_any_time() {
     let mut stops = 0;
     for round in 0..rounds() {
         let golden = &goldens[round % goldens.len()];
-        let (signal, number) = if draw.below(2) == 0 { (Signal::INT, 2) } else { (Signal::TERM, 15) };
+        let (signal, number) = if draw.below(2) == 0 {
+            (Signal::INT, 2)
+        } else {
+            (Signal::TERM, 15)
+        };
         let after = moment(&mut draw, golden.wall);
         let mut running = lab.start(&mut lab.convert(&golden.setting, "dest"));
         running.until(after, || false).unwrap();
@@ -59,7 +73,13 @@ fn a_stop_at_any_time() {
         match ended.code() {
             Some(0) => {}
             Some(code) => {
-                assert_eq!(code, 128 + number, "{}: {}", golden.setting.name, ended.errors());
+                assert_eq!(
+                    code,
+                    128 + number,
+                    "{}: {}",
+                    golden.setting.name,
+                    ended.errors()
+                );
                 stops += 1;
             }
             None => assert_eq!(ended.status.signal(), Some(number)),
@@ -68,7 +88,10 @@ fn a_stop_at_any_time() {
         lab.finish(golden, "dest", &[], "after a stop");
         lab.remove("dest");
     }
-    println!("stop: {stops} of {} conversions stopped by their own will", rounds());
+    println!(
+        "stop: {stops} of {} conversions stopped by their own will",
+        rounds()
+    );
 }
 
 /// A verification can be stopped as well.
@@ -84,7 +107,11 @@ fn verify_stops_too() {
             let errors = ended.errors();
             assert!(errors.contains("error[interrupted]"), "{errors}");
         } else {
-            assert!(ended.code() == Some(0) || ended.status.signal() == Some(15), "{}", ended.status);
+            assert!(
+                ended.code() == Some(0) || ended.status.signal() == Some(15),
+                "{}",
+                ended.status
+            );
         }
     }
 }

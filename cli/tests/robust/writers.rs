@@ -10,7 +10,12 @@ fn the_second_one_is_turned_away() {
     let golden = lab.golden(&SLOW);
     let running = lab.in_the_middle(&SLOW, "dest", 2);
     for options in [&[][..], &["--jobs", "2"], &["--overwrite"]] {
-        let ended = lab.run(lab.command().args(["convert", SLOW.source, "dest"]).args(&SLOW.options[..4]).args(options));
+        let ended = lab.run(
+            lab.command()
+                .args(["convert", SLOW.source, "dest"])
+                .args(&SLOW.options[..4])
+                .args(options),
+        );
         expect(&ended, 4, "other-writer");
     }
     let ended = running.end(HANGS).unwrap();
@@ -22,7 +27,10 @@ fn the_second_one_is_turned_away() {
 #[test]
 fn two_at_once_make_one() {
     let lab = Lab::new(&SETTINGS[..2]);
-    let goldens: Vec<Golden> = SETTINGS[..2].iter().map(|setting| lab.golden(setting)).collect();
+    let goldens: Vec<Golden> = SETTINGS[..2]
+        .iter()
+        .map(|setting| lab.golden(setting))
+        .collect();
     let mut draw = draw("writers");
     let mut both = 0;
     for round in 0..rounds() {
@@ -39,14 +47,22 @@ fn two_at_once_make_one() {
                 _ => expect(ended, 4, "other-writer|dest-conflict|dest-not-empty"),
             }
         }
-        assert!(!winners.is_empty(), "nobody won: {} {}", a.errors(), b.errors());
+        assert!(
+            !winners.is_empty(),
+            "nobody won: {} {}",
+            a.errors(),
+            b.errors()
+        );
         both += usize::from(winners.len() == 2);
         for golden in winners {
             lab.check_golden(golden, "dest", "two writers at once");
         }
         lab.remove("dest");
     }
-    println!("writers: {} pairs, in {both} of them both were content", rounds());
+    println!(
+        "writers: {} pairs, in {both} of them both were content",
+        rounds()
+    );
 }
 
 /// Readers that look while a conversion runs see the whole data set or none.

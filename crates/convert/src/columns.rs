@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use shardmill_core::{Diagnostic, Format};
 use shardmill_mds::{Column, Encoding, ShardConfig, TextColumn, TextEncoding};
-use shardmill_writer::{ColumnEncoder, Target, default_target};
+use shardmill_writer::{ColumnEncoder, Target, default_target, stores_null};
 
 use crate::error::ConvertError;
 use crate::nulls::{MASK_SUFFIX, NullPlan, NullPolicy, parse, zero};
@@ -77,7 +77,7 @@ pub(crate) fn null_plan(
             policies.push(NullPolicy::Fill { value, mask: false });
             continue;
         }
-        let has_form = *target == Target::Mds(Encoding::Json);
+        let has_form = stores_null(field, target);
         let without = !field.is_nullable() || null_count(position) == Some(0);
         policies.push(match options.nulls {
             _ if has_form || without => NullPolicy::Leave,

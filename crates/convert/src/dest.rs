@@ -4,7 +4,7 @@ use std::path::Path;
 
 use shardmill_core::{ErrorKind, Limits};
 use shardmill_mds::{FileInfo, Index, ShardEntry};
-use shardmill_storage::{Dir, EntryKind, StorageError};
+use shardmill_storage::{Dir, StorageError};
 use shardmill_writer::INDEX_NAME;
 
 use crate::error::ConvertError;
@@ -89,7 +89,7 @@ pub(crate) fn look_in(
         return finished(dir, folders, identity, limits);
     }
     // A work folder without a journal: a run that was killed before it began.
-    let entries = dir.entries()?;
+    let entries = entries(dir)?;
     let other = entries.iter().find(|entry| entry.name != WORK_FOLDER);
     match other {
         None => Ok(Dest::Empty),
@@ -166,20 +166,39 @@ fn is_shard_name(name: &str) -> bool {
         && rest.split('.').next().is_some_and(|format| format.parse::<shardmill_core::Format>().is_ok())
 }
 
+/// Something in a directory. A name that is not UTF-8 is shown with replacements, and then is not ours.
+struct Entry {
+    name: String,
+    is_folder: bool,
+}
+
+fn entries(dir: &Dir) -> Result<Vec<Entry>, StorageError> {
+    let entries = dir.entries()?.into_iter().map(|entry| Entry {
+        name: entry.name.to_string_lossy().into_owned(),
+        is_folder: entry.kind == shardmill_storage::EntryKind::Directory,
+    });
+    Ok(entries.collect())
+}
+
 /// Something at the destination that is neither a data set nor a leftover of one.
 fn unknown_entry(dir: &Dir, folders: &[String]) -> Result<Option<String>, StorageError> {
-    for entry in dir.entries()? {
-        let is_folder = entry.kind == EntryKind::Directory;
-        if entry.name == WORK_FOLDER && is_folder {
+    for entry in entries(dir)? {
+        if entry.name == WORK_FOLDER && entry.is_folder {
             continue;
         }
-        if is_folder && (folders.contains(&entry.name) || has_index(dir, &entry.name)?) {
-            if let Some(inner) = dir.open_dir(&entry.name)?.entries()?.into_iter().find(|inner| !is_ours(&inner.name)) {
-                return Ok(Some(format!("{}/{}", entry.name, inner.name)));
+        if entry.is_folder {
+            // A split: of this conversion, of a published data set, or of one that was being removed.
+            let inner = entries(&dir.open_dir(&entry.name)?)?;
+            let foreign = inner.iter().find(|inner| inner.is_folder || !is_ours(&inner.name));
+            if let Some(foreign) = foreign {
+                return Ok(Some(format!("{}/{}", entry.name, foreign.name)));
+            }
+            if inner.is_empty() && !folders.contains(&entry.name) {
+                return Ok(Some(entry.name));
             }
             continue;
         }
-        if is_folder || !is_ours(&entry.name) {
+        if !is_ours(&entry.name) {
             return Ok(Some(entry.name));
         }
     }
@@ -189,12 +208,8 @@ fn unknown_entry(dir: &Dir, folders: &[String]) -> Result<Option<String>, Storag
 /// Removes a data set: the index first, so that no reader finds it half there.
 pub(crate) fn clear(dir: &Dir) -> Result<(), StorageError> {
     let mut folders = vec![String::new()];
-    folders.extend(
-        dir.entries()?
-            .into_iter()
-            .filter(|entry| entry.kind == EntryKind::Directory && entry.name != WORK_FOLDER)
-            .map(|entry| entry.name),
-    );
+    let inner = entries(dir)?.into_iter().filter(|entry| entry.is_folder && entry.name != WORK_FOLDER);
+    folders.extend(inner.map(|entry| entry.name));
     for folder in &folders {
         if dir.remove(&in_folder(folder, INDEX_NAME))? {
             dir.sync()?;
@@ -202,8 +217,8 @@ pub(crate) fn clear(dir: &Dir) -> Result<(), StorageError> {
     }
     for folder in &folders {
         let inner = if folder.is_empty() { dir.clone() } else { dir.open_dir(folder)? };
-        for entry in inner.entries()? {
-            if is_ours(&entry.name) && entry.kind != EntryKind::Directory {
+        for entry in entries(&inner)? {
+            if is_ours(&entry.name) && !entry.is_folder {
                 inner.remove(&entry.name)?;
             }
         }

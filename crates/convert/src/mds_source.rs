@@ -14,10 +14,10 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::Diagnostic;
-use shardmill_mds::{DType, Encoding, Layout, ShardConfig, TextEncoding, TextValue, Value};
-use shardmill_reader::{Dataset, OpenOptions, SampleValue, Shard};
+use shardmill_mds::{DType, Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue, Value};
+use shardmill_reader::{Dataset, OpenOptions, Shard};
 use shardmill_source::{Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit};
-use shardmill_writer::{ENCODED_KEY, ENCODING_KEY};
+use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::ConvertError;
@@ -33,7 +33,12 @@ pub(crate) fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<Arc
     for location in locations {
         datasets.push(Arc::new(Dataset::open(location, &open_options)?));
     }
-    let source: Arc<dyn Source> = Arc::new(MdsSource::new(datasets)?);
+    // Integers of the text formats have any size. Expressions need numbers, which are of 64 bits.
+    let computes = options.select.is_some()
+        || options.filter.is_some()
+        || options.sql.is_some()
+        || options.columns.iter().any(|column| column.expr.is_some());
+    let source: Arc<dyn Source> = Arc::new(MdsSource::new(datasets, computes)?);
     Ok(shardmill_source::over(source, options)?)
 }
 
@@ -48,7 +53,7 @@ struct MdsSource {
 }
 
 impl MdsSource {
-    fn new(datasets: Vec<Arc<Dataset>>) -> Result<Self, ConvertError> {
+    fn new(datasets: Vec<Arc<Dataset>>, computes: bool) -> Result<Self, ConvertError> {
         let mut description = SourceDescription::new(SourceKind::Mds);
         let mut shards = Vec::new();
         let mut units = Vec::new();
@@ -90,7 +95,7 @@ impl MdsSource {
             description.files.push(SourceFile { path: dataset.index_path().display().to_string(), bytes });
         }
         let schema = match first {
-            Some((config, _)) => Arc::new(schema(config)),
+            Some((config, _)) => Arc::new(schema(config, computes)),
             None => return Err(ConvertError::option("source", "the data set has no shards, so its columns are not known")),
         };
         description.rows = Some(rows);
@@ -110,7 +115,7 @@ fn same_columns(a: &ShardConfig, b: &ShardConfig) -> bool {
     }
 }
 
-fn schema(config: &ShardConfig) -> Schema {
+fn schema(config: &ShardConfig, computes: bool) -> Schema {
     let fields: Vec<Field> = match &config.layout {
         Layout::Mds { columns } => columns.iter().map(|column| mds_field(&column.name, &column.encoding)).collect(),
         Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns
@@ -118,7 +123,14 @@ fn schema(config: &ShardConfig) -> Schema {
             .map(|column| {
                 let data_type = match column.encoding {
                     TextEncoding::Str => DataType::Utf8,
-                    TextEncoding::Int => DataType::Int64,
+                    TextEncoding::Int if computes => DataType::Int64,
+                    TextEncoding::Int => {
+                        let metadata = HashMap::from([
+                            (ENCODING_KEY.to_owned(), "int".to_owned()),
+                            (ENCODED_KEY.to_owned(), ENCODED_TEXT.to_owned()),
+                        ]);
+                        return Field::new(&column.name, DataType::Utf8, false).with_metadata(metadata);
+                    }
                     TextEncoding::Float => DataType::Float64,
                 };
                 Field::new(&column.name, data_type, false)
@@ -336,6 +348,13 @@ impl Builder {
     fn push_text(&mut self, value: &TextValue<'_>) -> Option<()> {
         match (self, value) {
             (Self::Text(builder), TextValue::Str(text)) => builder.append_value(text),
+            (Self::Text(builder), TextValue::Int(value)) => builder.append_value(value.to_string()),
+            (Self::Text(builder), TextValue::BigInt(text)) => builder.append_value(text),
+            // COMPAT: the original takes a Python bool for an int and writes it as JSON's.
+            (Self::Text(builder), TextValue::Json(text @ ("true" | "false"))) => {
+                builder.append_value(if *text == "true" { "1" } else { "0" });
+            }
+            (Self::F64(builder), TextValue::BigInt(text)) => builder.append_value(text.parse().ok()?),
             (Self::I64(builder), TextValue::Int(value)) => builder.append_value(*value),
             (Self::F64(builder), TextValue::Float(value)) => builder.append_value(*value),
             #[expect(clippy::cast_precision_loss, reason = "a float column that holds an integer is read as Python reads it")]

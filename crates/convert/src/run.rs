@@ -141,9 +141,9 @@ fn convert(
 /// Temporary files of a run that was killed. Whoever made them is gone: the lease is ours.
 fn remove_temporary(dir: &Dir) -> Result<(), StorageError> {
     let work = dir.open_dir(WORK_FOLDER)?;
-    for entry in work.entries()? {
-        if entry.name != "lease" && entry.name != "journal" {
-            work.remove(&entry.name)?;
+    for name in work.list()? {
+        if name != "lease" && name != "journal" {
+            work.remove(&name)?;
         }
     }
     Ok(())

@@ -160,20 +160,28 @@ impl World {
         ] {
             check_count(option, value)?;
         }
+        let workers = self.ranks().saturating_mul(self.workers_per_rank);
+        if workers > 1 << 24 {
+            return Err(OrderError::BadValue {
+                option: "workers_per_rank",
+                value: self.workers_per_rank,
+                expected: "at most 2^24 workers in the whole world",
+            });
+        }
         Ok(())
     }
 
-    /// Samples of a step of all ranks, for as many steps as a rank has workers, stay below 2^48.
+    /// Samples of a step of all ranks, for as many steps as a rank has workers, stay below 2^44.
     fn check_batch(self, batch_size: u64) -> Result<(), OrderError> {
         let product = [self.nodes, self.ranks_per_node, self.workers_per_rank]
             .into_iter()
             .try_fold(batch_size, u64::checked_mul);
         match product {
-            Some(product) if product <= 1 << 48 => Ok(()),
+            Some(product) if product <= 1 << 44 => Ok(()),
             _ => Err(OrderError::BadValue {
                 option: "batch_size",
                 value: batch_size,
-                expected: "at most 2^48 divided by nodes x ranks x workers",
+                expected: "at most 2^44 divided by nodes x ranks x workers",
             }),
         }
     }
@@ -369,9 +377,10 @@ impl EpochConfig {
             Some(state) => {
                 resolved.epoch = state.epoch;
                 resolved.sample_in_epoch = state.sample_in_epoch;
-                resolved.canonical_nodes = state.num_canonical_nodes.ok_or(OrderError::StateField {
-                    field: "num_canonical_nodes",
-                })?;
+                resolved.canonical_nodes =
+                    state.num_canonical_nodes.ok_or(OrderError::StateField {
+                        field: "num_canonical_nodes",
+                    })?;
                 resolved.seed = state.shuffle_seed;
                 resolved.initial_nodes = state.initial_physical_nodes;
             }
@@ -444,10 +453,26 @@ mod tests {
             initial_physical_nodes: Some(2),
         });
         let resumed = config.resolve().unwrap();
-        assert_eq!((resumed.epoch, resumed.sample_in_epoch, resumed.canonical_nodes, resumed.seed), (3, 2, 8, 5));
+        assert_eq!(
+            (
+                resumed.epoch,
+                resumed.sample_in_epoch,
+                resumed.canonical_nodes,
+                resumed.seed
+            ),
+            (3, 2, 8, 5)
+        );
         assert_eq!(resumed.block, 500_000);
         config.epoch = 4;
         let fresh = config.resolve().unwrap();
-        assert_eq!((fresh.epoch, fresh.sample_in_epoch, fresh.canonical_nodes, fresh.seed), (4, 0, 1, 9176));
+        assert_eq!(
+            (
+                fresh.epoch,
+                fresh.sample_in_epoch,
+                fresh.canonical_nodes,
+                fresh.seed
+            ),
+            (4, 0, 1, 9176)
+        );
     }
 }

@@ -98,7 +98,9 @@ pub enum OrderError {
         canonical_nodes: u64,
     },
     /// A global batch that the initial run's devices cannot share.
-    #[error("a global batch of {global_batch} samples cannot be divided over the {devices} devices of the first run")]
+    #[error(
+        "a global batch of {global_batch} samples cannot be divided over the {devices} devices of the first run"
+    )]
     GlobalBatch {
         /// Samples of a global batch.
         global_batch: u64,
@@ -114,7 +116,9 @@ pub enum OrderError {
         samples: u64,
     },
     /// Too few samples to repeat for the padding of a canonical node.
-    #[error("{samples} samples are too few to pad {canonical_nodes} canonical nodes over {nodes} nodes")]
+    #[error(
+        "{samples} samples are too few to pad {canonical_nodes} canonical nodes over {nodes} nodes"
+    )]
     TooFewToPad {
         /// Samples of the epoch or stream.
         samples: u64,
@@ -149,6 +153,14 @@ pub enum OrderError {
         /// The field.
         field: &'static str,
     },
+    /// More memory than there is.
+    #[error("{bytes} bytes for {what} cannot be had")]
+    Memory {
+        /// What it was for.
+        what: &'static str,
+        /// How much.
+        bytes: u64,
+    },
     /// A rank or worker outside the world.
     #[error("{what} {value} of {of}")]
     OutsideWorld {
@@ -163,12 +175,17 @@ pub enum OrderError {
 
 impl Diagnostic for OrderError {
     fn kind(&self) -> ErrorKind {
-        ErrorKind::InvalidInput
+        match self {
+            Self::Memory { .. } => ErrorKind::Resource,
+            _ => ErrorKind::InvalidInput,
+        }
     }
 
     fn id(&self) -> &'static str {
         match self {
-            Self::BadValue { .. } | Self::UnknownName { .. } | Self::EmptyRange { .. } => "config-value",
+            Self::BadValue { .. } | Self::UnknownName { .. } | Self::EmptyRange { .. } => {
+                "config-value"
+            }
             Self::NoStreams | Self::EmptyStream { .. } => "config-streams",
             Self::MixedWeights { .. }
             | Self::BadWeight { .. }
@@ -183,16 +200,21 @@ impl Diagnostic for OrderError {
             Self::StreamTooSmall { .. } | Self::NoShare { .. } => "config-batching",
             Self::BeyondEnd { .. } => "state-position",
             Self::StateField { .. } => "state-field",
+            Self::Memory { .. } => "out-of-memory",
         }
     }
 
     fn object(&self) -> Option<String> {
         match self {
-            Self::BadValue { option, .. } | Self::UnknownName { option, .. } => Some((*option).to_owned()),
+            Self::BadValue { option, .. } | Self::UnknownName { option, .. } => {
+                Some((*option).to_owned())
+            }
             Self::EmptyStream { stream }
             | Self::MixedWeights { stream, .. }
             | Self::BadWeight { stream, .. }
-            | Self::NothingChosen { stream: Some(stream) }
+            | Self::NothingChosen {
+                stream: Some(stream),
+            }
             | Self::StreamTooSmall { stream, .. }
             | Self::NoShare { stream, .. } => Some(format!("stream {stream}")),
             Self::EmptyRange { .. } => Some("shuffle_block_size".to_owned()),
@@ -203,15 +225,179 @@ impl Diagnostic for OrderError {
 
     fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::EmptyCanonicalNode { .. } | Self::TooFewToPad { .. } => "use fewer canonical nodes",
-            Self::NodesDoNotDivide { .. } => "choose num_canonical_nodes so that one divides the other",
-            Self::GlobalBatch { .. } => "keep nodes x ranks x batch_size as it was in the first run",
+            Self::EmptyCanonicalNode { .. } | Self::TooFewToPad { .. } => {
+                "use fewer canonical nodes"
+            }
+            Self::NodesDoNotDivide { .. } => {
+                "choose num_canonical_nodes so that one divides the other"
+            }
+            Self::GlobalBatch { .. } => {
+                "keep nodes x ranks x batch_size as it was in the first run"
+            }
             Self::EmptyRange { .. } => "use a larger shuffle_block_size",
-            Self::NoShare { .. } => "use a larger global batch or shuffle block, or raise the stream's proportion",
+            Self::NoShare { .. } => {
+                "use a larger global batch or shuffle block, or raise the stream's proportion"
+            }
             Self::StreamTooSmall { .. } => "use a smaller batch, or give the stream more samples",
+            Self::Memory { .. } => {
+                "use another shuffle_algo than naive, whole repeats, or a larger granularity or batch"
+            }
             Self::MixedWeights { .. } => "give every stream a proportion, or none",
             _ => return None,
         };
         Some(hint.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As both edges print it.
+    fn rendered(error: &OrderError) -> String {
+        let object = error
+            .object()
+            .map_or(String::new(), |object| format!("{object}: "));
+        let hint = error
+            .hint()
+            .map_or(String::new(), |hint| format!("; {hint}"));
+        format!("error[{}]: {object}{error}{hint}", error.id())
+    }
+
+    #[test]
+    fn every_error_reads_as_one_line() {
+        use OrderError as E;
+        let all = [
+            (
+                E::BadValue {
+                    option: "batch_size",
+                    value: 0,
+                    expected: "from 1 to 1048576",
+                },
+                "error[config-value]: batch_size: is 0, which is not from 1 to 1048576",
+            ),
+            (
+                E::UnknownName {
+                    option: "shuffle_algo",
+                    value: "py1\nb".to_owned(),
+                    known: "naive, py1s",
+                },
+                "error[config-value]: shuffle_algo: \"py1\\nb\" is none of naive, py1s",
+            ),
+            (E::NoStreams, "error[config-streams]: there are no streams"),
+            (
+                E::EmptyStream { stream: 2 },
+                "error[config-streams]: stream 2: has no samples",
+            ),
+            (
+                E::MixedWeights {
+                    stream: 1,
+                    reason: "proportions on some streams and not on others",
+                },
+                "error[config-weights]: stream 1: proportions on some streams and not on others; give every stream a proportion, or none",
+            ),
+            (
+                E::BadWeight {
+                    stream: 0,
+                    weight: "repeat",
+                    value: -1.5,
+                },
+                "error[config-weights]: stream 0: repeat is -1.5, which is not a number from 0 to 2^63",
+            ),
+            (
+                E::NoWeight { sum: 0.0 },
+                "error[config-weights]: proportions add up to 0",
+            ),
+            (
+                E::NothingChosen { stream: None },
+                "error[config-weights]: no samples are left to choose",
+            ),
+            (
+                E::ChooseTooMany { wanted: 3, of: 2 },
+                "error[config-weights]: 3 distinct values wanted of 2",
+            ),
+            (
+                E::EmptyRange { low: 0, high: 0 },
+                "error[config-value]: shuffle_block_size: no integer is at least 0 and below 0; use a larger shuffle_block_size",
+            ),
+            (
+                E::NodesDoNotDivide {
+                    canonical_nodes: 4,
+                    nodes: 3,
+                },
+                "error[config-world]: 4 canonical and 3 physical nodes: neither divides the other; choose num_canonical_nodes so that one divides the other",
+            ),
+            (
+                E::EmptyCanonicalNode {
+                    samples: 3,
+                    canonical_nodes: 5,
+                },
+                "error[config-world]: 3 samples for 5 canonical nodes; use fewer canonical nodes",
+            ),
+            (
+                E::GlobalBatch {
+                    global_batch: 12,
+                    devices: 5,
+                },
+                "error[config-world]: a global batch of 12 samples cannot be divided over the 5 devices of the first run; keep nodes x ranks x batch_size as it was in the first run",
+            ),
+            (
+                E::BeyondEnd {
+                    position: 20,
+                    samples: 12,
+                },
+                "error[state-position]: state: position 20 is beyond the 12 samples of the epoch",
+            ),
+            (
+                E::TooFewToPad {
+                    samples: 3,
+                    canonical_nodes: 1,
+                    nodes: 8,
+                },
+                "error[config-world]: 3 samples are too few to pad 1 canonical nodes over 8 nodes; use fewer canonical nodes",
+            ),
+            (
+                E::StreamTooSmall {
+                    stream: 1,
+                    samples: 3,
+                    batch: 8,
+                },
+                "error[config-batching]: stream 1: 3 samples do not fill a batch of 8; use a smaller batch, or give the stream more samples",
+            ),
+            (
+                E::NoShare {
+                    stream: 1,
+                    what: "a global batch of",
+                    of: 8,
+                },
+                "error[config-batching]: stream 1: its share of a global batch of 8 is 0; use a larger global batch or shuffle block, or raise the stream's proportion",
+            ),
+            (
+                E::StateField {
+                    field: "num_canonical_nodes",
+                },
+                "error[state-field]: state: has no num_canonical_nodes",
+            ),
+            (
+                E::OutsideWorld {
+                    what: "rank",
+                    value: 8,
+                    of: 8,
+                },
+                "error[config-world]: rank 8 of 8",
+            ),
+            (
+                E::Memory {
+                    what: "the order of naive",
+                    bytes: 800,
+                },
+                "error[out-of-memory]: 800 bytes for the order of naive cannot be had; use another shuffle_algo than naive, whole repeats, or a larger granularity or batch",
+            ),
+        ];
+        for (error, line) in all {
+            assert_eq!(rendered(&error), line);
+            let resource = matches!(error, OrderError::Memory { .. });
+            assert_eq!(error.kind() == ErrorKind::Resource, resource);
+        }
     }
 }

@@ -1,7 +1,24 @@
 //! The few conversions that lose something on purpose or cannot lose anything here, each in one place.
 
+use crate::error::OrderError;
+
+/// An empty vector with room for `length` things, or an error where there is not so much memory.
+pub(crate) fn room<T>(length: u64, what: &'static str) -> Result<Vec<T>, OrderError> {
+    let mut room = Vec::new();
+    let size = count(std::mem::size_of::<T>());
+    let bytes = length.saturating_mul(size);
+    // 2^42 bytes are beyond any machine, though an operating system may promise them.
+    if bytes > 1 << 42 || room.try_reserve_exact(index(length)).is_err() {
+        return Err(OrderError::Memory { what, bytes });
+    }
+    Ok(room)
+}
+
 /// The low 32 bits.
-#[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the low half is what is asked for"
+)]
 #[inline]
 pub(crate) const fn low32(value: u64) -> u32 {
     value as u32
@@ -14,7 +31,10 @@ pub(crate) const fn high32(value: u64) -> u32 {
 }
 
 /// The low 64 bits.
-#[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the low half is what is asked for"
+)]
 #[inline]
 pub(crate) const fn low64(value: u128) -> u64 {
     value as u64
@@ -48,7 +68,10 @@ pub(crate) fn trunc(value: f64) -> Option<u64> {
 
 /// An integer as a double, rounded to nearest as NumPy does.
 #[inline]
-#[expect(clippy::cast_precision_loss, reason = "the same rounding as the original")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the same rounding as the original"
+)]
 pub(crate) const fn real(value: u64) -> f64 {
     value as f64
 }

@@ -7,12 +7,15 @@ use std::ops::Range;
 
 use crate::error::OrderError;
 use crate::num::share;
+use crate::shuffle::layout::node_of;
 
 /// A position of the epoch that a rank is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// From 0 to the number of samples, exclusive.
     pub position: u64,
+    /// The canonical node that owns the position.
+    pub canonical_node: u64,
     /// Whether this is padding: a sample that is given a second time so that all ranks have as many.
     pub repeated: bool,
 }
@@ -86,7 +89,10 @@ impl Partition {
         let global_batch = cut.nodes * cut.ranks_per_node * cut.batch_size;
         let devices = initial_nodes.saturating_mul(cut.ranks_per_node);
         if devices == 0 || !global_batch.is_multiple_of(devices) {
-            return Err(OrderError::GlobalBatch { global_batch, devices });
+            return Err(OrderError::GlobalBatch {
+                global_batch,
+                devices,
+            });
         }
         Self::unchecked(Cut {
             nodes: initial_nodes,
@@ -107,7 +113,11 @@ impl Partition {
         // COMPAT: the drop is rounded down, so a resumed run may repeat up to `nodes - 1` samples.
         cut.drop -= cut.drop % nodes;
         let row = cut.samples.div_ceil(canonical);
-        let ratio = if canonical < nodes { nodes / canonical } else { 1 };
+        let ratio = if canonical < nodes {
+            nodes / canonical
+        } else {
+            1
+        };
         let padding = row.next_multiple_of(ratio) - row;
         let tiny = cut.samples < canonical || (cut.samples == canonical && canonical < nodes);
         let (mut padding_from, mut padding_single) = (0, false);
@@ -200,8 +210,8 @@ impl Partition {
         let (column, row) = (global / cut.canonical_nodes, global % cut.canonical_nodes);
         let place = self.row_entry(row, column);
         Some(Place {
-            position: place.position,
             repeated: repeated || place.repeated,
+            ..place
         })
     }
 
@@ -209,17 +219,24 @@ impl Partition {
         let (samples, canonical) = (self.cut.samples, self.cut.canonical_nodes);
         if self.tiny {
             let flat = row * self.padded_row + column;
+            let position = flat % samples;
             return Place {
-                position: flat % samples,
+                position,
+                canonical_node: node_of(samples, position, canonical),
                 repeated: flat >= samples,
             };
         }
         let start = share(samples, row, canonical);
         let length = share(samples, row + 1, canonical) - start;
         if column >= self.row {
-            let over = if self.padding_single { 0 } else { column - self.row };
+            let over = if self.padding_single {
+                0
+            } else {
+                column - self.row
+            };
             return Place {
                 position: start + self.padding_from + over,
+                canonical_node: row,
                 repeated: true,
             };
         }
@@ -227,6 +244,7 @@ impl Partition {
         let repeated = column >= length;
         Place {
             position: start + column - u64::from(repeated),
+            canonical_node: row,
             repeated,
         }
     }
@@ -243,20 +261,28 @@ impl Partition {
         clean / self.global_batch()
     }
 
-    /// The canonical nodes whose samples the entries `entries` of global batches may hold.
-    pub fn canonical_nodes_of(&self, entries: Range<u64>) -> impl Iterator<Item = u64> + use<> {
-        let cut = self.cut;
+    /// Whether the entries `entries` of global batches may hold samples of a canonical node.
+    #[must_use]
+    pub fn deals(&self, canonical_node: u64, entries: &Range<u64>) -> bool {
+        let cut = &self.cut;
         let per_node = cut.ranks_per_node * cut.batch_size;
         let nodes = entries.start / per_node..entries.end.div_ceil(per_node).min(cut.nodes);
-        (0..cut.canonical_nodes).filter(move |canonical| {
-            if nodes.end - nodes.start >= cut.nodes {
-                true
-            } else if cut.canonical_nodes >= cut.nodes {
-                nodes.contains(&(canonical % cut.nodes))
-            } else {
-                nodes.clone().any(|node| node % cut.canonical_nodes == *canonical)
-            }
-        })
+        if self.tiny || nodes.end.saturating_sub(nodes.start) >= cut.nodes {
+            true
+        } else if cut.canonical_nodes >= cut.nodes {
+            nodes.contains(&(canonical_node % cut.nodes))
+        } else {
+            nodes
+                .clone()
+                .any(|node| node % cut.canonical_nodes == canonical_node)
+        }
+    }
+
+    /// How many canonical nodes the entries `entries` of global batches may hold samples of.
+    #[must_use]
+    pub fn nodes_dealt(&self, entries: &Range<u64>) -> u64 {
+        (0..self.cut.canonical_nodes)
+            .fold(0, |sum, node| sum + u64::from(self.deals(node, entries)))
     }
 
     /// The global batch in which the sample at `place` of canonical node `node` is dealt; `None` before the drop.
@@ -287,7 +313,14 @@ fn check_drop(cut: &Cut, nodes: u64) -> Result<(), OrderError> {
 mod tests {
     use super::*;
 
-    fn cut(samples: u64, canonical_nodes: u64, nodes: u64, ranks_per_node: u64, batch_size: u64, drop: u64) -> Cut {
+    fn cut(
+        samples: u64,
+        canonical_nodes: u64,
+        nodes: u64,
+        ranks_per_node: u64,
+        batch_size: u64,
+        drop: u64,
+    ) -> Cut {
         Cut {
             samples,
             canonical_nodes,
@@ -314,19 +347,36 @@ mod tests {
     #[test]
     fn golden_partitions() {
         let orig = |cut| Partition::orig(cut).unwrap();
-        assert_eq!(ranks(&orig(cut(10, 2, 1, 2, 2, 0)), 2, 2), [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]);
-        assert_eq!(ranks(&orig(cut(10, 2, 1, 2, 2, 4)), 2, 2), [[2, 3, 4], [7, 8, 9]]);
-        assert_eq!(ranks(&orig(cut(7, 1, 2, 1, 2, 0)), 2, 2), [[0, 2, 4, 6], [1, 3, 5, 5]]);
+        assert_eq!(
+            ranks(&orig(cut(10, 2, 1, 2, 2, 0)), 2, 2),
+            [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+        );
+        assert_eq!(
+            ranks(&orig(cut(10, 2, 1, 2, 2, 4)), 2, 2),
+            [[2, 3, 4], [7, 8, 9]]
+        );
+        assert_eq!(
+            ranks(&orig(cut(7, 1, 2, 1, 2, 0)), 2, 2),
+            [[0, 2, 4, 6], [1, 3, 5, 5]]
+        );
         assert_eq!(ranks(&orig(cut(3, 4, 2, 1, 2, 0)), 2, 2), [[0, 2], [1, 0]]);
-        assert_eq!(ranks(&orig(cut(10, 1, 1, 4, 1, 0)), 4, 1), [[0, 4, 8], [1, 5, 9], [2, 6, 5], [3, 7, 6]]);
+        assert_eq!(
+            ranks(&orig(cut(10, 1, 1, 4, 1, 0)), 4, 1),
+            [[0, 4, 8], [1, 5, 9], [2, 6, 5], [3, 7, 6]]
+        );
         let relaxed = Partition::relaxed(cut(12, 4, 3, 1, 4, 0), Some(2)).unwrap();
-        assert_eq!(ranks(&relaxed, 3, 4), [[0, 6, 1, 7], [2, 8, 3, 9], [4, 10, 5, 11]]);
+        assert_eq!(
+            ranks(&relaxed, 3, 4),
+            [[0, 6, 1, 7], [2, 8, 3, 9], [4, 10, 5, 11]]
+        );
     }
 
     #[test]
     fn repeats_are_flagged() {
         let partition = Partition::orig(cut(10, 1, 1, 4, 1, 0)).unwrap();
-        let flags: Vec<_> = (8..12).map(|i| partition.place(i / 4, i % 4).unwrap().repeated).collect();
+        let flags: Vec<_> = (8..12)
+            .map(|i| partition.place(i / 4, i % 4).unwrap().repeated)
+            .collect();
         assert_eq!(flags, [false, false, true, true]);
         assert_eq!(partition.clean_batches(), 2);
     }

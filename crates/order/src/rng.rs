@@ -359,21 +359,29 @@ impl Pcg64 {
     /// PERF: a rejected draw swaps an element with itself instead of branching; a quarter of all draws are rejected,
     /// and a processor cannot guess which.
     pub fn shuffle<T: Copy>(&mut self, x: &mut [T]) {
-        if x.len() < 2 {
+        self.shuffle_from(x, 1);
+    }
+
+    /// `shuffle(x)` as far as it fills the places from `from` on; what stands before them is then the same set as after
+    /// the whole shuffle, in another order.
+    pub fn shuffle_from<T: Copy>(&mut self, x: &mut [T], from: usize) {
+        let from = from.max(1);
+        if x.len() <= from {
             return;
         }
         if u32::try_from(x.len() - 1).is_err() {
-            for i in (1..x.len()).rev() {
+            for i in (from..x.len()).rev() {
                 x.swap(i, index(self.interval(count(i))));
             }
             return;
         }
         let mut i = x.len() - 1;
-        while i > 0 {
+        while i >= from {
             // All of [floor, 2·floor) is drawn under one mask.
             let floor = 1_usize << (usize::BITS - 1 - i.leading_zeros());
             let mask = 2 * floor - 1;
-            while i >= floor {
+            let stop = floor.max(from);
+            while i >= stop {
                 let value = self.next_u32() as usize & mask;
                 let accepted = value <= i;
                 let other = if accepted { value } else { i };
@@ -426,40 +434,44 @@ impl Pcg64 {
     /// rejected whatever the others do; only a draw in between (8 in `i`) needs them one after the other.
     fn skip_blocks(&mut self, from: u32) -> u32 {
         let mut lanes = Lanes::new(self.state, self.increment);
-        let mut i = from.cast_signed();
+        let mut i = from;
         let mut last = self.state;
-        while i >= BLOCK_FROM.cast_signed() {
-            let mask = (u32::MAX >> i.cast_unsigned().leading_zeros()).cast_signed();
-            let floor = (mask >> 1) + 1;
+        while i >= BLOCK_FROM {
+            let mask = u32::MAX >> i.leading_zeros();
+            let masks = u64::from(mask) * BOTH;
             // Eight draws may cross into the next mask: those are made one by one.
-            let stop = floor + 8;
+            let stop = mask / 2 + 1 + 8;
             while i >= stop {
                 let words = lanes.draw();
-                let mut draws = [0_i32; 8];
-                for (pair, word) in draws.chunks_exact_mut(2).zip(words) {
-                    pair[0] = low32(word).cast_signed() & mask;
-                    pair[1] = high32(word).cast_signed() & mask;
+                // In each half of a word: 2^31 + i − draw, whose top bit says whether the draw is accepted, and the
+                // same for i − 8. Nothing is borrowed across halves, since i and draws are below 2^31.
+                let able = u64::from(i) * BOTH + TOPS;
+                let sure = able - 8 * BOTH;
+                let (mut accepted, mut differ) = (0_u64, 0_u64);
+                for word in words {
+                    let draws = word & masks;
+                    let (able, sure) = (able.wrapping_sub(draws), sure.wrapping_sub(draws));
+                    accepted = accepted.wrapping_add(able >> 31 & BOTH);
+                    differ |= able ^ sure;
                 }
-                let sure: i32 = draws.iter().map(|draw| i32::from(*draw <= i - 8)).sum();
-                let able: i32 = draws.iter().map(|draw| i32::from(*draw <= i)).sum();
-                if sure == able {
-                    i -= sure;
+                if differ & TOPS == 0 {
+                    i = i.wrapping_sub(low32(accepted).wrapping_add(high32(accepted)));
                 } else {
-                    for draw in draws {
-                        i -= i32::from(draw <= i);
+                    for word in words {
+                        i = i.wrapping_sub(u32::from(low32(word) & mask <= i));
+                        i = i.wrapping_sub(u32::from(high32(word) & mask <= i));
                     }
                 }
             }
             last = lanes.next[3];
             for word in lanes.draw() {
                 for draw in [low32(word), high32(word)] {
-                    let draw = draw & u32::MAX >> i.cast_unsigned().leading_zeros();
-                    i -= i32::from(draw.cast_signed() <= i);
+                    i -= u32::from(draw & u32::MAX >> i.leading_zeros() <= i);
                 }
             }
         }
         self.state = last;
-        i.cast_unsigned()
+        i
     }
 
     /// `choice(n, k, replace=False)`.
@@ -512,6 +524,10 @@ impl Pcg64 {
     }
 }
 
+/// A 1, and the highest bit, in each half of a word.
+const BOTH: u64 = 0x0000_0001_0000_0001;
+const TOPS: u64 = BOTH << 31;
+
 /// Below this the draws of a shuffle are passed over one by one: the tests of a block would be ambiguous too often.
 const BLOCK_FROM: u32 = 1024;
 
@@ -558,11 +574,27 @@ mod tests {
     #[test]
     fn seeding_equals_numpy() {
         for (seed, state, increment) in [
-            (0, 0x1aa1_b534_5996_452d_0958_5eb7_a695_61e3, 0x418d_dadb_3af7_1a82_5881_33bc_4478_73a9),
-            (9176, 0xf1ef_16c8_22be_aeb8_bac9_a92f_5966_dea5, 0x03bb_e0d5_3f44_8498_02b8_82f1_26e3_fb37_u128),
-            (1 << 32, 0x24d0_60cf_1520_dbdd_21bb_f7fb_ff1a_c5d4, 0x77ff_3ed8_6c5c_5633_7b62_eea7_340c_a9c7),
+            (
+                0,
+                0x1aa1_b534_5996_452d_0958_5eb7_a695_61e3,
+                0x418d_dadb_3af7_1a82_5881_33bc_4478_73a9,
+            ),
+            (
+                9176,
+                0xf1ef_16c8_22be_aeb8_bac9_a92f_5966_dea5,
+                0x03bb_e0d5_3f44_8498_02b8_82f1_26e3_fb37_u128,
+            ),
+            (
+                1 << 32,
+                0x24d0_60cf_1520_dbdd_21bb_f7fb_ff1a_c5d4,
+                0x77ff_3ed8_6c5c_5633_7b62_eea7_340c_a9c7,
+            ),
         ] {
-            assert_eq!(Pcg64::new(seed).raw_state(), (state, increment), "seed {seed}");
+            assert_eq!(
+                Pcg64::new(seed).raw_state(),
+                (state, increment),
+                "seed {seed}"
+            );
         }
     }
 
@@ -572,23 +604,41 @@ mod tests {
         let mut rng = fresh();
         assert_eq!(
             [rng.next_u64(), rng.next_u64(), rng.next_u64()],
-            [0xce48_8e5f_f4c1_0304, 0x233a_25e3_fe39_60b0, 0xbc04_ca4c_34b5_a59c]
+            [
+                0xce48_8e5f_f4c1_0304,
+                0x233a_25e3_fe39_60b0,
+                0xbc04_ca4c_34b5_a59c
+            ]
         );
         let mut rng = fresh();
-        assert_eq!([rng.next_u32(), rng.next_u32(), rng.next_u32()], [0xf4c1_0304, 0xce48_8e5f, 0xfe39_60b0]);
+        assert_eq!(
+            [rng.next_u32(), rng.next_u32(), rng.next_u32()],
+            [0xf4c1_0304, 0xce48_8e5f, 0xfe39_60b0]
+        );
         let mut rng = fresh();
         assert_eq!(rng.permutation(10), [8, 1, 2, 7, 5, 6, 9, 3, 0, 4]);
-        assert_eq!(rng.next_f64().to_bits(), (f64::from_bits(0x3ff5_6023_b248_97ac) / 8.0).to_bits());
-        assert_eq!([rng.integers(0, 100).unwrap(), rng.integers(0, 100).unwrap()], [83, 84]);
+        assert_eq!(
+            rng.next_f64().to_bits(),
+            (f64::from_bits(0x3ff5_6023_b248_97ac) / 8.0).to_bits()
+        );
+        assert_eq!(
+            [rng.integers(0, 100).unwrap(), rng.integers(0, 100).unwrap()],
+            [83, 84]
+        );
         let mut rng = fresh();
         assert_eq!(rng.choice(10, 4).unwrap(), [7, 1, 8, 6]);
         assert_eq!(rng.choice(20_000, 3).unwrap(), [17_077, 15_196, 6_623]);
         let mut rng = fresh();
         let tail = rng.choice(20_000, 500).unwrap();
-        assert_eq!(tail[..8], [18_955, 9_120, 3_174, 448, 11_717, 16_114, 685, 16_696]);
+        assert_eq!(
+            tail[..8],
+            [18_955, 9_120, 3_174, 448, 11_717, 16_114, 685, 16_696]
+        );
         assert_eq!(rng.next_u64(), 0xde04_dd0d_d225_0873);
         let mut rng = fresh();
-        let drawn: Vec<_> = (0..4).map(|_| rng.integers(196_608, 327_680).unwrap()).collect();
+        let drawn: Vec<_> = (0..4)
+            .map(|_| rng.integers(196_608, 327_680).unwrap())
+            .collect();
         assert_eq!(drawn, [321_922, 302_225, 326_770, 214_644]);
         assert!(rng.integers(5, 5).is_err());
         assert!(rng.choice(5, 6).is_err());
@@ -596,8 +646,14 @@ mod tests {
 
     #[test]
     fn long_seeds_use_every_word() {
-        assert_ne!(SeedSequence::from_words(&[1, 2, 3, 4, 5]), SeedSequence::from_words(&[1, 2, 3, 4, 6]));
-        assert_eq!(SeedSequence::from_words(&[7, 0, 0, 9]), SeedSequence::new(7 | 9 << 96));
+        assert_ne!(
+            SeedSequence::from_words(&[1, 2, 3, 4, 5]),
+            SeedSequence::from_words(&[1, 2, 3, 4, 6])
+        );
+        assert_eq!(
+            SeedSequence::from_words(&[7, 0, 0, 9]),
+            SeedSequence::new(7 | 9 << 96)
+        );
     }
 
     fn plain_shuffle(rng: &mut Pcg64, x: &mut [u32]) {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::OrderError;
-use crate::num::{count, index, low32, share};
+use crate::num::{count, index, low32, room, share};
 use crate::rng::{Checkpoint, Pcg64};
 
 /// What sampling depends on beside the shards.
@@ -41,11 +41,14 @@ impl Sampling {
 /// How many samples of each shard make up `choose`; `sizes` must not add up to 0.
 ///
 /// Needs 4 bytes for each pick (a sample, or `granularity` of them) when `choose` is not a multiple of the stream.
-#[must_use]
-pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Vec<u64> {
+///
+/// # Errors
+/// `Resource` when that is more than there is.
+pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64>, OrderError> {
     let total: u64 = sizes.iter().sum();
     if total == 0 || choose.is_multiple_of(total) {
-        return sizes.iter().map(|size| share(choose, *size, total.max(1))).collect();
+        let whole = sizes.iter().map(|size| share(choose, *size, total.max(1)));
+        return Ok(whole.collect());
     }
     let step = sampling.granularity;
     let mut first_pick = Vec::with_capacity(sizes.len() + 1);
@@ -57,6 +60,8 @@ pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Vec<u64> {
     first_pick.push(picks);
     let mut out: Vec<u64> = sizes.iter().map(|size| size * (choose / total)).collect();
     let mut left = choose % total;
+    // With picks of one sample only their set matters, not their order: the rest of the shuffle can be left out.
+    let enough = if step == 1 { left } else { 0 };
     // COMPAT: an empty shard overwrites the size of the pick before it with a full one, so a shard's last pick may
     // ask for more than the shard has left.
     let pick_size = |shard: usize, pick: u64| {
@@ -78,21 +83,25 @@ pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Vec<u64> {
     let mut rng = sampling.generator(sampling.epoch_counts);
     // PERF: half the memory where picks fit into 32 bits, which is always but for 4 billion samples and more.
     if u32::try_from(picks).is_ok() {
-        let mut order: Vec<u32> = (0..low32(picks)).collect();
-        rng.shuffle(&mut order);
+        let mut order = room(picks, "the picks of a fractional share")?;
+        order.extend(0..low32(picks));
+        rng.shuffle_from(&mut order, index(enough));
         for pick in order {
             if !walk(u64::from(pick)) {
                 break;
             }
         }
     } else {
-        for pick in rng.permutation(picks) {
+        let mut order = room(picks, "the picks of a fractional share")?;
+        order.extend(0..picks);
+        rng.shuffle_from(&mut order, index(enough));
+        for pick in order {
             if !walk(pick) {
                 break;
             }
         }
     }
-    out
+    Ok(out)
 }
 
 /// The shards of all streams behind one another: where each starts in the space of sample ids.
@@ -113,6 +122,12 @@ impl ShardTable {
             }
         }
         Self { starts }
+    }
+
+    /// The table of these streams' shard sizes.
+    #[must_use]
+    pub fn from_streams(streams: &[&[u64]]) -> Self {
+        Self::new(streams.iter().copied())
     }
 
     /// How many shards there are in all streams.
@@ -153,6 +168,9 @@ impl ShardTable {
     }
 }
 
+/// An epoch has fewer units: 16 million shards, each used eight times; 1.5 GiB.
+const MOST_UNITS: u32 = 1 << 27;
+
 /// The units of an epoch or of one stream of it: big ids to sample ids.
 #[derive(Clone, Debug)]
 pub struct Units {
@@ -169,11 +187,27 @@ pub struct Units {
 }
 
 impl Units {
+    /// Every shard of these sizes once and whole; empty shards are left out.
+    ///
+    /// # Errors
+    /// `InvalidInput` when there are no samples, or more than 2^27 shards.
+    pub fn whole(sizes: &[u64]) -> Result<Self, OrderError> {
+        let table = ShardTable::from_streams(&[sizes]);
+        let sampling = Sampling {
+            seed: 0,
+            epoch: 0,
+            epoch_counts: false,
+            epoch_members: false,
+            granularity: 1,
+        };
+        Self::resample(&table, &[(0..sizes.len(), table.samples())], &sampling)
+    }
+
     /// Draws `choose` samples of each given stream; streams are ranges of shards in `table`.
     ///
     /// # Errors
     /// `InvalidInput` when nothing is chosen, a shard is asked for more than it has (an original defect with empty
-    /// shards and granularity), or there are 2^32 units.
+    /// shards and granularity), or there are more than 2^27 units.
     pub fn resample(
         table: &ShardTable,
         streams: &[(Range<usize>, u64)],
@@ -191,7 +225,7 @@ impl Units {
         let mut next = 0_u64;
         for (shards, choose) in streams {
             let sizes: Vec<u64> = shards.clone().map(|shard| size(table, shard)).collect();
-            let counts = counts(&sizes, *choose, sampling);
+            let counts = counts(&sizes, *choose, sampling)?;
             for ((shard, size), wanted) in shards.clone().zip(sizes).zip(counts) {
                 plain &= size == wanted;
                 if size == 0 {
@@ -215,13 +249,16 @@ impl Units {
             return Err(OrderError::NothingChosen { stream: None });
         }
         if plain {
-            units.offset = streams.first().map(|(shards, _)| table.range(shards.start).start);
+            units.offset = streams
+                .first()
+                .map(|(shards, _)| table.range(shards.start).start);
         }
         Ok(units)
     }
 
     fn push(&mut self, shard: u32, stop: u64) -> Result<u32, OrderError> {
-        let unit = u32::try_from(self.shards.len()).map_err(|_| too_many(count(self.shards.len())))?;
+        let unit =
+            u32::try_from(self.shards.len()).map_err(|_| too_many(count(self.shards.len())))?;
         self.shards.push(shard);
         self.starts.push(stop);
         Ok(unit)
@@ -253,8 +290,13 @@ impl Units {
     /// The shard that a big id belongs to.
     #[must_use]
     pub fn shard_of(&self, big: u64) -> Option<usize> {
-        let unit = self.starts.partition_point(|start| *start <= big).checked_sub(1)?;
-        self.shards.get(unit).and_then(|shard| usize::try_from(*shard).ok())
+        let unit = self
+            .starts
+            .partition_point(|start| *start <= big)
+            .checked_sub(1)?;
+        self.shards
+            .get(unit)
+            .and_then(|shard| usize::try_from(*shard).ok())
     }
 
     /// Turns big ids into sample ids, in place; ids beyond the end stay.
@@ -268,9 +310,15 @@ impl Units {
         let mut unit = usize::MAX;
         for id in ids {
             let inside = self.starts.get(unit).is_some_and(|start| *start <= *id)
-                && self.starts.get(unit.wrapping_add(1)).is_some_and(|stop| *id < *stop);
+                && self
+                    .starts
+                    .get(unit.wrapping_add(1))
+                    .is_some_and(|stop| *id < *stop);
             if !inside {
-                unit = self.starts.partition_point(|start| *start <= *id).wrapping_sub(1);
+                unit = self
+                    .starts
+                    .partition_point(|start| *start <= *id)
+                    .wrapping_sub(1);
             }
             let (Some(shard), Some(start)) = (self.shards.get(unit), self.starts.get(unit)) else {
                 continue;
@@ -294,7 +342,11 @@ impl Units {
     /// The sorted members of a partial unit, as places in its shard.
     fn members(&self, checkpoint: Checkpoint, size: u64, rest: u64) -> Vec<u64> {
         // INVARIANT: `rest` is a remainder modulo `size`, so the choice exists.
-        let mut members = self.rng.at(checkpoint).choice(size, rest).unwrap_or_default();
+        let mut members = self
+            .rng
+            .at(checkpoint)
+            .choice(size, rest)
+            .unwrap_or_default();
         members.sort_unstable();
         members
     }
@@ -309,7 +361,7 @@ fn too_many(value: u64) -> OrderError {
     OrderError::BadValue {
         option: "shards",
         value,
-        expected: "fewer than 2^32 shards, repetitions counted",
+        expected: "at most 2^27 shards, repetitions counted",
     }
 }
 
@@ -335,7 +387,10 @@ impl Drawn {
             self.units.insert(unit, members);
         }
         let members = self.units.get(&unit);
-        members.and_then(|members| members.get(index(place))).copied().unwrap_or(place)
+        members
+            .and_then(|members| members.get(index(place)))
+            .copied()
+            .unwrap_or(place)
     }
 }
 
@@ -355,9 +410,9 @@ mod tests {
 
     #[test]
     fn golden_counts() {
-        assert_eq!(counts(&[4, 3, 5], 7, &sampling(0)), [2, 2, 3]);
-        assert_eq!(counts(&[4, 3, 5], 30, &sampling(1)), [10, 7, 13]);
-        assert_eq!(counts(&[4, 3, 5], 24, &sampling(1)), [8, 6, 10]);
+        assert_eq!(counts(&[4, 3, 5], 7, &sampling(0)).unwrap(), [2, 2, 3]);
+        assert_eq!(counts(&[4, 3, 5], 30, &sampling(1)).unwrap(), [10, 7, 13]);
+        assert_eq!(counts(&[4, 3, 5], 24, &sampling(1)).unwrap(), [8, 6, 10]);
     }
 
     #[test]
@@ -368,7 +423,12 @@ mod tests {
         assert_eq!(sizes, [2, 2, 3, 6, 6, 3]);
         let mut ids: Vec<u64> = (0..units.samples()).collect();
         units.resolve(&table, &mut Drawn::default(), &mut ids);
-        assert_eq!(ids, [2, 3, 4, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 12, 13, 14, 15, 16, 17, 13, 14, 15]);
+        assert_eq!(
+            ids,
+            [
+                2, 3, 4, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 12, 13, 14, 15, 16, 17, 13, 14, 15
+            ]
+        );
         // Backwards, with a memory that forgets.
         for big in (0..units.samples()).rev() {
             let mut one = [big];

@@ -11,6 +11,9 @@ use crate::rng::Pcg64;
 /// No epoch and no stream is larger: products with world sizes and doubles stay exact.
 pub(crate) const MOST_SAMPLES: u64 = 1 << 48;
 
+/// No shard is larger: its samples are counted in 32 bits. A shard of MDS ends at 2^32 bytes.
+const MOST_IN_SHARD: u64 = 1 << 31;
+
 /// What a stream's weight comes to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
@@ -29,14 +32,19 @@ pub struct Share {
 ///
 /// # Errors
 /// `InvalidInput` when weights are mixed, negative, or leave nothing, or a stream is empty.
-pub fn shares(streams: &[StreamConfig], epoch_size: Option<u64>, seed: u64) -> Result<Vec<Share>, OrderError> {
+pub fn shares(
+    streams: &[StreamConfig],
+    epoch_size: Option<u64>,
+    seed: u64,
+) -> Result<Vec<Share>, OrderError> {
     if streams.is_empty() {
         return Err(OrderError::NoStreams);
     }
     let sizes = sizes(streams)?;
     let epoch_size = epoch_size.filter(|size| *size > 0);
     check_samples("epoch_size", epoch_size.unwrap_or(0))?;
-    let proportional = matches!(streams.first(), Some(first) if matches!(first.weight, Weight::Proportion(_)));
+    let proportional =
+        matches!(streams.first(), Some(first) if matches!(first.weight, Weight::Proportion(_)));
     let mut proportions = Vec::with_capacity(streams.len());
     let mut unspecified = true;
     for (stream, config) in streams.iter().enumerate() {
@@ -78,7 +86,11 @@ pub fn shares(streams: &[StreamConfig], epoch_size: Option<u64>, seed: u64) -> R
 }
 
 fn bad(stream: usize, weight: &'static str, value: f64) -> OrderError {
-    OrderError::BadWeight { stream, weight, value }
+    OrderError::BadWeight {
+        stream,
+        weight,
+        value,
+    }
 }
 
 fn check_samples(option: &'static str, value: u64) -> Result<(), OrderError> {
@@ -98,6 +110,13 @@ fn sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderError> {
     for (stream, config) in streams.iter().enumerate() {
         let mut samples = 0_u64;
         for size in config.shards.iter() {
+            if *size > MOST_IN_SHARD {
+                return Err(OrderError::BadValue {
+                    option: "shards",
+                    value: *size,
+                    expected: "at most 2^31 samples in a shard",
+                });
+            }
             samples = samples.saturating_add(*size);
         }
         if samples == 0 {
@@ -110,7 +129,12 @@ fn sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderError> {
     Ok(sizes)
 }
 
-fn relative(sizes: &[u64], mut proportions: Vec<f64>, epoch_size: u64, seed: u64) -> Result<Vec<Share>, OrderError> {
+fn relative(
+    sizes: &[u64],
+    mut proportions: Vec<f64>,
+    epoch_size: u64,
+    seed: u64,
+) -> Result<Vec<Share>, OrderError> {
     let sum = pairwise_sum(&proportions);
     if sum <= 0.0 || !sum.is_finite() {
         return Err(OrderError::NoWeight { sum });
@@ -118,14 +142,17 @@ fn relative(sizes: &[u64], mut proportions: Vec<f64>, epoch_size: u64, seed: u64
     let mut chosen = Vec::with_capacity(sizes.len());
     for (stream, proportion) in proportions.iter_mut().enumerate() {
         *proportion /= sum;
-        let choose = trunc(real(epoch_size) * *proportion).ok_or(bad(stream, "proportion", *proportion))?;
+        let choose =
+            trunc(real(epoch_size) * *proportion).ok_or(bad(stream, "proportion", *proportion))?;
         chosen.push(choose);
     }
     let given: u64 = chosen.iter().sum();
-    let short = epoch_size.checked_sub(given).ok_or(OrderError::ChooseTooMany {
-        wanted: given,
-        of: epoch_size,
-    })?;
+    let short = epoch_size
+        .checked_sub(given)
+        .ok_or(OrderError::ChooseTooMany {
+            wanted: given,
+            of: epoch_size,
+        })?;
     for lucky in Pcg64::new(u128::from(seed)).choice(count(sizes.len()), short)? {
         chosen[index(lucky)] += 1;
     }
@@ -144,7 +171,9 @@ fn absolute(streams: &[StreamConfig], sizes: &[u64]) -> Result<Vec<Share>, Order
     let mut total = 0_u64;
     for (stream, (config, samples)) in streams.iter().zip(sizes).enumerate() {
         let choose = match config.weight {
-            Weight::Repeat(repeat) => trunc(repeat * real(*samples)).ok_or(bad(stream, "repeat", repeat))?,
+            Weight::Repeat(repeat) => {
+                trunc(repeat * real(*samples)).ok_or(bad(stream, "repeat", repeat))?
+            }
             Weight::Choose(choose) => choose,
             Weight::Unspecified | Weight::Proportion(_) => *samples,
         };
@@ -180,7 +209,8 @@ fn pairwise_sum(values: &[f64]) -> f64 {
                 *sum += value;
             }
         }
-        let start = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+        let start = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
+            + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
         return values[whole..].iter().fold(start, |sum, value| sum + value);
     }
     let half = length / 2 - (length / 2) % 8;
@@ -196,16 +226,32 @@ mod tests {
             .iter()
             .map(|(size, weight)| StreamConfig::new(&[*size]).with_weight(*weight))
             .collect();
-        Ok(shares(&streams, epoch_size, 9176)?.iter().map(|share| share.choose).collect())
+        Ok(shares(&streams, epoch_size, 9176)?
+            .iter()
+            .map(|share| share.choose)
+            .collect())
     }
 
     #[test]
     fn golden_weights() {
         let p = Weight::Proportion;
-        assert_eq!(chosen(&[(100, p(0.3)), (200, p(0.3)), (50, p(0.4))], Some(101)).unwrap(), [30, 30, 41]);
+        assert_eq!(
+            chosen(&[(100, p(0.3)), (200, p(0.3)), (50, p(0.4))], Some(101)).unwrap(),
+            [30, 30, 41]
+        );
         let u = Weight::Unspecified;
-        assert_eq!(chosen(&[(7, u), (11, u), (5, u)], Some(10)).unwrap(), [3, 4, 3]);
-        assert_eq!(chosen(&[(7, Weight::Repeat(1.5)), (11, Weight::Choose(3)), (5, u)], None).unwrap(), [10, 3, 5]);
+        assert_eq!(
+            chosen(&[(7, u), (11, u), (5, u)], Some(10)).unwrap(),
+            [3, 4, 3]
+        );
+        assert_eq!(
+            chosen(
+                &[(7, Weight::Repeat(1.5)), (11, Weight::Choose(3)), (5, u)],
+                None
+            )
+            .unwrap(),
+            [10, 3, 5]
+        );
     }
 
     #[test]
@@ -220,6 +266,15 @@ mod tests {
         assert!(chosen(&[(5, Weight::Choose(5))], Some(3)).is_err());
         assert!(chosen(&[(5, Weight::Choose(0))], None).is_err());
         assert!(chosen(&[(5, Weight::Repeat(1e300))], None).is_err());
-        assert!(chosen(&[(u64::MAX, Weight::Unspecified), (u64::MAX, Weight::Unspecified)], None).is_err());
+        assert!(
+            chosen(
+                &[
+                    (u64::MAX, Weight::Unspecified),
+                    (u64::MAX, Weight::Unspecified)
+                ],
+                None
+            )
+            .is_err()
+        );
     }
 }

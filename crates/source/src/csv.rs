@@ -197,7 +197,7 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
     };
     let mut text = Text::open(input)?;
     let mut line = Vec::new();
-    let mut inside = false;
+    let (mut inside, mut blank) = (false, true);
     // The first record ends with the first line break outside quotes.
     'record: loop {
         let bytes = text.fill(input)?;
@@ -206,13 +206,8 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
         }
         for (at, byte) in bytes.iter().enumerate() {
             inside ^= *byte == b'"';
-            if *byte == b'\n'
-                && !inside
-                && !line
-                    .iter()
-                    .chain(bytes.iter().take(at))
-                    .all(u8::is_ascii_whitespace)
-            {
+            blank &= byte.is_ascii_whitespace();
+            if *byte == b'\n' && !inside && !blank {
                 line.extend_from_slice(bytes.get(..=at).unwrap_or_default());
                 break 'record;
             }

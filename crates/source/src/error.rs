@@ -160,15 +160,15 @@ pub enum SourceError {
         /// The kind of source.
         kind: SourceKind,
         /// The file that differs.
-        file: String,
+        file: Box<str>,
         /// The file that it is compared with.
-        first_file: String,
+        first_file: Box<str>,
         /// The column.
-        column: String,
+        column: Box<str>,
         /// The type in the first file.
-        expected: String,
+        expected: Box<str>,
         /// The type in this file.
-        found: String,
+        found: Box<str>,
     },
     /// A file lacks a column that may not be null.
     #[error(
@@ -612,7 +612,6 @@ impl Diagnostic for SourceError {
             | Self::TreeCollision { object, .. } => object,
             Self::Mixed { second, .. } => second,
             Self::Compression { file, .. }
-            | Self::SchemaMismatch { file, .. }
             | Self::MissingColumn { file, .. }
             | Self::ExtraColumn { file, .. }
             | Self::TypeUnsupported { file, .. }
@@ -648,6 +647,7 @@ impl Diagnostic for SourceError {
             Self::JsonRow { file, line, .. } => {
                 return Some(format!("{} line {line}", escape(file)));
             }
+            Self::SchemaMismatch { file, .. } => return Some(escape(file).into_owned()),
             Self::Option { option, .. } => return Some((*option).to_owned()),
             Self::ColumnNotFound { clause, .. }
             | Self::SqlSyntax { clause, .. }

@@ -83,7 +83,7 @@ pub(crate) fn one_line(text: &str) -> String {
             break;
         }
     }
-    shardmill_core::escape(&line).into_owned()
+    shardmill_core::escape(line.trim_end_matches('.')).into_owned()
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn messages_are_one_short_line() {
-        assert_eq!(one_line(" a\n b\tc "), "a b c");
+        assert_eq!(one_line(" a\n b\tc. "), "a b c");
         let long = one_line(&"é".repeat(1000));
         assert!(long.len() <= 404 && long.ends_with('…'), "{}", long.len());
     }

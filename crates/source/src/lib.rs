@@ -51,6 +51,7 @@ mod ipc;
 mod json;
 mod names;
 mod options;
+mod over;
 mod parquet;
 mod plain;
 mod query;
@@ -108,6 +109,27 @@ pub fn open(
             });
         }
     };
+    with_options(base, options)
+}
+
+/// Chooses, filters or queries the rows of a source that was made elsewhere, as [`open`] does with its own.
+/// Options that say how to read files do not apply.
+///
+/// # Errors
+///
+/// [`SourceError`] when an option is not usable.
+pub fn over(
+    source: Arc<dyn Source>,
+    options: &SourceOptions,
+) -> Result<Arc<dyn Source>, SourceError> {
+    check_options(options)?;
+    with_options(Arc::new(over::Over::new(source)), options)
+}
+
+fn with_options(
+    base: Arc<dyn Base>,
+    options: &SourceOptions,
+) -> Result<Arc<dyn Source>, SourceError> {
     if options.sql.is_some() {
         return Ok(Arc::new(sql::Query::new(base, options)?));
     }

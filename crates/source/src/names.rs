@@ -15,7 +15,8 @@ pub(crate) fn near_names(name: &str, schema: &Schema) -> Vec<String> {
             )
         })
         .filter(|(distance, candidate)| {
-            *distance <= 1 + wanted.chars().count().min(candidate.chars().count()) / 4
+            let shorter = wanted.chars().count().min(candidate.chars().count());
+            *distance <= if shorter < 3 { 0 } else { shorter.div_ceil(3) }
         })
         .collect();
     near.sort_unstable();

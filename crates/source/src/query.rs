@@ -47,6 +47,10 @@ pub(crate) fn session(
     parser.map_string_types_to_utf8view = false;
     let mut runtime = RuntimeEnvBuilder::new();
     if let Some(limit) = options.memory_limit {
+        // What a sort sets aside for merging must leave it room to sort.
+        let execution = &mut config.options_mut().execution;
+        let share = usize::try_from(limit / 4).unwrap_or(usize::MAX);
+        execution.sort_spill_reservation_bytes = execution.sort_spill_reservation_bytes.min(share);
         runtime = runtime.with_memory_limit(usize::try_from(limit).unwrap_or(usize::MAX), 1.0);
     }
     if let Some(directory) = &options.temp_dir {
@@ -394,7 +398,7 @@ mod tests {
             let error = parse_query("--sql", text).unwrap_err();
             assert_eq!(error.id(), "sql-refused", "{text}: {error}");
         }
-        for text in ["SELEC 1", "SELECT FROM WHERE", "SELECT 'a"] {
+        for text in ["SELEC 1", "SELECT (1", "SELECT 'a"] {
             assert_eq!(
                 parse_query("--sql", text).unwrap_err().id(),
                 "sql-syntax",

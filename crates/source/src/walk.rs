@@ -174,6 +174,12 @@ struct Directory {
     ancestor: Option<Arc<Ancestor>>,
 }
 
+/// An error with the relative path that decides which of several is reported.
+struct Failure {
+    path: String,
+    error: Box<SourceError>,
+}
+
 #[derive(Default)]
 struct Found {
     files: Listing,
@@ -216,12 +222,12 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
             });
         }
         // Level by level rather than recursively: the stack stays flat whatever the tree looks like.
-        let found: Vec<Result<Found, (String, SourceError)>> = level
+        let found: Vec<Result<Found, Failure>> = level
             .par_iter()
             .map(|directory| list(root, directory, options))
             .collect();
         let mut next = Vec::new();
-        let mut failed: Option<(String, SourceError)> = None;
+        let mut failed: Option<Failure> = None;
         for result in found {
             match result {
                 Ok(found) if failed.is_none() => {
@@ -232,14 +238,17 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    if failed.as_ref().is_none_or(|(path, _)| error.0 < *path) {
+                    if failed
+                        .as_ref()
+                        .is_none_or(|failed| error.path < failed.path)
+                    {
                         failed = Some(error);
                     }
                 }
             }
         }
-        if let Some((_, error)) = failed {
-            return Err(error);
+        if let Some(failed) = failed {
+            return Err(*failed.error);
         }
         level = next;
     }
@@ -256,12 +265,8 @@ pub(crate) fn shown(root: &Path, relative: &str) -> String {
     root.join(relative).to_string_lossy().into_owned()
 }
 
-/// Lists one directory. An error comes with the relative path that decides which of several is reported.
-fn list(
-    root: &Path,
-    directory: &Directory,
-    options: WalkOptions<'_>,
-) -> Result<Found, (String, SourceError)> {
+/// Lists one directory.
+fn list(root: &Path, directory: &Directory, options: WalkOptions<'_>) -> Result<Found, Failure> {
     let path = root.join(&directory.prefix);
     let failed = |source| {
         let error = SourceError::io(
@@ -269,10 +274,13 @@ fn list(
             shown(root, directory.prefix.trim_end_matches('/')),
             source,
         );
-        (directory.prefix.clone(), error)
+        Failure {
+            path: directory.prefix.clone(),
+            error: Box::new(error),
+        }
     };
     let mut found = Found::default();
-    let mut first_error: Option<(String, SourceError)> = None;
+    let mut first_error: Option<Failure> = None;
     for entry in fs::read_dir(&path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let raw_name = entry.file_name();
@@ -281,9 +289,12 @@ fn list(
             let relative = format!("{}{}", directory.prefix, raw_name.to_string_lossy());
             if first_error
                 .as_ref()
-                .is_none_or(|(path, _)| relative < *path)
+                .is_none_or(|first| relative < first.path)
             {
-                first_error = Some((relative, error));
+                first_error = Some(Failure {
+                    path: relative,
+                    error: Box::new(error),
+                });
             }
         }
     }

@@ -11,6 +11,7 @@ mod expr;
 mod help;
 mod hostile;
 mod ipc;
+mod measure;
 mod parquet;
 mod sql;
 mod text;

@@ -128,7 +128,7 @@ fn csv_that_does_not_fit_is_named_by_line_and_column() {
         (
             "a,b\n1,2\n3,4,5\n",
             "csv-row",
-            "incorrect number of fields, expected 2 got more than 2",
+            "incorrect number of fields, expected 2 got 3",
         ),
     ] {
         let error = refused(&place.write("x.csv", text), |_| {});

@@ -31,7 +31,7 @@ mod pipeline;
 mod rows;
 mod shard;
 
-pub use columns::{ColumnEncoder, ENCODED_KEY, ENCODING_KEY, Target, default_target};
+pub use columns::{ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, Target, default_target, stores_null};
 pub use error::{ValueReason, WriteError};
 pub use index::{INDEX_NAME, publish_index, stored_bytes};
 pub use pack::Position;

@@ -29,6 +29,8 @@ enum Frame {
 #[derive(Clone, Debug)]
 pub struct RowEncoder {
     columns: Vec<ColumnEncoder>,
+    /// Whether the length of a column's values stands before the values of a sample.
+    headed: Vec<bool>,
     frame: Frame,
     sample_limit: u64,
 }
@@ -52,7 +54,8 @@ impl RowEncoder {
             Layout::Json { columns, newline } => json_frame(columns, newline),
             Layout::Xsv { format, columns, newline, separator } => xsv_frame(*format, columns.len(), newline, separator),
         };
-        Self { columns, frame, sample_limit: sample_limit.min(u64::from(u32::MAX)) }
+        let headed = columns.iter().map(ColumnEncoder::is_variable).collect();
+        Self { columns, headed, frame, sample_limit: sample_limit.min(u64::from(u32::MAX)) }
     }
 
     /// The columns, in the order of the layout.
@@ -103,7 +106,7 @@ impl RowEncoder {
     /// Encoded length of every row.
     fn sizes(&self, datums: &[Datums], rows: usize) -> Result<Vec<usize>, BatchError> {
         let constant = match &self.frame {
-            Frame::Heads => 4 * datums.iter().filter(|values| !matches!(values, Datums::Fixed { .. })).count(),
+            Frame::Heads => 4 * self.headed.iter().filter(|headed| **headed).count(),
             Frame::Text { before, after, .. } => before.iter().map(Vec::len).sum::<usize>() + after.len(),
         };
         let mut sizes = vec![constant; rows];
@@ -159,7 +162,7 @@ impl RowEncoder {
         }
         match &self.frame {
             Frame::Heads => {
-                for values in datums.iter().filter(|values| !matches!(values, Datums::Fixed { .. })) {
+                for (values, _) in datums.iter().zip(&self.headed).filter(|(_, headed)| **headed) {
                     for (row, cursor) in rows.clone().zip(&mut cursors) {
                         // Lengths are below the sample limit, which is below 4 GiB.
                         let len = u32::try_from(values.len(row)).unwrap_or(u32::MAX);

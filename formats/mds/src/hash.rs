@@ -284,7 +284,9 @@ impl fmt::Display for Digest {
         let mut text = String::with_capacity(2 * self.as_bytes().len());
         for byte in self.as_bytes() {
             for digit in [byte >> 4, byte & 0xf] {
-                text.push(char::from(DIGITS.get(usize::from(digit)).copied().unwrap_or(b'0')));
+                text.push(char::from(
+                    DIGITS.get(usize::from(digit)).copied().unwrap_or(b'0'),
+                ));
             }
         }
         f.write_str(&text)

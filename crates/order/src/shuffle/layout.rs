@@ -84,6 +84,16 @@ impl Layout {
         self.offsets[spans.start]..self.offsets[spans.end]
     }
 
+    /// For every span of a canonical node its first big id and its positions.
+    pub(crate) fn each(&self, node: u64, mut each: impl FnMut(u64, Range<u64>)) {
+        for place in self.node(node) {
+            each(
+                self.spans[place].start,
+                self.offsets[place]..self.offsets[place + 1],
+            );
+        }
+    }
+
     /// The span that a position falls into; spans may not be empty.
     pub(crate) fn span_at(&self, position: u64) -> usize {
         self.offsets.partition_point(|offset| *offset <= position) - 1

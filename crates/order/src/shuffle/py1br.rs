@@ -49,7 +49,12 @@ pub(crate) fn node_blocks(
 }
 
 impl Py1br {
-    pub(crate) fn new(layout: Layout, mut rng: Pcg64, nodes: u64, block: u64) -> Result<Self, OrderError> {
+    pub(crate) fn new(
+        layout: Layout,
+        mut rng: Pcg64,
+        nodes: u64,
+        block: u64,
+    ) -> Result<Self, OrderError> {
         let (low, _) = block_range(block);
         let mut staggers = Vec::with_capacity(index(nodes));
         for _ in 0..nodes {
@@ -59,7 +64,9 @@ impl Py1br {
         let mut trail = Trail::default();
         for (node, stagger) in (0..nodes).zip(staggers) {
             let first = blocks.len();
-            node_blocks(&mut rng, layout.positions(node), stagger, block, |range| blocks.push(range))?;
+            node_blocks(&mut rng, layout.positions(node), stagger, block, |range| {
+                blocks.push(range)
+            })?;
             let mut reach = 0;
             for (place, range) in blocks.iter().enumerate().skip(first) {
                 let length = range.end - range.start;
@@ -83,11 +90,13 @@ impl Py1br {
     }
 
     /// Whole groups of blocks from the one at `from`, until at least `wanted` positions are there or the node ends.
-    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64) -> Window {
+    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, window: &mut Window) {
         let positions = self.layout.positions(node);
         let mine = self.node_groups[index(node)]..self.node_groups[index(node) + 1];
         let starts = |group: usize| self.blocks[self.groups[group]].start;
-        let group = mine.start + self.groups[mine.clone()].partition_point(|block| self.blocks[*block].start <= from) - 1;
+        let group = mine.start
+            + self.groups[mine.clone()].partition_point(|block| self.blocks[*block].start <= from)
+            - 1;
         let start = starts(group);
         let mut next = group + 1;
         while next < mine.end && starts(next) < from + wanted {
@@ -99,8 +108,9 @@ impl Py1br {
             let after = self.groups.get(next).copied().unwrap_or(self.blocks.len());
             (positions.end, after)
         };
-        let mut ids = Vec::with_capacity(index(stop - start));
-        self.layout.fill(start..stop, &mut ids);
+        window.start = start;
+        let ids = &mut window.ids;
+        self.layout.fill(start..stop, ids);
         let first_block = self.groups[group];
         if let Some((_, checkpoint)) = self.trail.before(first_block) {
             let mut rng = self.rng.at(checkpoint);
@@ -108,7 +118,19 @@ impl Py1br {
                 rng.shuffle(&mut ids[index(block.start - start)..index(block.end - start)]);
             }
         }
-        Window { start, ids }
+    }
+
+    /// The positions that the samples at `positions` of a canonical node may take.
+    pub(crate) fn reach(&self, node: u64, positions: Range<u64>) -> Range<u64> {
+        let mine = self.node_groups[index(node)]..self.node_groups[index(node) + 1];
+        let groups = &self.groups[mine];
+        let start = |block: &usize| self.blocks[*block].start;
+        let first = groups.partition_point(|block| start(block) <= positions.start) - 1;
+        let next = groups.partition_point(|block| start(block) < positions.end);
+        let end = groups
+            .get(next)
+            .map_or(self.layout.positions(node).end, start);
+        start(&groups[first])..end
     }
 
     pub(crate) fn checkpoints(&self) -> u64 {

@@ -43,8 +43,18 @@ fn reach(drawn: u64, length: u64, offset: u64, node_length: u64) -> Reach {
     }
 }
 
+/// Memory that is used again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scratch {
+    places: Vec<(f64, u32)>,
+    members: Vec<u32>,
+    found: Vec<Moved>,
+    sorted: Vec<Moved>,
+    ends: Vec<u32>,
+}
+
 /// A sample of a window before it is sorted.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Moved {
     to: f64,
     id: u64,
@@ -58,7 +68,12 @@ struct Axis {
 }
 
 impl Py1e {
-    pub(crate) fn new(layout: Layout, mut rng: Pcg64, nodes: u64, block: u64) -> Result<Self, OrderError> {
+    pub(crate) fn new(
+        layout: Layout,
+        mut rng: Pcg64,
+        nodes: u64,
+        block: u64,
+    ) -> Result<Self, OrderError> {
         let (low, high) = block_range(block);
         let (mut shuffles, mut shifts) = (Trail::default(), Trail::default());
         let mut jump = (0, rng.jump(0));
@@ -112,20 +127,26 @@ impl Py1e {
         spans.start + first..(spans.start + last).min(spans.end)
     }
 
-    /// The samples whose sums lie in `axis`, sorted, and how many lie below it.
-    fn collect(&self, node: u64, axis: Axis) -> (u64, Vec<Moved>) {
+    /// Finds the samples whose sums lie in `axis`, and says how many lie below it.
+    fn collect(&self, node: u64, axis: Axis, scratch: &mut Scratch) -> u64 {
         let layout = &self.layout;
         let node_positions = layout.positions(node);
         let node_length = node_positions.end - node_positions.start;
         let near = self.spans_near(node, axis);
         let mut below = layout.offsets[near.start] - node_positions.start;
-        let mut found = Vec::with_capacity(trunc((axis.high - axis.low) * 1.1).map_or(0, index));
+        let Scratch {
+            places,
+            members,
+            found,
+            ..
+        } = scratch;
+        found.clear();
         let (low, high) = block_range(self.block);
-        let mut places: Vec<(f64, u32)> = Vec::new();
-        let mut members: Vec<u32> = Vec::new();
         let mut shuffle = Walker::new(&self.shuffles, &self.rng, near.start);
         let mut shift = Walker::new(&self.shifts, &self.rng, near.start);
-        shuffle.catch_up(near.start, |rng, place| rng.skip_shuffle(layout.spans[place].length));
+        shuffle.catch_up(near.start, |rng, place| {
+            rng.skip_shuffle(layout.spans[place].length)
+        });
         let mut jump = (0, self.rng.jump(0));
         shift.catch_up(near.start, |rng, place| {
             rng.lemire(high - 1 - low);
@@ -134,7 +155,12 @@ impl Py1e {
         for place in near {
             let span = layout.spans[place];
             let offset = layout.offsets[place] - node_positions.start;
-            let reach = reach(low + shift.rng.lemire(high - 1 - low), span.length, offset, node_length);
+            let reach = reach(
+                low + shift.rng.lemire(high - 1 - low),
+                span.length,
+                offset,
+                node_length,
+            );
             // Samples before `first` surely land below the axis, those from `last` on above it.
             let first = clamp(axis.low - real(offset) - reach.high - 2.0, span.length);
             let last = clamp(axis.high - real(offset) - reach.low + 2.0, span.length).max(first);
@@ -163,20 +189,29 @@ impl Py1e {
             if places.is_empty() {
                 shuffle.rng.skip_shuffle(span.length);
             } else {
-                shuffled_places(&mut shuffle.rng, span.length, &mut members);
+                shuffled_places(&mut shuffle.rng, span.length, members);
                 found.extend(places.iter().map(|(to, at)| Moved {
                     to: *to,
                     id: span.start + u64::from(members[*at as usize]),
                 }));
             }
         }
-        (below, sorted(found, axis))
+        below
     }
 
     /// The positions from `from` on, about `wanted` of them; `from` is always there.
     ///
     /// `after` is where an earlier window of this node ended: its end on the axis and its end as a position.
-    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, after: Option<(f64, u64)>) -> (Window, f64) {
+    /// The return value is where the window ends on the axis.
+    pub(crate) fn window(
+        &self,
+        node: u64,
+        from: u64,
+        wanted: u64,
+        after: Option<(f64, u64)>,
+        window: &mut Window,
+        scratch: &mut Scratch,
+    ) -> f64 {
         let positions = self.layout.positions(node);
         let length = real(positions.end - positions.start) + 1.0;
         let local = from - positions.start;
@@ -187,16 +222,20 @@ impl Py1e {
         };
         let mut high = (low + wanted).min(length);
         loop {
-            let (below, found) = self.collect(node, Axis { low, high });
+            let axis = Axis { low, high };
+            let below = self.collect(node, axis, scratch);
             if below > local {
                 // The guess was too far to the right; 0 is always right.
                 low = (low - (high - low)).max(0.0);
-            } else if below + count(found.len()) <= local && high < length {
+            } else if below + count(scratch.found.len()) <= local && high < length {
                 high = (high + wanted).min(length);
             } else {
-                let ids = found.into_iter().map(|moved| moved.id).collect();
-                let start = positions.start + below;
-                return (Window { start, ids }, high);
+                sort(scratch, axis);
+                window.start = positions.start + below;
+                window
+                    .ids
+                    .extend(scratch.sorted.iter().map(|moved| moved.id));
+                return high;
             }
         }
     }
@@ -212,7 +251,13 @@ impl Py1e {
         let (low, high) = block_range(self.block);
         let mut left = (real(local) - farthest).max(0.0);
         let mut right = (real(local) + farthest).min(real(length));
-        let near = self.spans_near(node, Axis { low: left, high: right });
+        let near = self.spans_near(
+            node,
+            Axis {
+                low: left,
+                high: right,
+            },
+        );
         let mut walk = Walker::new(&self.shifts, &self.rng, near.start);
         let mut jump: (u64, Jump) = (0, self.rng.jump(0));
         let mut spans = Vec::with_capacity(near.len());
@@ -225,12 +270,18 @@ impl Py1e {
             }
             walk.rng.leap(jump.1);
             if place >= near.start {
-                spans.push((offset, span.length, reach(drawn, span.length, offset, length)));
+                spans.push((
+                    offset,
+                    span.length,
+                    reach(drawn, span.length, offset, length),
+                ));
             }
         }
         let before = real(self.layout.offsets[near.start] - positions.start);
         let expected = |axis: f64| -> f64 {
-            let counts = spans.iter().map(|(offset, length, reach)| expected_below(axis - real(*offset), *length, *reach));
+            let counts = spans.iter().map(|(offset, length, reach)| {
+                expected_below(axis - real(*offset), *length, *reach)
+            });
             before + counts.sum::<f64>()
         };
         // Six standard deviations of a sum of at most `2 * farthest` coins.
@@ -245,6 +296,29 @@ impl Py1e {
             }
         }
         left
+    }
+
+    /// The positions that the samples at `positions` of a canonical node may take.
+    ///
+    /// A sample's position is the number of sums below its own. Away from the node's ends as many samples cross a point
+    /// from the left as from the right but for chance (six standard deviations are allowed for) and for blocks drawn
+    /// large on one side and small on the other (a sixth of a block); near the ends nothing is assumed.
+    pub(crate) fn reach(&self, node: &Range<u64>, positions: Range<u64>) -> Range<u64> {
+        let length = positions.end - positions.start;
+        let farthest = self.farthest();
+        let (_, high) = block_range(self.block);
+        let cutoff = high.saturating_sub(length).div_ceil(2) + 1;
+        let chance = trunc(6.0 * real(farthest).sqrt()).unwrap_or(0);
+        let inside = cutoff + self.block / 6 + chance + 8;
+        let near_start = positions.start - node.start < 3 * farthest;
+        let near_end = node.end - positions.end < 3 * farthest;
+        let apart = if near_start || near_end {
+            2 * farthest
+        } else {
+            inside
+        };
+        let start = positions.start.saturating_sub(apart).max(node.start);
+        start..(positions.end + apart).min(node.end)
     }
 
     pub(crate) fn checkpoints(&self) -> u64 {
@@ -310,34 +384,48 @@ fn expected_below(axis: f64, length: u64, reach: Reach) -> f64 {
 /// Stable sort by place, through buckets of one position each.
 ///
 /// PERF: about one sample falls into a bucket, so this is linear; a comparison sort costs three times as much.
-fn sorted(found: Vec<Moved>, axis: Axis) -> Vec<Moved> {
+fn sort(scratch: &mut Scratch, axis: Axis) {
+    let Scratch {
+        found,
+        sorted,
+        ends,
+        ..
+    } = scratch;
     let base = trunc(axis.low).unwrap_or(0);
     let buckets = trunc(axis.high).unwrap_or(0).saturating_sub(base) + 2;
-    let bucket = |moved: &Moved| index(trunc(moved.to).unwrap_or(0).saturating_sub(base).min(buckets - 1));
-    let mut ends = vec![0_u32; index(buckets) + 1];
-    for moved in &found {
+    let bucket = |moved: &Moved| {
+        index(
+            trunc(moved.to)
+                .unwrap_or(0)
+                .saturating_sub(base)
+                .min(buckets - 1),
+        )
+    };
+    ends.clear();
+    ends.resize(index(buckets) + 1, 0_u32);
+    for moved in found.iter() {
         ends[bucket(moved) + 1] += 1;
     }
     let mut next = 0;
-    for end in &mut ends {
+    for end in ends.iter_mut() {
         next += *end;
         *end = next;
     }
-    let mut out = found.clone();
-    for moved in &found {
+    sorted.clear();
+    sorted.extend_from_slice(found);
+    for moved in found.iter() {
         let slot = &mut ends[bucket(moved)];
-        out[*slot as usize] = *moved;
+        sorted[*slot as usize] = *moved;
         *slot += 1;
     }
     // Buckets are in order, so no element travels farther than its bucket.
-    for i in 1..out.len() {
-        let moved = out[i];
+    for i in 1..sorted.len() {
+        let moved = sorted[i];
         let mut at = i;
-        while at > 0 && out[at - 1].to > moved.to {
-            out[at] = out[at - 1];
+        while at > 0 && sorted[at - 1].to > moved.to {
+            sorted[at] = sorted[at - 1];
             at -= 1;
         }
-        out[at] = moved;
+        sorted[at] = moved;
     }
-    out
 }

@@ -25,24 +25,22 @@ impl Py1s {
     }
 
     /// Whole spans from the one at `from`, until at least `wanted` positions are there or the node ends.
-    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64) -> Window {
+    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, window: &mut Window) {
         let layout = &self.layout;
         let mut place = layout.span_at(from);
-        let start = layout.offsets[place];
+        window.start = layout.offsets[place];
         let last = layout.node(node).end;
-        let mut ids = Vec::new();
         let Some((mark, checkpoint)) = self.trail.before(place) else {
-            return Window { start, ids };
+            return;
         };
         let mut rng = self.rng.at(checkpoint);
         for span in &layout.spans[mark..place] {
             rng.skip_shuffle(span.length);
         }
         while place < last && layout.offsets[place] < from + wanted {
-            shuffled_span(&mut rng, layout.spans[place], &mut ids);
+            shuffled_span(&mut rng, layout.spans[place], &mut window.ids);
             place += 1;
         }
-        Window { start, ids }
     }
 
     pub(crate) fn checkpoints(&self) -> u64 {

@@ -3,6 +3,8 @@
 //! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py2s.py`. Differs in that pieces are shuffled when a window
 //! of them is asked for.
 
+use std::ops::Range;
+
 use super::layout::{Span, Trail, cut};
 use super::{Window, shuffled_span};
 use crate::num::{count, index};
@@ -84,13 +86,13 @@ impl Py2s {
     }
 
     /// Whole pieces from the one at `from`, until at least `wanted` positions are there or the node ends.
-    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64) -> Window {
+    pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, window: &mut Window) {
         let mut place = self.offsets.partition_point(|offset| *offset <= from) - 1;
-        let start = self.offsets[place];
+        window.start = self.offsets[place];
         let last = self.nodes[index(node) + 1];
-        let mut ids = Vec::new();
+        let ids = &mut window.ids;
         let Some((mark, checkpoint)) = self.epoch_trail.before(place) else {
-            return Window { start, ids };
+            return;
         };
         let mut rng = self.epoch.at(checkpoint);
         for piece in &self.pieces[mark..place] {
@@ -98,11 +100,18 @@ impl Py2s {
         }
         while place < last && self.offsets[place] < from + wanted {
             let begin = ids.len();
-            self.run_slice(self.pieces[place], &mut ids);
+            self.run_slice(self.pieces[place], ids);
             rng.shuffle(&mut ids[begin..]);
             place += 1;
         }
-        Window { start, ids }
+    }
+
+    /// For every piece of a canonical node the first big id of its unit, and its positions.
+    pub(crate) fn reaches(&self, node: u64, mut each: impl FnMut(u64, Range<u64>)) {
+        for place in self.nodes[index(node)]..self.nodes[index(node) + 1] {
+            let unit = self.units[self.unit_at(self.pieces[place].start)];
+            each(unit.start, self.offsets[place]..self.offsets[place + 1]);
+        }
     }
 
     /// Appends a part of one unit's samples in the order of the run.

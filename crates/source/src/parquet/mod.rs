@@ -307,11 +307,11 @@ pub(crate) fn match_fields(
         };
         *field = merge_fields(field, found).ok_or_else(|| SourceError::SchemaMismatch {
             kind,
-            file: file(),
-            first_file: first_file(),
-            column: field.name().clone(),
-            expected: field.data_type().to_string(),
-            found: found.data_type().to_string(),
+            file: file().into(),
+            first_file: first_file().into(),
+            column: field.name().as_str().into(),
+            expected: field.data_type().to_string().into(),
+            found: found.data_type().to_string().into(),
         })?;
         places.push(Some(place));
     }

@@ -25,6 +25,11 @@ const UNIT_BYTES: u64 = 4 << 20;
 /// … or this many files.
 const UNIT_FILES: u64 = 1024;
 
+/// The largest file: with the rest of its batch it stays below the 2 GiB that a column can address.
+const MAX_FILE: u64 = 3 << 29;
+/// The largest batch, whatever was asked for.
+const MAX_BATCH: usize = 256 << 20;
+
 /// One directory of a tree source.
 struct Location {
     /// As given.
@@ -84,7 +89,7 @@ fn open_here(given: &[PathBuf], options: &SourceOptions) -> Result<Tree, SourceE
         locations,
         samples,
         follow_links: options.follow_links,
-        batch_bytes: options.batch_bytes.max(1) as u64,
+        batch_bytes: options.batch_bytes.clamp(1, MAX_BATCH) as u64,
     };
     let (units, starts) = cut(&shared);
     Ok(Tree {
@@ -120,12 +125,18 @@ fn list_location(path: &Path, options: &SourceOptions) -> Result<Location, Sourc
         });
     }
     for (name, stamp) in listing.iter() {
-        Limits::check("sample-bytes", stamp.bytes, options.limits.sample_bytes).map_err(
-            |limit| SourceError::Limit {
-                object: shown(path, name),
-                limit,
-            },
-        )?;
+        let most = options.limits.sample_bytes;
+        Limits::check("sample-bytes", stamp.bytes, most).map_err(|limit| SourceError::Limit {
+            object: shown(path, name),
+            limit,
+        })?;
+        if stamp.bytes > MAX_FILE {
+            return Err(SourceError::Unsupported {
+                location: shown(path, name),
+                what: "is a file of more than 1.5 GiB, which cannot be a sample",
+                hint: "leave it out",
+            });
+        }
     }
     Ok(Location {
         directory: File::open(&resolved)

@@ -21,9 +21,13 @@ use datums::Offsets;
 /// Field metadata: the MDS encoding that a source suggests for a column.
 pub const ENCODING_KEY: &str = "shardmill:encoding";
 
-/// Field metadata, `"true"` where the bytes of a binary column already are values of the suggested encoding,
+/// Field metadata, [`ENCODED_TEXT`] where a column of strings holds the texts of integers of any size.
+/// Otherwise `"true"` where the bytes of a binary column already are values of the suggested encoding,
 /// taken from another data set.
 pub const ENCODED_KEY: &str = "shardmill:encoded";
+
+/// The value of [`ENCODED_KEY`] for integers of any size.
+pub const ENCODED_TEXT: &str = "text";
 
 /// How one column of the batches becomes values of one column of the shards. Compiled once, used per batch.
 #[derive(Clone, Debug)]
@@ -32,6 +36,8 @@ pub struct ColumnEncoder {
     source: usize,
     target: Target,
     encoded: bool,
+    integer_text: bool,
+    stores_null: bool,
     limits: Limits,
 }
 
@@ -80,10 +86,15 @@ pub fn default_target(field: &Field, format: Format) -> Result<Target, WriteErro
             mds_encoding(data_type).map(Target::Mds).ok_or_else(|| unsupported(Some("leave the column out with --select or --column")))
         }
         Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
-            let encoding = text_encoding(data_type).ok_or_else(|| unsupported(Some("--to mds stores bytes and arrays")))?;
+            let encoding = if is_integer_text(field) { Some(TextEncoding::Int) } else { text_encoding(data_type) };
+            let encoding = encoding.ok_or_else(|| unsupported(Some("--to mds stores bytes and arrays")))?;
             Ok(if format == Format::Json { Target::Json(encoding) } else { Target::Xsv(encoding) })
         }
     }
+}
+
+fn is_integer_text(field: &Field) -> bool {
+    field.metadata().get(ENCODED_KEY).is_some_and(|value| value == ENCODED_TEXT)
 }
 
 fn value_type(data_type: &DataType) -> &DataType {
@@ -130,6 +141,14 @@ fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
     })
 }
 
+/// Whether a null of that column has a form of its own: nested values become JSON, where a null is `null`.
+/// Texts and files that already are JSON have none: there a null is a value that is missing.
+#[must_use]
+pub fn stores_null(field: &Field, target: &Target) -> bool {
+    let data_type = value_type(field.data_type());
+    *target == Target::Mds(Encoding::Json) && !is_text(data_type) && !is_binary(data_type)
+}
+
 impl ColumnEncoder {
     /// Decides how column `source` of the batches, described by `field`, is stored as `target`.
     ///
@@ -139,7 +158,8 @@ impl ColumnEncoder {
     pub fn compile(source: usize, field: &Field, target: Target, limits: &Limits) -> Result<Self, WriteError> {
         let encoded = field.metadata().get(ENCODED_KEY).is_some_and(|value| value == "true")
             && matches!(&target, Target::Mds(encoding) if field.metadata().get(ENCODING_KEY) == Some(&encoding.to_string()));
-        let data_type = value_type(field.data_type());
+        let integer_text = is_integer_text(field);
+        let data_type = if integer_text { &DataType::Int64 } else { value_type(field.data_type()) };
         if !encoded && !is_storable(data_type, &target) {
             return Err(WriteError::TypeUnsupported {
                 column: field.name().clone(),
@@ -153,7 +173,8 @@ impl ColumnEncoder {
                 )),
             });
         }
-        Ok(Self { name: field.name().clone(), source, target, encoded, limits: limits.clone() })
+        let stores_null = stores_null(field, &target);
+        Ok(Self { name: field.name().clone(), source, target, encoded, integer_text, stores_null, limits: limits.clone() })
     }
 
     /// The column's name.
@@ -168,15 +189,23 @@ impl ColumnEncoder {
         &self.target
     }
 
+    /// Whether values differ in length, so that a sample has to say how long each is.
+    pub(crate) fn is_variable(&self) -> bool {
+        match &self.target {
+            Target::Mds(encoding) => encoding.fixed_size().is_none(),
+            Target::Json(_) | Target::Xsv(_) => true,
+        }
+    }
+
     /// The position of the column in the batches.
     pub(crate) const fn source(&self) -> usize {
         self.source
     }
 
-    /// Whether a null has a form of its own, so that no policy is needed: JSON `null`.
+    /// Whether a null has a form of its own, so that no policy is needed; see [`stores_null`].
     #[must_use]
-    pub fn stores_null(&self) -> bool {
-        matches!(self.target, Target::Mds(Encoding::Json)) && !self.encoded
+    pub const fn stores_null(&self) -> bool {
+        self.stores_null
     }
 
     /// Encodes the values of one batch. Nulls have been replaced before, but where [`Self::stores_null`].
@@ -186,10 +215,34 @@ impl ColumnEncoder {
             _ => array,
         };
         match &self.target {
+            Target::Json(TextEncoding::Int) | Target::Xsv(TextEncoding::Int) if self.integer_text => {
+                text::string_slices(array).ok_or_else(|| self.unfit(array))
+            }
+            _ if self.integer_text => self.prepare_as(&self.parsed(array)?),
+            _ => self.prepare_as(array),
+        }
+    }
+
+    fn prepare_as(&self, array: &ArrayRef) -> Result<Datums, RowError> {
+        match &self.target {
             Target::Mds(encoding) if self.encoded => self.encoded(array, encoding),
             Target::Mds(encoding) => self.mds(array, encoding),
             Target::Json(encoding) => text::json_values(array, *encoding).ok_or_else(|| self.unfit(array)),
             Target::Xsv(encoding) => text::plain_values(array, *encoding).ok_or_else(|| self.unfit(array)),
+        }
+    }
+
+    /// The numbers behind texts of integers.
+    fn parsed(&self, array: &ArrayRef) -> Result<ArrayRef, RowError> {
+        let numbers = cast(array, &DataType::Int64).map_err(|_| self.unfit(array))?;
+        match (0..numbers.len()).find(|row| numbers.is_null(*row) && !array.is_null(*row)) {
+            None => Ok(numbers),
+            Some(row) => {
+                let value = text::string_slices(array)
+                    .map(|texts| String::from_utf8_lossy(texts.value(row).1).into_owned())
+                    .unwrap_or_default();
+                Err(RowError { row, reason: ValueReason::Range { value, encoding: self.target.name() } })
+            }
         }
     }
 
@@ -205,7 +258,10 @@ impl ColumnEncoder {
             },
             Encoding::Bytes => bytes_slices(array).or_else(|| text::string_slices(array)).ok_or_else(|| self.unfit(array)),
             Encoding::Json => match text::string_slices(array) {
-                Some(datums) => self.checked_present(datums, array, encoding),
+                Some(datums) => self.checked(datums, array.len(), encoding),
+                None if is_binary(array.data_type()) => {
+                    self.checked(bytes_slices(array).ok_or_else(|| self.unfit(array))?, array.len(), encoding)
+                }
                 None => text::json_texts(array).ok_or_else(|| self.unfit(array)),
             },
             Encoding::StrInt | Encoding::StrDecimal => match text::string_slices(array) {
@@ -261,20 +317,6 @@ impl ColumnEncoder {
             check_datum(encoding, value, &self.limits).map_err(|error| RowError { row, reason: error.into() })?;
         }
         Ok(datums)
-    }
-
-    /// JSON text as it is, with `null` for nulls.
-    fn checked_present(&self, datums: Datums, array: &ArrayRef, encoding: &Encoding) -> Result<Datums, RowError> {
-        if array.null_count() == 0 {
-            return self.checked(datums, array.len(), encoding);
-        }
-        let mut bytes = Vec::new();
-        let mut offsets = vec![0];
-        for row in 0..array.len() {
-            bytes.extend_from_slice(if array.is_null(row) { b"null" } else { datums.value(row).1 });
-            offsets.push(bytes.len());
-        }
-        self.checked(Datums::rendered(bytes, offsets), array.len(), encoding)
     }
 
     /// Lists of files as one value.
@@ -356,7 +398,7 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
                 || data_type.is_integer()
                 || matches!(data_type, DataType::Decimal128(..) | DataType::Decimal256(..))
         }
-        Encoding::Json => json::is_representable(data_type),
+        Encoding::Json => is_binary(data_type) || json::is_representable(data_type),
         Encoding::Pkl | Encoding::Image(_) => is_binary(data_type),
         Encoding::JpegArray { .. } | Encoding::List(ImageKind::Pil | ImageKind::Jpeg | ImageKind::Png) => {
             let (leaf, levels) = list::leaf_type(data_type);

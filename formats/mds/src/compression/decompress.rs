@@ -216,6 +216,11 @@ fn snappy(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, CompressionError> {
     Ok(out)
 }
 
+/// How many members or streams a file may have in any case.
+const FREE_MEMBERS: u64 = 1000;
+/// How many raw bytes pay for one more.
+const MEMBER_BYTES: u64 = 4096;
+
 /// What one step of a streaming decoder did.
 struct Step {
     consumed: usize,
@@ -250,16 +255,24 @@ fn members<M: Member>(zip: &[u8], budget: &Budget) -> Result<Vec<u8>, Compressio
         filled: 0,
     };
     let mut rest = zip;
-    let mut first = true;
+    let mut count = 0_u64;
     while !rest.is_empty() {
-        if !first && (M::MAGIC.is_empty() || !rest.starts_with(M::MAGIC)) {
+        if count > 0 && (M::MAGIC.is_empty() || !rest.starts_with(M::MAGIC)) {
             return Err(CompressionError::Trailing {
                 algorithm: budget.algorithm,
                 offset: (zip.len() - rest.len()) as u64,
                 bytes: budget.zip_bytes,
             });
         }
-        first = false;
+        // To begin a member costs time and memory however little is in it: a bzip2 stream of 14 bytes takes 4 MB. No
+        // writer makes them small.
+        count += 1;
+        if count > FREE_MEMBERS + out.filled as u64 / MEMBER_BYTES {
+            return Err(budget.damaged(&format!(
+                "{count} members hold no more than {} bytes",
+                out.filled
+            )));
+        }
         let mut member = M::new();
         loop {
             let step = out.step(&mut member, rest, budget)?;

@@ -1,0 +1,97 @@
+//! How long the first batch of a large epoch takes, and in how much memory.
+//!
+//! ```text
+//! first_batch ALGO SAMPLES [SHARD_SIZE [CANONICAL_NODES [THREADS [RESUME_SHARE [BATCHES]]]]]
+//! ```
+//!
+//! One line: making the epoch (the generator's walk), the first batch, the first batch of a run resumed at
+//! `RESUME_SHARE` of the epoch, processor seconds of all threads beside it, `BATCHES` further batches in nanoseconds a sample, and the peak resident set.
+
+use std::fs;
+use std::time::Instant;
+
+use shardmill_order::{EpochConfig, ShuffleAlgo, StreamConfig, World};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn argument<T: std::str::FromStr>(place: usize, otherwise: T) -> T {
+    std::env::args()
+        .nth(place)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+fn peak_mib() -> Result<u64, Failure> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .ok_or("no VmHWM")?;
+    let kib: u64 = line.split_whitespace().nth(1).ok_or("no figure")?.parse()?;
+    Ok(kib / 1024)
+}
+
+/// Processor seconds of this process, all threads together, to a hundredth.
+fn processor_seconds() -> Result<f64, Failure> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let after = stat.rsplit(')').next().ok_or("no name")?;
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let (user, system): (f64, f64) = (fields[11].parse()?, fields[12].parse()?);
+    Ok((user + system) / 100.0)
+}
+
+fn main() -> Result<(), Failure> {
+    let algo: ShuffleAlgo = argument(1, "py1e".to_owned()).parse()?;
+    let samples: u64 = argument(2, 10_000_000);
+    let shard_size: u64 = argument(3, 1 << 16);
+    let canonical_nodes: u64 = argument(4, 64);
+    let threads: usize = argument(5, 2);
+    let share: f64 = argument(6, 0.0);
+    let further: u64 = argument(7, 0);
+
+    let mut shards = vec![shard_size; usize::try_from(samples / shard_size)?];
+    if !samples.is_multiple_of(shard_size) {
+        shards.push(samples % shard_size);
+    }
+    let started = Instant::now();
+    let mut config = EpochConfig::new(vec![StreamConfig::new(&shards)], 256, World::SINGLE);
+    config.num_canonical_nodes = Some(canonical_nodes);
+    config.shuffle = true;
+    config.shuffle_algo = algo;
+    let epoch = shardmill_order::Epoch::new(&config)?;
+    let walked = started.elapsed();
+    let mut cursor = epoch.rank(0)?.with_threads(threads);
+    let mut out = Vec::new();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "any batch about there will do"
+    )]
+    let first = (share * epoch.batches() as f64) as u64;
+    cursor.read(first, &mut out);
+    let ready = started.elapsed();
+    let used = processor_seconds()?;
+    let mut sum = out.iter().map(|entry| entry.sample.0).sum::<u64>();
+    let mut read = 0_u32;
+    let began = Instant::now();
+    for batch in first + 1..(first + 1 + further).min(epoch.batches()) {
+        cursor.read(batch, &mut out);
+        read += u32::try_from(out.len())?;
+        sum = sum.wrapping_add(out.iter().map(|entry| entry.sample.0).sum::<u64>());
+    }
+    let each = began.elapsed().as_secs_f64() * 1e9 / f64::from(read.max(1));
+    let each_used = (processor_seconds()? - used) * 1e9 / f64::from(read.max(1));
+    let (total, walk) = (ready.as_secs_f64(), walked.as_secs_f64());
+    #[expect(clippy::print_stdout, reason = "this is what it is for")]
+    {
+        println!(
+            "{algo} {samples} samples, {} shards, {canonical_nodes} canonical nodes, from {share}: first batch {total:.3} s, {used:.2} s \
+             of processors (walk {walk:.3} s), then {each:.0} ns a sample, {each_used:.0} of processors, for {read}, peak {} MiB, {} checkpoints, sum {sum}",
+            shards.len(),
+            peak_mib()?,
+            epoch.checkpoints(),
+        );
+    }
+    Ok(())
+}

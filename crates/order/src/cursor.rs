@@ -1,0 +1,332 @@
+//! Reading an epoch's order, batch by batch.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::deal::Method;
+use crate::epoch::{Entry, Epoch, Inner, SampleId};
+use crate::num::{count, index, low32};
+use crate::shuffle::{Follow, Scratch};
+use crate::units::Drawn;
+
+/// Sample ids that all windows of a cursor may hold together: 32 MiB of 32-bit ids.
+const MOST_HELD: u64 = 1 << 23;
+/// The shortest window that pays for what is made around it.
+const SHORTEST: u64 = 1 << 10;
+/// The longest window: half the smallest default block.
+const LONGEST: u64 = 1 << 17;
+/// The first window of each canonical node, so that the first batch comes soon.
+const FIRST: u64 = 1 << 13;
+
+/// Reads a part of every global batch: a rank's, a node's, or all of it.
+///
+/// Batches may be read in any order; reading them in sequence is what is fast. For each canonical node in use one window
+/// of its order is kept, of at most 2^17 samples, and together of some 32 MiB (64 MiB from 2^32 samples on) or 1024 samples
+/// each, whichever is more.
+#[derive(Debug)]
+pub struct Cursor {
+    epoch: Epoch,
+    entries: Range<u64>,
+    /// For each canonical node of each source.
+    windows: Vec<Option<Box<Held>>>,
+    scratch: Vec<Mutex<Scratch>>,
+    drawn: Vec<Drawn>,
+    window: u64,
+    threads: usize,
+    wanted: Vec<Wanted>,
+}
+
+/// A canonical node of a source, numbered through: `source * canonical_nodes + node`.
+type Key = usize;
+
+/// An entry whose sample is not known yet.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    key: Key,
+    position: u64,
+    out: usize,
+}
+
+/// A window of a canonical node: sample ids.
+#[derive(Debug, Default)]
+struct Held {
+    start: u64,
+    ids: Ids,
+    follow: Follow,
+    /// Windows made so far.
+    made: u64,
+}
+
+#[derive(Debug)]
+enum Ids {
+    Narrow(Vec<u32>),
+    Wide(Vec<u64>),
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self::Narrow(Vec::new())
+    }
+}
+
+impl Ids {
+    fn replace(&mut self, ids: &[u64], narrow: bool) {
+        match self {
+            Self::Narrow(held) if narrow => {
+                held.clear();
+                held.extend(ids.iter().map(|id| low32(*id)));
+            }
+            Self::Wide(held) => {
+                held.clear();
+                held.extend_from_slice(ids);
+            }
+            Self::Narrow(_) => *self = Self::Wide(ids.to_vec()),
+        }
+    }
+}
+
+impl Held {
+    fn get(&self, position: u64) -> Option<u64> {
+        let place = index(position.checked_sub(self.start)?);
+        match &self.ids {
+            Ids::Narrow(ids) => ids.get(place).copied().map(u64::from),
+            Ids::Wide(ids) => ids.get(place).copied(),
+        }
+    }
+}
+
+impl Cursor {
+    pub(crate) fn new(epoch: Epoch, entries: Range<u64>) -> Self {
+        let inner = &epoch.inner;
+        let active = match &inner.deal.method {
+            Method::Random(partition) => partition.nodes_dealt(&entries),
+            _ => inner
+                .resolved
+                .canonical_nodes
+                .saturating_mul(count(inner.sources.len())),
+        };
+        Self {
+            window: (MOST_HELD / active.max(1)).clamp(SHORTEST, LONGEST),
+            drawn: inner.sources.iter().map(|_| Drawn::default()).collect(),
+            windows: Vec::new(),
+            scratch: Vec::new(),
+            threads: 1,
+            wanted: Vec::new(),
+            entries,
+            epoch,
+        }
+    }
+
+    /// Makes the windows of several canonical nodes at once, on so many threads; 0 counts as 1.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Keeps windows of about so many samples for each canonical node; smaller ones are made more often, each at the
+    /// cost of the shuffle block around it.
+    #[must_use]
+    pub fn with_window(mut self, samples: u64) -> Self {
+        self.window = samples.max(1);
+        self
+    }
+
+    /// The epoch that is read.
+    #[must_use]
+    pub fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
+
+    /// Batches there are.
+    #[must_use]
+    pub fn batches(&self) -> u64 {
+        self.epoch.batches()
+    }
+
+    /// Puts this cursor's part of global batch `batch` into `out`, which is emptied first; false behind the end.
+    ///
+    /// Only the last batch (and, for `device_per_stream`, the last round) may be shorter than the part.
+    pub fn read(&mut self, batch: u64, out: &mut Vec<Entry>) -> bool {
+        out.clear();
+        if batch >= self.batches() {
+            return false;
+        }
+        self.wanted.clear();
+        let inner = &self.epoch.inner;
+        let nodes = index(inner.resolved.canonical_nodes);
+        for entry in self.entries.clone() {
+            let Some((source, place)) = inner.deal.place(batch, entry) else {
+                continue;
+            };
+            let Some(from) = inner.sources.get(source) else {
+                continue;
+            };
+            let mut sample = [place.position];
+            if from.shuffle.is_direct() {
+                sample[0] = from
+                    .shuffle
+                    .direct(place.position)
+                    .unwrap_or(place.position);
+                if let Some(drawn) = self.drawn.get_mut(source) {
+                    from.units.resolve(&inner.table, drawn, &mut sample);
+                }
+            } else {
+                let key = source * nodes + index(place.canonical_node);
+                match self
+                    .windows
+                    .get(key)
+                    .and_then(Option::as_ref)
+                    .and_then(|held| held.get(place.position))
+                {
+                    Some(id) => sample[0] = id,
+                    None => self.wanted.push(Wanted {
+                        key,
+                        position: place.position,
+                        out: out.len(),
+                    }),
+                }
+            }
+            out.push(Entry {
+                sample: SampleId(sample[0]),
+                repeated: place.repeated,
+            });
+        }
+        let mut wanted = std::mem::take(&mut self.wanted);
+        while self.make(&wanted) {
+            let windows = &self.windows;
+            let before = wanted.len();
+            wanted.retain(|want| {
+                let held = windows.get(want.key).and_then(Option::as_ref);
+                let Some(id) = held.and_then(|held| held.get(want.position)) else {
+                    return true;
+                };
+                if let Some(entry) = out.get_mut(want.out) {
+                    entry.sample = SampleId(id);
+                }
+                false
+            });
+            if wanted.len() == before {
+                debug_assert!(
+                    false,
+                    "a window does not hold the position that it was made for"
+                );
+                break;
+            }
+        }
+        self.wanted = wanted;
+        true
+    }
+
+    /// Makes a window for each canonical node of which an entry is wanted, from the first wanted position on; false when
+    /// nothing is wanted.
+    ///
+    /// INVARIANT: a window holds the position that it was made for, so that a few rounds serve every entry.
+    fn make(&mut self, wanted: &[Wanted]) -> bool {
+        let mut missing: BTreeMap<Key, u64> = BTreeMap::new();
+        for want in wanted {
+            let first = missing.entry(want.key).or_insert(want.position);
+            *first = want.position.min(*first);
+        }
+        if missing.is_empty() {
+            return false;
+        }
+        let inner = &self.epoch.inner;
+        let nodes = index(inner.resolved.canonical_nodes);
+        if self.windows.is_empty() {
+            self.windows
+                .resize_with(nodes * inner.sources.len(), || None);
+        }
+        let threads = self.threads.min(missing.len());
+        if self.scratch.len() < threads {
+            self.scratch.resize_with(threads, Mutex::default);
+        }
+        let mut jobs = Vec::with_capacity(missing.len());
+        for (key, from) in missing {
+            let held = self
+                .windows
+                .get_mut(key)
+                .and_then(Option::take)
+                .unwrap_or_default();
+            jobs.push((key, from, Mutex::new(held)));
+        }
+        let next = AtomicUsize::new(0);
+        let (window, scratch) = (self.window, &self.scratch);
+        let work = |thread: usize| {
+            let Some(scratch) = scratch.get(thread) else {
+                return;
+            };
+            let mut scratch = scratch.lock().unwrap_or_else(PoisonError::into_inner);
+            while let Some((key, from, held)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+                remake(
+                    inner,
+                    (key / nodes, count(key % nodes)),
+                    *from,
+                    window,
+                    &mut held,
+                    &mut scratch,
+                );
+            }
+        };
+        if threads == 1 {
+            work(0);
+        } else {
+            std::thread::scope(|scope| {
+                let work = &work;
+                for thread in 1..threads {
+                    scope.spawn(move || work(thread));
+                }
+                work(0);
+            });
+        }
+        for (key, _, held) in jobs {
+            if let Some(slot) = self.windows.get_mut(key) {
+                *slot = Some(held.into_inner().unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+        true
+    }
+}
+
+/// Makes the window of a canonical node that starts at position `from`.
+fn remake(
+    inner: &Inner,
+    (source, node): (usize, u64),
+    from: u64,
+    window: u64,
+    held: &mut Held,
+    scratch: &mut Scratch,
+) {
+    let Some(source) = inner.sources.get(source) else {
+        return;
+    };
+    let wanted = match held.made {
+        0 => FIRST.min(window),
+        // Different lengths once, so that the windows of all nodes do not end in the same batch for ever.
+        1 => window / 2 + window / 2 * (node % 16 + 1) / 16,
+        _ => window,
+    }
+    .max(1);
+    source
+        .shuffle
+        .window(node, from, wanted, &mut held.follow, scratch);
+    // What lies before was read; what lies far behind would take more memory than was promised.
+    let made = &mut scratch.window;
+    let before = index(from.saturating_sub(made.start));
+    let after = made.ids.len().min(before + index(2 * wanted));
+    if after < made.ids.len() {
+        held.follow = Follow::default();
+        made.ids.truncate(after);
+    }
+    let ids = made.ids.get_mut(before..).unwrap_or_default();
+    source
+        .units
+        .resolve(&inner.table, &mut Drawn::default(), ids);
+    held.ids
+        .replace(ids, u32::try_from(inner.table.samples()).is_ok());
+    held.start = from;
+    held.made += 1;
+}

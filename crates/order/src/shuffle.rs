@@ -1,0 +1,273 @@
+//! Shuffles: position of the epoch to big id, a window at a time.
+//!
+//! Making a [`Shuffle`] walks the epoch's generator once, keeping checkpoints and no samples (`naive` excepted, which
+//! keeps the whole permutation: its swaps reach anywhere, so there is nothing to leave out). A window of a canonical
+//! node is then made from the nearest checkpoint. Windows do not depend on one another.
+
+mod keyed;
+pub(crate) mod layout;
+pub(crate) mod py1br;
+mod py1e;
+mod py1s;
+mod py2s;
+
+use std::ops::Range;
+
+use crate::config::ShuffleAlgo;
+use crate::error::OrderError;
+use crate::num::{index, low32, real, room, trunc};
+use crate::rng::Pcg64;
+use crate::units::Units;
+use keyed::Keyed;
+use layout::{Layout, Span, border};
+use py1br::Py1br;
+use py1e::Py1e;
+use py1s::Py1s;
+use py2s::Py2s;
+
+/// Big ids of consecutive positions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Position of the first.
+    pub(crate) start: u64,
+    /// One for each position from there on.
+    pub(crate) ids: Vec<u64>,
+}
+
+/// Where a window ended, so that the next one need not be searched for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Follow(Option<(f64, u64)>);
+
+/// Memory that is used again from window to window.
+///
+/// PERF: fresh memory for each window costs as much in page faults as the window itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) window: Window,
+    py1e: py1e::Scratch,
+}
+
+/// What a shuffle depends on beside the units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShuffleConfig {
+    /// Which one.
+    pub algo: ShuffleAlgo,
+    /// The fixed division of sample space.
+    pub canonical_nodes: u64,
+    /// The run's seed.
+    pub seed: u64,
+    /// The epoch, which is added to the seed.
+    pub epoch: u64,
+    /// The shuffle block, in samples.
+    pub block: u64,
+}
+
+/// The order of an epoch, or of one stream of it.
+#[derive(Clone, Debug)]
+pub struct Shuffle {
+    kind: Kind,
+    samples: u64,
+    nodes: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Unshuffled,
+    Narrow(Vec<u32>),
+    Wide(Vec<u64>),
+    Py1s(Py1s),
+    Py2s(Py2s),
+    Py1br(Py1br),
+    Py1e(Py1e),
+    Keyed(Keyed),
+}
+
+impl Shuffle {
+    /// Positions as they are: no shuffle.
+    pub(crate) const fn unshuffled(samples: u64, nodes: u64) -> Self {
+        Self {
+            kind: Kind::Unshuffled,
+            samples,
+            nodes,
+        }
+    }
+
+    /// Walks the generator through the epoch.
+    ///
+    /// Takes about a nanosecond a sample; some 32 bytes for each span and for every 16,384 samples are kept. `naive`
+    /// takes 4 bytes a sample (8 from 2^32 samples on), `shardmill` neither walks nor keeps anything for samples.
+    ///
+    /// # Errors
+    /// `InvalidInput` when a block size leaves no choice, or `py1e` has a canonical node without samples.
+    pub(crate) fn new(units: &Units, config: &ShuffleConfig) -> Result<Self, OrderError> {
+        let (samples, nodes, block) = (units.samples(), config.canonical_nodes, config.block);
+        let lay_out = || Layout::new(units, nodes, config.seed, config.epoch);
+        let kind = match config.algo {
+            ShuffleAlgo::Naive => {
+                let mut rng = Pcg64::new(u128::from(config.seed) + u128::from(config.epoch));
+                if u32::try_from(samples).is_ok() {
+                    let mut order = room(samples, "the order of naive")?;
+                    order.extend(0..low32(samples));
+                    rng.shuffle(&mut order);
+                    Kind::Narrow(order)
+                } else {
+                    let mut order = room(samples, "the order of naive")?;
+                    order.extend(0..samples);
+                    rng.shuffle(&mut order);
+                    Kind::Wide(order)
+                }
+            }
+            ShuffleAlgo::Py1s => {
+                let (layout, rng) = lay_out();
+                Kind::Py1s(Py1s::new(layout, rng))
+            }
+            ShuffleAlgo::Py2s => Kind::Py2s(Py2s::new(units, nodes, config.seed, config.epoch)),
+            ShuffleAlgo::Py1br => {
+                let (layout, rng) = lay_out();
+                Kind::Py1br(Py1br::new(layout, rng, nodes, block)?)
+            }
+            ShuffleAlgo::Py1e => {
+                let (layout, rng) = lay_out();
+                Kind::Py1e(Py1e::new(layout, rng, nodes, block)?)
+            }
+            ShuffleAlgo::Shardmill => {
+                let (layout, rng) = lay_out();
+                Kind::Keyed(Keyed::new(layout, rng, samples, nodes, block))
+            }
+        };
+        Ok(Self {
+            kind,
+            samples,
+            nodes,
+        })
+    }
+
+    /// Positions there are.
+    pub(crate) const fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// The big id at a position, where that costs next to nothing; `None` where a window is needed.
+    pub(crate) fn direct(&self, position: u64) -> Option<u64> {
+        match &self.kind {
+            Kind::Unshuffled => Some(position),
+            Kind::Narrow(order) => order.get(index(position)).copied().map(u64::from),
+            Kind::Wide(order) => order.get(index(position)).copied(),
+            Kind::Keyed(keyed) => Some(keyed.at(position)),
+            Kind::Py1s(_) | Kind::Py2s(_) | Kind::Py1br(_) | Kind::Py1e(_) => None,
+        }
+    }
+
+    /// Whether [`direct`](Self::direct) answers.
+    pub(crate) const fn is_direct(&self) -> bool {
+        !matches!(
+            self.kind,
+            Kind::Py1s(_) | Kind::Py2s(_) | Kind::Py1br(_) | Kind::Py1e(_)
+        )
+    }
+
+    /// Makes a window of canonical node `node` that contains position `from`, of `wanted` positions, or some more or
+    /// less. It is found in `scratch`.
+    pub(crate) fn window(
+        &self,
+        node: u64,
+        from: u64,
+        wanted: u64,
+        follow: &mut Follow,
+        scratch: &mut Scratch,
+    ) {
+        let window = &mut scratch.window;
+        window.ids.clear();
+        match &self.kind {
+            Kind::Py1s(py1s) => py1s.window(node, from, wanted, window),
+            Kind::Py2s(py2s) => py2s.window(node, from, wanted, window),
+            Kind::Py1br(py1br) => py1br.window(node, from, wanted, window),
+            Kind::Py1e(py1e) => {
+                let axis = py1e.window(node, from, wanted, follow.0, window, &mut scratch.py1e);
+                follow.0 = Some((axis, window.start + crate::num::count(window.ids.len())));
+            }
+            Kind::Unshuffled | Kind::Narrow(_) | Kind::Wide(_) | Kind::Keyed(_) => {
+                let end = border(self.samples, node + 1, self.nodes).min(from + wanted.max(1));
+                window.start = from;
+                window
+                    .ids
+                    .extend((from..end).filter_map(|position| self.direct(position)));
+            }
+        }
+    }
+
+    /// For every part of a unit in canonical node `node`: a big id of it, and the positions that its samples may take.
+    ///
+    /// The positions are never too few, save for `py1e` by a chance of one in some 10^8.
+    pub(crate) fn reaches(&self, units: &Units, node: u64, mut each: impl FnMut(u64, Range<u64>)) {
+        let node_positions = positions_of(self.samples, node, self.nodes);
+        match &self.kind {
+            Kind::Unshuffled => {
+                for unit in units.ranges() {
+                    let both =
+                        unit.start.max(node_positions.start)..unit.end.min(node_positions.end);
+                    if !both.is_empty() {
+                        each(unit.start, both);
+                    }
+                }
+            }
+            Kind::Narrow(_) | Kind::Wide(_) => {
+                for unit in units.ranges() {
+                    each(unit.start, node_positions.clone());
+                }
+            }
+            Kind::Py1s(py1s) => py1s.layout.each(node, each),
+            Kind::Py2s(py2s) => py2s.reaches(node, each),
+            Kind::Py1br(py1br) => py1br
+                .layout
+                .each(node, |id, positions| each(id, py1br.reach(node, positions))),
+            Kind::Py1e(py1e) => py1e.layout.each(node, |id, positions| {
+                each(id, py1e.reach(&node_positions, positions))
+            }),
+            Kind::Keyed(keyed) => keyed.layout.each(node, |id, positions| {
+                let (start, length) = (
+                    node_positions.start,
+                    node_positions.end - node_positions.start,
+                );
+                let reach = keyed.reach(length, positions.start - start..positions.end - start);
+                each(id, reach.start + start..reach.end + start);
+            }),
+        }
+    }
+
+    /// Generator checkpoints that are kept.
+    pub(crate) fn checkpoints(&self) -> u64 {
+        match &self.kind {
+            Kind::Py1s(py1s) => py1s.checkpoints(),
+            Kind::Py2s(py2s) => py2s.checkpoints(),
+            Kind::Py1br(py1br) => py1br.checkpoints(),
+            Kind::Py1e(py1e) => py1e.checkpoints(),
+            _ => 0,
+        }
+    }
+}
+
+/// The range that block sizes are drawn from, upper end exclusive.
+pub(crate) fn block_range(block: u64) -> (u64, u64) {
+    let part = |share: f64| trunc(share * real(block)).unwrap_or(0);
+    (part(0.75), part(1.25))
+}
+
+/// Appends the shuffled ids of a span.
+fn shuffled_span(rng: &mut Pcg64, span: Span, out: &mut Vec<u64>) {
+    let begin = out.len();
+    out.extend(span.start..span.start + span.length);
+    rng.shuffle(&mut out[begin..]);
+}
+
+/// Shuffles the places of a span of fewer than 2^32 samples.
+fn shuffled_places(rng: &mut Pcg64, length: u64, places: &mut Vec<u32>) {
+    places.clear();
+    places.extend(0..low32(length));
+    rng.shuffle(places);
+}
+
+/// The positions of a canonical node.
+pub(crate) fn positions_of(samples: u64, node: u64, nodes: u64) -> Range<u64> {
+    border(samples, node, nodes)..border(samples, node + 1, nodes)
+}

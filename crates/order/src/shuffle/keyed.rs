@@ -1,0 +1,200 @@
+//! `shardmill`: two keyed permutations of overlapping blocks, computed for a position when it is asked for.
+//!
+//! Spans are laid out as for `py1e`: shards in a random order that is fixed for the run, cut at canonical nodes, mixed
+//! within each node anew in every epoch. Of that sequence each node is divided into blocks of half a shuffle block, and
+//! once more into blocks shifted by a quarter of a shuffle block. A position is permuted within its shifted block and
+//! the result within its plain block; both permutations are bijections of the block, keyed by seed, epoch, node and
+//! block, so that together they are one of the node. A sample moves by three quarters of a shuffle block at most, the
+//! samples of a shuffle block and a half at most are mixed at any moment, and no border is left that nothing crosses.
+//!
+//! Memory is that of the layout: some bytes for each shard, none for samples.
+
+use super::layout::{Layout, border, node_of};
+use crate::num::low64;
+use crate::rng::Pcg64;
+
+/// A pseudo-random permutation of `0..n`: an alternating Feistel network over the bits of `n`, applied again while the
+/// result is outside. Deterministic; not meant to keep secrets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permutation {
+    n: u64,
+    key: u64,
+    low_bits: u32,
+    high_bits: u32,
+}
+
+const ROUNDS: u32 = 6;
+
+impl Permutation {
+    pub(crate) fn new(n: u64, key: u64) -> Self {
+        let bits = (u64::BITS - n.saturating_sub(1).leading_zeros()).max(2);
+        Self {
+            n,
+            key,
+            low_bits: bits / 2,
+            high_bits: bits - bits / 2,
+        }
+    }
+
+    pub(crate) fn at(&self, place: u64) -> u64 {
+        if self.n < 2 {
+            return place;
+        }
+        let mut value = place;
+        loop {
+            value = self.once(value);
+            // The domain is less than twice `n` (or four values), so this takes two turns on average at most.
+            if value < self.n {
+                return value;
+            }
+        }
+    }
+
+    #[inline]
+    fn once(&self, value: u64) -> u64 {
+        let (mut low_bits, mut high_bits) = (self.low_bits, self.high_bits);
+        let mut low = value & ((1 << low_bits) - 1);
+        let mut high = value >> low_bits;
+        for round in 0..ROUNDS {
+            // The halves change places: what was `high` is kept, what was `low` is mixed with it.
+            let mixed =
+                low ^ (stir(high, self.key.rotate_left(11 * round)) & ((1 << low_bits) - 1));
+            low = high;
+            high = mixed;
+            (low_bits, high_bits) = (high_bits, low_bits);
+        }
+        debug_assert!(high_bits == self.high_bits && low_bits == self.low_bits);
+        high << low_bits | low
+    }
+}
+
+/// The round function: both halves of one product, so that every bit of `value` and `key` reaches the lowest bits.
+#[inline]
+fn stir(value: u64, key: u64) -> u64 {
+    let product = u128::from(value ^ key) * 0x9e37_79b9_7f4a_7c15_u128;
+    low64(product) ^ low64(product >> 64)
+}
+
+/// The finalizer of SplitMix64: every bit of the input moves every bit of the result.
+#[inline]
+const fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Keyed {
+    pub(crate) layout: Layout,
+    nodes: u64,
+    samples: u64,
+    half: u64,
+    key: u64,
+}
+
+impl Keyed {
+    pub(crate) fn new(
+        layout: Layout,
+        mut rng: Pcg64,
+        samples: u64,
+        nodes: u64,
+        block: u64,
+    ) -> Self {
+        Self {
+            layout,
+            nodes,
+            samples,
+            half: (block / 2).max(1),
+            key: rng.next_u64(),
+        }
+    }
+
+    /// The big id at a position below the number of samples.
+    pub(crate) fn at(&self, position: u64) -> u64 {
+        let node = node_of(self.samples, position, self.nodes);
+        let start = border(self.samples, node, self.nodes);
+        let length = border(self.samples, node + 1, self.nodes) - start;
+        let moved = start + self.plain(node, length, self.shifted(node, length, position - start));
+        let span = self.layout.span_at(moved);
+        self.layout.spans[span].start + (moved - self.layout.offsets[span])
+    }
+
+    fn permuted(
+        &self,
+        node: u64,
+        layer: u64,
+        block: u64,
+        first: u64,
+        last: u64,
+        place: u64,
+    ) -> u64 {
+        let key = mix(mix(self.key ^ mix(node << 1 | layer)).wrapping_add(block));
+        first + Permutation::new(last - first, key).at(place - first)
+    }
+
+    fn plain(&self, node: u64, length: u64, place: u64) -> u64 {
+        let block = place / self.half;
+        let first = block * self.half;
+        self.permuted(
+            node,
+            0,
+            block,
+            first,
+            (first + self.half).min(length),
+            place,
+        )
+    }
+
+    fn shifted(&self, node: u64, length: u64, place: u64) -> u64 {
+        let shift = self.half - self.half / 2;
+        let block = (place + shift) / self.half;
+        let first = (block * self.half).saturating_sub(shift);
+        let last = ((block + 1) * self.half - shift).min(length);
+        self.permuted(node, 1, block, first, last, place)
+    }
+
+    /// The range of positions, counted from the node's start, at which the samples of `places` may stand.
+    pub(crate) fn reach(&self, length: u64, places: std::ops::Range<u64>) -> std::ops::Range<u64> {
+        let first = places.start / self.half * self.half;
+        let last = (places.end.saturating_sub(1) / self.half + 1) * self.half;
+        let shift = self.half - self.half / 2;
+        let first = ((first + shift) / self.half * self.half).saturating_sub(shift);
+        let last =
+            ((last.min(length).saturating_sub(1) + shift) / self.half + 1) * self.half - shift;
+        first..last.min(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permutations_are_bijections() {
+        for n in (1..200).chain([1000, 4095, 4096, 4097]) {
+            let permutation = Permutation::new(n, mix(n));
+            let mut seen: Vec<u64> = (0..n).map(|place| permutation.at(place)).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..n).collect::<Vec<_>>(), "n {n}");
+        }
+    }
+
+    #[test]
+    fn permutations_look_random() {
+        // Over many keys each value is equally often at each place: chi square with 15 degrees of freedom at each.
+        const N: u64 = 16;
+        const KEYS: u64 = 16_000;
+        for place in 0..N {
+            let mut hits = [0_u32; 16];
+            for key in 0..KEYS {
+                hits[usize::try_from(Permutation::new(N, mix(key)).at(place)).unwrap()] += 1;
+            }
+            let expected = 1000.0;
+            let chi: f64 = hits
+                .iter()
+                .map(|hit| (f64::from(*hit) - expected).powi(2) / expected)
+                .sum();
+            assert!(chi < 50.0, "place {place}: chi square {chi}, {hits:?}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Elasticity and resume: what a run is given does not depend on how many machines share it or how often it stopped.
+
+use proptest::prelude::*;
+use shardmill_order::{BatchingMethod, Epoch, EpochConfig, OrderError, ShuffleAlgo};
+
+use crate::{WORLDS, batches, mixed, sorted, world};
+
+/// The global batches of an epoch as sets.
+fn sets(config: &EpochConfig) -> Result<Vec<Vec<u64>>, OrderError> {
+    let epoch = Epoch::new(config)?;
+    let all = batches(epoch.everyone(), 0).into_iter();
+    Ok(all.map(sorted).collect())
+}
+
+fn on(config: &EpochConfig, place: usize) -> EpochConfig {
+    let (nodes, ranks_per_node, batch_size) = WORLDS[place % WORLDS.len()];
+    EpochConfig {
+        world: world(nodes, ranks_per_node),
+        batch_size,
+        ..config.clone()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn global_batches_are_the_same_sets_on_every_world(
+        algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
+        stratified: bool,
+        seed in 0_u64..1000,
+        first in 0..WORLDS.len(),
+        second in 0..WORLDS.len(),
+    ) {
+        let method = if stratified { BatchingMethod::Stratified } else { BatchingMethod::Random };
+        let config = mixed(algo, method, seed, true);
+        let (left, right) = (sets(&on(&config, first)).unwrap(), sets(&on(&config, second)).unwrap());
+        let common = left.len().min(right.len()) - 1;
+        // Only the last batch may differ: its padding depends on the world.
+        prop_assert!(left.len().abs_diff(right.len()) <= 1);
+        prop_assert_eq!(&left[..common], &right[..common]);
+    }
+
+    #[test]
+    fn a_chain_of_resumes_on_changing_worlds_gives_the_same_batches(
+        algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
+        stratified: bool,
+        seed in 0_u64..1000,
+        epoch in 0_u64..3,
+        stops in prop::collection::vec((0_u64..8, 0..WORLDS.len()), 1..8),
+    ) {
+        let method = if stratified { BatchingMethod::Stratified } else { BatchingMethod::Random };
+        let mut config = mixed(algo, method, seed, false);
+        config.epoch = epoch;
+        let whole = sets(&config).unwrap();
+        let mut found = Vec::new();
+        for (steps, place) in stops {
+            let part = Epoch::new(&on(&config, place)).unwrap();
+            // Not into the last batch: behind it begins the next epoch.
+            let steps = steps.min(part.batches() - 1);
+            let read = batches(part.everyone(), 0);
+            found.extend(read.into_iter().take(usize::try_from(steps).unwrap()).map(sorted));
+            let state = part.state_after(steps);
+            prop_assert_eq!(state.sample_in_epoch, 24 * u64::try_from(found.len()).unwrap());
+            config.resume = Some(state);
+        }
+        let rest = Epoch::new(&on(&config, 0)).unwrap();
+        found.extend(batches(rest.everyone(), 0).into_iter().map(sorted));
+        let common = whole.len().min(found.len()) - 1;
+        prop_assert!(whole.len().abs_diff(found.len()) <= 1);
+        prop_assert_eq!(&whole[..common], &found[..common]);
+    }
+
+    #[test]
+    fn every_rank_goes_on_exactly_where_it_stopped(
+        algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
+        method in prop::sample::select(BatchingMethod::ALL.to_vec()),
+        shuffle: bool,
+        fraction: bool,
+        seed in 0_u64..1000,
+        place in 0..WORLDS.len(),
+        steps in 0_u64..20,
+    ) {
+        let mut config = on(&mixed(algo, method, seed, fraction), place);
+        config.shuffle = shuffle;
+        let Ok(whole) = Epoch::new(&config) else {
+            return Ok(());
+        };
+        let steps = steps.min(whole.batches());
+        let state = whole.state_after(steps);
+        config.resume = Some(state);
+        let rest = Epoch::new(&config).unwrap();
+        if steps == whole.batches() {
+            prop_assert_eq!((state.epoch, state.sample_in_epoch), (1, 0));
+            config.resume = None;
+            config.epoch = 1;
+            let next = Epoch::new(&config).unwrap();
+            prop_assert_eq!(batches(rest.everyone(), 0), batches(next.everyone(), 0));
+            return Ok(());
+        }
+        prop_assert_eq!(rest.batches(), whole.batches() - steps);
+        for rank in 0..config.world.ranks() {
+            let expected = batches(whole.rank(rank).unwrap(), steps);
+            prop_assert_eq!(&batches(rest.rank(rank).unwrap(), 0), &expected);
+        }
+    }
+
+    #[test]
+    fn every_sample_comes_once_and_repeats_are_flagged(
+        algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
+        shuffle: bool,
+        seed in 0_u64..1000,
+        place in 0..WORLDS.len(),
+        canonical in prop::sample::select(vec![1_u64, 12, 24]),
+    ) {
+        let mut config = on(&mixed(algo, BatchingMethod::Random, seed, false), place);
+        config.shuffle = shuffle;
+        config.num_canonical_nodes = Some(canonical);
+        let epoch = Epoch::new(&config).unwrap();
+        let mut all = epoch.everyone();
+        let (mut seen, mut entries) = (Vec::new(), Vec::new());
+        let mut lengths = Vec::new();
+        for batch in 0..epoch.batches() {
+            all.read(batch, &mut entries);
+            lengths.push(entries.len());
+            if batch < epoch.clean_batches() {
+                prop_assert!(entries.iter().all(|entry| !entry.repeated));
+                prop_assert_eq!(entries.len(), 24);
+            }
+            seen.extend(entries.iter().filter(|entry| !entry.repeated).map(|entry| entry.sample.0));
+        }
+        prop_assert!(sorted(seen) == (0..epoch.samples()).collect::<Vec<_>>());
+        // All ranks are given as many.
+        let ranks = usize::try_from(config.world.ranks()).unwrap();
+        prop_assert!(lengths.iter().all(|length| length.is_multiple_of(ranks)));
+    }
+}
+
+#[test]
+fn replicas_are_given_the_same() {
+    let mut config = mixed(ShuffleAlgo::Py1e, BatchingMethod::Random, 3, false);
+    config.world = world(2, 4);
+    config.batch_size = 4;
+    config.replication = Some(2);
+    let epoch = Epoch::new(&config).unwrap();
+    assert_eq!(epoch.resolved().world, world(1, 4));
+    assert_eq!(epoch.global_batch(), 16);
+    for rank in 0..8 {
+        let twin = epoch.rank(rank ^ 1).unwrap();
+        assert_eq!(batches(epoch.rank(rank).unwrap(), 0), batches(twin, 0));
+    }
+    assert!(epoch.rank(8).is_err());
+}

@@ -1,0 +1,130 @@
+//! However an epoch is read it is the same; and what is foretold of shards comes true.
+
+use proptest::prelude::*;
+use shardmill_order::{BatchingMethod, Epoch, SampleId, ShuffleAlgo, StreamConfig};
+
+use crate::{WORLDS, batches, mixed, world};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn windows_threads_and_jumps_change_nothing(
+        algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
+        method in prop::sample::select(BatchingMethod::ALL.to_vec()),
+        fraction: bool,
+        seed in 0_u64..1000,
+        window in 1_u64..200,
+        threads in 1_usize..5,
+        jumps in prop::collection::vec(0_u64..40, 10),
+    ) {
+        let config = mixed(algo, method, seed, fraction);
+        let Ok(epoch) = Epoch::new(&config) else {
+            return Ok(());
+        };
+        let expected = batches(epoch.everyone(), 0);
+        prop_assert_eq!(&batches(epoch.everyone().with_window(window).with_threads(threads), 0), &expected);
+        let mut cursor = epoch.everyone().with_window(window);
+        let mut entries = Vec::new();
+        for batch in jumps {
+            let there = cursor.read(batch, &mut entries);
+            prop_assert_eq!(there, batch < epoch.batches());
+            if there {
+                let ids: Vec<u64> = entries.iter().map(|entry| entry.sample.0).collect();
+                prop_assert_eq!(&ids, &expected[usize::try_from(batch).unwrap()]);
+            }
+        }
+    }
+
+    #[test]
+    fn shards_are_used_when_it_was_foretold(
+        algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
+        method in prop::sample::select(BatchingMethod::ALL.to_vec()),
+        shuffle: bool,
+        fraction: bool,
+        seed in 0_u64..1000,
+        place in 0..WORLDS.len(),
+        block in 4_u64..300,
+        resumed in 0_u64..6,
+    ) {
+        let (nodes, ranks_per_node, batch_size) = WORLDS[place];
+        let mut config = mixed(algo, method, seed, fraction);
+        config.world = world(nodes, ranks_per_node);
+        config.batch_size = batch_size;
+        config.shuffle = shuffle;
+        config.shuffle_block_size = Some(block);
+        // Few canonical nodes, so that blocks are smaller than they.
+        config.num_canonical_nodes = Some(nodes);
+        config.streams.push(StreamConfig::new(&[50; 30]));
+        let Ok(epoch) = Epoch::new(&config) else {
+            return Ok(());
+        };
+        config.resume = Some(epoch.state_after(resumed.min(epoch.batches() - 1)));
+        let epoch = Epoch::new(&config).unwrap();
+        for node in 0..nodes {
+            let uses = epoch.uses_of_node(node, ranks_per_node);
+            for rank in node * ranks_per_node..(node + 1) * ranks_per_node {
+                let mut cursor = epoch.rank(rank).unwrap();
+                let mut entries = Vec::new();
+                for batch in 0..epoch.batches() {
+                    cursor.read(batch, &mut entries);
+                    for entry in entries.iter().filter(|entry| !entry.repeated) {
+                        let (shard, _) = epoch.shards().locate(entry.sample.0).unwrap();
+                        let next = uses.next(shard, batch);
+                        prop_assert_eq!(next, Some(batch), "shard {} at batch {} of {}: {:?}", shard, batch, epoch.batches(), uses.of(shard));
+                    }
+                }
+            }
+            let order: Vec<u64> = uses.in_order().iter().map(|found| found.first).collect();
+            prop_assert!(order.is_sorted());
+            prop_assert!(uses.in_order().iter().all(|found| found.first <= found.last && found.last < epoch.batches()));
+        }
+    }
+
+    #[test]
+    fn uses_are_short_where_shards_are(seed in 0_u64..1000, algo in prop::sample::select(vec![
+        ShuffleAlgo::Py1s, ShuffleAlgo::Py2s, ShuffleAlgo::Py1br, ShuffleAlgo::Py1e, ShuffleAlgo::Shardmill,
+    ])) {
+        let mut config = mixed(algo, BatchingMethod::Random, seed, false);
+        config.streams = vec![StreamConfig::new(&[100; 1000])];
+        config.num_canonical_nodes = Some(1);
+        config.shuffle_block_size = Some(2000);
+        config.batch_size = 100;
+        let epoch = Epoch::new(&config).unwrap();
+        let uses = epoch.uses_of_node(0, 1);
+        prop_assert_eq!(uses.len(), 1000);
+        let total: u64 = uses.in_order().iter().map(|found| found.last - found.first + 1).sum();
+        // A shard of 100 samples in blocks of 2000 is needed for some 20 batches, not for 1000.
+        prop_assert!(total <= 1000 * 50, "{} batches on average", total / 1000);
+    }
+}
+
+#[test]
+fn positions_are_read_at_random() {
+    for (algo, shuffle) in [
+        (ShuffleAlgo::Shardmill, true),
+        (ShuffleAlgo::Naive, true),
+        (ShuffleAlgo::Py1e, false),
+    ] {
+        for fraction in [false, true] {
+            let mut config = mixed(algo, BatchingMethod::Random, 7, fraction);
+            config.shuffle = shuffle;
+            config.num_canonical_nodes = Some(1);
+            let epoch = Epoch::new(&config).unwrap();
+            // One node, one rank, one canonical node: the order is dealt as it is.
+            let dealt: Vec<SampleId> = batches(epoch.everyone(), 0)
+                .concat()
+                .into_iter()
+                .map(SampleId)
+                .collect();
+            let read: Vec<SampleId> = (0..epoch.samples())
+                .rev()
+                .map(|at| epoch.sample_at(0, at).unwrap())
+                .collect();
+            assert_eq!(dealt, read.into_iter().rev().collect::<Vec<_>>());
+            assert_eq!(epoch.sample_at(0, epoch.samples()), None);
+        }
+    }
+    let epoch = Epoch::new(&mixed(ShuffleAlgo::Py1e, BatchingMethod::Random, 7, false)).unwrap();
+    assert_eq!(epoch.sample_at(0, 0), None, "py1e needs a window");
+}
