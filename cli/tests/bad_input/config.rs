@@ -418,7 +418,7 @@ fn queries() -> Vec<Case> {
         ),
         with_words(
             "sql: nothing",
-            &["--sql", "-- nothing"],
+            &["--sql=-- nothing"],
             2,
             "sql-refused|sql-syntax",
             &["--sql"],
@@ -441,7 +441,7 @@ fn queries() -> Vec<Case> {
             "sql: another column",
             &["--sql", "SELECT nobody FROM source"],
             2,
-            "sql-plan",
+            "source-column",
             &["--sql", "nobody"],
         ),
         with_words(
@@ -509,7 +509,7 @@ fn command_lines() -> Vec<Case> {
             "usage-unknown-verb",
             &["convrt", "convert"],
         ),
-        line("convert in", "usage-missing-argument", &["DEST"]),
+        line("convert in", "usage-missing-argument", &["SOURCE"]),
         line("convert", "usage-missing-argument", &["SOURCE"]),
         line(
             "convert in out --compresion none",
@@ -557,9 +557,9 @@ fn command_lines() -> Vec<Case> {
             &["nobody"],
         ),
         line(
-            "cat shards --key 1 --key-column blob",
+            "cat shards --key 1 --key-column pair",
             "key-encoding",
-            &["blob"],
+            &["pair"],
         ),
         line(
             "cat shards 0 --raw",
@@ -570,10 +570,10 @@ fn command_lines() -> Vec<Case> {
         line("verify shards shards", "usage-unknown-option", &["shards"]),
         line("index rebuild nowhere", "not-found", &["nowhere"]),
         line("index merge a b", "config-out", &["--out"]),
-        line("index", "usage|usage-missing-argument", &[]),
-        line(
+        case("command line: ls in/rows.parquet", Place::source).fails(
             "ls in/rows.parquet",
-            "index-missing|index-not-json",
+            3,
+            "index-not-json",
             &["in/rows.parquet"],
         ),
         line("verify in", "index-missing", &["in"]),

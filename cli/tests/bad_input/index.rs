@@ -70,7 +70,11 @@ fn files() -> Vec<Case> {
             place.remove("shards/index.json");
         })
         .unreadable(2, "index-missing", &["shards"]),
-        case("no such directory", |_| {}).unreadable(2, "not-found", &["shards"]),
+        case("no such directory", |_| {})
+            .fails("ls shards", 2, "not-found", &["shards"])
+            .fails("inspect shards", 2, "source-not-found", &["shards"])
+            .fails("cat shards ..", 2, "not-found", &["shards"])
+            .fails("verify shards", 2, "not-found", &["shards"]),
         file("empty", "").unreadable(3, "index-empty", &[IN]),
         file("blanks only", " \n\t ").unreadable(3, "index-empty", &[IN]),
         file("zeros", [0; 4096]).unreadable(3, "index-not-json", &[IN, "zero bytes"]),

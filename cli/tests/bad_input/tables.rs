@@ -1,6 +1,5 @@
 //! Small tables, to be converted.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
@@ -49,6 +48,17 @@ pub fn column(values: impl Array + 'static) -> RecordBatch {
     batch([("x", Arc::new(values))])
 }
 
+/// A Parquet file in row groups of 10 rows.
+pub fn parquet_bytes(batch: &RecordBatch, statistics: EnabledStatistics) -> Vec<u8> {
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(10))
+        .set_statistics_enabled(statistics)
+        .build();
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).unwrap();
+    writer.write(batch).unwrap();
+    writer.into_inner().unwrap()
+}
+
 impl Place {
     /// Writes a Parquet file with statistics, in row groups of 10 rows.
     pub fn parquet(&self, name: &str, batch: &RecordBatch) {
@@ -57,15 +67,7 @@ impl Place {
 
     /// Writes a Parquet file with these statistics.
     pub fn parquet_with(&self, name: &str, batch: &RecordBatch, statistics: EnabledStatistics) {
-        self.write(name, "");
-        let properties = WriterProperties::builder()
-            .set_max_row_group_row_count(Some(10))
-            .set_statistics_enabled(statistics)
-            .build();
-        let file = File::create(self.at(name)).unwrap();
-        let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
-        writer.write(batch).unwrap();
-        writer.close().unwrap();
+        self.write(name, parquet_bytes(batch, statistics));
     }
 
     /// Writes the directory `in` with one good Parquet file of 25 rows in three row groups.

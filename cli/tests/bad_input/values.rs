@@ -396,12 +396,6 @@ fn bytes() -> Vec<Case> {
             "array-dtype",
             &["column x", "row 1", FILE],
         ),
-        values("a pickle", binary(vec![b"\x80\x04K\x01."])).unconvertible(
-            "--column x:pkl",
-            3,
-            "encoding-unsafe",
-            &["column x", "pkl"],
-        ),
         values("the separator in CSV", || {
             column(StringArray::from(vec!["a", "b,c"]))
         })

@@ -13,7 +13,10 @@ use crate::nulls::{MASK_SUFFIX, NullPlan, NullPolicy, parse, zero};
 use crate::options::{ColumnSpec, ConvertOptions, Nulls};
 
 /// The target of a column: the one that was asked for, or the one that follows from the type.
-pub(crate) fn targets(schema: &SchemaRef, options: &ConvertOptions) -> Result<Vec<Target>, ConvertError> {
+pub(crate) fn targets(
+    schema: &SchemaRef,
+    options: &ConvertOptions,
+) -> Result<Vec<Target>, ConvertError> {
     schema
         .fields()
         .iter()
@@ -39,10 +42,19 @@ fn parse_target(column: &str, encoding: &str, format: Format) -> Result<Target, 
         }
     }
     match format {
-        Format::Mds => encoding.parse::<Encoding>().map(Target::Mds).map_err(|error| fail(column, &error)),
+        Format::Mds => encoding
+            .parse::<Encoding>()
+            .map(Target::Mds)
+            .map_err(|error| fail(column, &error)),
         Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
-            let encoding = encoding.parse::<TextEncoding>().map_err(|error| fail(column, &error))?;
-            Ok(if format == Format::Json { Target::Json(encoding) } else { Target::Xsv(encoding) })
+            let encoding = encoding
+                .parse::<TextEncoding>()
+                .map_err(|error| fail(column, &error))?;
+            Ok(if format == Format::Json {
+                Target::Json(encoding)
+            } else {
+                Target::Xsv(encoding)
+            })
         }
     }
 }
@@ -56,12 +68,18 @@ pub(crate) fn null_plan(
 ) -> Result<NullPlan, ConvertError> {
     for (name, _) in &options.null_as {
         if schema.field_with_name(name).is_err() {
-            return Err(ConvertError::option("null-as", format!("there is no column `{}`", shardmill_core::escape(name))));
+            return Err(ConvertError::option(
+                "null-as",
+                format!("there is no column `{}`", shardmill_core::escape(name)),
+            ));
         }
     }
     let mut policies = Vec::with_capacity(schema.fields().len());
     for (position, (field, target)) in schema.fields().iter().zip(targets).enumerate() {
-        let given = options.null_as.iter().find(|(name, _)| name == field.name());
+        let given = options
+            .null_as
+            .iter()
+            .find(|(name, _)| name == field.name());
         if let Some((name, text)) = given {
             let value = parse(text, field.data_type()).ok_or_else(|| {
                 ConvertError::option(
@@ -87,8 +105,15 @@ pub(crate) fn null_plan(
                 let value = zero(field.data_type()).ok_or_else(|| {
                     ConvertError::option_hint(
                         "nulls",
-                        format!("column {} has type {}, which has no zero", field.name(), field.data_type()),
-                        format!("leave the column out, or store it as JSON with --column {}:json", field.name()),
+                        format!(
+                            "column {} has type {}, which has no zero",
+                            field.name(),
+                            field.data_type()
+                        ),
+                        format!(
+                            "leave the column out, or store it as JSON with --column {}:json",
+                            field.name()
+                        ),
                     )
                 })?;
                 NullPolicy::Fill { value, mask: true }
@@ -111,7 +136,10 @@ pub(crate) fn compile(
         if source.field_with_name(field.name()).is_ok() {
             return Err(ConvertError::option(
                 "nulls",
-                format!("the source already has a column `{}`, which {MASK_SUFFIX} columns would be called", field.name()),
+                format!(
+                    "the source already has a column `{}`, which {MASK_SUFFIX} columns would be called",
+                    field.name()
+                ),
             ));
         }
         targets.push(default_target(field, options.to)?);
@@ -123,35 +151,66 @@ pub(crate) fn compile(
             continue;
         }
         if !seen.insert(field.name()) {
-            return Err(ConvertError::option("column", format!("there are two columns `{}`", field.name())));
+            return Err(ConvertError::option(
+                "column",
+                format!("there are two columns `{}`", field.name()),
+            ));
         }
-        encoders.push(ColumnEncoder::compile(position, field, target, &options.limits)?);
+        encoders.push(ColumnEncoder::compile(
+            position,
+            field,
+            target,
+            &options.limits,
+        )?);
     }
     encoders.sort_by(|a, b| a.name().cmp(b.name()));
     let config = shard_config(&encoders, options)?;
     Ok((encoders, Arc::new(config)))
 }
 
-fn shard_config(encoders: &[ColumnEncoder], options: &ConvertOptions) -> Result<ShardConfig, ConvertError> {
+fn shard_config(
+    encoders: &[ColumnEncoder],
+    options: &ConvertOptions,
+) -> Result<ShardConfig, ConvertError> {
     let mut mds = Vec::new();
     let mut text = Vec::new();
     for encoder in encoders {
         let name = encoder.name().to_owned();
         match encoder.target() {
-            Target::Mds(encoding) => mds.push(Column { name, encoding: encoding.clone() }),
-            Target::Json(encoding) | Target::Xsv(encoding) => text.push(TextColumn { name, encoding: *encoding }),
+            Target::Mds(encoding) => mds.push(Column {
+                name,
+                encoding: encoding.clone(),
+            }),
+            Target::Json(encoding) | Target::Xsv(encoding) => text.push(TextColumn {
+                name,
+                encoding: *encoding,
+            }),
         }
     }
-    let (compression, hashes, limit) = (options.compression, options.hashes.clone(), options.size_limit);
+    let (compression, hashes, limit) = (
+        options.compression,
+        options.hashes.clone(),
+        options.size_limit,
+    );
     let separator = options.separator.as_deref();
     if options.to == Format::Xsv && separator.is_none() {
-        return Err(ConvertError::option_hint("separator", "xsv needs a separator", "pass --separator TEXT"));
+        return Err(ConvertError::option_hint(
+            "separator",
+            "xsv needs a separator",
+            "pass --separator TEXT",
+        ));
     }
     Ok(match options.to {
         Format::Mds => ShardConfig::new_mds(mds, compression, hashes, limit)?,
         Format::Json => ShardConfig::new_json(text, &options.newline, compression, hashes, limit)?,
-        Format::Csv | Format::Tsv | Format::Xsv => {
-            ShardConfig::new_xsv(options.to, text, &options.newline, separator, compression, hashes, limit)?
-        }
+        Format::Csv | Format::Tsv | Format::Xsv => ShardConfig::new_xsv(
+            options.to,
+            text,
+            &options.newline,
+            separator,
+            compression,
+            hashes,
+            limit,
+        )?,
     })
 }

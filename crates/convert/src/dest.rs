@@ -36,7 +36,12 @@ pub(crate) fn look(
         Ok(dir) => dir,
         Err(error) if error.is_not_found() => return Ok(Dest::Empty),
         Err(StorageError::NotDirectory { .. }) => {
-            return Err(conflict(path, "dest-not-directory", "it is a file, not a directory", "choose another destination"));
+            return Err(conflict(
+                path,
+                "dest-not-directory",
+                "it is a file, not a directory",
+                "choose another destination",
+            ));
         }
         Err(error) => return Err(error.into()),
     };
@@ -54,7 +59,10 @@ pub(crate) fn look_in(
     let path = dir.path();
     if overwrite {
         // A run that was replacing a data set when it was stopped goes on; it has removed the old one already.
-        let published = folders.iter().map(|folder| has_index(dir, folder)).collect::<Result<Vec<_>, _>>()?;
+        let published = folders
+            .iter()
+            .map(|folder| has_index(dir, folder))
+            .collect::<Result<Vec<_>, _>>()?;
         if !published.contains(&true)
             && let Some(found) = Found::read(dir, limits)?
             && identity.difference(&found.header).is_none()
@@ -73,14 +81,20 @@ pub(crate) fn look_in(
             )),
         };
     }
-    let published: Vec<bool> = folders.iter().map(|folder| has_index(dir, folder)).collect::<Result<_, _>>()?;
+    let published: Vec<bool> = folders
+        .iter()
+        .map(|folder| has_index(dir, folder))
+        .collect::<Result<_, _>>()?;
     if let Some(found) = Found::read(dir, limits)? {
         return match identity.difference(&found.header) {
             None => Ok(Dest::Interrupted(found)),
             Some(difference) => Err(conflict(
                 path,
                 "dest-conflict",
-                &format!("it holds an interrupted conversion of {} shards with another configuration: {difference}", found.shards()),
+                &format!(
+                    "it holds an interrupted conversion of {} shards with another configuration: {difference}",
+                    found.shards()
+                ),
                 "run the old command again to finish it, or pass --overwrite to start anew",
             )),
         };
@@ -96,19 +110,29 @@ pub(crate) fn look_in(
         Some(entry) => Err(conflict(
             path,
             "dest-not-empty",
-            &format!("it is not empty: it holds `{}`", shardmill_core::escape(&entry.name)),
+            &format!(
+                "it is not empty: it holds `{}`",
+                shardmill_core::escape(&entry.name)
+            ),
             "choose another destination, or pass --overwrite to replace a data set",
         )),
     }
 }
 
-fn finished(dir: &Dir, folders: &[String], identity: &Identity, limits: &Limits) -> Result<Dest, ConvertError> {
+fn finished(
+    dir: &Dir,
+    folders: &[String],
+    identity: &Identity,
+    limits: &Limits,
+) -> Result<Dest, ConvertError> {
     let path = dir.path();
     let mut indexes = Vec::with_capacity(folders.len());
     for folder in folders {
         let difference = match provenance::read(dir, folder) {
             Some(provenance) => identity.difference(&provenance),
-            None => Some(format!("it has no {PROVENANCE_NAME}, so it is not known how it was made")),
+            None => Some(format!(
+                "it has no {PROVENANCE_NAME}, so it is not known how it was made"
+            )),
         };
         if let Some(difference) = difference {
             return Err(conflict(
@@ -118,18 +142,30 @@ fn finished(dir: &Dir, folders: &[String], identity: &Identity, limits: &Limits)
                 "choose another destination, or pass --overwrite to replace it",
             ));
         }
-        let bytes = dir.open_file(&in_folder(folder, INDEX_NAME)).and_then(|file| file.read_all(limits.index_bytes))?;
+        let bytes = dir
+            .open_file(&in_folder(folder, INDEX_NAME))
+            .and_then(|file| file.read_all(limits.index_bytes))?;
         let index = Index::parse(&bytes, limits).map_err(|error| {
             let reason = format!("its {INDEX_NAME} cannot be read: {error}");
-            conflict(path, "dest-conflict", &reason, "pass --overwrite to convert it again")
+            conflict(
+                path,
+                "dest-conflict",
+                &reason,
+                "pass --overwrite to convert it again",
+            )
         })?;
         for file in index.shards.iter().flat_map(stored_files) {
-            let there = dir.open_file(&in_folder(folder, &file.basename)).map(|file| file.len());
+            let there = dir
+                .open_file(&in_folder(folder, &file.basename))
+                .map(|file| file.len());
             if there.as_ref().ok() != Some(&file.bytes) {
                 return Err(conflict(
                     path,
                     "dest-damaged",
-                    &format!("it is finished, but {} is missing or has another length", file.basename),
+                    &format!(
+                        "it is finished, but {} is missing or has another length",
+                        file.basename
+                    ),
                     "run verify to see all damage, or pass --overwrite to convert it again",
                 ));
             }
@@ -159,11 +195,18 @@ fn is_ours(name: &str) -> bool {
 }
 
 fn is_shard_name(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("shard.") else { return false };
-    let Some((number, rest)) = rest.split_once('.') else { return false };
+    let Some(rest) = name.strip_prefix("shard.") else {
+        return false;
+    };
+    let Some((number, rest)) = rest.split_once('.') else {
+        return false;
+    };
     number.len() >= 5
         && number.bytes().all(|byte| byte.is_ascii_digit())
-        && rest.split('.').next().is_some_and(|format| format.parse::<shardmill_core::Format>().is_ok())
+        && rest
+            .split('.')
+            .next()
+            .is_some_and(|format| format.parse::<shardmill_core::Format>().is_ok())
 }
 
 /// Something in a directory. A name that is not UTF-8 is shown with replacements, and then is not ours.
@@ -189,7 +232,9 @@ fn unknown_entry(dir: &Dir, folders: &[String]) -> Result<Option<String>, Storag
         if entry.is_folder {
             // A split: of this conversion, of a published data set, or of one that was being removed.
             let inner = entries(&dir.open_dir(&entry.name)?)?;
-            let foreign = inner.iter().find(|inner| inner.is_folder || !is_ours(&inner.name));
+            let foreign = inner
+                .iter()
+                .find(|inner| inner.is_folder || !is_ours(&inner.name));
             if let Some(foreign) = foreign {
                 return Ok(Some(format!("{}/{}", entry.name, foreign.name)));
             }
@@ -208,7 +253,9 @@ fn unknown_entry(dir: &Dir, folders: &[String]) -> Result<Option<String>, Storag
 /// Removes a data set: the index first, so that no reader finds it half there.
 pub(crate) fn clear(dir: &Dir) -> Result<(), StorageError> {
     let mut folders = vec![String::new()];
-    let inner = entries(dir)?.into_iter().filter(|entry| entry.is_folder && entry.name != WORK_FOLDER);
+    let inner = entries(dir)?
+        .into_iter()
+        .filter(|entry| entry.is_folder && entry.name != WORK_FOLDER);
     folders.extend(inner.map(|entry| entry.name));
     for folder in &folders {
         if dir.remove(&in_folder(folder, INDEX_NAME))? {
@@ -216,7 +263,11 @@ pub(crate) fn clear(dir: &Dir) -> Result<(), StorageError> {
         }
     }
     for folder in &folders {
-        let inner = if folder.is_empty() { dir.clone() } else { dir.open_dir(folder)? };
+        let inner = if folder.is_empty() {
+            dir.clone()
+        } else {
+            dir.open_dir(folder)?
+        };
         for entry in entries(&inner)? {
             if is_ours(&entry.name) && !entry.is_folder {
                 inner.remove(&entry.name)?;
@@ -248,7 +299,10 @@ pub(crate) fn discard(dir: &Dir, folders: &[String], limits: &Limits) -> Result<
 /// Whether a failed run is worth continuing: what stopped it lies outside the data and the configuration.
 pub(crate) const fn is_resumable(kind: ErrorKind) -> bool {
     match kind {
-        ErrorKind::Storage | ErrorKind::Resource | ErrorKind::Permission | ErrorKind::Interrupted => true,
+        ErrorKind::Storage
+        | ErrorKind::Resource
+        | ErrorKind::Permission
+        | ErrorKind::Interrupted => true,
         ErrorKind::InvalidInput
         | ErrorKind::NotFound
         | ErrorKind::Corrupt
@@ -259,9 +313,13 @@ pub(crate) const fn is_resumable(kind: ErrorKind) -> bool {
 }
 
 fn conflict(path: &Path, id: &'static str, reason: &str, hint: &'static str) -> ConvertError {
-    ConvertError::Conflict { dest: path.display().to_string(), reason: reason.to_owned(), id, hint }
+    ConvertError::Conflict {
+        dest: path.display().to_string(),
+        reason: reason.to_owned(),
+        id,
+        hint,
+    }
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -269,10 +327,20 @@ mod tests {
 
     #[test]
     fn shards_are_known_by_their_names() {
-        for name in ["shard.00000.mds", "shard.123456.mds.zstd", "shard.00001.json.meta.gz"] {
+        for name in [
+            "shard.00000.mds",
+            "shard.123456.mds.zstd",
+            "shard.00001.json.meta.gz",
+        ] {
             assert!(is_shard_name(name), "{name}");
         }
-        for name in ["shard.0.mds", "shard.00000", "shard.00000.txt", "shard.0000a.mds", "data.mds"] {
+        for name in [
+            "shard.0.mds",
+            "shard.00000",
+            "shard.00000.txt",
+            "shard.0000a.mds",
+            "data.mds",
+        ] {
             assert!(!is_shard_name(name), "{name}");
         }
     }

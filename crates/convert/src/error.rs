@@ -75,22 +75,41 @@ fn null_columns(columns: &[(String, u64, Option<String>)]) -> String {
         .iter()
         .take(10)
         .map(|(name, count, first)| match first {
-            Some(first) => format!("column {} has {count} nulls, the first in {first}", escape(name)),
+            Some(first) => format!(
+                "column {} has {count} nulls, the first in {first}",
+                escape(name)
+            ),
             None => format!("column {} has {count} nulls", escape(name)),
         })
         .collect();
     let more = columns.len().saturating_sub(shown.len());
-    let tail = if more > 0 { format!(", and {more} more columns have some") } else { String::new() };
+    let tail = if more > 0 {
+        format!(", and {more} more columns have some")
+    } else {
+        String::new()
+    };
     format!("{}{tail}", shown.join(", "))
 }
 
 impl ConvertError {
     pub(crate) fn option(option: &'static str, reason: impl Into<String>) -> Self {
-        Self::Option { option, reason: reason.into(), hint: None }
+        Self::Option {
+            option,
+            reason: reason.into(),
+            hint: None,
+        }
     }
 
-    pub(crate) fn option_hint(option: &'static str, reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Option { option, reason: reason.into(), hint: Some(hint.into()) }
+    pub(crate) fn option_hint(
+        option: &'static str,
+        reason: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self::Option {
+            option,
+            reason: reason.into(),
+            hint: Some(hint.into()),
+        }
     }
 
     fn inner(&self) -> Option<&dyn Diagnostic> {
@@ -100,7 +119,10 @@ impl ConvertError {
             Self::Reader(error) => Some(error),
             Self::Write(error) => Some(error),
             Self::Storage(error) => Some(error),
-            Self::Option { .. } | Self::Encoding { .. } | Self::Nulls { .. } | Self::Conflict { .. } => None,
+            Self::Option { .. }
+            | Self::Encoding { .. }
+            | Self::Nulls { .. }
+            | Self::Conflict { .. } => None,
         }
     }
 }
@@ -164,6 +186,7 @@ fn option_id(option: &str) -> &'static str {
         "memory-limit" => "config-memory-limit",
         "jobs" => "config-jobs",
         "key" => "config-key",
+        "group" => "config-group",
         _ => "config-option",
     }
 }

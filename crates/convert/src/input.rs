@@ -28,7 +28,11 @@ impl Input for SourceInput {
     }
 
     fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = ConvertError>>, ConvertError> {
-        let (bytes, rows) = self.source.units().get(unit).map_or((0, None), |unit| (unit.bytes, unit.rows));
+        let (bytes, rows) = self
+            .source
+            .units()
+            .get(unit)
+            .map_or((0, None), |unit| (unit.bytes, unit.rows));
         Ok(Box::new(SourceBatches {
             rows: self.source.open_unit(unit)?,
             nulls: Arc::clone(&self.nulls),
@@ -43,6 +47,9 @@ impl Input for SourceInput {
     }
 
     fn place(&self, unit: usize, row: u64) -> String {
+        if let Some(key) = self.source.key(unit, row) {
+            return format!("of the sample {}", escape(&key));
+        }
         let description = self.source.description();
         let unit = self.source.units().get(unit).copied().unwrap_or_default();
         let file = unit.file.and_then(|file| description.files.get(file));
@@ -69,8 +76,11 @@ struct SourceBatches {
 impl SourceBatches {
     /// The part of the unit's bytes that these rows stand for.
     fn spend(&mut self, rows: u64) -> u64 {
-        let share = u128::from(self.bytes) * u128::from(rows) / u128::from(self.rows_expected.max(1));
-        let spent = u64::try_from(share).unwrap_or(u64::MAX).min(self.bytes_left);
+        let share =
+            u128::from(self.bytes) * u128::from(rows) / u128::from(self.rows_expected.max(1));
+        let spent = u64::try_from(share)
+            .unwrap_or(u64::MAX)
+            .min(self.bytes_left);
         self.bytes_left -= spent;
         spent
     }
@@ -82,7 +92,13 @@ impl SourceBatches {
         let mut input_bytes = self.spend(rows);
         let (batch, kept) = self.nulls.apply(batch).map_err(|error| broken(&error))?;
         let mut dropped = rows - to_u64(batch.num_rows());
-        let number = |row: usize| first + to_u64(kept.as_ref().map_or(row, |kept| kept.get(row).copied().unwrap_or(row)));
+        let number = |row: usize| {
+            first
+                + to_u64(
+                    kept.as_ref()
+                        .map_or(row, |kept| kept.get(row).copied().unwrap_or(row)),
+                )
+        };
         let parts = if self.split.is_single() {
             let rows = match &kept {
                 None => RowNumbers::From(first),
@@ -94,7 +110,13 @@ impl SourceBatches {
                 .divide(&batch, self.unit, number)
                 .map_err(|error| broken(&error))?
                 .into_iter()
-                .map(|(split, batch, rows)| (split, batch, RowNumbers::Each(rows.into_iter().map(number).collect())))
+                .map(|(split, batch, rows)| {
+                    (
+                        split,
+                        batch,
+                        RowNumbers::Each(rows.into_iter().map(number).collect()),
+                    )
+                })
                 .collect()
         };
         for (split, batch, rows) in parts {
@@ -136,5 +158,8 @@ fn to_u64(rows: usize) -> u64 {
 
 /// The kernels used here fail only on types that planning has ruled out.
 fn broken(_: &ArrowError) -> ConvertError {
-    WriteError::Bug { what: "an Arrow kernel refused a type that the plan allowed" }.into()
+    WriteError::Bug {
+        what: "an Arrow kernel refused a type that the plan allowed",
+    }
+    .into()
 }

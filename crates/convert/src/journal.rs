@@ -49,14 +49,26 @@ impl Found {
         let mut found: Option<Self> = None;
         let mut at = 0_u64;
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let Some(value) = line.ends_with(b"\n").then(|| serde_json::from_slice::<Value>(line).ok()).flatten() else {
+            let Some(value) = line
+                .ends_with(b"\n")
+                .then(|| serde_json::from_slice::<Value>(line).ok())
+                .flatten()
+            else {
                 break;
             };
             at += u64::try_from(line.len()).unwrap_or(0);
             match &mut found {
-                None => found = Some(Self { header: value, records: BTreeMap::new(), bytes: at }),
+                None => {
+                    found = Some(Self {
+                        header: value,
+                        records: BTreeMap::new(),
+                        bytes: at,
+                    })
+                }
                 Some(found) => {
-                    let Some((key, record)) = parse_record(&value, limits) else { break };
+                    let Some((key, record)) = parse_record(&value, limits) else {
+                        break;
+                    };
                     found.records.insert(key, record);
                     found.bytes = at;
                 }
@@ -72,7 +84,9 @@ impl Found {
 
     /// The names of all files that it names, with their split.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.records.iter().flat_map(|((split, _), record)| record.files.iter().map(|file| (*split, file.name.as_str())))
+        self.records.iter().flat_map(|((split, _), record)| {
+            record.files.iter().map(|file| (*split, file.name.as_str()))
+        })
     }
 }
 
@@ -90,8 +104,18 @@ fn parse_record(value: &Value, limits: &Limits) -> Option<((usize, u64), Record)
             hex: file.get("hex")?.as_str()?.to_owned(),
         });
     }
-    let start = Position { unit: usize::try_from(number("unit")?).ok()?, sample: number("sample")? };
-    Some(((split, number("shard")?), Record { start, entry, files }))
+    let start = Position {
+        unit: usize::try_from(number("unit")?).ok()?,
+        sample: number("sample")?,
+    };
+    Some((
+        (split, number("shard")?),
+        Record {
+            start,
+            entry,
+            files,
+        },
+    ))
 }
 
 fn record_line(shard: &Published<'_>) -> String {
@@ -100,7 +124,10 @@ fn record_line(shard: &Published<'_>) -> String {
         .iter()
         .map(|file| json!({"name": file.name, "bytes": file.bytes, "algo": file.algo.to_string(), "hex": file.hex}))
         .collect();
-    let index = Index { shards: vec![shard.entry.clone()] }.to_json();
+    let index = Index {
+        shards: vec![shard.entry.clone()],
+    }
+    .to_json();
     json!({
         "split": shard.split,
         "shard": shard.shard,
@@ -140,13 +167,19 @@ impl Journal {
         if keep == 0 {
             file.add_line(&identity.to_json().to_string())?;
         }
-        Ok(Self { file: Mutex::new(file), reusable: records, resume })
+        Ok(Self {
+            file: Mutex::new(file),
+            reusable: records,
+            resume,
+        })
     }
 }
 
 impl Ledger for Journal {
     fn reusable(&self, split: usize, shard: u64) -> Option<&ShardEntry> {
-        self.reusable.get(&(split, shard)).map(|record| &record.entry)
+        self.reusable
+            .get(&(split, shard))
+            .map(|record| &record.entry)
     }
 
     fn resume_at(&self) -> Option<(u64, Position)> {
@@ -154,13 +187,20 @@ impl Ledger for Journal {
             return None;
         }
         // The last shard of the unbroken run is encoded again: where the one after it starts was never noted.
-        let complete = (0_u64..).take_while(|shard| self.reusable.contains_key(&(0, *shard))).last()?;
-        self.reusable.get(&(0, complete)).map(|record| (complete, record.start))
+        let complete = (0_u64..)
+            .take_while(|shard| self.reusable.contains_key(&(0, *shard)))
+            .last()?;
+        self.reusable
+            .get(&(0, complete))
+            .map(|record| (complete, record.start))
     }
 
     fn published(&self, shard: &Published<'_>) -> Result<(), StorageError> {
         let line = record_line(shard);
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).add_line(&line)
+        self.file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add_line(&line)
     }
 }
 
@@ -180,7 +220,9 @@ fn check(
                 while let Some((key, record)) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let folder = folders.get(key.0).map_or("", String::as_str);
                     if record.files.iter().all(|file| is_intact(dir, folder, file)) {
-                        good.lock().unwrap_or_else(PoisonError::into_inner).insert(*key, record.clone());
+                        good.lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .insert(*key, record.clone());
                     }
                 }
             });
@@ -190,11 +232,22 @@ fn check(
 }
 
 fn is_intact(dir: &Dir, folder: &str, check: &FileCheck) -> bool {
-    hash_of(dir, &in_folder(folder, &check.name), check.bytes, check.algo).is_ok_and(|hex| hex.as_deref() == Some(check.hex.as_str()))
+    hash_of(
+        dir,
+        &in_folder(folder, &check.name),
+        check.bytes,
+        check.algo,
+    )
+    .is_ok_and(|hex| hex.as_deref() == Some(check.hex.as_str()))
 }
 
 /// The hash of a file, `None` if it has another length.
-fn hash_of(dir: &Dir, name: &str, bytes: u64, algo: HashAlgo) -> Result<Option<String>, StorageError> {
+fn hash_of(
+    dir: &Dir,
+    name: &str,
+    bytes: u64,
+    algo: HashAlgo,
+) -> Result<Option<String>, StorageError> {
     let file = dir.open_file(name)?;
     if file.len() != bytes {
         return Ok(None);

@@ -8,15 +8,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryBuilder, Float16Builder, Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder,
-    Int64Builder, StringBuilder, UInt8Builder, UInt16Builder, UInt32Builder, UInt64Builder,
+    ArrayRef, BinaryBuilder, Float16Builder, Float32Builder, Float64Builder, Int8Builder,
+    Int16Builder, Int32Builder, Int64Builder, StringBuilder, UInt8Builder, UInt16Builder,
+    UInt32Builder, UInt64Builder,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::Diagnostic;
-use shardmill_mds::{DType, Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue, Value};
+use shardmill_mds::{
+    DType, Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue, Value,
+};
 use shardmill_reader::{Dataset, OpenOptions, Shard};
-use shardmill_source::{Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit};
+use shardmill_source::{
+    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
+};
 use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -27,8 +32,14 @@ const BATCH_SAMPLES: u64 = 8192;
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Opens data sets as one source. All their shards must have the same columns.
-pub(crate) fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<Arc<dyn Source>, ConvertError> {
-    let open_options = OpenOptions { limits: options.limits.clone(), ..OpenOptions::default() };
+pub(crate) fn open(
+    locations: &[PathBuf],
+    options: &SourceOptions,
+) -> Result<Arc<dyn Source>, ConvertError> {
+    let open_options = OpenOptions {
+        limits: options.limits.clone(),
+        ..OpenOptions::default()
+    };
     let mut datasets = Vec::with_capacity(locations.len());
     for location in locations {
         datasets.push(Arc::new(Dataset::open(location, &open_options)?));
@@ -92,15 +103,29 @@ impl MdsSource {
             identity.extend_from_slice(dataset.index().to_json().as_bytes());
             identity.push(0);
             description.bytes += bytes;
-            description.files.push(SourceFile { path: dataset.index_path().display().to_string(), bytes });
+            description.files.push(SourceFile {
+                path: dataset.index_path().display().to_string(),
+                bytes,
+            });
         }
         let schema = match first {
             Some((config, _)) => Arc::new(schema(config, computes)),
-            None => return Err(ConvertError::option("source", "the data set has no shards, so its columns are not known")),
+            None => {
+                return Err(ConvertError::option(
+                    "source",
+                    "the data set has no shards, so its columns are not known",
+                ));
+            }
         };
         description.rows = Some(rows);
         description.fingerprint = format!("{:032x}", xxh3_128(&identity));
-        Ok(Self { datasets, shards, units, schema, description })
+        Ok(Self {
+            datasets,
+            shards,
+            units,
+            schema,
+            description,
+        })
     }
 }
 
@@ -117,7 +142,10 @@ fn same_columns(a: &ShardConfig, b: &ShardConfig) -> bool {
 
 fn schema(config: &ShardConfig, computes: bool) -> Schema {
     let fields: Vec<Field> = match &config.layout {
-        Layout::Mds { columns } => columns.iter().map(|column| mds_field(&column.name, &column.encoding)).collect(),
+        Layout::Mds { columns } => columns
+            .iter()
+            .map(|column| mds_field(&column.name, &column.encoding))
+            .collect(),
         Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns
             .iter()
             .map(|column| {
@@ -129,7 +157,8 @@ fn schema(config: &ShardConfig, computes: bool) -> Schema {
                             (ENCODING_KEY.to_owned(), "int".to_owned()),
                             (ENCODED_KEY.to_owned(), ENCODED_TEXT.to_owned()),
                         ]);
-                        return Field::new(&column.name, DataType::Utf8, false).with_metadata(metadata);
+                        return Field::new(&column.name, DataType::Utf8, false)
+                            .with_metadata(metadata);
                     }
                     TextEncoding::Float => DataType::Float64,
                 };
@@ -147,7 +176,9 @@ fn mds_field(name: &str, encoding: &Encoding) -> Field {
         Encoding::Number(dtype) => {
             return Field::new(name, number_type(*dtype), false);
         }
-        Encoding::StrInt | Encoding::StrFloat | Encoding::StrDecimal | Encoding::Json => DataType::Utf8,
+        Encoding::StrInt | Encoding::StrFloat | Encoding::StrDecimal | Encoding::Json => {
+            DataType::Utf8
+        }
         Encoding::Bytes
         | Encoding::NdArray { .. }
         | Encoding::Image(_)
@@ -189,11 +220,19 @@ impl Source for MdsSource {
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
         let place = self.shards.get(unit).copied();
-        let Some((dataset, shard)) = place.and_then(|(set, shard)| Some((self.datasets.get(set)?, shard))) else {
-            return Err(SourceError::Bug { what: format!("there is no unit {unit}") });
+        let Some((dataset, shard)) =
+            place.and_then(|(set, shard)| Some((self.datasets.get(set)?, shard)))
+        else {
+            return Err(SourceError::Bug {
+                what: format!("there is no unit {unit}"),
+            });
         };
         let shard = dataset.shard(shard).map_err(|error| foreign(&error))?;
-        Ok(Box::new(ShardRows { shard, schema: Arc::clone(&self.schema), next: 0 }))
+        Ok(Box::new(ShardRows {
+            shard,
+            schema: Arc::clone(&self.schema),
+            next: 0,
+        }))
     }
 
     fn null_count(&self, _: usize) -> Option<u64> {
@@ -216,7 +255,13 @@ fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
         }
         cause = error.source();
     }
-    SourceError::Foreign { kind: error.kind(), id: error.id(), object: error.object(), message, hint: error.hint() }
+    SourceError::Foreign {
+        kind: error.kind(),
+        id: error.id(),
+        object: error.object(),
+        message,
+        hint: error.hint(),
+    }
 }
 
 struct ShardRows {
@@ -230,13 +275,21 @@ impl Rows for ShardRows {
         if self.next >= self.shard.len() {
             return Ok(None);
         }
-        let mut columns: Vec<Builder> =
-            self.schema.fields().iter().map(|field| Builder::new(field.data_type())).collect();
+        let mut columns: Vec<Builder> = self
+            .schema
+            .fields()
+            .iter()
+            .map(|field| Builder::new(field.data_type()))
+            .collect();
         let end = self.shard.len().min(self.next + BATCH_SAMPLES);
         let mut bytes = 0;
         let is_mds = self.shard.view().config().format() == shardmill_core::Format::Mds;
         while self.next < end && bytes < BATCH_BYTES {
-            bytes += self.shard.sample(self.next).map_err(|error| foreign(&error))?.len();
+            bytes += self
+                .shard
+                .sample(self.next)
+                .map_err(|error| foreign(&error))?
+                .len();
             if is_mds {
                 self.push_fields(&mut columns)?;
             } else {
@@ -247,23 +300,35 @@ impl Rows for ShardRows {
         let columns = columns.into_iter().map(Builder::finish).collect();
         RecordBatch::try_new(Arc::clone(&self.schema), columns)
             .map(Some)
-            .map_err(|error| SourceError::Bug { what: format!("a batch of samples does not fit its schema: {error}") })
+            .map_err(|error| SourceError::Bug {
+                what: format!("a batch of samples does not fit its schema: {error}"),
+            })
     }
 }
 
 impl ShardRows {
     fn push_fields(&self, columns: &mut [Builder]) -> Result<(), SourceError> {
-        let fields = self.shard.fields(self.next).map_err(|error| foreign(&error))?;
+        let fields = self
+            .shard
+            .fields(self.next)
+            .map_err(|error| foreign(&error))?;
         for (field, column) in fields.iter().zip(columns) {
-            column.push_datum(field.encoding, field.datum).ok_or_else(|| self.unfit(field.name))?;
+            column
+                .push_datum(field.encoding, field.datum)
+                .ok_or_else(|| self.unfit(field.name))?;
         }
         Ok(())
     }
 
     fn push_texts(&self, columns: &mut [Builder]) -> Result<(), SourceError> {
-        let values = self.shard.values(self.next).map_err(|error| foreign(&error))?;
+        let values = self
+            .shard
+            .values(self.next)
+            .map_err(|error| foreign(&error))?;
         for ((name, value), column) in values.iter().zip(columns) {
-            let SampleValue::Text(value) = value else { return Err(self.unfit(name)) };
+            let SampleValue::Text(value) = value else {
+                return Err(self.unfit(name));
+            };
             column.push_text(value).ok_or_else(|| self.unfit(name))?;
         }
         Ok(())
@@ -274,7 +339,11 @@ impl ShardRows {
         SourceError::Foreign {
             kind: shardmill_core::ErrorKind::Corrupt,
             id: "sample-value",
-            object: Some(format!("sample {} column {}", self.shard.first_sample() + self.next, shardmill_core::escape(column))),
+            object: Some(format!(
+                "sample {} column {}",
+                self.shard.first_sample() + self.next,
+                shardmill_core::escape(column)
+            )),
             message: "the value is not of the type that the index gives the column".to_owned(),
             hint: None,
         }
@@ -322,7 +391,12 @@ impl Builder {
         match self {
             Self::Bytes(builder) => builder.append_value(datum),
             Self::Text(builder) => builder.append_value(std::str::from_utf8(datum).ok()?),
-            _ => return self.push_number(&shardmill_mds::decode(encoding, datum, &shardmill_core::Limits::default()).ok()?),
+            _ => {
+                return self.push_number(
+                    &shardmill_mds::decode(encoding, datum, &shardmill_core::Limits::default())
+                        .ok()?,
+                );
+            }
         }
         Some(())
     }
@@ -332,7 +406,9 @@ impl Builder {
             (Self::I8(builder), Value::I8(value)) => builder.append_value(*value),
             (Self::I16(builder), Value::I16(value)) => builder.append_value(*value),
             (Self::I32(builder), Value::I32(value)) => builder.append_value(*value),
-            (Self::I64(builder), Value::I64(value) | Value::Int(value)) => builder.append_value(*value),
+            (Self::I64(builder), Value::I64(value) | Value::Int(value)) => {
+                builder.append_value(*value)
+            }
             (Self::U8(builder), Value::U8(value)) => builder.append_value(*value),
             (Self::U16(builder), Value::U16(value)) => builder.append_value(*value),
             (Self::U32(builder), Value::U32(value)) => builder.append_value(*value),
@@ -354,10 +430,15 @@ impl Builder {
             (Self::Text(builder), TextValue::Json(text @ ("true" | "false"))) => {
                 builder.append_value(if *text == "true" { "1" } else { "0" });
             }
-            (Self::F64(builder), TextValue::BigInt(text)) => builder.append_value(text.parse().ok()?),
+            (Self::F64(builder), TextValue::BigInt(text)) => {
+                builder.append_value(text.parse().ok()?)
+            }
             (Self::I64(builder), TextValue::Int(value)) => builder.append_value(*value),
             (Self::F64(builder), TextValue::Float(value)) => builder.append_value(*value),
-            #[expect(clippy::cast_precision_loss, reason = "a float column that holds an integer is read as Python reads it")]
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "a float column that holds an integer is read as Python reads it"
+            )]
             (Self::F64(builder), TextValue::Int(value)) => builder.append_value(*value as f64),
             _ => return None,
         }

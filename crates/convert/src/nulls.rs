@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, FixedSizeListArray, RecordBatch, Scalar, StringArray, UInt8Array, new_empty_array,
-    new_null_array,
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, RecordBatch, Scalar, StringArray,
+    UInt8Array, new_empty_array, new_null_array,
 };
 use arrow::buffer::NullBuffer;
-use arrow::compute::{CastOptions, cast, cast_with_options, filter_record_batch, kernels::zip::zip};
+use arrow::compute::{
+    CastOptions, cast, cast_with_options, filter_record_batch, kernels::zip::zip,
+};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 
@@ -43,8 +45,14 @@ impl NullPlan {
                 fields.push(Arc::new(Field::new(name, DataType::UInt8, false)));
             }
         }
-        let idle = policies.iter().all(|policy| matches!(policy, NullPolicy::Leave));
-        Self { policies, schema: Arc::new(Schema::new(fields)), idle }
+        let idle = policies
+            .iter()
+            .all(|policy| matches!(policy, NullPolicy::Leave));
+        Self {
+            policies,
+            schema: Arc::new(Schema::new(fields)),
+            idle,
+        }
     }
 
     /// The schema of the batches that come out, but for dictionaries, which may have been flattened.
@@ -53,11 +61,16 @@ impl NullPlan {
     }
 
     pub(crate) fn drops(&self) -> bool {
-        self.policies.iter().any(|policy| matches!(policy, NullPolicy::Drop))
+        self.policies
+            .iter()
+            .any(|policy| matches!(policy, NullPolicy::Drop))
     }
 
     /// Applies the plan. The second value says which rows are left, when some are not.
-    pub(crate) fn apply(&self, batch: RecordBatch) -> Result<(RecordBatch, Option<Vec<usize>>), ArrowError> {
+    pub(crate) fn apply(
+        &self,
+        batch: RecordBatch,
+    ) -> Result<(RecordBatch, Option<Vec<usize>>), ArrowError> {
         if self.idle {
             return Ok((batch, None));
         }
@@ -65,8 +78,15 @@ impl NullPlan {
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         let mut masks: Vec<ArrayRef> = Vec::new();
         let mut fields: Vec<Arc<Field>> = Vec::with_capacity(self.schema.fields().len());
-        for ((column, policy), field) in batch.columns().iter().zip(&self.policies).zip(self.schema.fields()) {
-            let nulls = column.logical_nulls().filter(|nulls| nulls.null_count() > 0);
+        for ((column, policy), field) in batch
+            .columns()
+            .iter()
+            .zip(&self.policies)
+            .zip(self.schema.fields())
+        {
+            let nulls = column
+                .logical_nulls()
+                .filter(|nulls| nulls.null_count() > 0);
             let NullPolicy::Fill { value, mask } = policy else {
                 columns.push(ArrayRef::clone(column));
                 fields.push(Arc::clone(field));
@@ -86,15 +106,32 @@ impl NullPlan {
                     zip(&is_null, &Scalar::new(ArrayRef::clone(value)), &column)?
                 }
             };
-            fields.push(Arc::new(field.as_ref().clone().with_data_type(filled.data_type().clone())));
+            fields.push(Arc::new(
+                field
+                    .as_ref()
+                    .clone()
+                    .with_data_type(filled.data_type().clone()),
+            ));
             columns.push(filled);
         }
         columns.extend(masks);
-        fields.extend(self.schema.fields().iter().skip(batch.num_columns()).cloned());
-        Ok((RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?, kept))
+        fields.extend(
+            self.schema
+                .fields()
+                .iter()
+                .skip(batch.num_columns())
+                .cloned(),
+        );
+        Ok((
+            RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?,
+            kept,
+        ))
     }
 
-    fn drop_rows(&self, batch: RecordBatch) -> Result<(RecordBatch, Option<Vec<usize>>), ArrowError> {
+    fn drop_rows(
+        &self,
+        batch: RecordBatch,
+    ) -> Result<(RecordBatch, Option<Vec<usize>>), ArrowError> {
         let mut present: Option<NullBuffer> = None;
         for (column, policy) in batch.columns().iter().zip(&self.policies) {
             if let NullPolicy::Drop = policy {
@@ -104,7 +141,9 @@ impl NullPlan {
         match present {
             Some(present) if present.null_count() > 0 => {
                 let keep = BooleanArray::new(present.inner().clone(), None);
-                let kept = (0..batch.num_rows()).filter(|row| present.is_valid(*row)).collect();
+                let kept = (0..batch.num_rows())
+                    .filter(|row| present.is_valid(*row))
+                    .collect();
                 Ok((filter_record_batch(&batch, &keep)?, Some(kept)))
             }
             _ => Ok((batch, None)),
@@ -114,7 +153,11 @@ impl NullPlan {
 
 fn mask_column(nulls: Option<&NullBuffer>, rows: usize) -> ArrayRef {
     let mask: UInt8Array = match nulls {
-        Some(nulls) => nulls.iter().map(|valid| u8::from(!valid)).collect::<Vec<_>>().into(),
+        Some(nulls) => nulls
+            .iter()
+            .map(|valid| u8::from(!valid))
+            .collect::<Vec<_>>()
+            .into(),
         None => vec![0_u8; rows].into(),
     };
     Arc::new(mask)
@@ -128,7 +171,9 @@ pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
         let rows = usize::try_from(*len).ok()?;
         let nulls = new_null_array(field.data_type(), rows);
         let values = zip(&BooleanArray::from(vec![true; rows]), &element, &nulls).ok()?;
-        return Some(Arc::new(FixedSizeListArray::try_new(Arc::clone(field), *len, values, None).ok()?));
+        return Some(Arc::new(
+            FixedSizeListArray::try_new(Arc::clone(field), *len, values, None).ok()?,
+        ));
     }
     let text = match data_type {
         DataType::Dictionary(_, values) => return zero(values),
@@ -141,13 +186,17 @@ pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
         other if other.is_numeric() => "0",
         DataType::FixedSizeBinary(width) => {
             let zeros = vec![0_u8; usize::try_from(*width).ok()?];
-            return Some(Arc::new(arrow::array::FixedSizeBinaryArray::try_from_iter(std::iter::once(zeros)).ok()?));
+            return Some(Arc::new(
+                arrow::array::FixedSizeBinaryArray::try_from_iter(std::iter::once(zeros)).ok()?,
+            ));
         }
         DataType::List(_) | DataType::LargeList(_) => {
             // A list without elements: encoders of arrays refuse it, and say so.
             let nulls = new_null_array(data_type, 1);
             let empty = new_empty_array(data_type);
-            return arrow::compute::concat(&[&empty, &nulls]).ok().and_then(|list| without_nulls(&list));
+            return arrow::compute::concat(&[&empty, &nulls])
+                .ok()
+                .and_then(|list| without_nulls(&list));
         }
         _ => return None,
     };
@@ -162,7 +211,10 @@ fn without_nulls(list: &ArrayRef) -> Option<ArrayRef> {
 
 /// A text as one value of a type.
 pub(crate) fn parse(text: &str, data_type: &DataType) -> Option<ArrayRef> {
-    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
     let array: ArrayRef = Arc::new(StringArray::from(vec![text]));
     let target = match data_type {
         DataType::Dictionary(_, values) => values,
@@ -180,8 +232,14 @@ mod tests {
 
     fn batch() -> RecordBatch {
         RecordBatch::try_from_iter([
-            ("a", Arc::new(Int32Array::from(vec![Some(1), None, Some(3)])) as ArrayRef),
-            ("b", Arc::new(StringArray::from(vec![Some("x"), Some("y"), None])) as ArrayRef),
+            (
+                "a",
+                Arc::new(Int32Array::from(vec![Some(1), None, Some(3)])) as ArrayRef,
+            ),
+            (
+                "b",
+                Arc::new(StringArray::from(vec![Some("x"), Some("y"), None])) as ArrayRef,
+            ),
         ])
         .unwrap()
     }
@@ -189,12 +247,25 @@ mod tests {
     #[test]
     fn filling_leaves_a_mask() {
         let batch = batch();
-        let fill = NullPolicy::Fill { value: zero(&DataType::Int32).unwrap(), mask: true };
+        let fill = NullPolicy::Fill {
+            value: zero(&DataType::Int32).unwrap(),
+            mask: true,
+        };
         let plan = NullPlan::new(&batch.schema(), vec![fill, NullPolicy::Leave]);
         let (filled, kept) = plan.apply(batch).unwrap();
         assert_eq!(kept, None);
-        assert_eq!(filled.column(0).as_primitive::<Int32Type>().values(), &[1, 0, 3]);
-        assert_eq!(filled.column_by_name("a__is_null").unwrap().as_primitive::<UInt8Type>().values(), &[0, 1, 0]);
+        assert_eq!(
+            filled.column(0).as_primitive::<Int32Type>().values(),
+            &[1, 0, 3]
+        );
+        assert_eq!(
+            filled
+                .column_by_name("a__is_null")
+                .unwrap()
+                .as_primitive::<UInt8Type>()
+                .values(),
+            &[0, 1, 0]
+        );
         assert_eq!(filled.column(1).null_count(), 1);
     }
 

@@ -144,23 +144,56 @@ impl ConvertOptions {
             config.insert(key.to_owned(), value);
         };
         put("to", json!(self.to.name()));
-        put("columns", json!(columns.iter().map(|(name, encoding)| json!([name, encoding])).collect::<Vec<_>>()));
-        let exprs: Vec<Value> =
-            self.columns.iter().filter_map(|column| column.expr.as_ref().map(|expr| json!([column.name, expr]))).collect();
+        put(
+            "columns",
+            json!(
+                columns
+                    .iter()
+                    .map(|(name, encoding)| json!([name, encoding]))
+                    .collect::<Vec<_>>()
+            ),
+        );
+        let exprs: Vec<Value> = self
+            .columns
+            .iter()
+            .filter_map(|column| column.expr.as_ref().map(|expr| json!([column.name, expr])))
+            .collect();
         put("expressions", json!(exprs));
         put("select", json!(self.select));
         put("where", json!(self.filter));
         put("sql", json!(self.sql));
         put("key", json!(self.key));
-        put("group", json!(match self.group {
-            TreeGroup::Stem => "stem",
-            TreeGroup::File => "file",
-        }));
+        put(
+            "group",
+            json!(match self.group {
+                TreeGroup::Stem => "stem",
+                TreeGroup::File => "file",
+            }),
+        );
         put("follow_links", json!(self.follow_links));
-        put("split", json!(self.split.iter().map(|split| json!([split.name, split.share])).collect::<Vec<_>>()));
+        put(
+            "split",
+            json!(
+                self.split
+                    .iter()
+                    .map(|split| json!([split.name, split.share]))
+                    .collect::<Vec<_>>()
+            ),
+        );
         put("split_key", json!(self.split_key));
-        put("compression", json!(self.compression.map(|compression| compression.to_string())));
-        put("hashes", json!(self.hashes.iter().map(ToString::to_string).collect::<Vec<_>>()));
+        put(
+            "compression",
+            json!(self.compression.map(|compression| compression.to_string())),
+        );
+        put(
+            "hashes",
+            json!(
+                self.hashes
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+            ),
+        );
         put("size_limit", json!(self.size_limit));
         put("samples_per_shard", json!(self.samples_per_shard));
         put("nulls", json!(self.nulls.name()));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use shardmill_core::{Diagnostic, ErrorKind, check_relative_path, escape};
 use shardmill_mds::ShardConfig;
-use shardmill_source::{SelectColumn, Source, SourceKind, SourceOptions};
+use shardmill_source::{SelectColumn, Source, SourceKind, SourceOptions, TreeGroup};
 use shardmill_writer::RowEncoder;
 
 use crate::columns;
@@ -79,36 +79,61 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     let schema = source.schema();
     let skip = split_key_to_skip(&options, &source)?;
     let targets = columns::targets(&schema, &options)?;
-    let nulls = columns::null_plan(&schema, &targets, &options, |column| source.null_count(column))?;
+    let nulls = columns::null_plan(&schema, &targets, &options, |column| {
+        source.null_count(column)
+    })?;
     let (encoders, config) = columns::compile(&schema, &nulls, targets, skip, &options)?;
     refuse_known_nulls(&source, &encoders, &options)?;
     let planned: Vec<PlannedColumn> = encoders
         .iter()
         .map(|encoder| {
-            let at = schema.fields().iter().position(|field| field.name() == encoder.name());
+            let at = schema
+                .fields()
+                .iter()
+                .position(|field| field.name() == encoder.name());
             PlannedColumn {
                 name: encoder.name().to_owned(),
-                data_type: at.map_or_else(|| "UInt8".to_owned(), |at| schema.field(at).data_type().to_string()),
+                data_type: at.map_or_else(
+                    || "UInt8".to_owned(),
+                    |at| schema.field(at).data_type().to_string(),
+                ),
                 encoding: encoder.target().name(),
                 nulls: at.and_then(|at| source.null_count(at)),
             }
         })
         .collect();
-    let named: Vec<(String, String)> =
-        planned.iter().map(|column| (column.name.clone(), column.encoding.clone())).collect();
+    let named: Vec<(String, String)> = planned
+        .iter()
+        .map(|column| (column.name.clone(), column.encoding.clone()))
+        .collect();
     let identity = Identity::new(options.fingerprinted(&named), source.description());
     let split_key = match &options.split_key {
-        Some(name) => schema.fields().iter().position(|field| field.name() == name),
+        Some(name) => schema
+            .fields()
+            .iter()
+            .position(|field| field.name() == name),
         None => None,
     };
     let folders = if options.split.is_empty() {
         vec![String::new()]
     } else {
-        options.split.iter().map(|split| split.name.clone()).collect()
+        options
+            .split
+            .iter()
+            .map(|split| split.name.clone())
+            .collect()
     };
-    let dest_state = match dest::look(&options.dest, &folders, &identity, options.overwrite, &options.limits)? {
+    let dest_state = match dest::look(
+        &options.dest,
+        &folders,
+        &identity,
+        options.overwrite,
+        &options.limits,
+    )? {
         Dest::Empty => DestState::Empty,
-        Dest::Interrupted(found) => DestState::Interrupted { shards: found.shards() },
+        Dest::Interrupted(found) => DestState::Interrupted {
+            shards: found.shards(),
+        },
         Dest::Done(_) => DestState::Done,
         Dest::Replaceable => DestState::Replaced,
     };
@@ -141,29 +166,54 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
     }
     let sum: f64 = options.split.iter().map(|split| split.share).sum();
     if !options.split.is_empty() && (sum - 1.0).abs() > 1e-9 {
-        return Err(ConvertError::option("split", format!("the shares sum to {sum}, not to 1")));
+        return Err(ConvertError::option(
+            "split",
+            format!("the shares sum to {sum}, not to 1"),
+        ));
     }
     let mut names: Vec<&str> = Vec::new();
     for split in &options.split {
         if !split.share.is_finite() || split.share <= 0.0 {
-            return Err(ConvertError::option("split", format!("the share of `{}` is not above 0", escape(&split.name))));
+            return Err(ConvertError::option(
+                "split",
+                format!("the share of `{}` is not above 0", escape(&split.name)),
+            ));
         }
         if let Err(error) = check_relative_path(&split.name) {
-            return Err(ConvertError::option("split", format!("`{}` cannot be a directory: {error}", escape(&split.name))));
+            return Err(ConvertError::option(
+                "split",
+                format!("`{}` cannot be a directory: {error}", escape(&split.name)),
+            ));
         }
         if split.name.contains('/') || split.name.starts_with('.') {
-            return Err(ConvertError::option("split", format!("`{}` cannot be a directory: it has a slash or starts with a dot", escape(&split.name))));
+            return Err(ConvertError::option(
+                "split",
+                format!(
+                    "`{}` cannot be a directory: it has a slash or starts with a dot",
+                    escape(&split.name)
+                ),
+            ));
         }
         if names.contains(&split.name.as_str()) {
-            return Err(ConvertError::option("split", format!("there are two splits `{}`", split.name)));
+            return Err(ConvertError::option(
+                "split",
+                format!("there are two splits `{}`", split.name),
+            ));
         }
         names.push(&split.name);
     }
     if options.split.is_empty() && options.split_key.is_some() {
-        return Err(ConvertError::option("split-key", "there is no --split whose key it could be"));
+        return Err(ConvertError::option(
+            "split-key",
+            "there is no --split whose key it could be",
+        ));
     }
     if options.separator.is_some() && options.to != shardmill_core::Format::Xsv {
-        return Err(ConvertError::option_hint("separator", format!("{} has no separator of your own", options.to), "use --to xsv"));
+        return Err(ConvertError::option_hint(
+            "separator",
+            format!("{} has no separator of your own", options.to),
+            "use --to xsv",
+        ));
     }
     Ok(())
 }
@@ -176,7 +226,10 @@ fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError> {
         if dest == source_path || dest.starts_with(&source_path) || source_path.starts_with(&dest) {
             return Err(ConvertError::Conflict {
                 dest: options.dest.display().to_string(),
-                reason: format!("it and the source {} lie one inside the other", escape(&source.display().to_string())),
+                reason: format!(
+                    "it and the source {} lie one inside the other",
+                    escape(&source.display().to_string())
+                ),
                 id: "dest-overlap",
                 hint: "choose a destination beside the source",
             });
@@ -192,7 +245,10 @@ fn absolute(path: &Path) -> PathBuf {
     let mut there = path.as_path();
     loop {
         if let Ok(real) = there.canonicalize() {
-            return missing.iter().rev().fold(real, |path, part| path.join(part));
+            return missing
+                .iter()
+                .rev()
+                .fold(real, |path, part| path.join(part));
         }
         match (there.parent(), there.file_name()) {
             (Some(parent), Some(name)) => {
@@ -208,7 +264,10 @@ fn open_source(options: &ConvertOptions) -> Result<Arc<dyn Source>, ConvertError
     let mut columns: Vec<SelectColumn> = options
         .columns
         .iter()
-        .map(|column| SelectColumn { name: column.name.clone(), expr: column.expr.clone() })
+        .map(|column| SelectColumn {
+            name: column.name.clone(),
+            expr: column.expr.clone(),
+        })
         .collect();
     // The key may decide on the split without being stored.
     if let Some(key) = &options.split_key
@@ -239,6 +298,13 @@ fn open_source(options: &ConvertOptions) -> Result<Arc<dyn Source>, ConvertError
             None => return Err(ConvertError::option("source", "there is no source")),
         },
     };
+    if options.group == TreeGroup::File && kind != SourceKind::Tree {
+        return Err(ConvertError::option_hint(
+            "group",
+            format!("the source holds {kind}, and only the files of a tree are grouped"),
+            "pass --from tree to take the files as they are",
+        ));
+    }
     if kind == SourceKind::Mds {
         return mds_source::open(&options.sources, &source_options);
     }
@@ -246,13 +312,22 @@ fn open_source(options: &ConvertOptions) -> Result<Arc<dyn Source>, ConvertError
 }
 
 /// The position of a split key that was added for the split alone, and that the key is there at all.
-fn split_key_to_skip(options: &ConvertOptions, source: &Arc<dyn Source>) -> Result<Option<usize>, ConvertError> {
-    let Some(key) = &options.split_key else { return Ok(None) };
+fn split_key_to_skip(
+    options: &ConvertOptions,
+    source: &Arc<dyn Source>,
+) -> Result<Option<usize>, ConvertError> {
+    let Some(key) = &options.split_key else {
+        return Ok(None);
+    };
     let schema = source.schema();
     let Some(at) = schema.fields().iter().position(|field| field.name() == key) else {
-        return Err(ConvertError::option("split-key", format!("there is no column `{}`", escape(key))));
+        return Err(ConvertError::option(
+            "split-key",
+            format!("there is no column `{}`", escape(key)),
+        ));
     };
-    let asked = options.columns.is_empty() || options.columns.iter().any(|column| column.name == *key);
+    let asked =
+        options.columns.is_empty() || options.columns.iter().any(|column| column.name == *key);
     Ok((!asked).then_some(at))
 }
 
@@ -268,22 +343,45 @@ fn refuse_known_nulls(
     let schema = source.schema();
     let mut columns = Vec::new();
     for encoder in encoders.iter().filter(|encoder| !encoder.stores_null()) {
-        if options.null_as.iter().any(|(name, _)| name == encoder.name()) {
+        if options
+            .null_as
+            .iter()
+            .any(|(name, _)| name == encoder.name())
+        {
             continue;
         }
-        let Some(at) = schema.fields().iter().position(|field| field.name() == encoder.name()) else { continue };
+        let Some(at) = schema
+            .fields()
+            .iter()
+            .position(|field| field.name() == encoder.name())
+        else {
+            continue;
+        };
         if let Some(count) = source.null_count(at).filter(|count| *count > 0) {
             // Finding the first one reads rows; ten names are enough to act on.
-            let first = if columns.len() < 10 { source.first_null(at)?.map(|place| place.to_string()) } else { None };
+            let first = if columns.len() < 10 {
+                source.first_null(at)?.map(|place| place.to_string())
+            } else {
+                None
+            };
             columns.push((encoder.name().to_owned(), count, first));
         }
     }
     if columns.is_empty() {
         return Ok(());
     }
-    let source_name = options.sources.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ");
+    let source_name = options
+        .sources
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(" ");
     let tree = source.description().kind == SourceKind::Tree;
-    Err(ConvertError::Nulls { source_name, columns, tree })
+    Err(ConvertError::Nulls {
+        source_name,
+        columns,
+        tree,
+    })
 }
 
 impl ConvertPlan {

@@ -28,7 +28,11 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn new(config: Value, source: &SourceDescription) -> Self {
         let config_fingerprint = format!("{:032x}", xxh3_128(config.to_string().as_bytes()));
-        Self { config, config_fingerprint, source_fingerprint: source.fingerprint.clone() }
+        Self {
+            config,
+            config_fingerprint,
+            source_fingerprint: source.fingerprint.clone(),
+        }
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -44,7 +48,10 @@ impl Identity {
         let text = |key: &str| other.get(key).and_then(Value::as_str).unwrap_or_default();
         if text("config_fingerprint") != self.config_fingerprint {
             let empty = serde_json::Map::new();
-            let theirs = other.get("config").and_then(Value::as_object).unwrap_or(&empty);
+            let theirs = other
+                .get("config")
+                .and_then(Value::as_object)
+                .unwrap_or(&empty);
             let ours = self.config.as_object().unwrap_or(&empty);
             let mut changes: Vec<String> = Vec::new();
             for (key, value) in ours {
@@ -72,7 +79,12 @@ fn short(value: &Value) -> String {
 }
 
 /// The contents of the side file.
-pub(crate) fn provenance(identity: &Identity, source: &SourceDescription, split: &SplitReport, dropped: Option<u64>) -> String {
+pub(crate) fn provenance(
+    identity: &Identity,
+    source: &SourceDescription,
+    split: &SplitReport,
+    dropped: Option<u64>,
+) -> String {
     let files: Vec<Value> = source
         .files
         .iter()
@@ -108,11 +120,18 @@ pub(crate) fn provenance(identity: &Identity, source: &SourceDescription, split:
 /// Reads a side file back; `None` when it is missing or unreadable.
 pub(crate) fn read(dir: &Dir, folder: &str) -> Option<Value> {
     let name = in_folder(folder, PROVENANCE_NAME);
-    let bytes = dir.open_file(&name).and_then(|file| file.read_all(MAX_BYTES)).ok()?;
+    let bytes = dir
+        .open_file(&name)
+        .and_then(|file| file.read_all(MAX_BYTES))
+        .ok()?;
     serde_json::from_slice(&bytes).ok()
 }
 
 /// The name of a file of a split.
 pub(crate) fn in_folder(folder: &str, name: &str) -> String {
-    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+    if folder.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{folder}/{name}")
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use shardmill_core::Progress;
+use shardmill_core::{Limits, Progress};
 use shardmill_mds::Index;
 use shardmill_storage::{Dir, Lease, PublishMode, StorageError};
 use shardmill_writer::{Output, PipelineError, Resources, publish_index, stored_bytes};
@@ -34,19 +34,45 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     let description = plan.source.description();
     progress.set_totals(description.bytes, description.rows.unwrap_or(0), 0);
     let options = &plan.options;
-    let state = dest::look(&options.dest, &plan.folders, &plan.identity, options.overwrite, &options.limits)?;
+    let state = dest::look(
+        &options.dest,
+        &plan.folders,
+        &plan.identity,
+        options.overwrite,
+        &options.limits,
+    )?;
     if let Dest::Done(indexes) = state {
         remove_leftover(&Dir::open(&options.dest)?)?;
-        return Ok(report(&plan, &indexes, Outcome::AlreadyDone, 0, began, Duration::ZERO));
+        return Ok(report(
+            &plan,
+            &indexes,
+            Outcome::AlreadyDone,
+            0,
+            began,
+            Duration::ZERO,
+        ));
     }
     let existed = options.dest.exists();
     let dir = Dir::create(&options.dest)?;
     let lease = Lease::acquire(&dir, LEASE_NAME)?;
     // Looked at again now that nobody else can change it.
-    let found = match dest::look_in(&dir, &plan.folders, &plan.identity, options.overwrite, &options.limits)? {
+    let found = match dest::look_in(
+        &dir,
+        &plan.folders,
+        &plan.identity,
+        options.overwrite,
+        &options.limits,
+    )? {
         Dest::Done(indexes) => {
             lease.remove_folder()?;
-            return Ok(report(&plan, &indexes, Outcome::AlreadyDone, 0, began, Duration::ZERO));
+            return Ok(report(
+                &plan,
+                &indexes,
+                Outcome::AlreadyDone,
+                0,
+                began,
+                Duration::ZERO,
+            ));
         }
         Dest::Replaceable => {
             dest::clear(&dir)?;
@@ -60,16 +86,23 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
             lease.remove_folder()?;
             Ok(report)
         }
-        Err(error) if is_resumable(&error) => Err(error),
+        Err(error) if is_resumable(&error) && has_shards(&dir, &options.limits) => Err(error),
         Err(error) => {
-            // What failed would fail again, and nobody has seen the shards: the destination becomes what it was.
-            let cleaned = dest::discard(&dir, &plan.folders, &options.limits).and_then(|()| lease.remove_folder());
+            // What failed would fail again, or there is nothing to go on from; and nobody has seen the shards. The
+            // destination becomes what it was.
+            let cleaned = dest::discard(&dir, &plan.folders, &options.limits)
+                .and_then(|()| lease.remove_folder());
             if cleaned.is_ok() && !existed {
                 remove_if_empty(&dir);
             }
             Err(error)
         }
     }
+}
+
+/// Whether a later run has something to go on from.
+fn has_shards(dir: &Dir, limits: &Limits) -> bool {
+    matches!(Found::read(dir, limits), Ok(Some(found)) if found.shards() > 0)
 }
 
 /// A run that was killed in its very last act leaves its work folder beside a finished data set.
@@ -87,8 +120,15 @@ fn remove_leftover(dir: &Dir) -> Result<(), StorageError> {
 
 /// Removes the directory that the run made, if nothing else came to lie in it.
 fn remove_if_empty(dir: &Dir) {
-    if let (Some(parent), Some(name)) = (dir.path().parent(), dir.path().file_name().and_then(|name| name.to_str())) {
-        let parent = if parent.as_os_str().is_empty() { std::path::Path::new(".") } else { parent };
+    if let (Some(parent), Some(name)) = (
+        dir.path().parent(),
+        dir.path().file_name().and_then(|name| name.to_str()),
+    ) {
+        let parent = if parent.as_os_str().is_empty() {
+            std::path::Path::new(".")
+        } else {
+            parent
+        };
         // An empty directory that stays is not worth an error beside the one that is being reported.
         let _ = Dir::open(parent).and_then(|parent| parent.remove_dir(name));
     }
@@ -108,7 +148,14 @@ fn convert(
         dir.make_dir(folder)?;
     }
     let may_start_in_the_middle = plan.split.is_single() && !plan.nulls.drops();
-    let journal = Journal::open(dir, &plan.identity, found, &plan.folders, options.jobs, may_start_in_the_middle)?;
+    let journal = Journal::open(
+        dir,
+        &plan.identity,
+        found,
+        &plan.folders,
+        options.jobs,
+        may_start_in_the_middle,
+    )?;
     let input = SourceInput {
         source: std::sync::Arc::clone(&plan.source),
         nulls: std::sync::Arc::clone(&plan.nulls),
@@ -121,21 +168,61 @@ fn convert(
         config: std::sync::Arc::clone(&plan.config),
         samples_per_shard: options.samples_per_shard,
     };
-    let resources = Resources { jobs: options.jobs, budget_bytes: budget(plan) };
-    let written = shardmill_writer::run(&input, &plan.encoder, &output, resources, &journal, progress).map_err(|error| {
-        match error {
-            PipelineError::Input(error) => error,
-            PipelineError::Write(error) => error.into(),
-        }
+    let resources = Resources {
+        jobs: options.jobs,
+        budget_bytes: budget(plan),
+    };
+    let written = shardmill_writer::run(
+        &input,
+        &plan.encoder,
+        &output,
+        resources,
+        &journal,
+        progress,
+    )
+    .map_err(|error| match error {
+        PipelineError::Input(error) => error,
+        PipelineError::Write(error) => error.into(),
     })?;
-    let outcome = if resumed { Outcome::Resumed { reused_shards: written.reused } } else { Outcome::Converted };
-    let report = report(plan, &written.indexes, outcome, written.dropped, began, written.idle);
-    for ((folder, split), index) in plan.folders.iter().zip(&report.splits).zip(&written.indexes) {
-        let text = provenance(&plan.identity, plan.source.description(), split, Some(written.dropped));
-        dir.publish_bytes(Some(WORK_FOLDER), &in_folder(folder, PROVENANCE_NAME), text.as_bytes(), PublishMode::Replace)?;
-        publish_index(dir, folder, index)?;
+    let outcome = if resumed {
+        Outcome::Resumed {
+            reused_shards: written.reused,
+        }
+    } else {
+        Outcome::Converted
+    };
+    let report = report(
+        plan,
+        &written.indexes,
+        outcome,
+        written.dropped,
+        began,
+        written.idle,
+    );
+    for ((folder, split), index) in plan
+        .folders
+        .iter()
+        .zip(&report.splits)
+        .zip(&written.indexes)
+    {
+        let text = provenance(
+            &plan.identity,
+            plan.source.description(),
+            split,
+            Some(written.dropped),
+        );
+        dir.publish_bytes(
+            Some(WORK_FOLDER),
+            &in_folder(folder, PROVENANCE_NAME),
+            text.as_bytes(),
+            PublishMode::Replace,
+        )?;
+        publish_index(dir, WORK_FOLDER, folder, index)?;
     }
-    Ok(ConvertReport { elapsed_seconds: began.elapsed().as_secs_f64(), ..report })
+    Ok(ConvertReport {
+        elapsed_seconds: began.elapsed().as_secs_f64(),
+        ..report
+    })
 }
 
 /// Temporary files of a run that was killed. Whoever made them is gone: the lease is ours.
@@ -151,11 +238,18 @@ fn remove_temporary(dir: &Dir) -> Result<(), StorageError> {
 
 /// Bytes of encoded samples in memory: one shard a thread, one that is being filled, and some to read ahead.
 fn budget(plan: &ConvertPlan) -> u64 {
-    let shard = plan.config.size_limit.unwrap_or(UNLIMITED_SHARD_BYTES).max(1 << 20);
+    let shard = plan
+        .config
+        .size_limit
+        .unwrap_or(UNLIMITED_SHARD_BYTES)
+        .max(1 << 20);
     let jobs = u64::try_from(plan.options.jobs).unwrap_or(1);
     let wanted = shard.saturating_mul(jobs + 1);
     // Compressed shards and the source's own buffers need about as much again.
-    plan.options.memory_limit.map_or(wanted, |limit| wanted.min(limit / 2)).max(16 << 20)
+    plan.options
+        .memory_limit
+        .map_or(wanted, |limit| wanted.min(limit / 2))
+        .max(16 << 20)
 }
 
 fn report(
@@ -177,7 +271,9 @@ fn report(
             raw_bytes: index
                 .shards
                 .iter()
-                .map(|entry| entry.raw_data.bytes + entry.raw_meta.as_ref().map_or(0, |meta| meta.bytes))
+                .map(|entry| {
+                    entry.raw_data.bytes + entry.raw_meta.as_ref().map_or(0, |meta| meta.bytes)
+                })
                 .sum(),
             stored_bytes: index.shards.iter().map(stored_bytes).sum(),
         })

@@ -27,7 +27,11 @@ impl SplitPlan {
             .map(|split| {
                 sum += split.share;
                 // Saturates at the end of the range, which is what the last bound is.
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating is meant")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "saturating is meant"
+                )]
                 let bound = (sum * RANGE) as u64;
                 bound
             })
@@ -45,7 +49,10 @@ impl SplitPlan {
     }
 
     fn of(&self, hash: u64) -> usize {
-        self.bounds.iter().position(|bound| hash <= *bound).unwrap_or(0)
+        self.bounds
+            .iter()
+            .position(|bound| hash <= *bound)
+            .unwrap_or(0)
     }
 
     /// The rows of each split, in order. `number` gives a row's number within its unit.
@@ -56,10 +63,18 @@ impl SplitPlan {
         number: impl Fn(usize) -> u64,
     ) -> Result<Vec<(usize, RecordBatch, Vec<usize>)>, ArrowError> {
         let mut rows: Vec<Vec<usize>> = vec![Vec::new(); self.bounds.len().max(1)];
-        let keys = self.key.and_then(|key| batch.columns().get(key)).map(key_bytes).transpose()?;
+        let keys = self
+            .key
+            .and_then(|key| batch.columns().get(key))
+            .map(key_bytes)
+            .transpose()?;
         for row in 0..batch.num_rows() {
             let hash = match &keys {
-                Some(keys) => xxh3_64(if keys.is_null(row) { &[] } else { keys.as_binary::<i64>().value(row) }),
+                Some(keys) => xxh3_64(if keys.is_null(row) {
+                    &[]
+                } else {
+                    keys.as_binary::<i64>().value(row)
+                }),
                 None => {
                     let mut bytes = [0; 16];
                     bytes[..8].copy_from_slice(&u64::try_from(unit).unwrap_or(0).to_le_bytes());
@@ -72,8 +87,14 @@ impl SplitPlan {
             }
         }
         let mut parts = Vec::new();
-        for (split, rows) in rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
-            let indices = UInt64Array::from_iter_values(rows.iter().map(|row| u64::try_from(*row).unwrap_or(0)));
+        for (split, rows) in rows
+            .into_iter()
+            .enumerate()
+            .filter(|(_, rows)| !rows.is_empty())
+        {
+            let indices = UInt64Array::from_iter_values(
+                rows.iter().map(|row| u64::try_from(*row).unwrap_or(0)),
+            );
             parts.push((split, take_record_batch(batch, &indices)?, rows));
         }
         Ok(parts)
@@ -83,7 +104,10 @@ impl SplitPlan {
 /// The bytes that stand for a key: text as it is, anything else in its text form.
 fn key_bytes(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let text = match column.data_type() {
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+        DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView
+        | DataType::FixedSizeBinary(_) => {
             return cast(column, &DataType::LargeBinary);
         }
         _ => cast(column, &DataType::LargeUtf8)?,
@@ -98,15 +122,26 @@ mod tests {
     use std::sync::Arc;
 
     fn plan(shares: &[f64], key: Option<usize>) -> SplitPlan {
-        let splits: Vec<SplitSpec> =
-            shares.iter().map(|share| SplitSpec { name: String::new(), share: *share }).collect();
+        let splits: Vec<SplitSpec> = shares
+            .iter()
+            .map(|share| SplitSpec {
+                name: String::new(),
+                share: *share,
+            })
+            .collect();
         SplitPlan::new(&splits, key)
     }
 
     #[test]
     fn shares_are_met_and_nothing_is_lost() {
-        let batch = RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from_iter_values(0..10_000)) as ArrayRef)]).unwrap();
-        let parts = plan(&[0.9, 0.1], None).divide(&batch, 3, |row| row as u64).unwrap();
+        let batch = RecordBatch::try_from_iter([(
+            "a",
+            Arc::new(Int64Array::from_iter_values(0..10_000)) as ArrayRef,
+        )])
+        .unwrap();
+        let parts = plan(&[0.9, 0.1], None)
+            .divide(&batch, 3, |row| row as u64)
+            .unwrap();
         let sizes: Vec<usize> = parts.iter().map(|(_, batch, _)| batch.num_rows()).collect();
         assert_eq!(sizes.iter().sum::<usize>(), 10_000);
         assert!((8800..9200).contains(&sizes[0]), "{sizes:?}");
@@ -115,11 +150,23 @@ mod tests {
     #[test]
     fn equal_keys_stay_together() {
         let keys: Vec<String> = (0..1000).map(|row| format!("user{}", row % 50)).collect();
-        let batch = RecordBatch::try_from_iter([("k", Arc::new(StringArray::from(keys)) as ArrayRef)]).unwrap();
-        let parts = plan(&[0.5, 0.5], Some(0)).divide(&batch, 0, |row| row as u64).unwrap();
+        let batch =
+            RecordBatch::try_from_iter([("k", Arc::new(StringArray::from(keys)) as ArrayRef)])
+                .unwrap();
+        let parts = plan(&[0.5, 0.5], Some(0))
+            .divide(&batch, 0, |row| row as u64)
+            .unwrap();
         let sets: Vec<std::collections::BTreeSet<String>> = parts
             .iter()
-            .map(|(_, batch, _)| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_owned).collect())
+            .map(|(_, batch, _)| {
+                batch
+                    .column(0)
+                    .as_string::<i32>()
+                    .iter()
+                    .flatten()
+                    .map(str::to_owned)
+                    .collect()
+            })
             .collect();
         assert!(sets[0].is_disjoint(&sets[1]));
         assert_eq!(sets[0].len() + sets[1].len(), 50);

@@ -55,7 +55,9 @@ impl From<&io::Error> for ErrorKind {
         match error.kind() {
             Io::NotFound => Self::NotFound,
             Io::PermissionDenied | Io::ReadOnlyFilesystem => Self::Permission,
-            Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge | Io::OutOfMemory => Self::Resource,
+            Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge | Io::OutOfMemory => {
+                Self::Resource
+            }
             _ => match error.raw_os_error() {
                 Some(EMFILE | ENFILE) => Self::Resource,
                 _ => Self::Storage,
@@ -72,7 +74,9 @@ pub fn io_error_id(error: &io::Error) -> &'static str {
         ErrorKind::Permission => "permission",
         ErrorKind::Resource => match error.kind() {
             io::ErrorKind::OutOfMemory => "out-of-memory",
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => "disk-full",
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => "disk-full",
             _ => "too-many-files",
         },
         _ => "io",
@@ -109,9 +113,17 @@ mod tests {
     fn io_errors_are_sorted_by_what_the_user_can_do() {
         for (kind, expected, id) in [
             (io::ErrorKind::NotFound, ErrorKind::NotFound, "not-found"),
-            (io::ErrorKind::PermissionDenied, ErrorKind::Permission, "permission"),
+            (
+                io::ErrorKind::PermissionDenied,
+                ErrorKind::Permission,
+                "permission",
+            ),
             (io::ErrorKind::StorageFull, ErrorKind::Resource, "disk-full"),
-            (io::ErrorKind::OutOfMemory, ErrorKind::Resource, "out-of-memory"),
+            (
+                io::ErrorKind::OutOfMemory,
+                ErrorKind::Resource,
+                "out-of-memory",
+            ),
             (io::ErrorKind::BrokenPipe, ErrorKind::Storage, "io"),
         ] {
             let error = io::Error::from(kind);

@@ -60,7 +60,9 @@ impl FromStr for Format {
         Self::ALL
             .into_iter()
             .find(|format| format.name() == name)
-            .ok_or_else(|| ParseFormatError { name: name.to_owned() })
+            .ok_or_else(|| ParseFormatError {
+                name: name.to_owned(),
+            })
     }
 }
 

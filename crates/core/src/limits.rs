@@ -141,7 +141,10 @@ impl LimitExceeded {
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> String {
-        format!("if the file is to be trusted, pass --limit {}={}", self.name, self.value)
+        format!(
+            "if the file is to be trusted, pass --limit {}={}",
+            self.name, self.value
+        )
     }
 }
 
@@ -154,7 +157,15 @@ mod tests {
         let mut limits = Limits::default();
         for name in Limits::NAMES {
             assert!(limits.set(name, 7), "{name}");
-            assert_ne!(LimitExceeded { name, value: 1, limit: 0 }.id(), "limit");
+            assert_ne!(
+                LimitExceeded {
+                    name,
+                    value: 1,
+                    limit: 0
+                }
+                .id(),
+                "limit"
+            );
         }
         assert!(!limits.set("no-such-limit", 7));
         assert_eq!(limits.sample_bytes, 7);
@@ -165,6 +176,9 @@ mod tests {
         assert_eq!(Limits::check("shards", 5, 5), Ok(()));
         let error = Limits::check("shards", 6, 5).unwrap_err();
         assert_eq!(error.to_string(), "shards is 6, above the limit of 5");
-        assert_eq!(error.hint(), "if the file is to be trusted, pass --limit shards=6");
+        assert_eq!(
+            error.hint(),
+            "if the file is to be trusted, pass --limit shards=6"
+        );
     }
 }

@@ -69,7 +69,9 @@ pub fn check_relative_path(name: &str) -> Result<(), NameError> {
         return Err(NameError::Character);
     }
     let bytes = name.as_bytes();
-    if name.starts_with('/') || (bytes.len() >= 2 && bytes[1] == b':' && bytes[0].is_ascii_alphabetic()) {
+    if name.starts_with('/')
+        || (bytes.len() >= 2 && bytes[1] == b':' && bytes[0].is_ascii_alphabetic())
+    {
         return Err(NameError::Absolute);
     }
     for part in name.split('/') {
@@ -90,7 +92,8 @@ pub fn check_relative_path(name: &str) -> Result<(), NameError> {
 #[must_use]
 pub fn escape(name: &str) -> Cow<'_, str> {
     fn hides(c: char) -> bool {
-        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
     }
     if !name.chars().any(hides) {
         return Cow::Borrowed(name);
@@ -113,7 +116,15 @@ mod tests {
 
     #[test]
     fn plain_relative_names_pass() {
-        for name in ["shard.00000.mds", "a/b/shard.00000.mds.zstd", "..a", "a..", "é.mds", "console.mds", "com.mds"] {
+        for name in [
+            "shard.00000.mds",
+            "a/b/shard.00000.mds.zstd",
+            "..a",
+            "a..",
+            "é.mds",
+            "console.mds",
+            "com.mds",
+        ] {
             assert_eq!(check_relative_path(name), Ok(()), "{name}");
         }
     }

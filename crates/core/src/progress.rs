@@ -79,8 +79,14 @@ impl Progress {
     /// is known in advance.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let (input_bytes, samples) = (self.input_bytes.load(Ordering::Acquire), self.samples.load(Ordering::Acquire));
-        let (shards, output_bytes) = (self.shards.load(Ordering::Acquire), self.output_bytes.load(Ordering::Acquire));
+        let (input_bytes, samples) = (
+            self.input_bytes.load(Ordering::Acquire),
+            self.samples.load(Ordering::Acquire),
+        );
+        let (shards, output_bytes) = (
+            self.shards.load(Ordering::Acquire),
+            self.output_bytes.load(Ordering::Acquire),
+        );
         Snapshot {
             input_bytes,
             input_bytes_total: self.input_bytes_total.load(Ordering::Relaxed),
@@ -105,7 +111,10 @@ mod tests {
         progress.add_samples(4);
         progress.add_shard(30);
         let snapshot = progress.snapshot();
-        assert_eq!((snapshot.input_bytes, snapshot.samples, snapshot.shards), (40, 4, 1));
+        assert_eq!(
+            (snapshot.input_bytes, snapshot.samples, snapshot.shards),
+            (40, 4, 1)
+        );
         assert_eq!((snapshot.output_bytes, snapshot.samples_total), (30, 10));
         assert!(!progress.is_cancelled());
         progress.cancel();

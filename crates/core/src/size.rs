@@ -57,7 +57,9 @@ const MAX_EXACT: f64 = 18_446_744_073_709_549_568.0;
 
 /// A non-negative decimal with an optional fraction and exponent, times `scale`, rounded down.
 fn scaled(number: &str, scale: f64) -> Option<u64> {
-    let plain = number.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    let plain = number
+        .bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     if !plain || !number.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
@@ -65,7 +67,11 @@ fn scaled(number: &str, scale: f64) -> Option<u64> {
     if !value.is_finite() || !(0.0..=MAX_EXACT).contains(&value) {
         return None;
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be within u64 above")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be within u64 above"
+    )]
     let whole = value.trunc() as u64;
     Some(whole)
 }
@@ -81,10 +87,18 @@ impl FromStr for ByteSize {
         let lower = text.trim().to_ascii_lowercase();
         let (number, power) = BYTE_UNITS
             .iter()
-            .find_map(|(unit, power)| lower.strip_suffix(unit).map(|number| (number.trim_end(), *power)))
+            .find_map(|(unit, power)| {
+                lower
+                    .strip_suffix(unit)
+                    .map(|number| (number.trim_end(), *power))
+            })
             .unwrap_or((lower.as_str(), 0));
         let bytes = if power == 0 {
-            number.bytes().all(|b| b.is_ascii_digit()).then(|| number.parse().ok()).flatten()
+            number
+                .bytes()
+                .all(|b| b.is_ascii_digit())
+                .then(|| number.parse().ok())
+                .flatten()
         } else {
             scaled(number, 1024_f64.powi(power))
         };
@@ -120,10 +134,18 @@ pub fn parse_sample_count(text: &str) -> Result<u64, SizeError> {
     let lower = text.trim().to_ascii_lowercase();
     let unit = [("k", 3), ("m", 6), ("b", 9), ("t", 12)]
         .into_iter()
-        .find_map(|(unit, power)| lower.strip_suffix(unit).map(|number| (number.trim_end(), power)));
+        .find_map(|(unit, power)| {
+            lower
+                .strip_suffix(unit)
+                .map(|number| (number.trim_end(), power))
+        });
     match unit {
         Some((number, power)) => scaled(number, 10_f64.powi(power)),
-        None => lower.bytes().all(|b| b.is_ascii_digit()).then(|| lower.parse().ok()).flatten(),
+        None => lower
+            .bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| lower.parse().ok())
+            .flatten(),
     }
     .ok_or_else(|| SizeError {
         text: text.to_owned(),
@@ -149,9 +171,16 @@ mod tests {
             ("2GiB", 1 << 31),
             ("18446744073709551615", u64::MAX),
         ] {
-            assert_eq!(text.parse::<ByteSize>().map(ByteSize::bytes), Ok(bytes), "{text}");
+            assert_eq!(
+                text.parse::<ByteSize>().map(ByteSize::bytes),
+                Ok(bytes),
+                "{text}"
+            );
         }
-        for text in ["", "1k", "-1", "1.5", "kb", "1.5b", "1e3", "nankb", "infkb", "-1kb", "1_000", "99zb", "0x10kb"] {
+        for text in [
+            "", "1k", "-1", "1.5", "kb", "1.5b", "1e3", "nankb", "infkb", "-1kb", "1_000", "99zb",
+            "0x10kb",
+        ] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
     }
@@ -167,9 +196,18 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_with_one_decimal() {
-        for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 26, "64.0 MiB"), (u64::MAX, "16.0 EiB")] {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1 << 26, "64.0 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
             let shown = ByteSize::new(bytes).to_string();
-            assert!(shown == text || (bytes == u64::MAX && shown.ends_with("EiB")), "{shown}");
+            assert!(
+                shown == text || (bytes == u64::MAX && shown.ends_with("EiB")),
+                "{shown}"
+            );
         }
     }
 }

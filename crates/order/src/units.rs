@@ -257,8 +257,10 @@ impl Units {
     }
 
     fn push(&mut self, shard: u32, stop: u64) -> Result<u32, OrderError> {
-        let unit =
-            u32::try_from(self.shards.len()).map_err(|_| too_many(count(self.shards.len())))?;
+        let unit = u32::try_from(self.shards.len())
+            .ok()
+            .filter(|unit| *unit < MOST_UNITS)
+            .ok_or_else(|| too_many(count(self.shards.len())))?;
         self.shards.push(shard);
         self.starts.push(stop);
         Ok(unit)

@@ -103,8 +103,20 @@ fn web_dataset(path: &Path) -> SourceError {
 struct Census {
     files: bool,
     tar: bool,
+    parquet: bool,
+    /// One of the files that are no Parquet, beside Parquet files.
+    other: Option<String>,
     /// The kind that all files so far share; `Some(None)` when they are of no table kind or differ.
     common: Option<Option<SourceKind>>,
+}
+
+/// Whether a file is what people and writers put beside a table: a description, a licence, a checksum.
+fn accompanies(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.starts_with("readme")
+        || name.starts_with("license")
+        || ends_with(&name, ".md")
+        || ends_with(&name, ".crc")
 }
 
 fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
@@ -138,16 +150,36 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
                 continue;
             }
             let table = kind_of_name(&name);
-            if table == Some(SourceKind::Parquet) {
-                return Ok(SourceKind::Parquet);
-            }
             census.files = true;
+            if table == Some(SourceKind::Parquet) {
+                census.parquet = true;
+                continue;
+            }
+            let path = shown(&entry.path(), "");
+            if !accompanies(&name) && census.other.as_ref().is_none_or(|other| path < *other) {
+                census.other = Some(path);
+            }
             census.tar |= is_tar(&name);
             census.common = Some(match census.common {
                 Some(common) if common != table => None,
                 _ => table,
             });
         }
+    }
+    match census.other {
+        // Reading the table would leave the other files out without a word.
+        Some(other) if census.parquet => {
+            return Err(SourceError::Option {
+                option: "--from",
+                reason: format!(
+                    "{} holds Parquet files and others such as {}: say --from parquet to read the table, or --from tree to take every file",
+                    shardmill_core::escape(&shown(root, "")),
+                    shardmill_core::escape(&other)
+                ),
+            });
+        }
+        _ if census.parquet => return Ok(SourceKind::Parquet),
+        _ => {}
     }
     if census.tar {
         return Err(web_dataset(root));
@@ -195,6 +227,18 @@ mod tests {
             let root = tree(paths);
             assert_eq!(detect(root.path()).unwrap(), kind, "{paths:?}");
         }
+    }
+
+    #[test]
+    fn a_table_among_other_files_is_not_guessed() {
+        let root = tree(&["a.parquet", "x/photo.jpg"]);
+        let error = detect(root.path()).unwrap_err();
+        assert_eq!(error.kind(), shardmill_core::ErrorKind::InvalidInput);
+        let text = error.to_string();
+        assert!(
+            text.contains("photo.jpg") && text.contains("--from tree"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -684,7 +684,7 @@ impl Diagnostic for SourceError {
                 "the copy or the writer did not finish: fetch or write the file again"
             }
             Self::CsvRow { .. } => {
-                "raise --infer-rows, or cast the column in --sql after quoting it as text"
+                "types follow from the rows before: mend the row, or quote the column so that all of it is text"
             }
             Self::SqlMemory { .. } => "raise --memory-limit",
             _ => return None,

@@ -8,6 +8,8 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{Column, DFSchema, TableReference};
 use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
@@ -110,7 +112,17 @@ fn compile(
     expr: Expr,
 ) -> Result<Arc<dyn PhysicalExpr>, SourceError> {
     let named = named_schema(clause, schema)?;
-    match catch(|| context.create_physical_expr(expr, &named)) {
+    let run = || {
+        // Some functions (`coalesce`, `nvl`) exist only until they are simplified.
+        let simplifier = ExprSimplifier::new(
+            SimplifyContext::builder()
+                .with_schema(Arc::new(named.clone()))
+                .build(),
+        );
+        let expr = simplifier.simplify(simplifier.coerce(expr, &named)?)?;
+        context.create_physical_expr(expr, &named)
+    };
+    match catch(run) {
         Ok(Ok(expr)) => Ok(expr),
         Ok(Err(error)) => Err(convert(error, clause, schema, Phase::Plan, None)),
         Err(panic) => Err(SourceError::SqlPlan {

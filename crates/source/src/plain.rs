@@ -98,6 +98,10 @@ impl Source for Plain {
         }
     }
 
+    fn key(&self, unit: usize, row: u64) -> Option<String> {
+        self.base.key(unit, row)
+    }
+
     fn description(&self) -> &SourceDescription {
         self.base.description()
     }

@@ -45,6 +45,13 @@ pub trait Source: Send + Sync {
         first_null_by_reading(self, column)
     }
 
+    /// The key of a sample of a tree, by its number within the unit; `None` for other sources, and where rows are
+    /// computed.
+    fn key(&self, unit: usize, row: u64) -> Option<String> {
+        let _ = (unit, row);
+        None
+    }
+
     /// What was opened.
     fn description(&self) -> &SourceDescription;
 }

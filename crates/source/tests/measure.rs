@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use arrow::array::{Array as _, ArrayRef, Int32Array, Int64Array, ListArray};
+use arrow::array::{ArrayRef, Int32Array, Int64Array, ListArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -26,11 +26,23 @@ fn tokens(place: &Place, name: &str, properties: WriterPropertiesBuilder) -> Pat
             (state >> 16) as i32 % 50_000
         })
         .collect();
-    let offsets = OffsetBuffer::new(ScalarBuffer::from((0..=ROWS).map(|row| row * LENGTH).collect::<Vec<_>>()));
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(
+        (0..=ROWS).map(|row| row * LENGTH).collect::<Vec<_>>(),
+    ));
     let item = Arc::new(Field::new_list_field(DataType::Int32, false));
     let list: ArrayRef = array(ListArray::new(item, offsets, Arc::new(values), None));
-    let all = batch(vec![("id", array(Int64Array::from_iter_values(0..i64::from(ROWS)))), ("tokens", list)]);
-    place.parquet(name, &all, properties.set_max_row_group_row_count(Some(2000)).build())
+    let all = batch(vec![
+        (
+            "id",
+            array(Int64Array::from_iter_values(0..i64::from(ROWS))),
+        ),
+        ("tokens", list),
+    ]);
+    place.parquet(
+        name,
+        &all,
+        properties.set_max_row_group_row_count(Some(2000)).build(),
+    )
 }
 
 fn best<T>(times: usize, mut run: impl FnMut() -> T) -> f64 {
@@ -67,7 +79,11 @@ fn read_on(source: &Arc<dyn Source>, threads: usize) -> usize {
 
 fn plain_reader(path: &Path, rows: usize) -> usize {
     let file = std::fs::File::open(path).unwrap();
-    let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().with_batch_size(rows).build().unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file)
+        .unwrap()
+        .with_batch_size(rows)
+        .build()
+        .unwrap();
     reader.map(|batch| batch.unwrap().num_rows()).sum()
 }
 
@@ -77,11 +93,23 @@ fn measure_decoding() {
     let place = Place::new();
     let megabytes = f64::from(ROWS) * f64::from(LENGTH * 4 + 8) / 1e6;
     for (name, properties) in [
-        ("plain", WriterProperties::builder().set_dictionary_enabled(false)),
+        (
+            "plain",
+            WriterProperties::builder().set_dictionary_enabled(false),
+        ),
         ("dictionary", WriterProperties::builder()),
-        ("zstd", WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()))),
-        ("snappy", WriterProperties::builder().set_compression(Compression::SNAPPY)),
-        ("gzip", WriterProperties::builder().set_compression(Compression::GZIP(Default::default()))),
+        (
+            "zstd",
+            WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())),
+        ),
+        (
+            "snappy",
+            WriterProperties::builder().set_compression(Compression::SNAPPY),
+        ),
+        (
+            "gzip",
+            WriterProperties::builder().set_compression(Compression::GZIP(Default::default())),
+        ),
     ] {
         let path = tokens(&place, &format!("{name}.parquet"), properties);
         let stored = std::fs::metadata(&path).unwrap().len() as f64 / 1e6;
@@ -99,11 +127,20 @@ fn measure_decoding() {
             megabytes / two
         );
     }
-    let path = tokens(&place, "x.parquet", WriterProperties::builder().set_dictionary_enabled(false));
+    let path = tokens(
+        &place,
+        "x.parquet",
+        WriterProperties::builder().set_dictionary_enabled(false),
+    );
     for (what, filter, select, sql) in [
         ("where", Some("id % 2 = 0"), None, None),
         ("select", None, Some("id, tokens, id * 2 AS twice"), None),
-        ("sql", None, None, Some("SELECT id, tokens FROM source WHERE id % 2 = 0")),
+        (
+            "sql",
+            None,
+            None,
+            Some("SELECT id, tokens FROM source WHERE id % 2 = 0"),
+        ),
     ] {
         let source = open_with(&path, |options| {
             options.filter = filter.map(str::to_owned);
@@ -111,7 +148,11 @@ fn measure_decoding() {
             options.sql = sql.map(str::to_owned);
         })
         .unwrap();
-        println!("{what}: one thread {:.0}, two {:.0} MB/s", megabytes / best(3, || read_on(&source, 1)), megabytes / best(3, || read_on(&source, 2)));
+        println!(
+            "{what}: one thread {:.0}, two {:.0} MB/s",
+            megabytes / best(3, || read_on(&source, 1)),
+            megabytes / best(3, || read_on(&source, 2))
+        );
     }
 }
 
@@ -119,15 +160,33 @@ fn measure_decoding() {
 #[ignore = "prints figures"]
 fn measure_opening_many_files() {
     let place = Place::new();
-    let columns = (0..50).map(|number| (format!("column_{number}"), array(Int64Array::from_iter_values(0..100)))).collect::<Vec<_>>();
-    let all = batch(columns.iter().map(|(name, values)| (name.as_str(), values.clone())).collect());
+    let columns = (0..50)
+        .map(|number| {
+            (
+                format!("column_{number}"),
+                array(Int64Array::from_iter_values(0..100)),
+            )
+        })
+        .collect::<Vec<_>>();
+    let all = batch(
+        columns
+            .iter()
+            .map(|(name, values)| (name.as_str(), values.clone()))
+            .collect(),
+    );
     let bytes = crate::help::parquet_bytes(&all, WriterProperties::default());
     for number in 0..2000 {
         place.write(&format!("d/{number:05}.parquet"), &bytes);
     }
     for jobs in [1, 2] {
-        let seconds = best(3, || open_with(&place.path("d"), |options| options.jobs = jobs).unwrap());
-        println!("2000 files of 50 columns, {jobs} threads: {:.2} s, {:.0} µs a file", seconds, seconds / 2000.0 * 1e6);
+        let seconds = best(3, || {
+            open_with(&place.path("d"), |options| options.jobs = jobs).unwrap()
+        });
+        println!(
+            "2000 files of 50 columns, {jobs} threads: {:.2} s, {:.0} µs a file",
+            seconds,
+            seconds / 2000.0 * 1e6
+        );
     }
 }
 
@@ -147,7 +206,10 @@ fn measure_listing() {
             .unwrap();
             files = source.description().tree.as_ref().unwrap().files;
         });
-        println!("{files} files listed and grouped by {jobs} threads: {seconds:.3} s, {:.0} files/s", files as f64 / seconds);
+        println!(
+            "{files} files listed and grouped by {jobs} threads: {seconds:.3} s, {:.0} files/s",
+            files as f64 / seconds
+        );
     }
     let seconds = best(3, || shardmill_source::detect(Path::new(&root)).unwrap());
     println!("detected in {seconds:.3} s");
@@ -161,7 +223,11 @@ fn measure_listing() {
     for threads in [1, 2] {
         let seconds = best(3, || read_on(&source, threads));
         let rows = source.description().rows.unwrap() as f64;
-        println!("{bytes:.0} MB read by {threads} threads: {seconds:.2} s, {:.0} MB/s, {:.0} files/s", bytes / seconds, rows / seconds);
+        println!(
+            "{bytes:.0} MB read by {threads} threads: {seconds:.2} s, {:.0} MB/s, {:.0} files/s",
+            bytes / seconds,
+            rows / seconds
+        );
     }
 }
 
@@ -172,7 +238,10 @@ fn measure_text() {
     let mut json = String::new();
     let mut csv = "id,text,score\n".to_owned();
     for row in 0..1_500_000 {
-        json.push_str(&format!("{{\"id\": {row}, \"text\": \"some text of row {row}\", \"score\": {}.5}}\n", row % 100));
+        json.push_str(&format!(
+            "{{\"id\": {row}, \"text\": \"some text of row {row}\", \"score\": {}.5}}\n",
+            row % 100
+        ));
         csv.push_str(&format!("{row},some text of row {row},{}.5\n", row % 100));
     }
     for (name, text) in [("x.jsonl", &json), ("x.csv", &csv)] {

@@ -18,7 +18,9 @@ impl Draw {
     pub fn seed_from(name: &str) -> u64 {
         let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
         given.unwrap_or_else(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
             u64::from(now.subsec_nanos()) ^ now.as_secs() << 20 ^ u64::from(std::process::id())
         })
     }
@@ -47,8 +49,9 @@ impl Draw {
     /// Text of `bytes` letters that compresses about as well as prose does.
     pub fn text(&mut self, bytes: usize) -> String {
         const SYLLABLES: [&str; 32] = [
-            "ba", "cho ", "den", "er ", "fi", "gra ", "hul", "in ", "jo", "kas ", "le", "mon ", "nu", "or ", "pi", "qua ", "re",
-            "sto ", "ti", "un ", "va", "wel ", "xi", "yor ", "ze", "al ", "bru", "co ", "du", "ent ", "fo", "ge. ",
+            "ba", "cho ", "den", "er ", "fi", "gra ", "hul", "in ", "jo", "kas ", "le", "mon ",
+            "nu", "or ", "pi", "qua ", "re", "sto ", "ti", "un ", "va", "wel ", "xi", "yor ", "ze",
+            "al ", "bru", "co ", "du", "ent ", "fo", "ge. ",
         ];
         let mut text = String::with_capacity(bytes + 8);
         while text.len() < bytes {
@@ -64,7 +67,9 @@ impl Draw {
 
     /// Bytes that do not compress.
     pub fn bytes(&mut self, bytes: usize) -> Vec<u8> {
-        let mut noise: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
+        let mut noise: Vec<u8> = (0..bytes.div_ceil(8))
+            .flat_map(|_| self.next().to_le_bytes())
+            .collect();
         noise.truncate(bytes);
         noise
     }
@@ -77,8 +82,14 @@ mod tests {
     #[test]
     fn a_seed_decides_the_sequence() {
         let (mut a, mut b) = (Draw::new(7), Draw::new(7));
-        assert_eq!((a.text(100), a.bytes(13), a.below(10)), (b.text(100), b.bytes(13), b.below(10)));
+        assert_eq!(
+            (a.text(100), a.bytes(13), a.below(10)),
+            (b.text(100), b.bytes(13), b.below(10))
+        );
         assert_ne!(Draw::new(7).next(), Draw::new(8).next());
-        assert_eq!((a.text(101).len(), a.bytes(3).len(), a.below(1), a.below(0)), (101, 3, 0, 0));
+        assert_eq!(
+            (a.text(101).len(), a.bytes(3).len(), a.below(1), a.below(0)),
+            (101, 3, 0, 0)
+        );
     }
 }

@@ -13,7 +13,10 @@ use xxhash_rust::xxh3::Xxh3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Thing {
     /// A regular file: its length and a digest of its contents.
-    File { bytes: u64, digest: u128 },
+    File {
+        bytes: u64,
+        digest: u128,
+    },
     Directory,
     /// A symbolic link and where it leads.
     Link(PathBuf),
@@ -38,7 +41,9 @@ impl Snapshot {
     pub fn of(root: &Path) -> io::Result<Self> {
         let mut snapshot = Self::default();
         match snapshot.add(root, Path::new("")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !root.exists() => Ok(Self::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !root.exists() => {
+                Ok(Self::default())
+            }
             result => result.map(|()| snapshot),
         }
     }
@@ -55,13 +60,22 @@ impl Snapshot {
             } else if kind.is_symlink() {
                 Thing::Link(fs::read_link(entry.path())?)
             } else if kind.is_file() {
-                let (bytes, digest) = digest(&entry.path())?;
+                // A file without a block is a hole, zeros from end to end, which need not be read.
+                let hole = metadata.blocks() == 0 && metadata.len() > 1 << 20;
+                let (bytes, digest) = if hole {
+                    (metadata.len(), 0)
+                } else {
+                    digest(&entry.path())?
+                };
                 Thing::File { bytes, digest }
             } else {
                 Thing::Special
             };
             if !kind.is_dir() {
-                self.times.insert(name.clone(), (metadata.mtime(), metadata.mtime_nsec(), metadata.ino()));
+                self.times.insert(
+                    name.clone(),
+                    (metadata.mtime(), metadata.mtime_nsec(), metadata.ino()),
+                );
             }
             self.things.insert(name, thing);
         }
@@ -76,7 +90,10 @@ impl Snapshot {
 
     /// The names of the regular files, in order.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.things.iter().filter(|(_, thing)| matches!(thing, Thing::File { .. })).map(|(name, _)| name.as_path())
+        self.things
+            .iter()
+            .filter(|(_, thing)| matches!(thing, Thing::File { .. }))
+            .map(|(name, _)| name.as_path())
     }
 
     /// Whether a name is there.
@@ -88,7 +105,11 @@ impl Snapshot {
     /// Everything but what lies below directories of that name, and they themselves.
     #[must_use]
     pub fn without(&self, name: &str) -> Self {
-        let kept = |path: &PathBuf| !path.components().any(|part| part.as_os_str() == OsStr::new(name));
+        let kept = |path: &PathBuf| {
+            !path
+                .components()
+                .any(|part| part.as_os_str() == OsStr::new(name))
+        };
         let mut rest = self.clone();
         rest.things.retain(|path, _| kept(path));
         rest.times.retain(|path, _| kept(path));
@@ -102,7 +123,12 @@ impl Snapshot {
         let line = |name: &&PathBuf| match (self.things.get(*name), after.things.get(*name)) {
             (Some(_), None) => Some(format!("{} is gone", name.display())),
             (None, Some(thing)) => Some(format!("{} is new: {}", name.display(), describe(thing))),
-            (Some(a), Some(b)) if a != b => Some(format!("{} was {}, is {}", name.display(), describe(a), describe(b))),
+            (Some(a), Some(b)) if a != b => Some(format!(
+                "{} was {}, is {}",
+                name.display(),
+                describe(a),
+                describe(b)
+            )),
             _ => None,
         };
         names.iter().filter_map(line).collect()
@@ -178,7 +204,11 @@ mod tests {
         let before = Snapshot::of(root.path()).unwrap();
         assert!(before.has("d/a") && before.has("d/link") && !before.is_empty());
         assert_eq!(before.files().collect::<Vec<_>>(), [Path::new("d/a")]);
-        assert!(before.touched(&Snapshot::of(root.path()).unwrap()).is_empty());
+        assert!(
+            before
+                .touched(&Snapshot::of(root.path()).unwrap())
+                .is_empty()
+        );
 
         let copy = root.path().join("copy");
         copy_tree(&root.path().join("d"), &copy).unwrap();
@@ -194,8 +224,17 @@ mod tests {
         assert!(before.differences(&again).is_empty());
         assert_eq!(before.touched(&again), ["d/a was written again"]);
         fs::write(root.path().join("d/a"), "2").unwrap();
-        assert_eq!(before.differences(&Snapshot::of(root.path()).unwrap()).len(), 1);
+        assert_eq!(
+            before
+                .differences(&Snapshot::of(root.path()).unwrap())
+                .len(),
+            1
+        );
         assert!(again.without("d").is_empty());
-        assert!(Snapshot::of(&root.path().join("nowhere")).unwrap().is_empty());
+        assert!(
+            Snapshot::of(&root.path().join("nowhere"))
+                .unwrap()
+                .is_empty()
+        );
     }
 }

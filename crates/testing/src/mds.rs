@@ -92,9 +92,18 @@ impl Spec {
         let mut sorted = columns.to_vec();
         sorted.sort_unstable();
         let mut config = Self::common("mds");
-        config.insert("column_names".into(), sorted.iter().map(|(name, ..)| *name).collect());
-        config.insert("column_encodings".into(), sorted.iter().map(|(_, encoding, _)| *encoding).collect());
-        config.insert("column_sizes".into(), sorted.iter().map(|(_, _, size)| json!(size)).collect());
+        config.insert(
+            "column_names".into(),
+            sorted.iter().map(|(name, ..)| *name).collect(),
+        );
+        config.insert(
+            "column_encodings".into(),
+            sorted.iter().map(|(_, encoding, _)| *encoding).collect(),
+        );
+        config.insert(
+            "column_sizes".into(),
+            sorted.iter().map(|(_, _, size)| json!(size)).collect(),
+        );
         Self { config }
     }
 
@@ -102,7 +111,10 @@ impl Spec {
     #[must_use]
     pub fn json(columns: &[(&str, &str)]) -> Self {
         let mut config = Self::common("json");
-        let columns: Map<String, Value> = columns.iter().map(|(name, encoding)| ((*name).to_owned(), json!(encoding))).collect();
+        let columns: Map<String, Value> = columns
+            .iter()
+            .map(|(name, encoding)| ((*name).to_owned(), json!(encoding)))
+            .collect();
         config.insert("columns".into(), columns.into());
         config.insert("newline".into(), "\n".into());
         Self { config }
@@ -112,8 +124,14 @@ impl Spec {
     #[must_use]
     pub fn csv(columns: &[(&str, &str)]) -> Self {
         let mut config = Self::common("csv");
-        config.insert("column_names".into(), columns.iter().map(|(name, _)| *name).collect());
-        config.insert("column_encodings".into(), columns.iter().map(|(_, encoding)| *encoding).collect());
+        config.insert(
+            "column_names".into(),
+            columns.iter().map(|(name, _)| *name).collect(),
+        );
+        config.insert(
+            "column_encodings".into(),
+            columns.iter().map(|(_, encoding)| *encoding).collect(),
+        );
         config.insert("newline".into(), "\n".into());
         Self { config }
     }
@@ -141,11 +159,23 @@ impl Spec {
 
     /// The header line of the CSV formats, empty for the others.
     fn header(&self) -> Vec<u8> {
-        match (self.text("format"), self.config.get("column_names").and_then(Value::as_array)) {
+        match (
+            self.text("format"),
+            self.config.get("column_names").and_then(Value::as_array),
+        ) {
             (Some("csv" | "tsv"), Some(names)) => {
-                let separator = if self.text("format") == Some("csv") { "," } else { "\t" };
+                let separator = if self.text("format") == Some("csv") {
+                    ","
+                } else {
+                    "\t"
+                };
                 let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
-                format!("{}{}", names.join(separator), self.text("newline").unwrap_or("\n")).into_bytes()
+                format!(
+                    "{}{}",
+                    names.join(separator),
+                    self.text("newline").unwrap_or("\n")
+                )
+                .into_bytes()
             }
             _ => Vec::new(),
         }
@@ -158,7 +188,11 @@ impl Spec {
         let count = samples.len() as u64;
         let joint = self.text("format") == Some("mds");
         let header = self.header();
-        let mut at = if joint { 8 + 4 * count + config.len() as u64 } else { header.len() as u64 };
+        let mut at = if joint {
+            8 + 4 * count + config.len() as u64
+        } else {
+            header.len() as u64
+        };
         let mut table = word(count);
         table.extend(word(at));
         for sample in samples {
@@ -168,15 +202,28 @@ impl Spec {
         table.extend_from_slice(config.as_bytes());
         let body = samples.concat();
         if joint {
-            RawShard { data: [table, body].concat(), samples: count, ..RawShard::default() }
+            RawShard {
+                data: [table, body].concat(),
+                samples: count,
+                ..RawShard::default()
+            }
         } else {
-            RawShard { data: [header, body].concat(), meta: Some(table), samples: count, zip: None }
+            RawShard {
+                data: [header, body].concat(),
+                meta: Some(table),
+                samples: count,
+                zip: None,
+            }
         }
     }
 
     /// The name of a file of a shard as it is raw, and as it is stored.
     fn names(&self, number: usize, meta: bool) -> (String, Option<String>) {
-        let raw = format!("shard.{number:05}.{}{}", self.text("format").unwrap_or("mds"), if meta { ".meta" } else { "" });
+        let raw = format!(
+            "shard.{number:05}.{}{}",
+            self.text("format").unwrap_or("mds"),
+            if meta { ".meta" } else { "" }
+        );
         let zip = self.text("compression").map(|compression| {
             let extension = compression.split(':').next().unwrap_or(compression);
             format!("{raw}.{extension}")
@@ -185,7 +232,13 @@ impl Spec {
     }
 
     fn info(&self, name: &str, bytes: &[u8]) -> Value {
-        let names = self.config.get("hashes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let names = self
+            .config
+            .get("hashes")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         let hashes: Map<String, Value> = names
             .filter_map(|name| Some((name, name.parse::<HashAlgo>().ok()?)))
             .map(|(name, algo)| (name.to_owned(), hash_hex(algo, bytes).into()))
@@ -204,7 +257,10 @@ impl Spec {
         for (number, shard) in shards.iter().enumerate() {
             let mut entry = self.config.clone();
             entry.insert("samples".into(), json!(shard.samples));
-            let files = [("data", Some(&shard.data), false), ("meta", shard.meta.as_ref(), true)];
+            let files = [
+                ("data", Some(&shard.data), false),
+                ("meta", shard.meta.as_ref(), true),
+            ];
             for (kind, bytes, meta) in files {
                 let Some(bytes) = bytes else { continue };
                 let (raw, zip) = self.names(number, meta);
@@ -240,9 +296,14 @@ impl Spec {
         let compression: Compression = name.parse().map_err(io::Error::other)?;
         let mut zip = Vec::new();
         let mut compressor = compression.compressor().map_err(io::Error::other)?;
-        let pieces = compression.segment_bytes().unwrap_or(usize::MAX).min(raw.len().max(1));
+        let pieces = compression
+            .segment_bytes()
+            .unwrap_or(usize::MAX)
+            .min(raw.len().max(1));
         for piece in raw.chunks(pieces) {
-            compressor.compress(piece, &mut zip).map_err(io::Error::other)?;
+            compressor
+                .compress(piece, &mut zip)
+                .map_err(io::Error::other)?;
         }
         Ok(zip)
     }
@@ -257,7 +318,11 @@ pub fn word(number: u64) -> Vec<u8> {
 /// An MDS sample: the lengths of the values that have no fixed size, then all values. `true` marks a fixed size.
 #[must_use]
 pub fn sample(values: &[(bool, &[u8])]) -> Vec<u8> {
-    let mut bytes: Vec<u8> = values.iter().filter(|(fixed, _)| !fixed).flat_map(|(_, value)| word(value.len() as u64)).collect();
+    let mut bytes: Vec<u8> = values
+        .iter()
+        .filter(|(fixed, _)| !fixed)
+        .flat_map(|(_, value)| word(value.len() as u64))
+        .collect();
     for (_, value) in values {
         bytes.extend_from_slice(value);
     }
@@ -291,11 +356,18 @@ mod tests {
     /// Section 3.6 of the specification.
     #[test]
     fn the_worked_example_comes_out() {
-        let spec = Spec::mds(&[("b", "str", None), ("a", "int32", Some(4))]).with("hashes", json!(["sha1", "xxh64"]));
-        let samples = [sample(&[(true, &1_i32.to_le_bytes()), (false, b"hi")]), sample(&[(true, &(-2_i32).to_le_bytes()), (false, b"")])];
+        let spec = Spec::mds(&[("b", "str", None), ("a", "int32", Some(4))])
+            .with("hashes", json!(["sha1", "xxh64"]));
+        let samples = [
+            sample(&[(true, &1_i32.to_le_bytes()), (false, b"hi")]),
+            sample(&[(true, &(-2_i32).to_le_bytes()), (false, b"")]),
+        ];
         let shard = spec.shard(&samples);
         assert_eq!(shard.data.len(), 232);
-        assert_eq!(hash_hex("xxh64".parse().unwrap(), &shard.data), "af8c543fd0e706f7");
+        assert_eq!(
+            hash_hex("xxh64".parse().unwrap(), &shard.data),
+            "af8c543fd0e706f7"
+        );
         let dir = tempfile::tempdir().unwrap();
         spec.write(dir.path(), &[shard]).unwrap();
         let text = fs::read_to_string(dir.path().join("index.json")).unwrap();
@@ -306,20 +378,38 @@ mod tests {
 
     #[test]
     fn split_formats_have_a_meta_file() {
-        let spec = Spec::json(&[("a", "int"), ("b", "str")]).with("hashes", json!([])).with("compression", "zstd:3");
-        let shard = spec.shard(&[b"{\"a\": 1, \"b\": \"\\u00e9\"}\n".to_vec(), b"{\"a\": 2, \"b\": \"x\"}\n".to_vec()]);
-        assert_eq!((shard.data.len(), shard.meta.as_ref().map(Vec::len)), (43, Some(161 + 4)));
+        let spec = Spec::json(&[("a", "int"), ("b", "str")])
+            .with("hashes", json!([]))
+            .with("compression", "zstd:3");
+        let shard = spec.shard(&[
+            b"{\"a\": 1, \"b\": \"\\u00e9\"}\n".to_vec(),
+            b"{\"a\": 2, \"b\": \"x\"}\n".to_vec(),
+        ]);
+        assert_eq!(
+            (shard.data.len(), shard.meta.as_ref().map(Vec::len)),
+            (43, Some(161 + 4))
+        );
         let dir = tempfile::tempdir().unwrap();
         spec.write(dir.path(), &[shard]).unwrap();
-        assert!(dir.path().join("shard.00000.json.zstd").is_file() && dir.path().join("shard.00000.json.meta.zstd").is_file());
+        assert!(
+            dir.path().join("shard.00000.json.zstd").is_file()
+                && dir.path().join("shard.00000.json.meta.zstd").is_file()
+        );
         let bytes = fs::read(dir.path().join("index.json")).unwrap();
-        assert_eq!(Index::parse(&bytes, &Limits::default()).unwrap().samples(), 2);
-        let csv = Spec::csv(&[("a", "int"), ("b", "str")]).shard(&[b"1,\xc3\xa9\n".to_vec(), b"2,x\n".to_vec()]);
+        assert_eq!(
+            Index::parse(&bytes, &Limits::default()).unwrap().samples(),
+            2
+        );
+        let csv = Spec::csv(&[("a", "int"), ("b", "str")])
+            .shard(&[b"1,\xc3\xa9\n".to_vec(), b"2,x\n".to_vec()]);
         assert_eq!(csv.data, b"a,b\n1,\xc3\xa9\n2,x\n");
     }
 
     #[test]
     fn text_is_ascii() {
-        assert_eq!(dialect(&json!({"b": "é\n\u{1f600}\u{7f}", "a": [1, null, true]})), "{\"a\": [1, null, true], \"b\": \"\\u00e9\\n\\ud83d\\ude00\\u007f\"}");
+        assert_eq!(
+            dialect(&json!({"b": "é\n\u{1f600}\u{7f}", "a": [1, null, true]})),
+            "{\"a\": [1, null, true], \"b\": \"\\u00e9\\n\\ud83d\\ude00\\u007f\"}"
+        );
     }
 }

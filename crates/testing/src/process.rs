@@ -71,10 +71,20 @@ impl Running {
     ///
     /// What starting it runs into.
     pub fn start(command: &mut Command) -> io::Result<Self> {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
         let stdout = child.stdout.take().map(collect);
         let stderr = child.stderr.take().map(collect);
-        Ok(Self { child, began: Instant::now(), peak_bytes: 0, stdout, stderr })
+        Ok(Self {
+            child,
+            began: Instant::now(),
+            peak_bytes: 0,
+            stdout,
+            stderr,
+        })
     }
 
     /// Sends a signal. A process that has ended is left alone: it has not been waited for, so its number is still its own.
@@ -88,7 +98,9 @@ impl Running {
 
     fn pid(&self) -> io::Result<Pid> {
         let number = i32::try_from(self.child.id()).ok();
-        number.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a process without a number"))
+        number
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| io::Error::other("a process without a number"))
     }
 
     /// Whether it has ended.
@@ -146,7 +158,15 @@ impl Running {
             _ => Vec::new(),
         };
         let (stdout, stderr) = (collected(self.stdout.take()), collected(self.stderr.take()));
-        Ok(Ended { status, stdout, stderr, wall, cpu, peak_bytes: self.peak_bytes, timed_out })
+        Ok(Ended {
+            status,
+            stdout,
+            stderr,
+            wall,
+            cpu,
+            peak_bytes: self.peak_bytes,
+            timed_out,
+        })
     }
 }
 
@@ -171,7 +191,9 @@ fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 /// The high-water mark of resident memory.
 fn peak_bytes(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes << 10)
 }
@@ -180,9 +202,14 @@ fn peak_bytes(process: u32) -> Option<u64> {
 fn cpu_time(process: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, in parentheses, may hold blanks; times are the 14th and 15th field of all.
-    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    let fields: Vec<&str> = stat
+        .get(stat.rfind(')')? + 1..)?
+        .split_whitespace()
+        .collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    Some(Duration::from_millis((ticks(11)? + ticks(12)?) * 1000 / TICKS))
+    Some(Duration::from_millis(
+        (ticks(11)? + ticks(12)?) * 1000 / TICKS,
+    ))
 }
 
 #[cfg(test)]
@@ -200,7 +227,14 @@ mod tests {
     #[test]
     fn status_and_streams_are_collected() {
         let ended = run(&mut shell("echo out; echo err >&2; exit 3"), LONG).unwrap();
-        assert_eq!((ended.code(), ended.output().as_str(), ended.errors().as_str()), (Some(3), "out\n", "err\n"));
+        assert_eq!(
+            (
+                ended.code(),
+                ended.output().as_str(),
+                ended.errors().as_str()
+            ),
+            (Some(3), "out\n", "err\n")
+        );
         assert!(!ended.timed_out && ended.peak_bytes > 0);
     }
 
@@ -211,7 +245,10 @@ mod tests {
         let ended = run(&mut shell(script), LONG).unwrap();
         assert_eq!(ended.code(), Some(0));
         assert!(ended.peak_bytes > 64 << 20, "{}", ended.peak_bytes);
-        assert!(ended.cpu > Duration::ZERO && ended.cpu <= ended.wall + Duration::from_millis(50), "{ended:?}");
+        assert!(
+            ended.cpu > Duration::ZERO && ended.cpu <= ended.wall + Duration::from_millis(50),
+            "{ended:?}"
+        );
     }
 
     #[test]
@@ -226,6 +263,9 @@ mod tests {
         assert!(!running.has_ended().unwrap());
         running.signal(Signal::TERM).unwrap();
         let ended = running.end(LONG).unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended.status), Some(15));
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&ended.status),
+            Some(15)
+        );
     }
 }

@@ -31,10 +31,24 @@ pub(crate) struct Origin {
 
 impl Chunk {
     /// A chunk over the first `ends.last()` bytes of `bytes`.
-    pub(crate) fn new(bytes: Vec<u8>, ends: Vec<u32>, origin: Origin, pool: &Arc<BufferPool>) -> Self {
-        let len = ends.last().map_or(0, |end| usize::try_from(*end).unwrap_or(usize::MAX)).min(bytes.len());
+    pub(crate) fn new(
+        bytes: Vec<u8>,
+        ends: Vec<u32>,
+        origin: Origin,
+        pool: &Arc<BufferPool>,
+    ) -> Self {
+        let len = ends
+            .last()
+            .map_or(0, |end| usize::try_from(*end).unwrap_or(usize::MAX))
+            .min(bytes.len());
         pool.live.fetch_add(to_u64(len), Ordering::Relaxed);
-        Self { bytes, len, ends, origin, pool: Arc::clone(pool) }
+        Self {
+            bytes,
+            len,
+            ends,
+            origin,
+            pool: Arc::clone(pool),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -57,7 +71,9 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.pool.live.fetch_sub(to_u64(self.len), Ordering::Relaxed);
+        self.pool
+            .live
+            .fetch_sub(to_u64(self.len), Ordering::Relaxed);
         self.pool.give(std::mem::take(&mut self.bytes));
     }
 }
@@ -77,7 +93,11 @@ pub(crate) struct BufferPool {
 impl BufferPool {
     /// A pool that keeps at most `keep` unused buffers.
     pub(crate) fn new(keep: usize) -> Arc<Self> {
-        Arc::new(Self { free: Mutex::default(), live: AtomicU64::new(0), keep })
+        Arc::new(Self {
+            free: Mutex::default(),
+            live: AtomicU64::new(0),
+            keep,
+        })
     }
 
     /// A buffer of at least `len` bytes whose contents are arbitrary.
@@ -119,7 +139,11 @@ mod tests {
     #[test]
     fn buffers_return_to_the_pool_and_live_bytes_to_zero() {
         let pool = BufferPool::new(4);
-        let origin = Origin { split: 0, unit: 0, first: 0 };
+        let origin = Origin {
+            split: 0,
+            unit: 0,
+            first: 0,
+        };
         let buffer = pool.take(1000);
         let address = buffer.as_ptr();
         let chunk = Chunk::new(buffer, vec![10, 30], origin, &pool);

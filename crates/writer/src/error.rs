@@ -37,7 +37,9 @@ pub enum WriteError {
         row: String,
     },
     /// A sample does not fit the format.
-    #[error("row {row}: the sample has {bytes} bytes, more than the {limit} that a sample may have")]
+    #[error(
+        "row {row}: the sample has {bytes} bytes, more than the {limit} that a sample may have"
+    )]
     SampleTooLarge {
         /// Where the row stands.
         row: String,
@@ -159,7 +161,9 @@ impl Diagnostic for WriteError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::TypeUnsupported { .. } => ErrorKind::Unsupported,
-            Self::Value { .. } | Self::Null { .. } | Self::SampleTooLarge { .. } => ErrorKind::Corrupt,
+            Self::Value { .. } | Self::Null { .. } | Self::SampleTooLarge { .. } => {
+                ErrorKind::Corrupt
+            }
             Self::Columns { .. } => ErrorKind::InvalidInput,
             Self::Format { source, .. } => source.kind(),
             Self::Compression { source, .. } => source.kind(),
@@ -209,21 +213,41 @@ impl Diagnostic for WriteError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::TypeUnsupported { hint, .. } => hint.clone(),
-            Self::Value { reason: ValueReason::EmptyArray { .. } | ValueReason::Ragged { .. }, column, .. } => {
-                Some(format!("store the lists as JSON with --column {}:json", escape(column)))
-            }
-            Self::Value { reason: ValueReason::NullInside, column, .. } => {
-                Some(format!("JSON keeps nulls: --column {}:json", escape(column)))
-            }
-            Self::Value { reason: ValueReason::Separator { .. }, .. } => {
-                Some("choose another --separator, or --to mds or jsonl".to_owned())
-            }
+            Self::Value {
+                reason: ValueReason::EmptyArray { .. } | ValueReason::Ragged { .. },
+                column,
+                ..
+            } => Some(format!(
+                "store the lists as JSON with --column {}:json",
+                escape(column)
+            )),
+            Self::Value {
+                reason: ValueReason::NullInside,
+                column,
+                ..
+            } => Some(format!(
+                "JSON keeps nulls: --column {}:json",
+                escape(column)
+            )),
+            Self::Value {
+                reason: ValueReason::Separator { .. },
+                ..
+            } => Some("choose another --separator, or --to mds or jsonl".to_owned()),
+            Self::Value {
+                reason: ValueReason::Datum(error),
+                ..
+            } => error.hint(),
             Self::Null { column, .. } => Some(format!(
                 "choose --nulls mask or --nulls drop, or --null-as {}=VALUE",
                 escape(column)
             )),
             Self::SampleTooLarge { bytes, .. } => Some(
-                LimitExceeded { name: "sample-bytes", value: *bytes, limit: 0 }.hint(),
+                LimitExceeded {
+                    name: "sample-bytes",
+                    value: *bytes,
+                    limit: 0,
+                }
+                .hint(),
             ),
             Self::Storage(source) => source.hint(),
             Self::Format { source, .. } => source.hint(),

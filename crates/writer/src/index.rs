@@ -12,19 +12,38 @@ pub const INDEX_NAME: &str = "index.json";
 #[must_use]
 pub fn stored_bytes(entry: &ShardEntry) -> u64 {
     let data = entry.zip_data.as_ref().unwrap_or(&entry.raw_data).bytes;
-    let meta = entry.zip_meta.as_ref().or(entry.raw_meta.as_ref()).map_or(0, |meta| meta.bytes);
+    let meta = entry
+        .zip_meta
+        .as_ref()
+        .or(entry.raw_meta.as_ref())
+        .map_or(0, |meta| meta.bytes);
     data.saturating_add(meta)
 }
 
-/// Publishes an index that must not exist yet. An index with the same bytes counts as published.
+/// Publishes an index that must not exist yet, by way of a temporary file in `temp_folder`. An index with the same
+/// bytes counts as published.
 ///
 /// # Errors
 ///
 /// A conflict when another index is there; otherwise what the disk says.
-pub fn publish_index(dir: &Dir, folder: &str, index: &Index) -> Result<(), WriteError> {
-    let name = if folder.is_empty() { INDEX_NAME.to_owned() } else { format!("{folder}/{INDEX_NAME}") };
+pub fn publish_index(
+    dir: &Dir,
+    temp_folder: &str,
+    folder: &str,
+    index: &Index,
+) -> Result<(), WriteError> {
+    let name = if folder.is_empty() {
+        INDEX_NAME.to_owned()
+    } else {
+        format!("{folder}/{INDEX_NAME}")
+    };
     let text = index.to_json();
-    match dir.publish_bytes(None, &name, text.as_bytes(), PublishMode::CreateNew) {
+    match dir.publish_bytes(
+        Some(temp_folder),
+        &name,
+        text.as_bytes(),
+        PublishMode::CreateNew,
+    ) {
         Err(StorageError::Exists { .. }) if same(dir, &name, text.as_bytes()) => Ok(()),
         outcome => Ok(outcome?),
     }
@@ -32,5 +51,7 @@ pub fn publish_index(dir: &Dir, folder: &str, index: &Index) -> Result<(), Write
 
 fn same(dir: &Dir, name: &str, bytes: &[u8]) -> bool {
     let limit = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    dir.open_file(name).and_then(|file| file.read_all(limit)).is_ok_and(|there| there == bytes)
+    dir.open_file(name)
+        .and_then(|file| file.read_all(limit))
+        .is_ok_and(|there| there == bytes)
 }

@@ -20,7 +20,9 @@
 //! The formats follow `docs/formats/mds.md`.
 
 #[cfg(not(target_endian = "little"))]
-compile_error!("Arrow buffers are passed through as little-endian bytes; a big-endian machine would need a swap");
+compile_error!(
+    "Arrow buffers are passed through as little-endian bytes; a big-endian machine would need a swap"
+);
 
 mod chunk;
 mod columns;
@@ -31,12 +33,15 @@ mod pipeline;
 mod rows;
 mod shard;
 
-pub use columns::{ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, Target, default_target, stores_null};
+pub use columns::{
+    ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, Target, default_target, stores_null,
+};
 pub use error::{ValueReason, WriteError};
 pub use index::{INDEX_NAME, publish_index, stored_bytes};
 pub use pack::Position;
 pub use pipeline::{
-    Batches, Input, InputBatch, Ledger, Output, PipelineError, Published, Resources, RowNumbers, Written, run,
+    Batches, Input, InputBatch, Ledger, Output, PipelineError, Published, Resources, RowNumbers,
+    Written, run,
 };
 pub use rows::RowEncoder;
 pub use shard::FileCheck;

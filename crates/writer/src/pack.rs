@@ -48,7 +48,12 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    pub(crate) fn new(split: usize, config: &ShardConfig, samples_per_shard: Option<u64>, first_shard: u64) -> Self {
+    pub(crate) fn new(
+        split: usize,
+        config: &ShardConfig,
+        samples_per_shard: Option<u64>,
+        first_shard: u64,
+    ) -> Self {
         Self {
             split,
             cutter: Cutter::new(config, samples_per_shard),
@@ -96,7 +101,10 @@ impl Packer {
 
     fn close_piece(&mut self, chunk: &Arc<Chunk>, range: Range<usize>) {
         if !range.is_empty() {
-            self.pieces.push(Piece { chunk: Arc::clone(chunk), range });
+            self.pieces.push(Piece {
+                chunk: Arc::clone(chunk),
+                range,
+            });
         }
     }
 

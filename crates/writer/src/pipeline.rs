@@ -186,7 +186,9 @@ pub fn run<I: Input>(
     progress: &Progress,
 ) -> Result<Written, PipelineError<I::Error>> {
     let jobs = resources.jobs.max(1);
-    let resume = (output.splits.len() == 1).then(|| ledger.resume_at()).flatten();
+    let resume = (output.splits.len() == 1)
+        .then(|| ledger.resume_at())
+        .flatten();
     let start = resume.map_or(Position::default(), |(_, position)| position);
     let first_shard = resume.map_or(0, |(shard, _)| shard);
     let engine = Engine {
@@ -206,7 +208,9 @@ pub fn run<I: Input>(
             slots: BTreeMap::new(),
             ahead_bytes: 0,
             packers: (0..output.splits.len())
-                .map(|split| Packer::new(split, &output.config, output.samples_per_shard, first_shard))
+                .map(|split| {
+                    Packer::new(split, &output.config, output.samples_per_shard, first_shard)
+                })
                 .collect(),
             steps: VecDeque::new(),
             unfinished: 0,
@@ -240,15 +244,24 @@ pub fn run<I: Input>(
             })
             .collect();
         drop(sender);
-        let ends = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
+        let ends = workers
+            .into_iter()
+            .filter_map(|worker| worker.join().ok())
+            .collect();
         // The receiver ends when the last worker has dropped its sender.
         let _ = publisher.join();
         ends
     });
     let now = Instant::now();
-    let idle = ends.iter().map(|end| now.saturating_duration_since(*end)).sum();
+    let idle = ends
+        .iter()
+        .map(|end| now.saturating_duration_since(*end))
+        .sum();
     if ends.len() < jobs {
-        return Err(WriteError::Bug { what: "a worker thread ended early" }.into());
+        return Err(WriteError::Bug {
+            what: "a worker thread ended early",
+        }
+        .into());
     }
     engine.written(idle)
 }
@@ -259,7 +272,9 @@ struct Alarm<'a, 'b, I: Input>(&'a Engine<'b, I>);
 impl<I: Input> Drop for Alarm<'_, '_, I> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let bug = WriteError::Bug { what: "a worker thread panicked" };
+            let bug = WriteError::Bug {
+                what: "a worker thread panicked",
+            };
             self.0.lock().error.get_or_insert(bug.into());
             self.0.wake.notify_all();
         }
@@ -386,7 +401,13 @@ impl<I: Input> Engine<'_, I> {
             .slots
             .iter()
             .find(|(unit, slot)| {
-                slot.batches.is_some() && !slot.done && if **unit == head { head_room } else { ahead_room }
+                slot.batches.is_some()
+                    && !slot.done
+                    && if **unit == head {
+                        head_room
+                    } else {
+                        ahead_room
+                    }
             })
             .map(|(unit, _)| *unit);
         if let Some(unit) = chosen
@@ -415,7 +436,10 @@ impl<I: Input> Engine<'_, I> {
             let mut cut = Vec::new();
             self.finish_packing(state, &mut cut);
             self.schedule(state, cut);
-            return state.steps.pop_front().map(|(work, step)| Job::Step(work, step));
+            return state
+                .steps
+                .pop_front()
+                .map(|(work, step)| Job::Step(work, step));
         }
         None
     }
@@ -428,7 +452,13 @@ impl<I: Input> Engine<'_, I> {
     ) -> Result<(), PipelineError<I::Error>> {
         match job {
             Job::Step(work, step) => {
-                match work.run(&step, &self.kind, self.output.dir, self.output.temp_folder, scratch)? {
+                match work.run(
+                    &step,
+                    &self.kind,
+                    self.output.dir,
+                    self.output.temp_folder,
+                    scratch,
+                )? {
                     Outcome::Nothing => {}
                     // Ahead of all others: it frees memory, and it is the end of a chain.
                     Outcome::Next(step) => self.lock().steps.push_front((work, step)),
@@ -455,7 +485,12 @@ impl<I: Input> Engine<'_, I> {
     }
 
     /// Decodes and encodes one batch of a unit.
-    fn read(&self, unit: usize, mut batches: Box<dyn Batches<Error = I::Error>>, mut given: Vec<u64>) {
+    fn read(
+        &self,
+        unit: usize,
+        mut batches: Box<dyn Batches<Error = I::Error>>,
+        mut given: Vec<u64>,
+    ) {
         let next = match batches.next() {
             Ok(Some(next)) => next,
             Ok(None) => return self.end_unit(unit, None),
@@ -466,14 +501,26 @@ impl<I: Input> Engine<'_, I> {
         let rows = u64::try_from(next.batch.num_rows()).unwrap_or(0);
         if let Some(first) = given.get_mut(next.split) {
             // Samples before the position that an earlier run reached are not encoded again.
-            let skip = if unit == self.start.unit { self.start.sample.saturating_sub(*first).min(rows) } else { 0 };
+            let skip = if unit == self.start.unit {
+                self.start.sample.saturating_sub(*first).min(rows)
+            } else {
+                0
+            };
             let skipped = usize::try_from(skip).unwrap_or(usize::MAX);
-            let origin = Origin { split: next.split, unit, first: *first + skip };
+            let origin = Origin {
+                split: next.split,
+                unit,
+                first: *first + skip,
+            };
             *first += rows;
             if skip < rows {
                 let batch = next.batch.slice(skipped, next.batch.num_rows() - skipped);
-                let encoded = self.encoder.encode(&batch, origin, &self.pool, |chunk| chunks.push(chunk));
-                failure = encoded.err().map(|error| self.locate(error, unit, skipped, &next.rows));
+                let encoded = self
+                    .encoder
+                    .encode(&batch, origin, &self.pool, |chunk| chunks.push(chunk));
+                failure = encoded
+                    .err()
+                    .map(|error| self.locate(error, unit, skipped, &next.rows));
             }
         }
         self.progress.add_input_bytes(next.input_bytes);
@@ -482,7 +529,10 @@ impl<I: Input> Engine<'_, I> {
         let is_head = state.head == unit;
         if let Some(slot) = state.slots.get_mut(&unit) {
             slot.given = given;
-            let bytes: u64 = chunks.iter().map(|chunk| u64::try_from(chunk.len()).unwrap_or(0)).sum();
+            let bytes: u64 = chunks
+                .iter()
+                .map(|chunk| u64::try_from(chunk.len()).unwrap_or(0))
+                .sum();
             slot.queue.extend(chunks);
             match failure {
                 None => slot.batches = Some(batches),
@@ -498,17 +548,35 @@ impl<I: Input> Engine<'_, I> {
         self.pack(state);
     }
 
-    fn locate(&self, error: BatchError, unit: usize, skipped: usize, rows: &RowNumbers) -> WriteError {
+    fn locate(
+        &self,
+        error: BatchError,
+        unit: usize,
+        skipped: usize,
+        rows: &RowNumbers,
+    ) -> WriteError {
         let place = |row: usize| self.input.place(unit, rows.get(row + skipped));
-        let column = |column: usize| self.encoder.columns().get(column).map_or_else(String::new, |c| c.name().to_owned());
+        let column = |column: usize| {
+            self.encoder
+                .columns()
+                .get(column)
+                .map_or_else(String::new, |c| c.name().to_owned())
+        };
         match error {
-            BatchError::Null { column: at, row } => WriteError::Null { column: column(at), row: place(row) },
-            BatchError::Value { column: at, error } => {
-                WriteError::Value { column: column(at), row: place(error.row), reason: error.reason }
-            }
-            BatchError::SampleTooLarge { row, bytes, limit } => {
-                WriteError::SampleTooLarge { row: place(row), bytes, limit }
-            }
+            BatchError::Null { column: at, row } => WriteError::Null {
+                column: column(at),
+                row: place(row),
+            },
+            BatchError::Value { column: at, error } => WriteError::Value {
+                column: column(at),
+                row: place(error.row),
+                reason: error.reason,
+            },
+            BatchError::SampleTooLarge { row, bytes, limit } => WriteError::SampleTooLarge {
+                row: place(row),
+                bytes,
+                limit,
+            },
         }
     }
 
@@ -545,7 +613,11 @@ impl<I: Input> Engine<'_, I> {
             state.slots.remove(&state.head);
             state.head += 1;
             if let Some(next) = state.slots.get(&state.head) {
-                let bytes: u64 = next.queue.iter().map(|chunk| u64::try_from(chunk.len()).unwrap_or(0)).sum();
+                let bytes: u64 = next
+                    .queue
+                    .iter()
+                    .map(|chunk| u64::try_from(chunk.len()).unwrap_or(0))
+                    .sum();
                 state.ahead_bytes = state.ahead_bytes.saturating_sub(bytes);
             }
         }
@@ -566,7 +638,11 @@ impl<I: Input> Engine<'_, I> {
         for shard in cut {
             let (split, number) = (shard.split, shard.shard);
             let samples = u64::try_from(shard.sizes.len()).unwrap_or(0);
-            if let Some(entry) = self.ledger.reusable(split, number).filter(|entry| entry.samples == samples) {
+            if let Some(entry) = self
+                .ledger
+                .reusable(split, number)
+                .filter(|entry| entry.samples == samples)
+            {
                 self.progress.add_shard(stored_bytes(&entry));
                 self.keep(split, number, entry.clone());
                 state.reused += 1;
@@ -575,7 +651,9 @@ impl<I: Input> Engine<'_, I> {
             match ShardWork::new(shard, &self.kind) {
                 Ok((work, steps)) => {
                     state.unfinished += 1;
-                    state.steps.extend(steps.into_iter().map(|step| (Arc::clone(&work), step)));
+                    state
+                        .steps
+                        .extend(steps.into_iter().map(|step| (Arc::clone(&work), step)));
                 }
                 Err(error) => {
                     state.error.get_or_insert(error.into());
@@ -586,7 +664,10 @@ impl<I: Input> Engine<'_, I> {
 
     fn keep(&self, split: usize, shard: u64, entry: ShardEntry) {
         if let Some(entries) = self.entries.get(split) {
-            entries.lock().unwrap_or_else(PoisonError::into_inner).insert(shard, entry);
+            entries
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(shard, entry);
         }
     }
 
@@ -598,27 +679,49 @@ impl<I: Input> Engine<'_, I> {
                 continue;
             }
             if let Err(error) = self.publish_one(shard) {
-                self.lock().error.get_or_insert(WriteError::from(error).into());
+                self.lock()
+                    .error
+                    .get_or_insert(WriteError::from(error).into());
                 self.wake.notify_all();
             }
         }
     }
 
     fn publish_one(&self, shard: FinishedShard) -> Result<(), StorageError> {
-        let FinishedShard { split, shard, start, files, entry, checks } = shard;
+        let FinishedShard {
+            split,
+            shard,
+            start,
+            files,
+            entry,
+            checks,
+        } = shard;
         let folder = self.output.splits.get(split).map_or("", String::as_str);
         for (name, temp) in files {
-            let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+            let name = if folder.is_empty() {
+                name
+            } else {
+                format!("{folder}/{name}")
+            };
             temp.publish(&name, PublishMode::Replace)?;
         }
-        self.ledger.published(&Published { split, shard, start, entry: &entry, checks: &checks })?;
+        self.ledger.published(&Published {
+            split,
+            shard,
+            start,
+            entry: &entry,
+            checks: &checks,
+        })?;
         self.progress.add_shard(stored_bytes(&entry));
         self.keep(split, shard, entry);
         Ok(())
     }
 
     fn written(self, idle: Duration) -> Result<Written, PipelineError<I::Error>> {
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let state = self
+            .state
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = state.error {
             return Err(error);
         }
@@ -626,12 +729,25 @@ impl<I: Input> Engine<'_, I> {
         for entries in self.entries {
             let entries = entries.into_inner().unwrap_or_else(PoisonError::into_inner);
             // INVARIANT: shards are numbered from 0 without a gap.
-            let complete = entries.keys().enumerate().all(|(at, shard)| u64::try_from(at) == Ok(*shard));
+            let complete = entries
+                .keys()
+                .enumerate()
+                .all(|(at, shard)| u64::try_from(at) == Ok(*shard));
             if !complete {
-                return Err(WriteError::Bug { what: "a shard is missing from the index" }.into());
+                return Err(WriteError::Bug {
+                    what: "a shard is missing from the index",
+                }
+                .into());
             }
-            indexes.push(Index { shards: entries.into_values().collect() });
+            indexes.push(Index {
+                shards: entries.into_values().collect(),
+            });
         }
-        Ok(Written { indexes, reused: state.reused, dropped: state.dropped, idle })
+        Ok(Written {
+            indexes,
+            reused: state.reused,
+            dropped: state.dropped,
+            idle,
+        })
     }
 }

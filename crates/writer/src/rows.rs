@@ -22,7 +22,12 @@ enum Frame {
     /// MDS: the lengths of the variable columns, then all values.
     Heads,
     /// Text: constant bytes around the values.
-    Text { before: Vec<Vec<u8>>, after: Vec<u8>, refuse: Vec<(&'static str, String)>, format: Format },
+    Text {
+        before: Vec<Vec<u8>>,
+        after: Vec<u8>,
+        refuse: Vec<(&'static str, String)>,
+        format: Format,
+    },
 }
 
 /// Encodes rows of record batches as samples of a layout. One per conversion, shared by all threads.
@@ -52,10 +57,20 @@ impl RowEncoder {
         let frame = match layout {
             Layout::Mds { .. } => Frame::Heads,
             Layout::Json { columns, newline } => json_frame(columns, newline),
-            Layout::Xsv { format, columns, newline, separator } => xsv_frame(*format, columns.len(), newline, separator),
+            Layout::Xsv {
+                format,
+                columns,
+                newline,
+                separator,
+            } => xsv_frame(*format, columns.len(), newline, separator),
         };
         let headed = columns.iter().map(ColumnEncoder::is_variable).collect();
-        Self { columns, headed, frame, sample_limit: sample_limit.min(u64::from(u32::MAX)) }
+        Self {
+            columns,
+            headed,
+            frame,
+            sample_limit: sample_limit.min(u64::from(u32::MAX)),
+        }
     }
 
     /// The columns, in the order of the layout.
@@ -79,10 +94,18 @@ impl RowEncoder {
                 && let Some(nulls) = array.logical_nulls()
                 && nulls.null_count() > 0
             {
-                let row = (0..array.len()).find(|row| nulls.is_null(*row)).unwrap_or(0);
-                return Err(BatchError::Null { column: position, row });
+                let row = (0..array.len())
+                    .find(|row| nulls.is_null(*row))
+                    .unwrap_or(0);
+                return Err(BatchError::Null {
+                    column: position,
+                    row,
+                });
             }
-            let values = column.prepare(array).map_err(|error| BatchError::Value { column: position, error })?;
+            let values = column.prepare(array).map_err(|error| BatchError::Value {
+                column: position,
+                error,
+            })?;
             datums.push(values);
         }
         self.refuse(&datums, batch.num_rows())?;
@@ -107,7 +130,9 @@ impl RowEncoder {
     fn sizes(&self, datums: &[Datums], rows: usize) -> Result<Vec<usize>, BatchError> {
         let constant = match &self.frame {
             Frame::Heads => 4 * self.headed.iter().filter(|headed| **headed).count(),
-            Frame::Text { before, after, .. } => before.iter().map(Vec::len).sum::<usize>() + after.len(),
+            Frame::Text { before, after, .. } => {
+                before.iter().map(Vec::len).sum::<usize>() + after.len()
+            }
         };
         let mut sizes = vec![constant; rows];
         for values in datums {
@@ -126,15 +151,23 @@ impl RowEncoder {
 
     /// Separated values cannot be quoted, so what would need it is refused.
     fn refuse(&self, datums: &[Datums], rows: usize) -> Result<(), BatchError> {
-        let Frame::Text { refuse, format, .. } = &self.frame else { return Ok(()) };
+        let Frame::Text { refuse, format, .. } = &self.frame else {
+            return Ok(());
+        };
         for (what, text) in refuse {
             let finder = memchr::memmem::Finder::new(text);
             for (column, values) in datums.iter().enumerate() {
                 for row in 0..rows {
                     if finder.find(values.value(row).1).is_some() {
-                        let reason =
-                            ValueReason::Separator { what, text: text.clone(), format: format.to_string() };
-                        return Err(BatchError::Value { column, error: RowError { row, reason } });
+                        let reason = ValueReason::Separator {
+                            what,
+                            text: text.clone(),
+                            format: format.to_string(),
+                        };
+                        return Err(BatchError::Value {
+                            column,
+                            error: RowError { row, reason },
+                        });
                     }
                 }
             }
@@ -162,7 +195,11 @@ impl RowEncoder {
         }
         match &self.frame {
             Frame::Heads => {
-                for (values, _) in datums.iter().zip(&self.headed).filter(|(_, headed)| **headed) {
+                for (values, _) in datums
+                    .iter()
+                    .zip(&self.headed)
+                    .filter(|(_, headed)| **headed)
+                {
                     for (row, cursor) in rows.clone().zip(&mut cursors) {
                         // Lengths are below the sample limit, which is below 4 GiB.
                         let len = u32::try_from(values.len(row)).unwrap_or(u32::MAX);
@@ -200,20 +237,47 @@ fn put(bytes: &[u8], cursors: &mut [usize], out: &mut [u8]) {
 fn json_frame(columns: &[TextColumn], newline: &str) -> Frame {
     let mut before = Vec::with_capacity(columns.len());
     for (position, column) in columns.iter().enumerate() {
-        let mut bytes = Vec::from(if position == 0 { b"{".as_slice() } else { b", " });
+        let mut bytes = Vec::from(if position == 0 {
+            b"{".as_slice()
+        } else {
+            b", "
+        });
         shardmill_mds::write_json_string(&column.name, &mut bytes);
         bytes.extend_from_slice(b": ");
         before.push(bytes);
     }
-    let mut after = Vec::from(if columns.is_empty() { b"{}".as_slice() } else { b"}" });
+    let mut after = Vec::from(if columns.is_empty() {
+        b"{}".as_slice()
+    } else {
+        b"}"
+    });
     after.extend_from_slice(newline.as_bytes());
-    Frame::Text { before, after, refuse: Vec::new(), format: Format::Json }
+    Frame::Text {
+        before,
+        after,
+        refuse: Vec::new(),
+        format: Format::Json,
+    }
 }
 
 fn xsv_frame(format: Format, columns: usize, newline: &str, separator: &str) -> Frame {
     let before = (0..columns)
-        .map(|position| if position == 0 { Vec::new() } else { separator.as_bytes().to_vec() })
+        .map(|position| {
+            if position == 0 {
+                Vec::new()
+            } else {
+                separator.as_bytes().to_vec()
+            }
+        })
         .collect();
-    let refuse = vec![("separator", separator.to_owned()), ("newline", newline.to_owned())];
-    Frame::Text { before, after: newline.as_bytes().to_vec(), refuse, format }
+    let refuse = vec![
+        ("separator", separator.to_owned()),
+        ("newline", newline.to_owned()),
+    ];
+    Frame::Text {
+        before,
+        after: newline.as_bytes().to_vec(),
+        refuse,
+        format,
+    }
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Format;
 use shardmill_mds::{
-    Compression, Compressor, FileHashes, FileInfo, HashAlgo, Hasher, ShardConfig, ShardEntry, basename, encode_header, encode_meta,
+    Compression, Compressor, FileHashes, FileInfo, HashAlgo, Hasher, ShardConfig, ShardEntry,
+    basename, encode_header, encode_meta,
 };
 use shardmill_storage::{Dir, TempFile};
 
@@ -31,11 +32,19 @@ pub(crate) struct ShardKind {
 impl ShardKind {
     pub(crate) fn new(config: Arc<ShardConfig>) -> Self {
         let check = config.hashes.first().copied().unwrap_or(HashAlgo::Xxh3_128);
-        Self { config_json: config.to_json(), xsv_header: config.xsv_header(), config, check }
+        Self {
+            config_json: config.to_json(),
+            xsv_header: config.xsv_header(),
+            config,
+            check,
+        }
     }
 
     fn segment_bytes(&self) -> Option<usize> {
-        self.config.compression.as_ref().and_then(Compression::segment_bytes)
+        self.config
+            .compression
+            .as_ref()
+            .and_then(Compression::segment_bytes)
     }
 }
 
@@ -64,11 +73,17 @@ impl Part {
         match self {
             Self::Head(head, range) => {
                 let middle = range.start + at;
-                (Self::Head(Arc::clone(&head), range.start..middle), Self::Head(head, middle..range.end))
+                (
+                    Self::Head(Arc::clone(&head), range.start..middle),
+                    Self::Head(head, middle..range.end),
+                )
             }
             Self::Chunk(chunk, range) => {
                 let middle = range.start + at;
-                (Self::Chunk(Arc::clone(&chunk), range.start..middle), Self::Chunk(chunk, middle..range.end))
+                (
+                    Self::Chunk(Arc::clone(&chunk), range.start..middle),
+                    Self::Chunk(chunk, middle..range.end),
+                )
             }
         }
     }
@@ -138,7 +153,12 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    fn compress(&mut self, compression: Compression, parts: &[Part], shard: u64) -> Result<Vec<u8>, WriteError> {
+    fn compress(
+        &mut self,
+        compression: Compression,
+        parts: &[Part],
+        shard: u64,
+    ) -> Result<Vec<u8>, WriteError> {
         let fail = |source| WriteError::Compression { shard, source };
         let contiguous: &[u8] = match parts {
             [part] => part.bytes(),
@@ -150,7 +170,11 @@ impl Scratch {
                 &self.contiguous
             }
         };
-        if self.compressor.as_ref().is_none_or(|(of, _)| *of != compression) {
+        if self
+            .compressor
+            .as_ref()
+            .is_none_or(|(of, _)| *of != compression)
+        {
             self.compressor = Some((compression, compression.compressor().map_err(fail)?));
         }
         let mut out = Vec::new();
@@ -164,24 +188,46 @@ impl Scratch {
 
 impl ShardWork {
     /// Lays out a shard and says which steps finish it.
-    pub(crate) fn new(cut: CutShard, kind: &ShardKind) -> Result<(Arc<Self>, Vec<Step>), WriteError> {
-        let fail = |source| WriteError::Format { shard: cut.shard, source };
+    pub(crate) fn new(
+        cut: CutShard,
+        kind: &ShardKind,
+    ) -> Result<(Arc<Self>, Vec<Step>), WriteError> {
+        let fail = |source| WriteError::Format {
+            shard: cut.shard,
+            source,
+        };
         let samples = u64::try_from(cut.sizes.len()).unwrap_or(u64::MAX);
         let mut head = Vec::new();
         let mut meta = None;
         if kind.config.format() == Format::Mds {
-            encode_header(&kind.config, &kind.config_json, cut.sizes.iter().copied(), &mut head).map_err(fail)?;
+            encode_header(
+                &kind.config,
+                &kind.config_json,
+                cut.sizes.iter().copied(),
+                &mut head,
+            )
+            .map_err(fail)?;
         } else {
             head.extend_from_slice(&kind.xsv_header);
             let mut bytes = Vec::new();
             let first = u64::try_from(head.len()).unwrap_or(u64::MAX);
-            encode_meta(&kind.config_json, first, cut.sizes.iter().copied(), &mut bytes).map_err(fail)?;
+            encode_meta(
+                &kind.config_json,
+                first,
+                cut.sizes.iter().copied(),
+                &mut bytes,
+            )
+            .map_err(fail)?;
             meta = Some(bytes);
         }
         drop(cut.sizes);
         let head_len = head.len();
         let mut parts = vec![Part::Head(Arc::new(head), 0..head_len)];
-        parts.extend(cut.pieces.into_iter().map(|piece| Part::Chunk(piece.chunk, piece.range)));
+        parts.extend(
+            cut.pieces
+                .into_iter()
+                .map(|piece| Part::Chunk(piece.chunk, piece.range)),
+        );
         let raw_bytes: usize = parts.iter().map(Part::len).sum();
         let segments = match kind.segment_bytes() {
             Some(bytes) => segments(parts, bytes),
@@ -197,7 +243,11 @@ impl ShardWork {
         } else {
             steps.push(Step::All);
         }
-        let hash_parts = if hash_apart { segments.iter().flatten().cloned().collect() } else { Vec::new() };
+        let hash_parts = if hash_apart {
+            segments.iter().flatten().cloned().collect()
+        } else {
+            Vec::new()
+        };
         let work = Self {
             split: cut.split,
             shard: cut.shard,
@@ -209,7 +259,10 @@ impl ShardWork {
             raw_hashes: Mutex::default(),
             zipped: segments.iter().map(|_| Mutex::default()).collect(),
             left: AtomicUsize::new(steps.len()),
-            segments: segments.into_iter().map(|parts| Mutex::new(Some(parts))).collect(),
+            segments: segments
+                .into_iter()
+                .map(|parts| Mutex::new(Some(parts)))
+                .collect(),
         };
         Ok((Arc::new(work), steps))
     }
@@ -224,7 +277,9 @@ impl ShardWork {
         scratch: &mut Scratch,
     ) -> Result<Outcome, WriteError> {
         match step {
-            Step::All => self.all(kind, dir, temp_folder, scratch).map(Outcome::Finished),
+            Step::All => self
+                .all(kind, dir, temp_folder, scratch)
+                .map(Outcome::Finished),
             Step::Hash => {
                 let parts = std::mem::take(&mut *lock(&self.hash_parts));
                 let mut hashers = hashers(&kind.config.hashes);
@@ -236,13 +291,17 @@ impl ShardWork {
                 Ok(self.countdown())
             }
             Step::Compress(segment) => {
-                let compression = kind.config.compression.ok_or(WriteError::Bug { what: "a segment without compression" })?;
+                let compression = kind.config.compression.ok_or(WriteError::Bug {
+                    what: "a segment without compression",
+                })?;
                 let parts = lock(&self.segments[*segment]).take().unwrap_or_default();
                 let zipped = scratch.compress(compression, &parts, self.shard)?;
                 *lock(&self.zipped[*segment]) = zipped;
                 Ok(self.countdown())
             }
-            Step::Assemble => self.assemble(kind, dir, temp_folder, scratch).map(Outcome::Finished),
+            Step::Assemble => self
+                .assemble(kind, dir, temp_folder, scratch)
+                .map(Outcome::Finished),
         }
     }
 
@@ -254,14 +313,21 @@ impl ShardWork {
         }
     }
 
-    fn all(&self, kind: &ShardKind, dir: &Dir, folder: &str, scratch: &mut Scratch) -> Result<FinishedShard, WriteError> {
+    fn all(
+        &self,
+        kind: &ShardKind,
+        dir: &Dir,
+        folder: &str,
+        scratch: &mut Scratch,
+    ) -> Result<FinishedShard, WriteError> {
         let parts = lock(&self.segments[0]).take().unwrap_or_default();
         let Some(compression) = kind.config.compression else {
             let mut temp = dir.temp_file(Some(folder))?;
             let mut hashers = self.check_hashers(kind);
             for part in parts {
                 update_stepwise(part.bytes(), &mut hashers, |bytes| {
-                    temp.write_all(bytes).map_err(|error| temp.write_error(error).into())
+                    temp.write_all(bytes)
+                        .map_err(|error| temp.write_error(error).into())
                 })?;
             }
             return self.finish(kind, dir, folder, scratch, Data::Raw(temp, finish(hashers)));
@@ -273,51 +339,118 @@ impl ShardWork {
         let zipped = scratch.compress(compression, &parts, self.shard)?;
         drop(parts);
         let (temp, zip_hashes) = self.write_zipped(kind, dir, folder, &[zipped])?;
-        self.finish(kind, dir, folder, scratch, Data::Zipped(finish(hashers), temp, zip_hashes))
+        self.finish(
+            kind,
+            dir,
+            folder,
+            scratch,
+            Data::Zipped(finish(hashers), temp, zip_hashes),
+        )
     }
 
-    fn assemble(&self, kind: &ShardKind, dir: &Dir, folder: &str, scratch: &mut Scratch) -> Result<FinishedShard, WriteError> {
-        let zipped: Vec<Vec<u8>> = self.zipped.iter().map(|segment| std::mem::take(&mut *lock(segment))).collect();
+    fn assemble(
+        &self,
+        kind: &ShardKind,
+        dir: &Dir,
+        folder: &str,
+        scratch: &mut Scratch,
+    ) -> Result<FinishedShard, WriteError> {
+        let zipped: Vec<Vec<u8>> = self
+            .zipped
+            .iter()
+            .map(|segment| std::mem::take(&mut *lock(segment)))
+            .collect();
         let raw_hashes = lock(&self.raw_hashes).take().unwrap_or_default();
         let (temp, zip_hashes) = self.write_zipped(kind, dir, folder, &zipped)?;
-        self.finish(kind, dir, folder, scratch, Data::Zipped(raw_hashes, temp, zip_hashes))
+        self.finish(
+            kind,
+            dir,
+            folder,
+            scratch,
+            Data::Zipped(raw_hashes, temp, zip_hashes),
+        )
     }
 
     /// The hashers of a stored file: those of the index, or the check alone.
     fn check_hashers(&self, kind: &ShardKind) -> Vec<Hasher> {
-        if kind.config.hashes.is_empty() { hashers(&[kind.check]) } else { hashers(&kind.config.hashes) }
+        if kind.config.hashes.is_empty() {
+            hashers(&[kind.check])
+        } else {
+            hashers(&kind.config.hashes)
+        }
     }
 
-    fn write_zipped(&self, kind: &ShardKind, dir: &Dir, folder: &str, zipped: &[Vec<u8>]) -> Result<(TempFile, FileHashes), WriteError> {
+    fn write_zipped(
+        &self,
+        kind: &ShardKind,
+        dir: &Dir,
+        folder: &str,
+        zipped: &[Vec<u8>],
+    ) -> Result<(TempFile, FileHashes), WriteError> {
         let mut temp = dir.temp_file(Some(folder))?;
         let mut hashers = self.check_hashers(kind);
         for bytes in zipped {
             update_stepwise(bytes, &mut hashers, |bytes| {
-                temp.write_all(bytes).map_err(|error| temp.write_error(error).into())
+                temp.write_all(bytes)
+                    .map_err(|error| temp.write_error(error).into())
             })?;
         }
         Ok((temp, finish(hashers)))
     }
 
-    fn finish(&self, kind: &ShardKind, dir: &Dir, folder: &str, scratch: &mut Scratch, data: Data) -> Result<FinishedShard, WriteError> {
+    fn finish(
+        &self,
+        kind: &ShardKind,
+        dir: &Dir,
+        folder: &str,
+        scratch: &mut Scratch,
+        data: Data,
+    ) -> Result<FinishedShard, WriteError> {
         let format = kind.config.format();
         let compression = kind.config.compression.as_ref();
         let mut files = Vec::new();
         let mut checks = Vec::new();
         let mut stored = |name: String, temp: TempFile, hashes: FileHashes| -> FileInfo {
             let bytes = temp.written();
-            let hex = hashes.get(kind.check).map(|digest| digest.to_string()).unwrap_or_default();
-            checks.push(FileCheck { name: name.clone(), bytes, algo: kind.check, hex });
+            let hex = hashes
+                .get(kind.check)
+                .map(|digest| digest.to_string())
+                .unwrap_or_default();
+            checks.push(FileCheck {
+                name: name.clone(),
+                bytes,
+                algo: kind.check,
+                hex,
+            });
             files.push((name.clone(), temp));
-            let hashes = if kind.config.hashes.is_empty() { FileHashes::default() } else { hashes };
-            FileInfo { basename: name.into(), bytes, hashes }
+            let hashes = if kind.config.hashes.is_empty() {
+                FileHashes::default()
+            } else {
+                hashes
+            };
+            FileInfo {
+                basename: name.into(),
+                bytes,
+                hashes,
+            }
         };
         let raw_name = basename(self.shard, format, false, None);
         let (raw_data, zip_data) = match data {
             Data::Raw(temp, hashes) => (stored(raw_name, temp, hashes), None),
             Data::Zipped(raw_hashes, temp, zip_hashes) => {
-                let raw = FileInfo { basename: raw_name.into(), bytes: self.raw_bytes, hashes: raw_hashes };
-                (raw, Some(stored(basename(self.shard, format, false, compression), temp, zip_hashes)))
+                let raw = FileInfo {
+                    basename: raw_name.into(),
+                    bytes: self.raw_bytes,
+                    hashes: raw_hashes,
+                };
+                (
+                    raw,
+                    Some(stored(
+                        basename(self.shard, format, false, compression),
+                        temp,
+                        zip_hashes,
+                    )),
+                )
             }
         };
         let (mut raw_meta, mut zip_meta) = (None, None);
@@ -331,12 +464,25 @@ impl ShardWork {
                 let zipped = scratch.compress(*compression, &[part], self.shard)?;
                 let (temp, hashes) = self.write_zipped(kind, dir, folder, &[zipped])?;
                 let bytes = u64::try_from(meta.len()).unwrap_or(u64::MAX);
-                let hashes_of_raw = if kind.config.hashes.is_empty() { FileHashes::default() } else { raw_hashes };
-                raw_meta = Some(FileInfo { basename: name.into(), bytes, hashes: hashes_of_raw });
-                zip_meta = Some(stored(basename(self.shard, format, true, Some(compression)), temp, hashes));
+                let hashes_of_raw = if kind.config.hashes.is_empty() {
+                    FileHashes::default()
+                } else {
+                    raw_hashes
+                };
+                raw_meta = Some(FileInfo {
+                    basename: name.into(),
+                    bytes,
+                    hashes: hashes_of_raw,
+                });
+                zip_meta = Some(stored(
+                    basename(self.shard, format, true, Some(compression)),
+                    temp,
+                    hashes,
+                ));
             } else {
                 let mut temp = dir.temp_file(Some(folder))?;
-                temp.write_all(meta).map_err(|error| temp.write_error(error))?;
+                temp.write_all(meta)
+                    .map_err(|error| temp.write_error(error))?;
                 raw_meta = Some(stored(name, temp, raw_hashes));
             }
         }
@@ -348,7 +494,14 @@ impl ShardWork {
             raw_meta,
             zip_meta,
         };
-        Ok(FinishedShard { split: self.split, shard: self.shard, start: self.start, files, entry, checks })
+        Ok(FinishedShard {
+            split: self.split,
+            shard: self.shard,
+            start: self.start,
+            files,
+            entry,
+            checks,
+        })
     }
 }
 

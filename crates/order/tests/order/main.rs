@@ -5,7 +5,6 @@ mod golden;
 #[path = "../../testdata/parse.rs"]
 mod parse;
 mod reading;
-mod senseless;
 
 use shardmill_order::{
     BatchingMethod, Cursor, EpochConfig, PartitionAlgo, SamplingMethod, ShuffleAlgo, StreamConfig,

@@ -177,8 +177,22 @@ impl GroupRows {
             .unwrap_or_default()
     }
 
+    /// The operating system's error that the decoder has made a text of.
+    fn system_error(&self, reason: &str) -> Option<SourceError> {
+        let (_, rest) = reason.split_once("(os error ")?;
+        let code = rest.split(')').next()?.parse().ok()?;
+        Some(SourceError::io(
+            "read",
+            self.shown(),
+            std::io::Error::from_raw_os_error(code),
+        ))
+    }
+
     /// The error of this unit: what the page checks found, else what the decoder says.
     fn corrupt(&self, reason: &str) -> SourceError {
+        if let Some(error) = self.system_error(reason) {
+            return error;
+        }
         let fault = self
             .faults
             .lock()

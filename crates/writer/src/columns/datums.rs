@@ -17,7 +17,9 @@ impl Offsets {
     /// not negative, do not fall, and end within the buffer.
     fn range(&self, row: usize) -> Range<usize> {
         match self {
-            Self::I32(offsets) => to_usize(i64::from(offsets[row]))..to_usize(i64::from(offsets[row + 1])),
+            Self::I32(offsets) => {
+                to_usize(i64::from(offsets[row]))..to_usize(i64::from(offsets[row + 1]))
+            }
             Self::I64(offsets) => to_usize(offsets[row])..to_usize(offsets[row + 1]),
             Self::Owned(offsets) => offsets[row]..offsets[row + 1],
         }
@@ -46,13 +48,20 @@ pub(crate) enum Datums {
     /// Values of any length, end to end.
     Sliced { bytes: Buffer, offsets: Offsets },
     /// A prefix per value, then a range of a common buffer.
-    Prefixed { prefixes: Prefixes, bytes: Buffer, ranges: Vec<Range<usize>> },
+    Prefixed {
+        prefixes: Prefixes,
+        bytes: Buffer,
+        ranges: Vec<Range<usize>>,
+    },
 }
 
 impl Datums {
     /// Values that were rendered into a buffer of their own.
     pub(crate) fn rendered(bytes: Vec<u8>, offsets: Vec<usize>) -> Self {
-        Self::Sliced { bytes: Buffer::from_vec(bytes), offsets: Offsets::Owned(offsets) }
+        Self::Sliced {
+            bytes: Buffer::from_vec(bytes),
+            offsets: Offsets::Owned(offsets),
+        }
     }
 
     /// The length of value `row` in bytes.
@@ -60,7 +69,9 @@ impl Datums {
         match self {
             Self::Fixed { width, .. } => *width,
             Self::Sliced { offsets, .. } => offsets.range(row).len(),
-            Self::Prefixed { prefixes, ranges, .. } => {
+            Self::Prefixed {
+                prefixes, ranges, ..
+            } => {
                 let prefix = match prefixes {
                     Prefixes::Same(bytes) => bytes.len(),
                     Prefixes::Each { offsets, .. } => offsets[row + 1] - offsets[row],
@@ -75,7 +86,11 @@ impl Datums {
         match self {
             Self::Fixed { width, bytes } => (&[], &bytes[row * width..(row + 1) * width]),
             Self::Sliced { bytes, offsets } => (&[], &bytes[offsets.range(row)]),
-            Self::Prefixed { prefixes, bytes, ranges } => {
+            Self::Prefixed {
+                prefixes,
+                bytes,
+                ranges,
+            } => {
                 let prefix = match prefixes {
                     Prefixes::Same(bytes) => bytes.as_slice(),
                     Prefixes::Each { bytes, offsets } => &bytes[offsets[row]..offsets[row + 1]],
@@ -127,7 +142,12 @@ impl Datums {
     }
 }
 
-fn scatter_fixed<const WIDTH: usize>(bytes: &[u8], rows: Range<usize>, cursors: &mut [usize], out: &mut [u8]) {
+fn scatter_fixed<const WIDTH: usize>(
+    bytes: &[u8],
+    rows: Range<usize>,
+    cursors: &mut [usize],
+    out: &mut [u8],
+) {
     let values = bytes[rows.start * WIDTH..rows.end * WIDTH].chunks_exact(WIDTH);
     for (value, cursor) in values.zip(cursors) {
         out[*cursor..*cursor + WIDTH].copy_from_slice(value);

@@ -4,20 +4,24 @@
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Decimal128Type, Decimal256Type, DecimalType, Float16Type, Float32Type, Float64Type, Int8Type,
-    Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    DataType, Decimal128Type, Decimal256Type, DecimalType, Float16Type, Float32Type, Float64Type,
+    Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use shardmill_mds::{write_json_float, write_json_string};
 
 /// Whether values of that type have a JSON form. Bytes have none; decimals and times are written as strings.
 pub(crate) fn is_representable(data_type: &DataType) -> bool {
     match data_type {
-        DataType::Struct(fields) => fields.iter().all(|field| is_representable(field.data_type())),
+        DataType::Struct(fields) => fields
+            .iter()
+            .all(|field| is_representable(field.data_type())),
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
             is_representable(field.data_type())
         }
         DataType::Map(entries, _) => match entries.data_type() {
-            DataType::Struct(fields) => fields.iter().all(|field| is_representable(field.data_type())),
+            DataType::Struct(fields) => fields
+                .iter()
+                .all(|field| is_representable(field.data_type())),
             _ => false,
         },
         DataType::Dictionary(_, values) => is_representable(values),
@@ -53,9 +57,21 @@ pub(crate) enum Node {
     F32(arrow::array::Float32Array),
     F64(arrow::array::Float64Array),
     Text(arrow::array::LargeStringArray),
-    Struct { array: ArrayRef, fields: Vec<(Vec<u8>, Node)> },
-    List { array: ArrayRef, bounds: Bounds, values: Box<Node> },
-    Map { array: ArrayRef, bounds: Bounds, keys: Box<Node>, values: Box<Node> },
+    Struct {
+        array: ArrayRef,
+        fields: Vec<(Vec<u8>, Node)>,
+    },
+    List {
+        array: ArrayRef,
+        bounds: Bounds,
+        values: Box<Node>,
+    },
+    Map {
+        array: ArrayRef,
+        bounds: Bounds,
+        keys: Box<Node>,
+        values: Box<Node>,
+    },
 }
 
 pub(crate) enum Bounds {
@@ -101,7 +117,10 @@ impl Node {
                     key.extend_from_slice(b": ");
                     nodes.push((key, Self::new(column)?));
                 }
-                Self::Struct { array: ArrayRef::clone(array), fields: nodes }
+                Self::Struct {
+                    array: ArrayRef::clone(array),
+                    fields: nodes,
+                }
             }
             DataType::List(_) => {
                 let list = array.as_list::<i32>();
@@ -113,7 +132,11 @@ impl Node {
             }
             DataType::FixedSizeList(_, len) => {
                 let len = usize::try_from(*len).ok()?;
-                Self::list(array, Bounds::Fixed(len), array.as_fixed_size_list().values())?
+                Self::list(
+                    array,
+                    Bounds::Fixed(len),
+                    array.as_fixed_size_list().values(),
+                )?
             }
             DataType::Map(..) => {
                 let map = array.as_map();
@@ -139,7 +162,11 @@ impl Node {
     }
 
     fn list(array: &ArrayRef, bounds: Bounds, values: &ArrayRef) -> Option<Self> {
-        Some(Self::List { array: ArrayRef::clone(array), bounds, values: Box::new(Self::new(values)?) })
+        Some(Self::List {
+            array: ArrayRef::clone(array),
+            bounds,
+            values: Box::new(Self::new(values)?),
+        })
     }
 
     fn text(array: &ArrayRef) -> Option<Self> {
@@ -163,7 +190,9 @@ impl Node {
             Self::F32(array) => array.is_null(row),
             Self::F64(array) => array.is_null(row),
             Self::Text(array) => array.is_null(row),
-            Self::Struct { array, .. } | Self::List { array, .. } | Self::Map { array, .. } => array.is_null(row),
+            Self::Struct { array, .. } | Self::List { array, .. } | Self::Map { array, .. } => {
+                array.is_null(row)
+            }
         }
     }
 
@@ -175,7 +204,9 @@ impl Node {
         }
         match self {
             Self::Null => {}
-            Self::Bool(array) => out.extend_from_slice(if array.value(row) { b"true" } else { b"false" }),
+            Self::Bool(array) => {
+                out.extend_from_slice(if array.value(row) { b"true" } else { b"false" })
+            }
             Self::I8(array) => write_integer(array.value(row).into(), out),
             Self::I16(array) => write_integer(array.value(row).into(), out),
             Self::I32(array) => write_integer(array.value(row).into(), out),
@@ -209,7 +240,12 @@ impl Node {
                 }
                 out.push(b']');
             }
-            Self::Map { bounds, keys, values, .. } => {
+            Self::Map {
+                bounds,
+                keys,
+                values,
+                ..
+            } => {
                 out.push(b'{');
                 for (position, at) in bounds.range(row).enumerate() {
                     if position > 0 {

@@ -13,9 +13,18 @@ use crate::error::{RowError, ValueReason};
 
 /// One nesting level of a list column.
 enum Level {
-    Fixed { len: usize, nulls: Option<NullBuffer> },
-    Var32 { offsets: OffsetBuffer<i32>, nulls: Option<NullBuffer> },
-    Var64 { offsets: OffsetBuffer<i64>, nulls: Option<NullBuffer> },
+    Fixed {
+        len: usize,
+        nulls: Option<NullBuffer>,
+    },
+    Var32 {
+        offsets: OffsetBuffer<i32>,
+        nulls: Option<NullBuffer>,
+    },
+    Var64 {
+        offsets: OffsetBuffer<i64>,
+        nulls: Option<NullBuffer>,
+    },
 }
 
 impl Level {
@@ -24,7 +33,9 @@ impl Level {
         let usize_of = |offset: i64| usize::try_from(offset).unwrap_or(0);
         match self {
             Self::Fixed { len, .. } => at * len..(at + 1) * len,
-            Self::Var32 { offsets, .. } => usize_of(offsets[at].into())..usize_of(offsets[at + 1].into()),
+            Self::Var32 { offsets, .. } => {
+                usize_of(offsets[at].into())..usize_of(offsets[at + 1].into())
+            }
             Self::Var64 { offsets, .. } => usize_of(offsets[at])..usize_of(offsets[at + 1]),
         }
     }
@@ -42,7 +53,10 @@ impl Level {
 pub(crate) fn leaf_type(data_type: &DataType) -> (&DataType, usize) {
     let mut at = data_type;
     let mut levels = 0;
-    while let DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) = at {
+    while let DataType::List(field)
+    | DataType::LargeList(field)
+    | DataType::FixedSizeList(field, _) = at
+    {
         at = field.data_type();
         levels += 1;
     }
@@ -67,18 +81,27 @@ fn peel(array: &ArrayRef) -> (Vec<Level>, ArrayRef) {
         at = match at.data_type() {
             DataType::List(_) => {
                 let list = at.as_list::<i32>();
-                levels.push(Level::Var32 { offsets: list.offsets().clone(), nulls: list.nulls().cloned() });
+                levels.push(Level::Var32 {
+                    offsets: list.offsets().clone(),
+                    nulls: list.nulls().cloned(),
+                });
                 ArrayRef::clone(list.values())
             }
             DataType::LargeList(_) => {
                 let list = at.as_list::<i64>();
-                levels.push(Level::Var64 { offsets: list.offsets().clone(), nulls: list.nulls().cloned() });
+                levels.push(Level::Var64 {
+                    offsets: list.offsets().clone(),
+                    nulls: list.nulls().cloned(),
+                });
                 ArrayRef::clone(list.values())
             }
             DataType::FixedSizeList(_, len) => {
                 let list = at.as_fixed_size_list();
                 let len = usize::try_from(*len).unwrap_or(0);
-                levels.push(Level::Fixed { len, nulls: list.nulls().cloned() });
+                levels.push(Level::Fixed {
+                    len,
+                    nulls: list.nulls().cloned(),
+                });
                 ArrayRef::clone(list.values())
             }
             _ => return (levels, at),
@@ -98,7 +121,10 @@ pub(crate) fn prepare(
     let (levels, leaf) = peel(array);
     let dtype = declared.or_else(|| number::dtype_of(leaf.data_type()));
     let Some(dtype) = dtype else {
-        let reason = ValueReason::Range { value: format!("a list of {}", leaf.data_type()), encoding: name.to_owned() };
+        let reason = ValueReason::Range {
+            value: format!("a list of {}", leaf.data_type()),
+            encoding: name.to_owned(),
+        };
         return Err(RowError { row: 0, reason });
     };
     let item = usize::try_from(dtype.size_bytes()).unwrap_or(1);
@@ -107,22 +133,41 @@ pub(crate) fn prepare(
     if leaf.null_count() > 0 {
         for (row, extent) in extents.iter().enumerate() {
             if extent.leaf.clone().any(|at| leaf.is_null(at)) {
-                return Err(RowError { row, reason: ValueReason::NullInside });
+                return Err(RowError {
+                    row,
+                    reason: ValueReason::NullInside,
+                });
             }
         }
     }
     let bytes = number::to_bytes(&leaf, dtype, name).map_err(|error| {
         // The error names a leaf; the user knows rows.
-        let row = extents.iter().position(|extent| extent.leaf.contains(&error.row)).unwrap_or(0);
-        RowError { row, reason: error.reason }
+        let row = extents
+            .iter()
+            .position(|extent| extent.leaf.contains(&error.row))
+            .unwrap_or(0);
+        RowError {
+            row,
+            reason: error.reason,
+        }
     })?;
     if let Some(shape) = shape {
         return fixed(&extents, shape, bytes, item, &levels);
     }
-    let to_write = if matches!(encoding, Encoding::NdArray { dtype: Some(_), .. }) { None } else { Some(dtype) };
-    let ranges = extents.iter().map(|extent| extent.leaf.start * item..extent.leaf.end * item).collect();
+    let to_write = if matches!(encoding, Encoding::NdArray { dtype: Some(_), .. }) {
+        None
+    } else {
+        Some(dtype)
+    };
+    let ranges = extents
+        .iter()
+        .map(|extent| extent.leaf.start * item..extent.leaf.end * item)
+        .collect();
     let header = |row: usize, dims: &[u64], out: &mut Vec<u8>| {
-        ndarray_header(to_write, dims, out).map_err(|error| RowError { row, reason: error.into() })
+        ndarray_header(to_write, dims, out).map_err(|error| RowError {
+            row,
+            reason: error.into(),
+        })
     };
     let same = extents.windows(2).all(|pair| pair[0].dims == pair[1].dims);
     let prefixes = match extents.first() {
@@ -142,7 +187,11 @@ pub(crate) fn prepare(
             Prefixes::Each { bytes, offsets }
         }
     };
-    Ok(Datums::Prefixed { prefixes, bytes, ranges })
+    Ok(Datums::Prefixed {
+        prefixes,
+        bytes,
+        ranges,
+    })
 }
 
 /// Arrays of a declared shape: values only.
@@ -158,19 +207,34 @@ fn fixed(
         // A flat list of the right length is what file formats without nested shapes deliver.
         let flat = levels.len() == 1 && extent.dims == [elements];
         if extent.dims != shape && !flat {
-            let reason = ValueReason::Shape { found: extent.dims.clone(), expected: shape.to_vec() };
+            let reason = ValueReason::Shape {
+                found: extent.dims.clone(),
+                expected: shape.to_vec(),
+            };
             return Err(RowError { row, reason });
         }
     }
     let width = usize::try_from(elements).unwrap_or(0) * item;
     let start = extents.first().map_or(0, |extent| extent.leaf.start);
     let end = extents.last().map_or(0, |extent| extent.leaf.end);
-    let contiguous = extents.windows(2).all(|pair| pair[0].leaf.end == pair[1].leaf.start);
+    let contiguous = extents
+        .windows(2)
+        .all(|pair| pair[0].leaf.end == pair[1].leaf.start);
     if contiguous {
-        return Ok(Datums::Fixed { width, bytes: bytes.slice_with_length(start * item, (end - start) * item) });
+        return Ok(Datums::Fixed {
+            width,
+            bytes: bytes.slice_with_length(start * item, (end - start) * item),
+        });
     }
-    let ranges = extents.iter().map(|extent| extent.leaf.start * item..extent.leaf.end * item).collect();
-    Ok(Datums::Prefixed { prefixes: Prefixes::Same(Vec::new()), bytes, ranges })
+    let ranges = extents
+        .iter()
+        .map(|extent| extent.leaf.start * item..extent.leaf.end * item)
+        .collect();
+    Ok(Datums::Prefixed {
+        prefixes: Prefixes::Same(Vec::new()),
+        bytes,
+        ranges,
+    })
 }
 
 /// Where the leaves of one row stand, and its shape.
@@ -189,17 +253,28 @@ fn extents(levels: &[Level], rows: usize, name: &str) -> Result<Vec<Extent>, Row
             let mut end = first.end;
             for at in range.clone() {
                 if level.is_null(at) {
-                    return Err(RowError { row, reason: ValueReason::NullInside });
+                    return Err(RowError {
+                        row,
+                        reason: ValueReason::NullInside,
+                    });
                 }
                 let next = level.range(at);
                 if next.len() != first.len() {
-                    let reason = ValueReason::Ragged { first: first.len(), other: next.len() };
+                    let reason = ValueReason::Ragged {
+                        first: first.len(),
+                        other: next.len(),
+                    };
                     return Err(RowError { row, reason });
                 }
                 end = next.end;
             }
             if first.is_empty() {
-                return Err(RowError { row, reason: ValueReason::EmptyArray { encoding: name.to_owned() } });
+                return Err(RowError {
+                    row,
+                    reason: ValueReason::EmptyArray {
+                        encoding: name.to_owned(),
+                    },
+                });
             }
             dims.push(u64::try_from(first.len()).unwrap_or(u64::MAX));
             range = first.start..end;

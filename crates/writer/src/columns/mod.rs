@@ -11,7 +11,9 @@ use arrow::buffer::Buffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use shardmill_core::{Format, Limits};
-use shardmill_mds::{DType, Encoding, ImageKind, TextEncoding, check_datum, encode_jpeg_array, encode_list};
+use shardmill_mds::{
+    DType, Encoding, ImageKind, TextEncoding, check_datum, encode_jpeg_array, encode_list,
+};
 
 pub(crate) use datums::Datums;
 
@@ -83,18 +85,32 @@ pub fn default_target(field: &Field, format: Format) -> Result<Target, WriteErro
             {
                 return Ok(Target::Mds(encoding));
             }
-            mds_encoding(data_type).map(Target::Mds).ok_or_else(|| unsupported(Some("leave the column out with --select or --column")))
+            mds_encoding(data_type)
+                .map(Target::Mds)
+                .ok_or_else(|| unsupported(Some("leave the column out with --select or --column")))
         }
         Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
-            let encoding = if is_integer_text(field) { Some(TextEncoding::Int) } else { text_encoding(data_type) };
-            let encoding = encoding.ok_or_else(|| unsupported(Some("--to mds stores bytes and arrays")))?;
-            Ok(if format == Format::Json { Target::Json(encoding) } else { Target::Xsv(encoding) })
+            let encoding = if is_integer_text(field) {
+                Some(TextEncoding::Int)
+            } else {
+                text_encoding(data_type)
+            };
+            let encoding =
+                encoding.ok_or_else(|| unsupported(Some("--to mds stores bytes and arrays")))?;
+            Ok(if format == Format::Json {
+                Target::Json(encoding)
+            } else {
+                Target::Xsv(encoding)
+            })
         }
     }
 }
 
 fn is_integer_text(field: &Field) -> bool {
-    field.metadata().get(ENCODED_KEY).is_some_and(|value| value == ENCODED_TEXT)
+    field
+        .metadata()
+        .get(ENCODED_KEY)
+        .is_some_and(|value| value == ENCODED_TEXT)
 }
 
 fn value_type(data_type: &DataType) -> &DataType {
@@ -110,22 +126,35 @@ fn mds_encoding(data_type: &DataType) -> Option<Encoding> {
     }
     Some(match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Encoding::Str,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => Encoding::Bytes,
+        DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView
+        | DataType::FixedSizeBinary(_) => Encoding::Bytes,
         DataType::Boolean => Encoding::Number(DType::U8),
-        DataType::Date32 | DataType::Date64 | DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..) => {
-            Encoding::Str
-        }
+        DataType::Date32
+        | DataType::Date64
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Timestamp(..) => Encoding::Str,
         DataType::Decimal128(..) | DataType::Decimal256(..) => Encoding::StrDecimal,
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
             let (leaf, levels) = list::leaf_type(data_type);
             match (number::dtype_of(leaf), list::static_shape(data_type)) {
-                (Some(dtype), Some(shape)) => Encoding::NdArray { dtype: Some(dtype), shape: Some(shape) },
-                (Some(dtype), None) if levels == 1 => Encoding::NdArray { dtype: Some(dtype), shape: None },
+                (Some(dtype), Some(shape)) => Encoding::NdArray {
+                    dtype: Some(dtype),
+                    shape: Some(shape),
+                },
+                (Some(dtype), None) if levels == 1 => Encoding::NdArray {
+                    dtype: Some(dtype),
+                    shape: None,
+                },
                 _ if json::is_representable(data_type) => Encoding::Json,
                 _ => return None,
             }
         }
-        DataType::Struct(_) | DataType::Map(..) if json::is_representable(data_type) => Encoding::Json,
+        DataType::Struct(_) | DataType::Map(..) if json::is_representable(data_type) => {
+            Encoding::Json
+        }
         _ => return None,
     })
 }
@@ -135,7 +164,10 @@ fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
         DataType::Float16 | DataType::Float32 | DataType::Float64 => TextEncoding::Float,
         DataType::Boolean => TextEncoding::Int,
         other if other.is_integer() => TextEncoding::Int,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => return None,
+        DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView
+        | DataType::FixedSizeBinary(_) => return None,
         other if text::is_representable(other) => TextEncoding::Str,
         _ => return None,
     })
@@ -155,11 +187,23 @@ impl ColumnEncoder {
     /// # Errors
     ///
     /// [`WriteError::TypeUnsupported`] when values of that type cannot be stored so.
-    pub fn compile(source: usize, field: &Field, target: Target, limits: &Limits) -> Result<Self, WriteError> {
-        let encoded = field.metadata().get(ENCODED_KEY).is_some_and(|value| value == "true")
+    pub fn compile(
+        source: usize,
+        field: &Field,
+        target: Target,
+        limits: &Limits,
+    ) -> Result<Self, WriteError> {
+        let encoded = field
+            .metadata()
+            .get(ENCODED_KEY)
+            .is_some_and(|value| value == "true")
             && matches!(&target, Target::Mds(encoding) if field.metadata().get(ENCODING_KEY) == Some(&encoding.to_string()));
         let integer_text = is_integer_text(field);
-        let data_type = if integer_text { &DataType::Int64 } else { value_type(field.data_type()) };
+        let data_type = if integer_text {
+            &DataType::Int64
+        } else {
+            value_type(field.data_type())
+        };
         if !encoded && !is_storable(data_type, &target) {
             return Err(WriteError::TypeUnsupported {
                 column: field.name().clone(),
@@ -174,7 +218,15 @@ impl ColumnEncoder {
             });
         }
         let stores_null = stores_null(field, &target);
-        Ok(Self { name: field.name().clone(), source, target, encoded, integer_text, stores_null, limits: limits.clone() })
+        Ok(Self {
+            name: field.name().clone(),
+            source,
+            target,
+            encoded,
+            integer_text,
+            stores_null,
+            limits: limits.clone(),
+        })
     }
 
     /// The column's name.
@@ -211,11 +263,15 @@ impl ColumnEncoder {
     /// Encodes the values of one batch. Nulls have been replaced before, but where [`Self::stores_null`].
     pub(crate) fn prepare(&self, array: &ArrayRef) -> Result<Datums, RowError> {
         let array = match array.data_type() {
-            DataType::Dictionary(_, values) => &cast(array, values).map_err(|_| self.unfit(array))?,
+            DataType::Dictionary(_, values) => {
+                &cast(array, values).map_err(|_| self.unfit(array))?
+            }
             _ => array,
         };
         match &self.target {
-            Target::Json(TextEncoding::Int) | Target::Xsv(TextEncoding::Int) if self.integer_text => {
+            Target::Json(TextEncoding::Int) | Target::Xsv(TextEncoding::Int)
+                if self.integer_text =>
+            {
                 text::string_slices(array).ok_or_else(|| self.unfit(array))
             }
             _ if self.integer_text => self.prepare_as(&self.parsed(array)?),
@@ -227,8 +283,12 @@ impl ColumnEncoder {
         match &self.target {
             Target::Mds(encoding) if self.encoded => self.encoded(array, encoding),
             Target::Mds(encoding) => self.mds(array, encoding),
-            Target::Json(encoding) => text::json_values(array, *encoding).ok_or_else(|| self.unfit(array)),
-            Target::Xsv(encoding) => text::plain_values(array, *encoding).ok_or_else(|| self.unfit(array)),
+            Target::Json(encoding) => {
+                text::json_values(array, *encoding).ok_or_else(|| self.unfit(array))
+            }
+            Target::Xsv(encoding) => {
+                text::plain_values(array, *encoding).ok_or_else(|| self.unfit(array))
+            }
         }
     }
 
@@ -241,7 +301,13 @@ impl ColumnEncoder {
                 let value = text::string_slices(array)
                     .map(|texts| String::from_utf8_lossy(texts.value(row).1).into_owned())
                     .unwrap_or_default();
-                Err(RowError { row, reason: ValueReason::Range { value, encoding: self.target.name() } })
+                Err(RowError {
+                    row,
+                    reason: ValueReason::Range {
+                        value,
+                        encoding: self.target.name(),
+                    },
+                })
             }
         }
     }
@@ -253,15 +319,23 @@ impl ColumnEncoder {
             Encoding::Int => self.number(array, DType::I64),
             Encoding::Str => match text::string_slices(array) {
                 Some(datums) => Ok(datums),
-                None if is_binary(array.data_type()) => self.checked(bytes_slices(array).ok_or_else(|| self.unfit(array))?, array.len(), encoding),
+                None if is_binary(array.data_type()) => self.checked(
+                    bytes_slices(array).ok_or_else(|| self.unfit(array))?,
+                    array.len(),
+                    encoding,
+                ),
                 None => text::rendered(array).ok_or_else(|| self.unfit(array)),
             },
-            Encoding::Bytes => bytes_slices(array).or_else(|| text::string_slices(array)).ok_or_else(|| self.unfit(array)),
+            Encoding::Bytes => bytes_slices(array)
+                .or_else(|| text::string_slices(array))
+                .ok_or_else(|| self.unfit(array)),
             Encoding::Json => match text::string_slices(array) {
                 Some(datums) => self.checked(datums, array.len(), encoding),
-                None if is_binary(array.data_type()) => {
-                    self.checked(bytes_slices(array).ok_or_else(|| self.unfit(array))?, array.len(), encoding)
-                }
+                None if is_binary(array.data_type()) => self.checked(
+                    bytes_slices(array).ok_or_else(|| self.unfit(array))?,
+                    array.len(),
+                    encoding,
+                ),
                 None => text::json_texts(array).ok_or_else(|| self.unfit(array)),
             },
             Encoding::StrInt | Encoding::StrDecimal => match text::string_slices(array) {
@@ -272,13 +346,23 @@ impl ColumnEncoder {
                 Some(datums) => self.checked(datums, array.len(), encoding),
                 None => text::float_texts(array).ok_or_else(|| self.unfit(array)),
             },
-            Encoding::NdArray { .. } if is_binary(array.data_type()) => {
-                self.checked(bytes_slices(array).ok_or_else(|| self.unfit(array))?, array.len(), encoding)
+            Encoding::NdArray { .. } if is_binary(array.data_type()) => self.checked(
+                bytes_slices(array).ok_or_else(|| self.unfit(array))?,
+                array.len(),
+                encoding,
+            ),
+            Encoding::NdArray { dtype, shape } => {
+                list::prepare(array, encoding, &name(), *dtype, shape.as_deref())
             }
-            Encoding::NdArray { dtype, shape } => list::prepare(array, encoding, &name(), *dtype, shape.as_deref()),
-            Encoding::JpegArray { .. } | Encoding::List(_) if !is_binary(array.data_type()) => self.framed(array, encoding),
+            Encoding::JpegArray { .. } | Encoding::List(_) if !is_binary(array.data_type()) => {
+                self.framed(array, encoding)
+            }
             Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl => {
-                self.checked(bytes_slices(array).ok_or_else(|| self.unfit(array))?, array.len(), encoding)
+                self.checked(
+                    bytes_slices(array).ok_or_else(|| self.unfit(array))?,
+                    array.len(),
+                    encoding,
+                )
             }
         }
     }
@@ -290,20 +374,29 @@ impl ColumnEncoder {
             let datums = bytes_slices(array).ok_or_else(|| self.unfit(array))?;
             return self.checked(datums, array.len(), &Encoding::Number(dtype));
         }
-        Ok(Datums::Fixed { width, bytes: number::to_bytes(array, dtype, &self.target.name())? })
+        Ok(Datums::Fixed {
+            width,
+            bytes: number::to_bytes(array, dtype, &self.target.name())?,
+        })
     }
 
     /// Bytes that already are values of the encoding: only the length of fixed ones is checked.
     fn encoded(&self, array: &ArrayRef, encoding: &Encoding) -> Result<Datums, RowError> {
         let datums = bytes_slices(array)
             .or_else(|| text::string_slices(array))
-            .or_else(|| number::dtype_of(array.data_type()).and_then(|dtype| self.number(array, dtype).ok()))
+            .or_else(|| {
+                number::dtype_of(array.data_type()).and_then(|dtype| self.number(array, dtype).ok())
+            })
             .ok_or_else(|| self.unfit(array))?;
         if let Some(expected) = encoding.fixed_size() {
             for row in 0..array.len() {
                 let found = datums.len(row);
                 if u64::try_from(found) != Ok(expected) {
-                    let reason = ValueReason::Length { found, expected, encoding: encoding.to_string() };
+                    let reason = ValueReason::Length {
+                        found,
+                        expected,
+                        encoding: encoding.to_string(),
+                    };
                     return Err(RowError { row, reason });
                 }
             }
@@ -311,10 +404,18 @@ impl ColumnEncoder {
         Ok(datums)
     }
 
-    fn checked(&self, datums: Datums, rows: usize, encoding: &Encoding) -> Result<Datums, RowError> {
+    fn checked(
+        &self,
+        datums: Datums,
+        rows: usize,
+        encoding: &Encoding,
+    ) -> Result<Datums, RowError> {
         for row in 0..rows {
             let (_, value) = datums.value(row);
-            check_datum(encoding, value, &self.limits).map_err(|error| RowError { row, reason: error.into() })?;
+            check_datum(encoding, value, &self.limits).map_err(|error| RowError {
+                row,
+                reason: error.into(),
+            })?;
         }
         Ok(datums)
     }
@@ -332,7 +433,10 @@ impl ColumnEncoder {
                 _ => return Err(self.unfit(array)),
             };
             if values.null_count() > 0 {
-                return Err(RowError { row, reason: ValueReason::NullInside });
+                return Err(RowError {
+                    row,
+                    reason: ValueReason::NullInside,
+                });
             }
             let files = bytes_slices(&values).ok_or_else(|| self.unfit(array))?;
             let files: Vec<&[u8]> = (0..values.len()).map(|at| files.value(at).1).collect();
@@ -340,7 +444,10 @@ impl ColumnEncoder {
                 Encoding::JpegArray { .. } => encode_jpeg_array(&files, &mut bytes),
                 _ => encode_list(&files, &mut bytes),
             };
-            framed.map_err(|error| RowError { row, reason: error.into() })?;
+            framed.map_err(|error| RowError {
+                row,
+                reason: error.into(),
+            })?;
             offsets.push(bytes.len());
         }
         self.checked(Datums::rendered(bytes, offsets), array.len(), encoding)
@@ -348,19 +455,31 @@ impl ColumnEncoder {
 
     fn unfit(&self, array: &ArrayRef) -> RowError {
         let value = format!("a value of type {}", array.data_type());
-        RowError { row: 0, reason: ValueReason::Range { value, encoding: self.target.name() } }
+        RowError {
+            row: 0,
+            reason: ValueReason::Range {
+                value,
+                encoding: self.target.name(),
+            },
+        }
     }
 }
 
 fn is_binary(data_type: &DataType) -> bool {
     matches!(
         data_type,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)
+        DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_)
     )
 }
 
 fn is_text(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    )
 }
 
 /// The pairs of type and target that [`ColumnEncoder::prepare`] serves.
@@ -390,17 +509,26 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
                     }
         }
         Encoding::StrInt => {
-            is_text(data_type) || data_type.is_integer() || matches!(data_type, DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0))
+            is_text(data_type)
+                || data_type.is_integer()
+                || matches!(
+                    data_type,
+                    DataType::Decimal128(_, 0) | DataType::Decimal256(_, 0)
+                )
         }
         Encoding::StrFloat => is_text(data_type) || data_type.is_floating(),
         Encoding::StrDecimal => {
             is_text(data_type)
                 || data_type.is_integer()
-                || matches!(data_type, DataType::Decimal128(..) | DataType::Decimal256(..))
+                || matches!(
+                    data_type,
+                    DataType::Decimal128(..) | DataType::Decimal256(..)
+                )
         }
         Encoding::Json => is_binary(data_type) || json::is_representable(data_type),
         Encoding::Pkl | Encoding::Image(_) => is_binary(data_type),
-        Encoding::JpegArray { .. } | Encoding::List(ImageKind::Pil | ImageKind::Jpeg | ImageKind::Png) => {
+        Encoding::JpegArray { .. }
+        | Encoding::List(ImageKind::Pil | ImageKind::Jpeg | ImageKind::Png) => {
             let (leaf, levels) = list::leaf_type(data_type);
             is_binary(data_type) || (levels == 1 && is_binary(leaf))
         }
@@ -412,11 +540,17 @@ fn bytes_slices(array: &ArrayRef) -> Option<Datums> {
     Some(match array.data_type() {
         DataType::Binary => {
             let values = array.as_binary::<i32>();
-            Datums::Sliced { bytes: values.values().clone(), offsets: Offsets::I32(values.offsets().clone()) }
+            Datums::Sliced {
+                bytes: values.values().clone(),
+                offsets: Offsets::I32(values.offsets().clone()),
+            }
         }
         DataType::LargeBinary => {
             let values = array.as_binary::<i64>();
-            Datums::Sliced { bytes: values.values().clone(), offsets: Offsets::I64(values.offsets().clone()) }
+            Datums::Sliced {
+                bytes: values.values().clone(),
+                offsets: Offsets::I64(values.offsets().clone()),
+            }
         }
         DataType::BinaryView => {
             let values = array.as_binary_view();
@@ -425,9 +559,16 @@ fn bytes_slices(array: &ArrayRef) -> Option<Datums> {
         DataType::FixedSizeBinary(width) => {
             let values = array.as_fixed_size_binary();
             let width = usize::try_from(*width).ok()?;
-            let bytes = if width == 0 { Buffer::from_vec(Vec::<u8>::new()) } else { values.values().clone() };
+            let bytes = if width == 0 {
+                Buffer::from_vec(Vec::<u8>::new())
+            } else {
+                values.values().clone()
+            };
             let offsets = (0..=values.len()).map(|row| row * width).collect();
-            Datums::Sliced { bytes, offsets: Offsets::Owned(offsets) }
+            Datums::Sliced {
+                bytes,
+                offsets: Offsets::Owned(offsets),
+            }
         }
         _ => return None,
     })

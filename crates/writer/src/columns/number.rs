@@ -3,9 +3,10 @@
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::buffer::Buffer;
 use arrow::datatypes::{
-    DataType, Date32Type, Date64Type, Decimal128Type, DecimalType, Float16Type, Float32Type, Float64Type, Int8Type,
-    Int16Type, Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType,
-    Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    DataType, Date32Type, Date64Type, Decimal128Type, DecimalType, Float16Type, Float32Type,
+    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType,
+    Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
     TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use half::f16;
@@ -39,9 +40,11 @@ pub(crate) const fn is_float(dtype: DType) -> bool {
 pub(crate) fn converts(data_type: &DataType, dtype: DType) -> bool {
     match data_type {
         DataType::Boolean => true,
-        DataType::Date32 | DataType::Date64 | DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..) => {
-            dtype == DType::I64
-        }
+        DataType::Date32
+        | DataType::Date64
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Timestamp(..) => dtype == DType::I64,
         DataType::Decimal128(_, scale) => *scale == 0 || is_float(dtype),
         DataType::Float16 | DataType::Float32 | DataType::Float64 => is_float(dtype),
         _ => dtype_of(data_type).is_some(),
@@ -52,29 +55,50 @@ pub(crate) fn converts(data_type: &DataType, dtype: DType) -> bool {
 /// What stands in the slot of a null is unspecified.
 pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result<Buffer, RowError> {
     if dtype_of(array.data_type()) == Some(dtype) {
-        return raw_values(array).ok_or(RowError { row: 0, reason: mismatch(array, encoding) });
+        return raw_values(array).ok_or(RowError {
+            row: 0,
+            reason: mismatch(array, encoding),
+        });
     }
     let misfit = |row: usize, value: String| RowError {
         row,
-        reason: ValueReason::Range { value, encoding: encoding.to_owned() },
+        reason: ValueReason::Range {
+            value,
+            encoding: encoding.to_owned(),
+        },
     };
     let rows = array.len();
     macro_rules! integers {
         ($type:ty) => {{
             let values = array.as_primitive::<$type>();
-            from_integers(rows, dtype, |row| (!values.is_null(row)).then(|| i128::from(values.value(row))), &misfit)
+            from_integers(
+                rows,
+                dtype,
+                |row| (!values.is_null(row)).then(|| i128::from(values.value(row))),
+                &misfit,
+            )
         }};
     }
     macro_rules! floats {
         ($type:ty, $to:expr) => {{
             let values = array.as_primitive::<$type>();
-            from_floats(rows, dtype, |row| (!values.is_null(row)).then(|| $to(values.value(row))), &misfit)
+            from_floats(
+                rows,
+                dtype,
+                |row| (!values.is_null(row)).then(|| $to(values.value(row))),
+                &misfit,
+            )
         }};
     }
     match array.data_type() {
         DataType::Boolean => {
             let values: &BooleanArray = array.as_boolean();
-            from_integers(rows, dtype, |row| (!values.is_null(row)).then(|| i128::from(values.value(row))), &misfit)
+            from_integers(
+                rows,
+                dtype,
+                |row| (!values.is_null(row)).then(|| i128::from(values.value(row))),
+                &misfit,
+            )
         }
         DataType::Int8 => integers!(Int8Type),
         DataType::Int16 => integers!(Int16Type),
@@ -100,7 +124,12 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
         DataType::Decimal128(precision, scale) if *scale == 0 => {
             let _ = precision;
             let values = array.as_primitive::<Decimal128Type>();
-            from_integers(rows, dtype, |row| (!values.is_null(row)).then(|| values.value(row)), &misfit)
+            from_integers(
+                rows,
+                dtype,
+                |row| (!values.is_null(row)).then(|| values.value(row)),
+                &misfit,
+            )
         }
         DataType::Decimal128(precision, scale) if is_float(dtype) => {
             let values = array.as_primitive::<Decimal128Type>();
@@ -108,17 +137,27 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
             for row in 0..rows {
                 // The text of a decimal parses to the nearest double; anything shorter would round twice.
                 let text = Decimal128Type::format_decimal(values.value(row), *precision, *scale);
-                let value = if values.is_null(row) { 0.0 } else { text.parse::<f64>().unwrap_or(f64::NAN) };
+                let value = if values.is_null(row) {
+                    0.0
+                } else {
+                    text.parse::<f64>().unwrap_or(f64::NAN)
+                };
                 put_float(dtype, narrow(dtype, value), &mut out);
             }
             Ok(Buffer::from_vec(out))
         }
-        _ => Err(RowError { row: 0, reason: mismatch(array, encoding) }),
+        _ => Err(RowError {
+            row: 0,
+            reason: mismatch(array, encoding),
+        }),
     }
 }
 
 fn mismatch(array: &ArrayRef, encoding: &str) -> ValueReason {
-    ValueReason::Range { value: format!("a value of type {}", array.data_type()), encoding: encoding.to_owned() }
+    ValueReason::Range {
+        value: format!("a value of type {}", array.data_type()),
+        encoding: encoding.to_owned(),
+    }
 }
 
 fn width(dtype: DType) -> usize {
@@ -178,7 +217,10 @@ fn from_integers(
             DType::U32 => put!(u32),
             DType::U64 => put!(u64),
             DType::F16 | DType::F32 | DType::F64 => {
-                #[expect(clippy::cast_precision_loss, reason = "compared with the original below")]
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "compared with the original below"
+                )]
                 let float = narrow(dtype, value as f64);
                 if !is_exact(float, value) {
                     return Err(misfit(row, value.to_string()));
@@ -193,7 +235,10 @@ fn from_integers(
 /// Whether the double is that integer; doubles beyond i128 never are.
 fn is_exact(float: f64, value: i128) -> bool {
     const BOUND: f64 = 1e38;
-    #[expect(clippy::cast_possible_truncation, reason = "within i128, and truncation is what is tested")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "within i128, and truncation is what is tested"
+    )]
     let back = float as i128;
     float.abs() < BOUND && back == value
 }
@@ -221,7 +266,10 @@ fn from_floats(
 fn narrow(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F16 => f64::from(f16::from_f64(value)),
-        #[expect(clippy::cast_possible_truncation, reason = "rounding to nearest is the point")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "rounding to nearest is the point"
+        )]
         DType::F32 => f64::from(value as f32),
         _ => value,
     }

@@ -13,7 +13,11 @@ use super::{gathered, is_text};
 pub(crate) const fn is_temporal(data_type: &DataType) -> bool {
     matches!(
         data_type,
-        DataType::Date32 | DataType::Date64 | DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..)
+        DataType::Date32
+            | DataType::Date64
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+            | DataType::Timestamp(..)
     )
 }
 
@@ -27,11 +31,17 @@ pub(crate) fn string_slices(array: &ArrayRef) -> Option<Datums> {
     Some(match array.data_type() {
         DataType::Utf8 => {
             let values = array.as_string::<i32>();
-            Datums::Sliced { bytes: values.values().clone(), offsets: Offsets::I32(values.offsets().clone()) }
+            Datums::Sliced {
+                bytes: values.values().clone(),
+                offsets: Offsets::I32(values.offsets().clone()),
+            }
         }
         DataType::LargeUtf8 => {
             let values = array.as_string::<i64>();
-            Datums::Sliced { bytes: values.values().clone(), offsets: Offsets::I64(values.offsets().clone()) }
+            Datums::Sliced {
+                bytes: values.values().clone(),
+                offsets: Offsets::I64(values.offsets().clone()),
+            }
         }
         DataType::Utf8View => {
             let values = array.as_string_view();
@@ -58,7 +68,9 @@ fn render(rows: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Datums {
 pub(crate) fn rendered(array: &ArrayRef) -> Option<Datums> {
     match array.data_type() {
         data_type if is_text(data_type) => string_slices(array),
-        data_type if is_temporal(data_type) => string_slices(&cast(array, &DataType::LargeUtf8).ok()?),
+        data_type if is_temporal(data_type) => {
+            string_slices(&cast(array, &DataType::LargeUtf8).ok()?)
+        }
         DataType::Decimal128(..) | DataType::Decimal256(..) => number_texts(array),
         _ => json_texts(array),
     }
@@ -75,7 +87,9 @@ pub(crate) fn number_texts(array: &ArrayRef) -> Option<Datums> {
     match array.data_type() {
         DataType::Decimal128(..) | DataType::Decimal256(..) => {
             let mut fit = true;
-            let datums = render(array.len(), |row, out| fit &= json::write_decimal_at(array, row, out).is_some());
+            let datums = render(array.len(), |row, out| {
+                fit &= json::write_decimal_at(array, row, out).is_some()
+            });
             fit.then_some(datums)
         }
         _ => integers(array),
@@ -85,11 +99,15 @@ pub(crate) fn number_texts(array: &ArrayRef) -> Option<Datums> {
 fn integers(array: &ArrayRef) -> Option<Datums> {
     if *array.data_type() == DataType::UInt64 {
         let values = array.as_primitive::<UInt64Type>();
-        return Some(render(array.len(), |row, out| json::write_integer(values.value(row).into(), out)));
+        return Some(render(array.len(), |row, out| {
+            json::write_integer(values.value(row).into(), out)
+        }));
     }
     let wide = cast(array, &DataType::Int64).ok()?;
     let values = wide.as_primitive::<arrow::datatypes::Int64Type>();
-    Some(render(array.len(), |row, out| json::write_integer(values.value(row).into(), out)))
+    Some(render(array.len(), |row, out| {
+        json::write_integer(values.value(row).into(), out)
+    }))
 }
 
 /// Floats in the spelling of Python's `str(float)`. Single and half precision are widened first, as Python
@@ -130,9 +148,11 @@ pub(crate) fn json_values(array: &ArrayRef, encoding: TextEncoding) -> Option<Da
         TextEncoding::Str => {
             let texts = rendered(array)?;
             let mut fit = true;
-            let datums = render(array.len(), |row, out| match std::str::from_utf8(texts.value(row).1) {
-                Ok(text) => write_json_string(text, out),
-                Err(_) => fit = false,
+            let datums = render(array.len(), |row, out| {
+                match std::str::from_utf8(texts.value(row).1) {
+                    Ok(text) => write_json_string(text, out),
+                    Err(_) => fit = false,
+                }
             });
             fit.then_some(datums)
         }

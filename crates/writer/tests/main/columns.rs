@@ -10,8 +10,8 @@ use shardmill_core::{Diagnostic, Format, Limits, Progress};
 use shardmill_mds::{Column, Encoding, ShardConfig};
 use shardmill_storage::Dir;
 use shardmill_writer::{
-    Batches, ColumnEncoder, Input, InputBatch, Ledger, Output, PipelineError, Position, Published, Resources, RowEncoder,
-    RowNumbers, Target, WriteError, default_target, run,
+    Batches, ColumnEncoder, Input, InputBatch, Ledger, Output, PipelineError, Position, Published,
+    Resources, RowEncoder, RowNumbers, Target, WriteError, default_target, run,
 };
 
 struct One(RecordBatch);
@@ -48,7 +48,13 @@ impl Batches for Just {
     type Error = Never;
     fn next(&mut self) -> Result<Option<InputBatch>, Never> {
         let batch = self.0.take();
-        Ok(batch.map(|batch| InputBatch { split: 0, batch, rows: RowNumbers::From(0), input_bytes: 0, dropped: 0 }))
+        Ok(batch.map(|batch| InputBatch {
+            split: 0,
+            batch,
+            rows: RowNumbers::From(0),
+            input_bytes: 0,
+            dropped: 0,
+        }))
     }
 }
 
@@ -70,8 +76,18 @@ impl Ledger for Forgetful {
 fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
     let field = Field::new("x", array.data_type().clone(), true);
     let encoding: Encoding = encoding.parse().unwrap();
-    let column = ColumnEncoder::compile(0, &field, Target::Mds(encoding.clone()), &Limits::default())?;
-    let config = ShardConfig::new_mds(vec![Column { name: "x".to_owned(), encoding }], None, vec![], None).unwrap();
+    let column =
+        ColumnEncoder::compile(0, &field, Target::Mds(encoding.clone()), &Limits::default())?;
+    let config = ShardConfig::new_mds(
+        vec![Column {
+            name: "x".to_owned(),
+            encoding,
+        }],
+        None,
+        vec![],
+        None,
+    )
+    .unwrap();
     let encoder = RowEncoder::new(vec![column], &config.layout, 1 << 30);
     let batch = RecordBatch::try_from_iter([("x", array)]).unwrap();
     let root = tempfile::tempdir().unwrap();
@@ -84,19 +100,40 @@ fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
         config: Arc::new(config),
         samples_per_shard: None,
     };
-    let resources = Resources { jobs: 1, budget_bytes: 1 << 20 };
-    let written = run(&One(batch), &encoder, &output, resources, &Forgetful, &Progress::new()).map_err(|error| match error {
+    let resources = Resources {
+        jobs: 1,
+        budget_bytes: 1 << 20,
+    };
+    let written = run(
+        &One(batch),
+        &encoder,
+        &output,
+        resources,
+        &Forgetful,
+        &Progress::new(),
+    )
+    .map_err(|error| match error {
         PipelineError::Write(error) => error,
         PipelineError::Input(never) => match never {},
     })?;
     let entry = &written.indexes[0].shards[0];
-    let bytes = dir.open_file("shard.00000.mds").unwrap().read_all(1 << 30).unwrap();
+    let bytes = dir
+        .open_file("shard.00000.mds")
+        .unwrap()
+        .read_all(1 << 30)
+        .unwrap();
     let view = shardmill_mds::ShardView::open(entry, &bytes, None, &Limits::default()).unwrap();
-    Ok((0..view.len()).map(|at| view.fields(at).unwrap()[0].datum.to_vec()).collect())
+    Ok((0..view.len())
+        .map(|at| view.fields(at).unwrap()[0].datum.to_vec())
+        .collect())
 }
 
 fn texts(array: ArrayRef, encoding: &str) -> Vec<String> {
-    encode(array, encoding).unwrap().into_iter().map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+    encode(array, encoding)
+        .unwrap()
+        .into_iter()
+        .map(|bytes| String::from_utf8(bytes).unwrap())
+        .collect()
 }
 
 fn failure(array: ArrayRef, encoding: &str) -> (&'static str, String) {
@@ -107,92 +144,208 @@ fn failure(array: ArrayRef, encoding: &str) -> (&'static str, String) {
 #[test]
 fn numbers_pass_through_or_fit_exactly() {
     let ints: ArrayRef = Arc::new(Int64Array::from(vec![-1, 300]));
-    assert_eq!(encode(ints.clone(), "int").unwrap(), [vec![0xff; 8], vec![0x2c, 1, 0, 0, 0, 0, 0, 0]]);
-    assert_eq!(encode(ints.clone(), "int16").unwrap(), [vec![0xff, 0xff], vec![0x2c, 1]]);
-    assert_eq!(encode(ints.clone(), "float32").unwrap(), [(-1_f32).to_le_bytes().to_vec(), 300_f32.to_le_bytes().to_vec()]);
-    assert_eq!(failure(ints.clone(), "uint8"), ("value-range", "row 0: -1 does not fit uint8".to_owned()));
+    assert_eq!(
+        encode(ints.clone(), "int").unwrap(),
+        [vec![0xff; 8], vec![0x2c, 1, 0, 0, 0, 0, 0, 0]]
+    );
+    assert_eq!(
+        encode(ints.clone(), "int16").unwrap(),
+        [vec![0xff, 0xff], vec![0x2c, 1]]
+    );
+    assert_eq!(
+        encode(ints.clone(), "float32").unwrap(),
+        [
+            (-1_f32).to_le_bytes().to_vec(),
+            300_f32.to_le_bytes().to_vec()
+        ]
+    );
+    assert_eq!(
+        failure(ints.clone(), "uint8"),
+        ("value-range", "row 0: -1 does not fit uint8".to_owned())
+    );
     assert_eq!(failure(ints, "int8").1, "row 1: 300 does not fit int8");
     let big: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX]));
     assert_eq!(encode(big.clone(), "uint64").unwrap(), [vec![0xff; 8]]);
     assert_eq!(failure(big.clone(), "int").0, "value-range");
-    assert_eq!(failure(big, "float64").1, "row 0: 18446744073709551615 does not fit float64");
+    assert_eq!(
+        failure(big, "float64").1,
+        "row 0: 18446744073709551615 does not fit float64"
+    );
     let floats: ArrayRef = Arc::new(Float64Array::from(vec![1.5, f64::NAN, f64::INFINITY]));
-    assert_eq!(encode(floats.clone(), "float16").unwrap()[0], f16::from_f32(1.5).to_le_bytes());
-    assert_eq!(encode(floats.clone(), "int32").unwrap_err().id(), "type-unsupported");
+    assert_eq!(
+        encode(floats.clone(), "float16").unwrap()[0],
+        f16::from_f32(1.5).to_le_bytes()
+    );
+    assert_eq!(
+        encode(floats.clone(), "int32").unwrap_err().id(),
+        "type-unsupported"
+    );
     let wide: ArrayRef = Arc::new(Float64Array::from(vec![1e300]));
     assert_eq!(failure(wide, "float32").0, "value-range");
     let flags: ArrayRef = Arc::new(BooleanArray::from(vec![true, false]));
     assert_eq!(encode(flags, "uint8").unwrap(), [vec![1], vec![0]]);
-    let decimals: ArrayRef = Arc::new(Decimal128Array::from(vec![150]).with_precision_and_scale(5, 2).unwrap());
-    assert_eq!(encode(decimals.clone(), "float64").unwrap(), [1.5_f64.to_le_bytes().to_vec()]);
+    let decimals: ArrayRef = Arc::new(
+        Decimal128Array::from(vec![150])
+            .with_precision_and_scale(5, 2)
+            .unwrap(),
+    );
+    assert_eq!(
+        encode(decimals.clone(), "float64").unwrap(),
+        [1.5_f64.to_le_bytes().to_vec()]
+    );
     assert_eq!(texts(decimals, "str_decimal"), ["1.50"]);
     // Sliced arrays start somewhere else in their buffer.
     let sliced = Int32Array::from(vec![1, 2, 3]).slice(1, 2);
-    assert_eq!(encode(Arc::new(sliced), "int32").unwrap(), [vec![2, 0, 0, 0], vec![3, 0, 0, 0]]);
+    assert_eq!(
+        encode(Arc::new(sliced), "int32").unwrap(),
+        [vec![2, 0, 0, 0], vec![3, 0, 0, 0]]
+    );
 }
 
 #[test]
 fn texts_take_every_text_like_type() {
-    let view: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "long enough not to be inlined", ""]));
-    assert_eq!(texts(view, "str"), ["a", "long enough not to be inlined", ""]);
+    let view: ArrayRef = Arc::new(StringViewArray::from(vec![
+        "a",
+        "long enough not to be inlined",
+        "",
+    ]));
+    assert_eq!(
+        texts(view, "str"),
+        ["a", "long enough not to be inlined", ""]
+    );
     let dictionary: DictionaryArray<Int8Type> = ["x", "y", "x"].into_iter().collect();
     assert_eq!(texts(Arc::new(dictionary), "str"), ["x", "y", "x"]);
     let dates: ArrayRef = Arc::new(Date32Array::from(vec![0, 19_723]));
     assert_eq!(texts(dates.clone(), "str"), ["1970-01-01", "2024-01-01"]);
     assert_eq!(encode(dates, "int64").unwrap()[1], 19_723_i64.to_le_bytes());
-    let moments: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![1_500_000]).with_timezone("UTC"));
+    let moments: ArrayRef =
+        Arc::new(TimestampMicrosecondArray::from(vec![1_500_000]).with_timezone("UTC"));
     assert_eq!(texts(moments, "str"), ["1970-01-01T00:00:01.500Z"]);
     let floats: ArrayRef = Arc::new(Float32Array::from(vec![0.1, 1e16]));
-    assert_eq!(texts(floats, "str_float"), ["0.10000000149011612", "1.0000000272564224e+16"]);
-    assert_eq!(texts(Arc::new(Int32Array::from(vec![-7])), "str_int"), ["-7"]);
+    assert_eq!(
+        texts(floats, "str_float"),
+        ["0.10000000149011612", "1.0000000272564224e+16"]
+    );
+    assert_eq!(
+        texts(Arc::new(Int32Array::from(vec![-7])), "str_int"),
+        ["-7"]
+    );
     let bad: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"ok", b"\xff"]));
     assert_eq!(failure(bad, "str").0, "sample-utf8");
 }
 
 #[test]
 fn lists_become_arrays() {
-    let list = ListArray::from_iter_primitive::<Int16Type, _, _>([Some(vec![Some(1), Some(2)]), Some(vec![Some(3)])]);
+    let list = ListArray::from_iter_primitive::<Int16Type, _, _>([
+        Some(vec![Some(1), Some(2)]),
+        Some(vec![Some(3)]),
+    ]);
     let list: ArrayRef = Arc::new(list);
-    assert_eq!(encode(list.clone(), "ndarray").unwrap(), [vec![17, 4, 2, 1, 0, 2, 0], vec![17, 4, 1, 3, 0]]);
-    assert_eq!(encode(list.clone(), "ndarray:int16").unwrap()[1], [4, 1, 3, 0]);
-    assert_eq!(encode(list.clone(), "ndarray:uint8").unwrap()[0], [4, 2, 1, 2]);
-    assert_eq!(failure(list.clone(), "ndarray:int16:2"), ("array-shape", "row 1: the array has shape [1], the encoding says [2]".to_owned()));
+    assert_eq!(
+        encode(list.clone(), "ndarray").unwrap(),
+        [vec![17, 4, 2, 1, 0, 2, 0], vec![17, 4, 1, 3, 0]]
+    );
+    assert_eq!(
+        encode(list.clone(), "ndarray:int16").unwrap()[1],
+        [4, 1, 3, 0]
+    );
+    assert_eq!(
+        encode(list.clone(), "ndarray:uint8").unwrap()[0],
+        [4, 2, 1, 2]
+    );
+    assert_eq!(
+        failure(list.clone(), "ndarray:int16:2"),
+        (
+            "array-shape",
+            "row 1: the array has shape [1], the encoding says [2]".to_owned()
+        )
+    );
     assert_eq!(texts(list.clone(), "json"), ["[1, 2]", "[3]"]);
-    assert_eq!(encode(list.slice(1, 1), "ndarray:int16").unwrap(), [vec![4, 1, 3, 0]]);
-    let empty = ListArray::from_iter_primitive::<Int16Type, _, _>([Some(vec![Some(1)]), Some(vec![])]);
+    assert_eq!(
+        encode(list.slice(1, 1), "ndarray:int16").unwrap(),
+        [vec![4, 1, 3, 0]]
+    );
+    let empty =
+        ListArray::from_iter_primitive::<Int16Type, _, _>([Some(vec![Some(1)]), Some(vec![])]);
     assert_eq!(failure(Arc::new(empty), "ndarray").0, "array-empty");
-    let holes = ListArray::from_iter_primitive::<Int16Type, _, _>([Some(vec![Some(1)]), Some(vec![None])]);
+    let holes =
+        ListArray::from_iter_primitive::<Int16Type, _, _>([Some(vec![Some(1)]), Some(vec![None])]);
     let holes: ArrayRef = Arc::new(holes);
-    assert_eq!(failure(holes.clone(), "ndarray"), ("array-null", "row 1: the list has a null inside".to_owned()));
+    assert_eq!(
+        failure(holes.clone(), "ndarray"),
+        ("array-null", "row 1: the list has a null inside".to_owned())
+    );
     assert_eq!(texts(holes, "json"), ["[1]", "[null]"]);
-    let fixed = FixedSizeListArray::from_iter_primitive::<UInt8Type, _, _>([Some([Some(1), Some(2), Some(3), Some(4)]), Some([Some(5), Some(6), Some(7), Some(8)])], 4);
+    let fixed = FixedSizeListArray::from_iter_primitive::<UInt8Type, _, _>(
+        [
+            Some([Some(1), Some(2), Some(3), Some(4)]),
+            Some([Some(5), Some(6), Some(7), Some(8)]),
+        ],
+        4,
+    );
     let fixed: ArrayRef = Arc::new(fixed);
-    assert_eq!(encode(fixed.clone(), "ndarray:uint8:4").unwrap(), [vec![1, 2, 3, 4], vec![5, 6, 7, 8]]);
-    assert_eq!(encode(fixed.clone(), "ndarray:uint8:2,2").unwrap()[1], [5, 6, 7, 8]);
-    assert_eq!(encode(fixed.slice(1, 1), "ndarray:uint8:4").unwrap(), [vec![5, 6, 7, 8]]);
+    assert_eq!(
+        encode(fixed.clone(), "ndarray:uint8:4").unwrap(),
+        [vec![1, 2, 3, 4], vec![5, 6, 7, 8]]
+    );
+    assert_eq!(
+        encode(fixed.clone(), "ndarray:uint8:2,2").unwrap()[1],
+        [5, 6, 7, 8]
+    );
+    assert_eq!(
+        encode(fixed.slice(1, 1), "ndarray:uint8:4").unwrap(),
+        [vec![5, 6, 7, 8]]
+    );
     assert_eq!(encode(fixed, "ndarray").unwrap()[0], [8, 4, 4, 1, 2, 3, 4]);
 }
 
 #[test]
 fn nested_lists_must_be_rectangular() {
-    let inner = ListArray::from_iter_primitive::<Int8Type, _, _>([vec![1, 2], vec![3, 4], vec![5], vec![6, 7]].map(|row| Some(row.into_iter().map(Some).collect::<Vec<_>>())));
+    let inner = ListArray::from_iter_primitive::<Int8Type, _, _>(
+        [vec![1, 2], vec![3, 4], vec![5], vec![6, 7]]
+            .map(|row| Some(row.into_iter().map(Some).collect::<Vec<_>>())),
+    );
     let field = Arc::new(Field::new_list_field(inner.data_type().clone(), true));
-    let outer = ListArray::new(field, OffsetBuffer::from_lengths([2, 2]), Arc::new(inner), None);
+    let outer = ListArray::new(
+        field,
+        OffsetBuffer::from_lengths([2, 2]),
+        Arc::new(inner),
+        None,
+    );
     let outer: ArrayRef = Arc::new(outer);
-    assert_eq!(encode(outer.slice(0, 1), "ndarray:int8").unwrap(), [vec![8, 2, 2, 1, 2, 3, 4]]);
+    assert_eq!(
+        encode(outer.slice(0, 1), "ndarray:int8").unwrap(),
+        [vec![8, 2, 2, 1, 2, 3, 4]]
+    );
     assert_eq!(failure(outer.clone(), "ndarray:int8").0, "array-ragged");
-    assert_eq!(texts(outer.clone(), "json"), ["[[1, 2], [3, 4]]", "[[5], [6, 7]]"]);
+    assert_eq!(
+        texts(outer.clone(), "json"),
+        ["[[1, 2], [3, 4]]", "[[5], [6, 7]]"]
+    );
     let field = Field::new("x", outer.data_type().clone(), true);
-    assert_eq!(default_target(&field, Format::Mds).unwrap(), Target::Mds(Encoding::Json));
+    assert_eq!(
+        default_target(&field, Format::Mds).unwrap(),
+        Target::Mds(Encoding::Json)
+    );
 }
 
 #[test]
 fn nested_values_become_json_in_field_order() {
     let point = StructArray::from(vec![
-        (Arc::new(Field::new("z", DataType::Float64, true)), Arc::new(Float64Array::from(vec![Some(1.0), Some(f64::NAN), None])) as ArrayRef),
-        (Arc::new(Field::new("a", DataType::Utf8, true)), Arc::new(StringArray::from(vec!["é", "\"", "x"])) as ArrayRef),
+        (
+            Arc::new(Field::new("z", DataType::Float64, true)),
+            Arc::new(Float64Array::from(vec![Some(1.0), Some(f64::NAN), None])) as ArrayRef,
+        ),
+        (
+            Arc::new(Field::new("a", DataType::Utf8, true)),
+            Arc::new(StringArray::from(vec!["é", "\"", "x"])) as ArrayRef,
+        ),
     ]);
-    let expected = [r#"{"z": 1.0, "a": "\u00e9"}"#, r#"{"z": NaN, "a": "\""}"#, r#"{"z": null, "a": "x"}"#];
+    let expected = [
+        r#"{"z": 1.0, "a": "\u00e9"}"#,
+        r#"{"z": NaN, "a": "\""}"#,
+        r#"{"z": null, "a": "x"}"#,
+    ];
     assert_eq!(texts(Arc::new(point), "json"), expected);
     let mut map = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
     map.keys().append_value("k");
@@ -201,19 +354,39 @@ fn nested_values_become_json_in_field_order() {
     map.append(true).unwrap();
     assert_eq!(texts(Arc::new(map.finish()), "json"), [r#"{"k": 1}"#, "{}"]);
     let raw: ArrayRef = Arc::new(StringArray::from(vec![Some(r#"{"b":1}"#), None]));
-    assert_eq!(texts(raw.slice(0, 1), "json"), [r#"{"b":1}"#], "JSON text is kept as it is");
-    assert_eq!(failure(raw, "json").0, "value-null", "a text that is missing is not the text `null`");
-    assert_eq!(texts(Arc::new(BinaryArray::from_vec(vec![b"[1]"])), "json"), ["[1]"]);
-    assert_eq!(failure(Arc::new(StringArray::from(vec!["{"])), "json").0, "json-syntax");
+    assert_eq!(
+        texts(raw.slice(0, 1), "json"),
+        [r#"{"b":1}"#],
+        "JSON text is kept as it is"
+    );
+    assert_eq!(
+        failure(raw, "json").0,
+        "value-null",
+        "a text that is missing is not the text `null`"
+    );
+    assert_eq!(
+        texts(Arc::new(BinaryArray::from_vec(vec![b"[1]"])), "json"),
+        ["[1]"]
+    );
+    assert_eq!(
+        failure(Arc::new(StringArray::from(vec!["{"])), "json").0,
+        "json-syntax"
+    );
     let bytes = Field::new("x", DataType::new_list(DataType::Binary, true), true);
-    assert_eq!(default_target(&bytes, Format::Mds).unwrap_err().id(), "type-unsupported");
+    assert_eq!(
+        default_target(&bytes, Format::Mds).unwrap_err().id(),
+        "type-unsupported"
+    );
 }
 
 #[test]
 fn files_are_framed_and_their_magic_is_checked() {
     let jpeg: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"\xff\xd8\xff\xe0", b"GIF8"]));
     assert_eq!(failure(jpeg.clone(), "jpeg").0, "image-magic");
-    assert_eq!(encode(jpeg.slice(0, 1), "jpeg").unwrap(), [b"\xff\xd8\xff\xe0"]);
+    assert_eq!(
+        encode(jpeg.slice(0, 1), "jpeg").unwrap(),
+        [b"\xff\xd8\xff\xe0"]
+    );
     assert_eq!(encode(jpeg.clone(), "pkl").unwrap().len(), 2);
     let mut list = ListBuilder::new(BinaryBuilder::new());
     list.values().append_value(b"\xff\xd8\xffA");
@@ -222,21 +395,43 @@ fn files_are_framed_and_their_magic_is_checked() {
     let list: ArrayRef = Arc::new(list.finish());
     let framed = encode(list.clone(), "jpeg_array").unwrap();
     assert_eq!(framed[0][..12], [2, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0]);
-    assert_eq!(encode(list, "list[jpeg]").unwrap()[0][..8], [0, 0, 0, 0, 2, 0, 0, 0]);
-    assert_eq!(encode(Arc::new(BinaryArray::from_vec(vec![b"12345678", b"1"])), "int").unwrap_err().to_string().split(':').next(), Some("row 1"));
+    assert_eq!(
+        encode(list, "list[jpeg]").unwrap()[0][..8],
+        [0, 0, 0, 0, 2, 0, 0, 0]
+    );
+    assert_eq!(
+        encode(
+            Arc::new(BinaryArray::from_vec(vec![b"12345678", b"1"])),
+            "int"
+        )
+        .unwrap_err()
+        .to_string()
+        .split(':')
+        .next(),
+        Some("row 1")
+    );
 }
 
 #[test]
 fn bytes_of_a_fixed_encoding_have_no_length_before_them() {
     let numbers: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"12345678", b"abcdefgh"]));
-    assert_eq!(encode(numbers.clone(), "int").unwrap(), [b"12345678", b"abcdefgh"]);
-    assert_eq!(encode(numbers, "ndarray:uint8:2,4").unwrap(), [b"12345678", b"abcdefgh"]);
+    assert_eq!(
+        encode(numbers.clone(), "int").unwrap(),
+        [b"12345678", b"abcdefgh"]
+    );
+    assert_eq!(
+        encode(numbers, "ndarray:uint8:2,4").unwrap(),
+        [b"12345678", b"abcdefgh"]
+    );
 }
 
 #[test]
 fn a_null_is_refused_by_row() {
     let array: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
     let error = encode(array, "int32").unwrap_err();
-    assert_eq!((error.id(), error.to_string().as_str()), ("value-null", "row 1 is null"));
+    assert_eq!(
+        (error.id(), error.to_string().as_str()),
+        ("value-null", "row 1 is null")
+    );
     assert_eq!(error.object().as_deref(), Some("column x"));
 }

@@ -6,11 +6,14 @@ use arrow::array::{ArrayRef, BinaryArray, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::Schema;
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic, Format, Limits, Progress};
-use shardmill_mds::{Column, Compression, Encoding, HashAlgo, ShardConfig, ShardEntry, ShardView, TextColumn, TextEncoding, hash_hex};
+use shardmill_mds::{
+    Column, Compression, Encoding, HashAlgo, ShardConfig, ShardEntry, ShardView, TextColumn,
+    TextEncoding, hash_hex,
+};
 use shardmill_storage::{Dir, StorageError};
 use shardmill_writer::{
-    Batches, ColumnEncoder, Input, InputBatch, Ledger, Output, PipelineError, Position, Published, Resources, RowEncoder,
-    RowNumbers, Written, default_target, run,
+    Batches, ColumnEncoder, Input, InputBatch, Ledger, Output, PipelineError, Position, Published,
+    Resources, RowEncoder, RowNumbers, Written, default_target, run,
 };
 
 use crate::naive::{self, NaiveShard};
@@ -44,9 +47,16 @@ impl Input for Rows {
         self.units.len()
     }
     fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Broken>>, Broken> {
-        let batches: Vec<RecordBatch> = self.units[unit].chunks(self.batch_rows).map(batch).collect();
+        let batches: Vec<RecordBatch> = self.units[unit]
+            .chunks(self.batch_rows)
+            .map(batch)
+            .collect();
         let fail = (self.fail_unit == Some(unit)).then_some(unit);
-        Ok(Box::new(UnitBatches { batches: batches.into_iter(), row: 0, fail }))
+        Ok(Box::new(UnitBatches {
+            batches: batches.into_iter(),
+            row: 0,
+            fail,
+        }))
     }
     fn place(&self, unit: usize, row: u64) -> String {
         format!("{row} of unit {unit}")
@@ -67,7 +77,13 @@ impl Batches for UnitBatches {
         };
         let rows = RowNumbers::From(self.row);
         self.row += batch.num_rows() as u64;
-        Ok(Some(InputBatch { split: 0, batch, rows, input_bytes: 0, dropped: 0 }))
+        Ok(Some(InputBatch {
+            split: 0,
+            batch,
+            rows,
+            input_bytes: 0,
+            dropped: 0,
+        }))
     }
 }
 
@@ -110,43 +126,100 @@ fn encoder(schema: &Schema, config: &ShardConfig) -> RowEncoder {
     RowEncoder::new(columns, &config.layout, 1 << 30)
 }
 
-fn mds_config(compression: Option<&str>, hashes: &[HashAlgo], limit: Option<u64>) -> Arc<ShardConfig> {
+fn mds_config(
+    compression: Option<&str>,
+    hashes: &[HashAlgo],
+    limit: Option<u64>,
+) -> Arc<ShardConfig> {
     let columns = vec![
-        Column { name: "z".to_owned(), encoding: "int32".parse::<Encoding>().unwrap() },
-        Column { name: "text".to_owned(), encoding: Encoding::Str },
-        Column { name: "Blob".to_owned(), encoding: Encoding::Bytes },
+        Column {
+            name: "z".to_owned(),
+            encoding: "int32".parse::<Encoding>().unwrap(),
+        },
+        Column {
+            name: "text".to_owned(),
+            encoding: Encoding::Str,
+        },
+        Column {
+            name: "Blob".to_owned(),
+            encoding: Encoding::Bytes,
+        },
     ];
     let compression = compression.map(|text| text.parse::<Compression>().unwrap());
     Arc::new(ShardConfig::new_mds(columns, compression, hashes.to_vec(), limit).unwrap())
 }
 
-fn convert(input: &Rows, config: &Arc<ShardConfig>, jobs: usize, dir: &Dir, ledger: &dyn Ledger) -> Result<Written, PipelineError<Broken>> {
+fn convert(
+    input: &Rows,
+    config: &Arc<ShardConfig>,
+    jobs: usize,
+    dir: &Dir,
+    ledger: &dyn Ledger,
+) -> Result<Written, PipelineError<Broken>> {
     dir.make_dir("work").unwrap();
     let schema = batch(&[]).schema();
     let splits = [String::new()];
-    let output =
-        Output { dir, temp_folder: "work", splits: &splits, config: Arc::clone(config), samples_per_shard: None };
-    let resources = Resources { jobs, budget_bytes: 1 << 16 };
-    run(input, &encoder(&schema, config), &output, resources, ledger, &Progress::new())
+    let output = Output {
+        dir,
+        temp_folder: "work",
+        splits: &splits,
+        config: Arc::clone(config),
+        samples_per_shard: None,
+    };
+    let resources = Resources {
+        jobs,
+        budget_bytes: 1 << 16,
+    };
+    run(
+        input,
+        &encoder(&schema, config),
+        &output,
+        resources,
+        ledger,
+        &Progress::new(),
+    )
 }
 
 fn files(dir: &Dir) -> BTreeMap<String, Vec<u8>> {
-    let names = dir.list().unwrap().into_iter().filter(|name| name != "work");
-    names.map(|name| (name.clone(), dir.open_file(&name).unwrap().read_all(1 << 30).unwrap())).collect()
+    let names = dir
+        .list()
+        .unwrap()
+        .into_iter()
+        .filter(|name| name != "work");
+    names
+        .map(|name| {
+            (
+                name.clone(),
+                dir.open_file(&name).unwrap().read_all(1 << 30).unwrap(),
+            )
+        })
+        .collect()
 }
 
 fn mds_samples(input: &Rows) -> Vec<Vec<u8>> {
     let rows = input.units.iter().flatten();
     rows.map(|(z, text, blob)| {
-        naive::mds_sample(&[(false, blob.clone()), (false, text.clone().into_bytes()), (true, z.to_le_bytes().to_vec())])
+        naive::mds_sample(&[
+            (false, blob.clone()),
+            (false, text.clone().into_bytes()),
+            (true, z.to_le_bytes().to_vec()),
+        ])
     })
     .collect()
 }
 
 fn rows() -> impl Strategy<Value = Rows> {
-    let row = (any::<i32>(), "[a-zé]{0,40}", prop::collection::vec(any::<u8>(), 0..200));
+    let row = (
+        any::<i32>(),
+        "[a-zé]{0,40}",
+        prop::collection::vec(any::<u8>(), 0..200),
+    );
     let units = prop::collection::vec(prop::collection::vec(row, 0..60), 0..6);
-    (units, 1_usize..20).prop_map(|(units, batch_rows)| Rows { units, batch_rows, fail_unit: None })
+    (units, 1_usize..20).prop_map(|(units, batch_rows)| Rows {
+        units,
+        batch_rows,
+        fail_unit: None,
+    })
 }
 
 proptest! {
@@ -211,9 +284,21 @@ proptest! {
 fn large() -> Rows {
     let text = "shards of samples ".repeat(30);
     let unit = |unit: i32| {
-        (0..3000).map(|row| (unit * 10_000 + row, format!("{row} {text}"), vec![(row % 251) as u8; 3000])).collect()
+        (0..3000)
+            .map(|row| {
+                (
+                    unit * 10_000 + row,
+                    format!("{row} {text}"),
+                    vec![(row % 251) as u8; 3000],
+                )
+            })
+            .collect()
     };
-    Rows { units: (0..4).map(unit).collect(), batch_rows: 300, fail_unit: None }
+    Rows {
+        units: (0..4).map(unit).collect(),
+        batch_rows: 300,
+        fail_unit: None,
+    }
 }
 
 #[test]
@@ -227,13 +312,30 @@ fn compressed_shards_do_not_depend_on_the_number_of_threads() {
         let written = convert(&input, &config, jobs, &dir, &Forgetful).unwrap();
         for entry in &written.indexes[0].shards {
             let zip = entry.zip_data.as_ref().unwrap();
-            let bytes = dir.open_file(&zip.basename).unwrap().read_all(1 << 30).unwrap();
+            let bytes = dir
+                .open_file(&zip.basename)
+                .unwrap()
+                .read_all(1 << 30)
+                .unwrap();
             assert_eq!(zip.bytes, bytes.len() as u64);
             zip.hashes.get(HashAlgo::Sha256).unwrap();
-            assert_eq!(zip.hashes.get(HashAlgo::Sha256).unwrap().to_string(), hash_hex(HashAlgo::Sha256, &bytes));
+            assert_eq!(
+                zip.hashes.get(HashAlgo::Sha256).unwrap().to_string(),
+                hash_hex(HashAlgo::Sha256, &bytes)
+            );
             let compression = config.compression.unwrap();
-            let raw = compression.decompress(&bytes, Some(entry.raw_data.bytes), &Limits::default()).unwrap();
-            assert_eq!(entry.raw_data.hashes.get(HashAlgo::Sha256).unwrap().to_string(), hash_hex(HashAlgo::Sha256, &raw));
+            let raw = compression
+                .decompress(&bytes, Some(entry.raw_data.bytes), &Limits::default())
+                .unwrap();
+            assert_eq!(
+                entry
+                    .raw_data
+                    .hashes
+                    .get(HashAlgo::Sha256)
+                    .unwrap()
+                    .to_string(),
+                hash_hex(HashAlgo::Sha256, &raw)
+            );
             ShardView::open(entry, &raw, None, &Limits::default()).unwrap();
         }
         assert!(written.indexes[0].shards.len() >= 2);
@@ -244,26 +346,53 @@ fn compressed_shards_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn every_compression_and_format_comes_back() {
-    let input = Rows { units: vec![vec![(1, "one".to_owned(), vec![1; 500]), (2, "zwei".to_owned(), vec![])]], batch_rows: 1, fail_unit: None };
+    let input = Rows {
+        units: vec![vec![
+            (1, "one".to_owned(), vec![1; 500]),
+            (2, "zwei".to_owned(), vec![]),
+        ]],
+        batch_rows: 1,
+        fail_unit: None,
+    };
     for compression in ["br:1", "bz2", "gz:6", "snappy", "zstd:19"] {
         for format in [Format::Mds, Format::Json, Format::Csv] {
             let zip = Some(compression.parse().unwrap());
-            let text = || vec![TextColumn { name: "text".to_owned(), encoding: TextEncoding::Str }];
+            let text = || {
+                vec![TextColumn {
+                    name: "text".to_owned(),
+                    encoding: TextEncoding::Str,
+                }]
+            };
             let config = match format {
                 Format::Mds => mds_config(Some(compression), &[], None),
-                Format::Json => Arc::new(ShardConfig::new_json(text(), "\n", zip, vec![], None).unwrap()),
-                _ => Arc::new(ShardConfig::new_xsv(format, text(), "\n", None, zip, vec![], None).unwrap()),
+                Format::Json => {
+                    Arc::new(ShardConfig::new_json(text(), "\n", zip, vec![], None).unwrap())
+                }
+                _ => Arc::new(
+                    ShardConfig::new_xsv(format, text(), "\n", None, zip, vec![], None).unwrap(),
+                ),
             };
             let root = tempfile::tempdir().unwrap();
             let dir = Dir::open(root.path()).unwrap();
             let written = convert(&input, &config, 2, &dir, &Forgetful).unwrap();
             let entry = &written.indexes[0].shards[0];
             let read = |zip: &shardmill_mds::FileInfo, raw: &shardmill_mds::FileInfo| {
-                let bytes = dir.open_file(&zip.basename).unwrap().read_all(1 << 20).unwrap();
-                config.compression.unwrap().decompress(&bytes, Some(raw.bytes), &Limits::default()).unwrap()
+                let bytes = dir
+                    .open_file(&zip.basename)
+                    .unwrap()
+                    .read_all(1 << 20)
+                    .unwrap();
+                config
+                    .compression
+                    .unwrap()
+                    .decompress(&bytes, Some(raw.bytes), &Limits::default())
+                    .unwrap()
             };
             let data = read(entry.zip_data.as_ref().unwrap(), &entry.raw_data);
-            let meta = entry.zip_meta.as_ref().map(|zip| read(zip, entry.raw_meta.as_ref().unwrap()));
+            let meta = entry
+                .zip_meta
+                .as_ref()
+                .map(|zip| read(zip, entry.raw_meta.as_ref().unwrap()));
             let view = ShardView::open(entry, &data, meta.as_deref(), &Limits::default()).unwrap();
             assert_eq!(view.len(), 2, "{compression} {format}");
         }
@@ -282,7 +411,10 @@ fn the_error_of_the_earliest_unit_wins_and_no_temporary_file_stays() {
             Err(PipelineError::Input(Broken(2))) => {}
             other => panic!("{other:?}"),
         }
-        assert_eq!(dir.open_dir("work").unwrap().list().unwrap(), Vec::<String>::new());
+        assert_eq!(
+            dir.open_dir("work").unwrap().list().unwrap(),
+            Vec::<String>::new()
+        );
     }
 }
 
@@ -298,11 +430,16 @@ impl Ledger for Memory {
         self.known.get(&shard).map(|(_, entry)| entry)
     }
     fn resume_at(&self) -> Option<(u64, Position)> {
-        let last = (0_u64..).take_while(|shard| self.known.contains_key(shard)).last()?;
+        let last = (0_u64..)
+            .take_while(|shard| self.known.contains_key(shard))
+            .last()?;
         Some((last, self.known[&last].0))
     }
     fn published(&self, shard: &Published<'_>) -> Result<(), StorageError> {
-        self.seen.lock().unwrap().insert(shard.shard, (shard.start, shard.entry.clone()));
+        self.seen
+            .lock()
+            .unwrap()
+            .insert(shard.shard, (shard.start, shard.entry.clone()));
         Ok(())
     }
 }

@@ -11,8 +11,18 @@ pub struct NaiveShard {
 }
 
 /// Cuts encoded samples into shards as section 3.5 of the specification says.
-pub fn write(format: Format, config: &str, header: &[u8], limit: Option<u64>, samples: &[Vec<u8>]) -> Vec<NaiveShard> {
-    let (start, extra) = if format == Format::Mds { (8 + config.len() as u64, 4) } else { (0, 0) };
+pub fn write(
+    format: Format,
+    config: &str,
+    header: &[u8],
+    limit: Option<u64>,
+    samples: &[Vec<u8>],
+) -> Vec<NaiveShard> {
+    let (start, extra) = if format == Format::Mds {
+        (8 + config.len() as u64, 4)
+    } else {
+        (0, 0)
+    };
     let mut shards = Vec::new();
     let mut open: Vec<&Vec<u8>> = Vec::new();
     let mut used = start;
@@ -35,18 +45,31 @@ pub fn write(format: Format, config: &str, header: &[u8], limit: Option<u64>, sa
 fn shard(format: Format, config: &str, header: &[u8], samples: &[&Vec<u8>]) -> NaiveShard {
     let count = u32::try_from(samples.len()).unwrap();
     let mut table = count.to_le_bytes().to_vec();
-    let mut at = if format == Format::Mds { 8 + 4 * samples.len() + config.len() } else { header.len() };
+    let mut at = if format == Format::Mds {
+        8 + 4 * samples.len() + config.len()
+    } else {
+        header.len()
+    };
     table.extend(u32::try_from(at).unwrap().to_le_bytes());
     for sample in samples {
         at += sample.len();
         table.extend(u32::try_from(at).unwrap().to_le_bytes());
     }
     table.extend(config.as_bytes());
-    let body: Vec<u8> = samples.iter().flat_map(|sample| sample.iter().copied()).collect();
+    let body: Vec<u8> = samples
+        .iter()
+        .flat_map(|sample| sample.iter().copied())
+        .collect();
     if format == Format::Mds {
-        NaiveShard { data: [table, body].concat(), meta: None }
+        NaiveShard {
+            data: [table, body].concat(),
+            meta: None,
+        }
     } else {
-        NaiveShard { data: [header.to_vec(), body].concat(), meta: Some(table) }
+        NaiveShard {
+            data: [header.to_vec(), body].concat(),
+            meta: Some(table),
+        }
     }
 }
 
