@@ -1,10 +1,6 @@
 //! Leaves debug information out of the program, but for the names of functions: with that of the query engine
 //! it would be ten times the size. The libraries keep theirs, for tests and profilers.
 
-#[expect(
-    clippy::print_stdout,
-    reason = "this is how a build script speaks to cargo"
-)]
 fn main() {
     if std::env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|os| os == "linux") {
         println!("cargo::rustc-link-arg-bins=-Wl,--strip-debug");

@@ -3,6 +3,13 @@
 //!
 //! The expectations are tables in [`rooms`]; what is read from `deny.toml` is explained in [`deny`].
 
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod deny;
 mod rooms;
 
@@ -249,10 +256,7 @@ fn zstd_is_new_enough_or_without_its_legacy_decoder() {
     for node in &graph.nodes {
         let package = &METADATA[&node.id];
         if package.name.as_str() == "zstd-safe" && !safe.matches(&package.version) {
-            let legacy = node
-                .features
-                .iter()
-                .any(|feature| feature.to_string() == "legacy");
+            let legacy = node.features.iter().any(|feature| **feature == *"legacy");
             assert!(
                 !legacy,
                 "zstd-safe {} with the feature `legacy`",

@@ -13,7 +13,7 @@ use shardmill_writer::default_target;
 use super::dataset::{self, Found};
 use super::options;
 use crate::args::InspectArgs;
-use crate::error::Stop;
+use crate::error::{CliError, Stop};
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, ratio};
 
 const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
@@ -438,8 +438,26 @@ struct SourceColumn {
     problem: Option<String>,
 }
 
+/// Whether a directory holds shards, so that what is missing is their index.
+fn holds_shards(path: &Path) -> bool {
+    let entries = shardmill_storage::Dir::open(path).and_then(|dir| dir.entries());
+    entries.is_ok_and(|entries| {
+        entries.iter().any(|entry| {
+            let name = entry.name.to_string_lossy();
+            name.strip_prefix("shard.")
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+    })
+}
+
 /// What a source holds, and what `convert` would make of it.
 fn source(shown: &str, path: &Path, limits: Limits, out: &mut Output) -> Result<(), Stop> {
+    if holds_shards(path) {
+        return Err(CliError::NoDataset {
+            location: shown.to_owned(),
+        }
+        .into());
+    }
     let options = SourceOptions {
         limits,
         ..SourceOptions::default()

@@ -58,7 +58,8 @@ impl Console {
     pub fn line(&self, line: impl fmt::Display) {
         let write = || {
             let mut stderr = io::stderr().lock();
-            let _ = writeln!(stderr, "{line}");
+            // One write, so that lines of several processes do not mix.
+            let _ = stderr.write_all(format!("{line}\n").as_bytes());
         };
         match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(bar) => bar.suspend(write),

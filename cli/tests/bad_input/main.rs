@@ -29,7 +29,10 @@ mod values;
 use case::{Case, catalogue, run};
 
 /// The groups, and how their cases are made.
-const GROUPS: [(&str, fn() -> Vec<Case>); 8] = [
+/// A group of the catalogue: its name and its cases.
+type Group = (&'static str, fn() -> Vec<Case>);
+
+const GROUPS: [Group; 8] = [
     ("index", index::cases),
     ("shard", shard::cases),
     ("compression", compression::cases),

@@ -215,7 +215,10 @@ fn an_error_of_every_call() {
             if ended.code() != Some(0) {
                 failures += 1;
                 assert_eq!(ended.code(), Some(code), "{how}: {}", ended.errors());
-                expect(&ended, code, id);
+                // A call is counted by thread: the write that fails may also be that of the message.
+                if call != "write" {
+                    expect(&ended, code, id);
+                }
             }
             lab.check_interrupted(&golden, "dest", &how);
             lab.finish(&golden, "dest", &[], &how);

@@ -44,6 +44,12 @@ pub enum ConvertError {
         /// Whether the source is a tree whose samples have different fields.
         tree: bool,
     },
+    /// A source without a single column: an empty file of a format that has no schema.
+    #[error("there are no columns, because there is no data")]
+    NoColumns {
+        /// What is read.
+        source_name: String,
+    },
     /// The destination holds something else.
     #[error("{reason}")]
     Conflict {
@@ -122,6 +128,7 @@ impl ConvertError {
             Self::Option { .. }
             | Self::Encoding { .. }
             | Self::Nulls { .. }
+            | Self::NoColumns { .. }
             | Self::Conflict { .. } => None,
         }
     }
@@ -130,7 +137,9 @@ impl ConvertError {
 impl Diagnostic for ConvertError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Option { .. } | Self::Encoding { .. } => ErrorKind::InvalidInput,
+            Self::Option { .. } | Self::Encoding { .. } | Self::NoColumns { .. } => {
+                ErrorKind::InvalidInput
+            }
             Self::Nulls { .. } => ErrorKind::Corrupt,
             Self::Conflict { .. } => ErrorKind::Conflict,
             _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
@@ -142,6 +151,7 @@ impl Diagnostic for ConvertError {
             Self::Option { option, .. } => option_id(option),
             Self::Encoding { id, .. } | Self::Conflict { id, .. } => id,
             Self::Nulls { .. } => "value-null",
+            Self::NoColumns { .. } => "config-no-columns",
             _ => self.inner().map_or("internal", Diagnostic::id),
         }
     }
@@ -150,7 +160,9 @@ impl Diagnostic for ConvertError {
         match self {
             Self::Option { option, .. } => Some(format!("--{option}")),
             Self::Encoding { column, .. } => Some(format!("column {}", escape(column))),
-            Self::Nulls { source_name, .. } => Some(escape(source_name).into_owned()),
+            Self::Nulls { source_name, .. } | Self::NoColumns { source_name } => {
+                Some(escape(source_name).into_owned())
+            }
             Self::Conflict { dest, .. } => Some(escape(dest).into_owned()),
             _ => self.inner().and_then(Diagnostic::object),
         }

@@ -77,6 +77,11 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     check_overlap(&options)?;
     let source = open_source(&options)?;
     let schema = source.schema();
+    if schema.fields().is_empty() {
+        return Err(ConvertError::NoColumns {
+            source_name: first_file(&source, &options),
+        });
+    }
     let skip = split_key_to_skip(&options, &source)?;
     let targets = columns::targets(&schema, &options)?;
     let nulls = columns::null_plan(&schema, &targets, &options, |column| {
@@ -151,6 +156,22 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         folders,
         options,
     })
+}
+
+/// The file that is to blame for a source as a whole.
+fn first_file(source: &Arc<dyn Source>, options: &ConvertOptions) -> String {
+    let file = source
+        .description()
+        .files
+        .first()
+        .map(|file| file.path.clone());
+    file.or_else(|| {
+        options
+            .sources
+            .first()
+            .map(|path| path.display().to_string())
+    })
+    .unwrap_or_default()
 }
 
 fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {

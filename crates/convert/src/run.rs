@@ -144,9 +144,6 @@ fn convert(
     let options = &plan.options;
     let resumed = found.is_some();
     remove_temporary(dir)?;
-    for folder in plan.folders.iter().filter(|folder| !folder.is_empty()) {
-        dir.make_dir(folder)?;
-    }
     let may_start_in_the_middle = plan.split.is_single() && !plan.nulls.drops();
     let journal = Journal::open(
         dir,
@@ -156,6 +153,10 @@ fn convert(
         options.jobs,
         may_start_in_the_middle,
     )?;
+    // After the journal, which tells a later run whose they are.
+    for folder in plan.folders.iter().filter(|folder| !folder.is_empty()) {
+        dir.make_dir(folder)?;
+    }
     let input = SourceInput {
         source: std::sync::Arc::clone(&plan.source),
         nulls: std::sync::Arc::clone(&plan.nulls),

@@ -321,7 +321,6 @@ struct Records {
     most: u64,
     /// Whether the decoder has been told that nothing more comes.
     ended: bool,
-    has_header: bool,
 }
 
 impl Records {
@@ -344,7 +343,6 @@ impl Records {
             pending: 0,
             most: options.limits.sample_bytes.saturating_add(64 << 20),
             ended: false,
-            has_header: options.csv_header,
         })
     }
 
@@ -381,12 +379,13 @@ impl Records {
                 .and_then(|number| self.fields.get(number));
             field.map(|field| field.name().clone())
         };
-        let lines_before = 1 + u64::from(self.has_header);
+        // The decoder counts lines from 0, the header among them.
+        let lines_before = 1;
         let (line, column) = match (
             number_after(message, "for column "),
             number_after(message, "at line "),
         ) {
-            // Conversions count records from 0, and what splits records counts lines from 1.
+            // What splits records counts lines from 1.
             (Some(column), Some(line)) => (line + lines_before, name(column)),
             _ => {
                 let field = number_after(message, "and field ")

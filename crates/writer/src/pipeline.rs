@@ -227,7 +227,7 @@ pub fn run<I: Input>(
     // What lies before the resumed shard was checked and stays.
     for shard in 0..first_shard {
         if let Some(entry) = ledger.reusable(0, shard) {
-            progress.add_shard(stored_bytes(&entry));
+            progress.add_shard(stored_bytes(entry));
             progress.add_samples(entry.samples);
             engine.keep(0, shard, entry.clone());
             engine.lock().reused += 1;
@@ -466,7 +466,7 @@ impl<I: Input> Engine<'_, I> {
                         drop(work);
                         self.lock().unfinished -= 1;
                         // The receiver only goes away after an error, which is in the state.
-                        let _ = sender.send(shard);
+                        let _ = sender.send(*shard);
                     }
                 }
             }
@@ -643,7 +643,7 @@ impl<I: Input> Engine<'_, I> {
                 .reusable(split, number)
                 .filter(|entry| entry.samples == samples)
             {
-                self.progress.add_shard(stored_bytes(&entry));
+                self.progress.add_shard(stored_bytes(entry));
                 self.keep(split, number, entry.clone());
                 state.reused += 1;
                 continue;

@@ -279,7 +279,7 @@ impl ShardWork {
         match step {
             Step::All => self
                 .all(kind, dir, temp_folder, scratch)
-                .map(Outcome::Finished),
+                .map(|shard| Outcome::Finished(Box::new(shard))),
             Step::Hash => {
                 let parts = std::mem::take(&mut *lock(&self.hash_parts));
                 let mut hashers = hashers(&kind.config.hashes);
@@ -301,7 +301,7 @@ impl ShardWork {
             }
             Step::Assemble => self
                 .assemble(kind, dir, temp_folder, scratch)
-                .map(Outcome::Finished),
+                .map(|shard| Outcome::Finished(Box::new(shard))),
         }
     }
 
@@ -510,7 +510,7 @@ impl ShardWork {
 pub(crate) enum Outcome {
     Nothing,
     Next(Step),
-    Finished(FinishedShard),
+    Finished(Box<FinishedShard>),
 }
 
 enum Data {

@@ -1,6 +1,12 @@
 //! The engine against a writer that follows the specification one sample at a time.
 
-#![allow(missing_docs)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "tests"
+)]
 
 mod columns;
 mod engine;
