@@ -63,6 +63,17 @@ fn csv() -> Vec<Case> {
             "csv-row",
             &[FILE, "line 110002"],
         ),
+        csv_file("a quote that is not closed", "id,name\n1,\"a\n2,b\n").unconvertible(
+            "",
+            3,
+            "csv-row",
+            &[FILE, "line 2"],
+        ),
+        csv_file(
+            "a quote in the header that is not closed",
+            "id,\"name\n1,a\n2,b\n",
+        )
+        .unconvertible("", 3, "csv-header", &[FILE, "line 1"]),
         csv_file("not UTF-8", b"id,name\n1,a\n2,\xff\n").unconvertible(
             "",
             3,

@@ -17,6 +17,7 @@ use crate::guard::{catch, one_line};
 use crate::input::Text;
 use crate::json::{WHOLE_BYTES, by_name};
 use crate::parquet::match_fields;
+use crate::quotes::Quotes;
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 
@@ -197,24 +198,27 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
     };
     let mut text = Text::open(input)?;
     let mut line = Vec::new();
-    let (mut inside, mut blank) = (false, true);
+    let mut quotes = Quotes::new(options.csv_delimiter);
+    let mut blank = true;
     // The first record ends with the first line break outside quotes.
-    'record: loop {
+    loop {
         let bytes = text.fill(input)?;
         if bytes.is_empty() {
+            if let Some(line) = quotes.open_line() {
+                return Err(wrong(unclosed(line)));
+            }
             break;
         }
-        for (at, byte) in bytes.iter().enumerate() {
-            inside ^= *byte == b'"';
-            blank &= byte.is_ascii_whitespace();
-            if *byte == b'\n' && !inside && !blank {
-                line.extend_from_slice(bytes.get(..=at).unwrap_or_default());
-                break 'record;
-            }
-        }
-        let count = bytes.len();
-        line.extend_from_slice(bytes);
+        let count = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
+        let piece = bytes.get(..count).unwrap_or_default();
+        quotes.read(piece);
+        blank &= piece.iter().all(u8::is_ascii_whitespace);
+        line.extend_from_slice(piece);
+        let ends = piece.ends_with(b"\n");
         text.consume(count);
+        if ends && !quotes.inside() && !blank {
+            break;
+        }
         check_pending(
             input,
             line.len() as u64,
@@ -248,6 +252,11 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
         }
     }
     Ok(names)
+}
+
+/// What is wrong with a file that ends within quotes.
+fn unclosed(line: u64) -> String {
+    format!("a quote opens on line {line} and is never closed")
 }
 
 fn check_pending(input: &InputFile, pending: u64, most: u64) -> Result<(), SourceError> {
@@ -315,6 +324,7 @@ struct Records {
     text: Text,
     decoder: Decoder,
     fields: Fields,
+    quotes: Quotes,
     consumed: u64,
     /// Bytes since the last batch.
     pending: u64,
@@ -339,6 +349,7 @@ impl Records {
             text: Text::open(input)?,
             decoder,
             fields: fields.clone(),
+            quotes: Quotes::new(options.csv_delimiter),
             consumed: 0,
             pending: 0,
             most: options.limits.sample_bytes.saturating_add(64 << 20),
@@ -350,6 +361,15 @@ impl Records {
         while !self.ended && self.decoder.capacity() > 0 {
             let bytes = self.text.fill(input)?;
             self.ended = bytes.is_empty();
+            // The decoder takes such a file as if the quote stood at its end.
+            if let Some(line) = self.quotes.open_line().filter(|_| self.ended) {
+                return Err(SourceError::CsvRow {
+                    file: input.shown.clone(),
+                    line,
+                    column: None,
+                    reason: unclosed(line),
+                });
+            }
             let decoder = &mut self.decoder;
             // An empty slice tells the decoder that the last record has no line break.
             let count = match catch(|| decoder.decode(bytes)) {
@@ -357,6 +377,7 @@ impl Records {
                 Ok(Err(error)) => return Err(self.row_error(input, &error.to_string())),
                 Err(panic) => return Err(self.row_error(input, &panic)),
             };
+            self.quotes.read(bytes.get(..count).unwrap_or_default());
             self.text.consume(count);
             self.consumed += count as u64;
             self.pending += count as u64;

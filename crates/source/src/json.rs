@@ -149,12 +149,16 @@ fn scan(input: &InputFile, options: &SourceOptions) -> Result<Scanned, SourceErr
             if object.objects >= most || is_blank(line) {
                 continue;
             }
-            let own = shape_of_line(line)
+            let own = shape_of_line(line, number)
                 .map_err(|reason| row_error(input, number, one_line(&reason)))?;
             object
                 .merge(own)
                 .map_err(|reason| row_error(input, number, one_line(&reason)))?;
         }
+    }
+    if let Some((line, path)) = object.beyond() {
+        let reason = format!("{path}: a whole number that 64 bits do not hold; write it as text");
+        return Err(row_error(input, line, reason));
     }
     Ok(Scanned {
         object,

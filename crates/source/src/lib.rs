@@ -55,6 +55,7 @@ mod over;
 mod parquet;
 mod plain;
 mod query;
+mod quotes;
 mod shape;
 mod slices;
 mod source;

@@ -1,5 +1,6 @@
 //! What JSON values have in common: the Arrow type that holds them all.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
@@ -15,15 +16,23 @@ pub(crate) enum Shape {
     #[default]
     Unknown,
     Bool,
-    /// Whole numbers; whether one is below zero, and whether one is beyond `i64`.
-    Whole {
-        negative: bool,
-        large: bool,
-    },
+    /// Whole numbers.
+    Whole(Whole),
     Float,
     Text,
     List(Box<Seen>),
     Object(Object),
+}
+
+/// What is known of whole numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Whole {
+    /// One is below zero.
+    negative: bool,
+    /// One is beyond `i64`.
+    large: bool,
+    /// The line of the first that 64 bits do not hold. Among fractions it is one of them.
+    beyond: Option<u64>,
 }
 
 /// A shape and whether there are nulls among its values.
@@ -49,12 +58,15 @@ pub(crate) struct Member {
     pub values: u64,
 }
 
+/// No float below it in size stands for a whole number beyond 64 bits.
+const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
+
 impl Shape {
     const fn name(&self) -> &'static str {
         match self {
             Self::Unknown => "null",
             Self::Bool => "a boolean",
-            Self::Whole { .. } | Self::Float => "a number",
+            Self::Whole(_) | Self::Float => "a number",
             Self::Text => "text",
             Self::List(_) => "a list",
             Self::Object(_) => "an object",
@@ -76,16 +88,11 @@ impl Shape {
             (Self::Bool, Self::Bool) | (Self::Text, Self::Text) | (Self::Float, Self::Float) => {
                 Ok(())
             }
-            (
-                Self::Whole { negative, large },
-                Self::Whole {
-                    negative: n,
-                    large: l,
-                },
-            ) => {
-                *negative |= n;
-                *large |= l;
-                if *negative && *large {
+            (Self::Whole(whole), Self::Whole(more)) => {
+                whole.negative |= more.negative;
+                whole.large |= more.large;
+                whole.beyond = whole.beyond.or(more.beyond);
+                if whole.negative && whole.large {
                     return Err(
                         ": whole numbers below zero and beyond 9223372036854775807 share no type"
                             .to_owned(),
@@ -93,7 +100,7 @@ impl Shape {
                 }
                 Ok(())
             }
-            (Self::Float | Self::Whole { .. }, Self::Float | Self::Whole { .. }) => {
+            (Self::Float | Self::Whole(_), Self::Float | Self::Whole(_)) => {
                 *self = Self::Float;
                 Ok(())
             }
@@ -112,14 +119,30 @@ impl Shape {
         }
     }
 
+    /// The line and the path of a whole number that no type of the column holds.
+    fn beyond(&self) -> Option<(u64, String)> {
+        match self {
+            Self::Whole(whole) => whole.beyond.map(|line| (line, String::new())),
+            Self::List(seen) => {
+                let (line, path) = seen.shape.beyond()?;
+                Some((line, format!("[]{path}")))
+            }
+            Self::Object(object) => {
+                let (line, path) = object.beyond()?;
+                Some((line, format!(".{path}")))
+            }
+            Self::Unknown | Self::Bool | Self::Float | Self::Text => None,
+        }
+    }
+
     /// The type that holds all values.
     pub(crate) fn data_type(&self) -> DataType {
         match self {
             // Nothing is known of it; text holds whatever may come.
             Self::Unknown | Self::Text => DataType::Utf8,
             Self::Bool => DataType::Boolean,
-            Self::Whole { large: true, .. } => DataType::UInt64,
-            Self::Whole { large: false, .. } => DataType::Int64,
+            Self::Whole(whole) if whole.large => DataType::UInt64,
+            Self::Whole(_) => DataType::Int64,
             Self::Float => DataType::Float64,
             Self::List(seen) => {
                 let item = Field::new_list_field(
@@ -157,6 +180,14 @@ impl Object {
         Ok(())
     }
 
+    /// The line and the path of a whole number that no type of its column holds.
+    pub(crate) fn beyond(&self) -> Option<(u64, String)> {
+        self.fields.iter().find_map(|(name, member)| {
+            let (line, path) = member.shape.beyond()?;
+            Some((line, format!("{}{path}", shardmill_core::escape(name))))
+        })
+    }
+
     /// The fields sorted by name; nullable where a value is missing or null.
     pub(crate) fn fields(&self) -> Fields {
         let field = |(name, member): (&String, &Member)| {
@@ -166,12 +197,33 @@ impl Object {
     }
 }
 
-/// Reads the shape of one JSON object.
+/// Reads the shape of one JSON object, which stands in a line of that number.
 ///
 /// # Errors
 ///
 /// What is wrong with the text, without its line.
-pub(crate) fn shape_of_line(line: &[u8]) -> Result<Object, String> {
+pub(crate) fn shape_of_line(line: &[u8], number: u64) -> Result<Object, String> {
+    let numbers = Numbers {
+        line: number,
+        ..Numbers::default()
+    };
+    let mut shape = shape_of(line, &numbers)?;
+    if numbers.wide.get() {
+        // The parser gives a whole number beyond 64 bits as a float; only the text tells it from 1e20.
+        let numbers = Numbers {
+            line: number,
+            beyond: whole_beyond_64_bits(line),
+            ..Numbers::default()
+        };
+        shape = shape_of(line, &numbers)?;
+    }
+    match shape {
+        Shape::Object(object) => Ok(object),
+        other => Err(format!("is {}, not an object", other.name())),
+    }
+}
+
+fn shape_of(line: &[u8], numbers: &Numbers) -> Result<Shape, String> {
     let text = |error: serde_json::Error| {
         let whole = error.to_string();
         // The line is the caller's; what serde_json counts is always line 1.
@@ -182,17 +234,70 @@ pub(crate) fn shape_of_line(line: &[u8]) -> Result<Object, String> {
             .to_owned()
     };
     let mut reader = serde_json::Deserializer::from_slice(line);
-    let seen = Seed.deserialize(&mut reader).map_err(text)?;
+    let shape = Seed(numbers).deserialize(&mut reader).map_err(text)?;
     reader.end().map_err(text)?;
-    match seen {
-        Shape::Object(object) => Ok(object),
-        other => Err(format!("is {}, not an object", other.name())),
+    Ok(shape)
+}
+
+/// Which numbers of a line that parses, counted from 0, are whole and beyond 64 bits.
+fn whole_beyond_64_bits(line: &[u8]) -> Vec<usize> {
+    let mut found = Vec::new();
+    let (mut at, mut number) = (0, 0);
+    while let Some(byte) = line.get(at) {
+        let rest = line.get(at..).unwrap_or_default();
+        at += match byte {
+            b'"' => {
+                let mut escaped = true;
+                let ends = |byte: &u8| {
+                    let end = *byte == b'"' && !escaped;
+                    escaped = *byte == b'\\' && !escaped;
+                    end
+                };
+                // `escaped` starts as true: the opening quote ends nothing.
+                rest.iter().position(ends).map_or(rest.len(), |end| end + 1)
+            }
+            b'-' | b'0'..=b'9' => {
+                let of_number =
+                    |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
+                let count = rest.iter().take_while(|byte| of_number(byte)).count();
+                let text = str::from_utf8(rest.get(..count).unwrap_or_default()).unwrap_or("");
+                let whole = !text.contains(['.', 'e', 'E']);
+                if whole && text.parse::<i64>().is_err() && text.parse::<u64>().is_err() {
+                    found.push(number);
+                }
+                number += 1;
+                count
+            }
+            _ => 1,
+        };
+    }
+    found
+}
+
+/// The numbers of a line, as they are read.
+#[derive(Default)]
+struct Numbers {
+    line: u64,
+    /// How many were read.
+    read: Cell<usize>,
+    /// Whether one is so large that it may be a whole number beyond 64 bits.
+    wide: Cell<bool>,
+    /// Which ones are.
+    beyond: Vec<usize>,
+}
+
+impl Numbers {
+    /// Counts a number; true where it is whole and beyond 64 bits.
+    fn next(&self) -> bool {
+        let number = self.read.replace(self.read.get() + 1);
+        self.beyond.binary_search(&number).is_ok()
     }
 }
 
-struct Seed;
+#[derive(Clone, Copy)]
+struct Seed<'a>(&'a Numbers);
 
-impl<'de> DeserializeSeed<'de> for Seed {
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
     type Value = Shape;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Shape, D::Error> {
@@ -200,7 +305,7 @@ impl<'de> DeserializeSeed<'de> for Seed {
     }
 }
 
-impl<'de> Visitor<'de> for Seed {
+impl<'de> Visitor<'de> for Seed<'_> {
     type Value = Shape;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -212,20 +317,31 @@ impl<'de> Visitor<'de> for Seed {
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Shape, E> {
-        Ok(Shape::Whole {
+        self.0.next();
+        Ok(Shape::Whole(Whole {
             negative: value < 0,
-            large: false,
-        })
+            ..Whole::default()
+        }))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Shape, E> {
-        Ok(Shape::Whole {
-            negative: false,
+        self.0.next();
+        Ok(Shape::Whole(Whole {
             large: i64::try_from(value).is_err(),
-        })
+            ..Whole::default()
+        }))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Shape, E> {
+    fn visit_f64<E>(self, value: f64) -> Result<Shape, E> {
+        if value.abs() >= TWO_POW_63 {
+            self.0.wide.set(true);
+        }
+        if self.0.next() {
+            return Ok(Shape::Whole(Whole {
+                beyond: Some(self.0.line),
+                ..Whole::default()
+            }));
+        }
         Ok(Shape::Float)
     }
 
@@ -276,8 +392,8 @@ mod tests {
 
     fn of(lines: &[&str]) -> Result<Object, String> {
         let mut all = Object::default();
-        for line in lines {
-            all.merge(shape_of_line(line.as_bytes())?)?;
+        for (number, line) in (1..).zip(lines) {
+            all.merge(shape_of_line(line.as_bytes(), number)?)?;
         }
         Ok(all)
     }
@@ -326,6 +442,25 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_number_beyond_64_bits_is_found_unless_it_is_among_fractions() {
+        let beyond = |lines: &[&str]| of(lines).unwrap().beyond();
+        let most = r#"{"a": 18446744073709551615, "b": -9223372036854775808}"#;
+        assert_eq!(beyond(&[most]), None);
+        for (line, path) in [
+            (r#"{"a": 18446744073709551616}"#, "a"),
+            (r#"{"a": -9223372036854775809}"#, "a"),
+            (r#"{"b": 1e300, "a": {"x": [1, 99999999999999999999]}}"#, "a.x[]"),
+            (r#"{"b": "9\"", "c": 1e20, "a": 99999999999999999999}"#, "a"),
+        ] {
+            assert_eq!(beyond(&["{}", line]), Some((2, path.to_owned())), "{line}");
+        }
+        assert_eq!(beyond(&[r#"{"a": 1e20, "b": "99999999999999999999"}"#]), None);
+        let fractions = &[r#"{"a": 100000000000000000000}"#, r#"{"a": 0.5}"#];
+        assert_eq!(beyond(fractions), None);
+        assert_eq!(types(fractions), ["a: Float64"]);
+    }
+
+    #[test]
     fn what_has_no_common_type_is_named_with_its_path() {
         for (lines, reason) in [
             (
@@ -353,7 +488,7 @@ mod tests {
         }
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(5000), "]".repeat(5000));
         assert!(
-            shape_of_line(deep.as_bytes())
+            shape_of_line(deep.as_bytes(), 1)
                 .unwrap_err()
                 .contains("recursion limit")
         );
