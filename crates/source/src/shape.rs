@@ -355,7 +355,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Shape, A::Error> {
         let mut seen = Seen::default();
-        while let Some(shape) = access.next_element_seed(Self)? {
+        while let Some(shape) = access.next_element_seed(self)? {
             seen.nulls |= shape == Shape::Unknown;
             seen.shape
                 .merge(shape)
@@ -370,7 +370,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
             ..Object::default()
         };
         while let Some(name) = access.next_key::<String>()? {
-            let shape = access.next_value_seed(Self)?;
+            let shape = access.next_value_seed(self)?;
             match object.fields.entry(name) {
                 Entry::Vacant(entry) => {
                     let values = u64::from(shape != Shape::Unknown);
