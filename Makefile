@@ -54,8 +54,8 @@ check: ## formatting, lints, documentation, layers, licences
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(ALL) --no-deps
 	$(CARGO) $(TEST) --test layering
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
-	bash -n .ci/run scripts/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop
+	bash -n .ci/run scripts/*.sh benches/*.sh
+	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop crates/order/testdata
 
 .PHONY: advisories
 advisories: ## known defects of dependencies; needs cargo-deny and its database from the network
@@ -69,6 +69,10 @@ bench: build bench-venvs bench-inputs ## speed side by side with mosaicml-stream
 	.cache/venv-bench-mosaic/bin/python benches/memory.py --bin $(BIN) --inputs .cache/bench-inputs \
 	    --json $(CARGO_TARGET_DIR)/bench/memory.json
 
+.PHONY: bench-read
+bench-read: build bench-inputs ## speed of reading beside the floor, the start of a run, reading from a store
+	benches/read.sh $(CARGO_TARGET_DIR)/release .cache/bench-inputs .cache/bench-read
+
 .PHONY: bench-venvs
 bench-venvs:
 	@scripts/venv.sh .cache/venv-bench-mosaic benches/requirements-mosaic.txt tests/interop/overrides.txt
@@ -79,10 +83,15 @@ bench-inputs: bench-venvs ## the Parquet files that the benchmarks convert, 285 
 	@test -f .cache/bench-inputs/inputs.json || .cache/venv-bench-mosaic/bin/python benches/make_inputs.py .cache/bench-inputs
 
 SOAK_ROUNDS ?= 200
+SOAK_CACHE_ROUNDS ?= 50
+# Repeats a soak: the seed that it printed.
 SOAK_SEED ?=
 .PHONY: soak
-soak: build ## kill conversions at random moments, SOAK_ROUNDS times, and compare what they leave (SOAK_SEED repeats one)
+soak: build venv ## kill conversions and readers at random moments, compare what they leave; 1000 random orders beside the original's
 	$(PYTHON) scripts/soak.py --bin $(BIN) --rounds $(SOAK_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED)) --work $(CARGO_TARGET_DIR)/soak
+	.venv/bin/python crates/order/testdata/differential.py --bin $(BIN) --number 1000 --seed $(or $(SOAK_SEED),random)
+	$(PYTHON) scripts/soak_cache.py --bin $(BIN) --rounds $(SOAK_CACHE_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
+	$(PYTHON) scripts/soak_cache.py --bin $(BIN) --rounds $(SOAK_CACHE_ROUNDS) --server $(CARGO_TARGET_DIR)/release/remote_speed
 
 .PHONY: docs
 docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation in $CARGO_TARGET_DIR/doc
@@ -94,7 +103,7 @@ docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation i
 
 .PHONY: fixtures
 fixtures: venv ## write the fixtures again with the original writers and compare them with those in the tree
-	for script in fixtures/*/generate.py; do .venv/bin/python "$$script" --check; done
+	for script in fixtures/*/generate.py crates/order/testdata/generate.py; do .venv/bin/python "$$script" --check; done
 
 .PHONY: clean
 clean: ## remove what was built or set up here

@@ -24,6 +24,9 @@ fn shardmill() {
       cat          Print samples as JSON lines, or write their fields as files
       verify       Check a data set: structure, lengths, hashes; with --deep every sample
       index        Rebuild or merge index.json files
+      order        Print which samples every rank is given, batch by batch
+      plan         Tell what a training run will fetch, hit, pad and wait for
+      bench        Read a data set as a training job would, and tell how fast
       completions  Print the completion script of a shell
       man          Print the manual pages
 
@@ -667,6 +670,8 @@ fn every_verb_has_examples() {
         "cat",
         "verify",
         "index",
+        "order",
+        "plan",
         "completions",
         "man",
     ] {

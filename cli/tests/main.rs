@@ -17,6 +17,10 @@ mod inspect;
 #[cfg(test)]
 mod ls;
 #[cfg(test)]
+mod order;
+#[cfg(test)]
+mod plan;
+#[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod usage;

@@ -40,6 +40,7 @@ fn manual_pages_go_to_standard_output_or_into_files() {
         .map(|path| path.file_name().unwrap().to_str().unwrap())
         .collect();
     insta::assert_snapshot!(names.join("\n"), @r"
+    shardmill-bench.1
     shardmill-cat.1
     shardmill-completions.1
     shardmill-convert.1
@@ -49,6 +50,8 @@ fn manual_pages_go_to_standard_output_or_into_files() {
     shardmill-inspect.1
     shardmill-ls.1
     shardmill-man.1
+    shardmill-order.1
+    shardmill-plan.1
     shardmill-verify.1
     shardmill.1
     ");

@@ -35,6 +35,7 @@ const fn room(name: &'static str, floor: Floor, uses: &'static [&'static str]) -
 }
 
 const CORE: &str = "shardmill-core";
+const MEMORY: &str = "shardmill-memory";
 const ORDER: &str = "shardmill-order";
 const MDS: &str = "shardmill-mds";
 const WEBDATASET: &str = "shardmill-webdataset";
@@ -53,6 +54,7 @@ pub const TESTING: &str = "shardmill-testing";
 pub const ROOMS: &[Room] = &[
     room(CORE, Floor::Ground, &[]),
     room(ORDER, Floor::Part, &[CORE]),
+    room(MEMORY, Floor::Ground, &[]),
     room(MDS, Floor::Part, &[CORE]),
     room(WEBDATASET, Floor::Part, &[CORE]),
     room(STORAGE, Floor::Part, &[CORE]),
@@ -61,7 +63,7 @@ pub const ROOMS: &[Room] = &[
     room(
         READER,
         Floor::Engine,
-        &[CORE, STORAGE, ORDER, MDS, WEBDATASET],
+        &[CORE, MEMORY, STORAGE, ORDER, MDS, WEBDATASET],
     ),
     // A finished data set can be a source, so a conversion reads through the reader.
     room(
@@ -80,7 +82,9 @@ pub const ROOMS: &[Room] = &[
     room(
         PYTHON,
         Floor::Edge,
-        &[CORE, ORDER, MDS, WEBDATASET, STORAGE, WRITER, READER],
+        &[
+            CORE, MEMORY, ORDER, MDS, WEBDATASET, STORAGE, WRITER, READER,
+        ],
     ),
     room(TESTING, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room("shardmill-tests", Floor::Suite, EVERYTHING),
@@ -88,7 +92,8 @@ pub const ROOMS: &[Room] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
-    CORE, ORDER, MDS, WEBDATASET, STORAGE, SOURCE, WRITER, READER, CONVERT, CLI, PYTHON, TESTING,
+    CORE, MEMORY, ORDER, MDS, WEBDATASET, STORAGE, SOURCE, WRITER, READER, CONVERT, CLI, PYTHON,
+    TESTING,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the only crates that may declare it.
@@ -126,6 +131,10 @@ pub const HEAVY: &[Heavy] = &[
         homes: &[STORAGE, SOURCE],
     },
     Heavy {
+        family: "reqwest",
+        homes: &[STORAGE],
+    },
+    Heavy {
         family: "tokio",
         homes: &[STORAGE, SOURCE, WRITER, READER, CONVERT, CLI, PYTHON],
     },
@@ -158,6 +167,7 @@ pub const HEAVY: &[Heavy] = &[
 /// What a crate must not contain even through others: (crate, families).
 pub const NEVER_INSIDE: &[(&str, &[&str])] = &[
     (CORE, SYNCHRONOUS),
+    (MEMORY, SYNCHRONOUS),
     (ORDER, SYNCHRONOUS),
     (MDS, SYNCHRONOUS),
     (WEBDATASET, SYNCHRONOUS),

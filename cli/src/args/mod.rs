@@ -1,6 +1,7 @@
 //! What was typed, and nothing about what it means: one file per verb, turned into library options by the
 //! file of the same name in `commands`.
 
+mod bench;
 mod cat;
 mod completions;
 mod convert;
@@ -8,9 +9,13 @@ mod index;
 mod inspect;
 mod ls;
 mod man;
+mod order;
+mod plan;
 mod usage;
 mod verify;
+mod world;
 
+pub use bench::BenchArgs;
 pub use cat::CatArgs;
 pub use completions::CompletionsArgs;
 pub use convert::{ConvertArgs, FromName, GroupName, NullsName, ToName};
@@ -18,8 +23,11 @@ pub use index::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
 pub use inspect::InspectArgs;
 pub use ls::LsArgs;
 pub use man::ManArgs;
+pub use order::OrderArgs;
+pub use plan::PlanArgs;
 pub use usage::usage_error;
 pub use verify::VerifyArgs;
+pub use world::WorldArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -99,6 +107,9 @@ pub enum Verb {
     Cat(CatArgs),
     Verify(VerifyArgs),
     Index(IndexArgs),
+    Order(Box<OrderArgs>),
+    Plan(Box<PlanArgs>),
+    Bench(Box<BenchArgs>),
     Completions(CompletionsArgs),
     Man(ManArgs),
     /// Print the reference page of the command line as Markdown

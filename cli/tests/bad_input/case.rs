@@ -1,5 +1,6 @@
 //! A row of the catalogue, how it is run, and what has to hold for all of them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use serde_json::Value;
 use shardmill_testing::files::Snapshot;
 use shardmill_testing::mds;
 use shardmill_testing::process::{self, Ended};
+use shardmill_testing::s3::{Objects, S3Server, Script, Settings};
 use tempfile::TempDir;
 
 /// Most processor time that a command may take over bad input. Not the wall clock: the machine may be busy.
@@ -26,13 +28,37 @@ const JOBS: usize = 2;
 /// A directory of its own for one case, in which its commands run.
 pub struct Place {
     dir: TempDir,
+    /// What the commands find in their environment.
+    env: Mutex<BTreeMap<String, String>>,
+    /// Lives as long as the commands.
+    server: Mutex<Option<S3Server>>,
 }
 
 impl Place {
     fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
+            env: Mutex::default(),
+            server: Mutex::default(),
         }
+    }
+
+    /// Serves the folder `store` as `s3://bucket`.
+    pub fn serve(&self, faults: Script) {
+        let settings = Settings {
+            faults,
+            ..Settings::default()
+        };
+        let server = S3Server::start(Objects::folder("bucket", &self.at("store")), settings);
+        let server = server.unwrap();
+        self.env.lock().unwrap().extend(server.environment());
+        *self.server.lock().unwrap() = Some(server);
+    }
+
+    /// Sets a variable of the commands' environment.
+    pub fn env(&self, name: &str, value: &str) {
+        let mut env = self.env.lock().unwrap();
+        env.insert(name.to_owned(), value.to_owned());
     }
 
     pub fn path(&self) -> &Path {
@@ -96,6 +122,7 @@ impl Place {
         command
             .current_dir(self.path())
             .env_remove("RUST_BACKTRACE")
+            .envs(&*self.env.lock().unwrap())
             .args(["--progress", "none"]);
         if json {
             command.arg("--json");
@@ -248,7 +275,9 @@ impl Case {
     fn check(&self, variant: usize) -> Vec<String> {
         let place = Place::new();
         (self.make)(&place, variant);
-        let before = Snapshot::of(place.path()).unwrap();
+        // What a command does in its cache is its own business.
+        let look = || Snapshot::of(place.path()).unwrap().without("cache");
+        let before = look();
         let mut wrong = Vec::new();
         for expected in &self.expected {
             for json in [false, true] {
@@ -261,7 +290,7 @@ impl Case {
                     }
                     fs::remove_dir_all(place.at("out")).unwrap();
                 }
-                let after = Snapshot::of(place.path()).unwrap();
+                let after = look();
                 problems.extend(
                     before
                         .differences(&after)

@@ -23,6 +23,7 @@ mod sets;
 mod shard;
 mod tables;
 mod text;
+mod training;
 mod tree;
 mod values;
 
@@ -32,7 +33,7 @@ use case::{Case, catalogue, run};
 /// A group of the catalogue: its name and its cases.
 type Group = (&'static str, fn() -> Vec<Case>);
 
-const GROUPS: [Group; 8] = [
+const GROUPS: [Group; 11] = [
     ("index", index::cases),
     ("shard", shard::cases),
     ("compression", compression::cases),
@@ -41,6 +42,9 @@ const GROUPS: [Group; 8] = [
     ("text", text::cases),
     ("tree", tree::cases),
     ("config", config::cases),
+    ("state", training::states),
+    ("cache", training::caches),
+    ("remote", training::remotes),
 ];
 
 fn group(name: &str) {
@@ -71,6 +75,21 @@ fn values() {
 #[test]
 fn parquet() {
     group("parquet");
+}
+
+#[test]
+fn state() {
+    group("state");
+}
+
+#[test]
+fn cache() {
+    group("cache");
+}
+
+#[test]
+fn remote() {
+    group("remote");
 }
 
 #[test]

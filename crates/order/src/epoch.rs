@@ -156,7 +156,12 @@ impl Epoch {
         self.inner.shares.iter().map(|share| share.choose).sum()
     }
 
-    /// Steps from where the epoch starts. The last one may be short, and of the same length on every rank.
+    /// Steps from where the epoch starts. The last one may be short.
+    ///
+    /// It is of the same length on every rank but for two cases, in which the original does the same: batching
+    /// `device_per_stream`, and a run that `relaxed` resumed on nodes that neither divide nor are divided by the canonical
+    /// nodes, where the last steps are short on some ranks only. [`clean_batches`](Self::clean_batches) leaves those out
+    /// of `random`.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.inner.deal.batches()
@@ -181,19 +186,22 @@ impl Epoch {
 
     /// The state after so many further steps: what to store so that another run goes on there.
     ///
-    /// After the last step it is the start of the next epoch; so it is where only padding is left that no run could be
-    /// resumed in (the original counts on and refuses its own state there).
+    /// After the last step it is the start of the next epoch. With `random`, an epoch that is padded has a few more places
+    /// than samples, and the original refuses to go on behind so many places as there are samples, on some worlds or on
+    /// all. There the state is the start of the next epoch where only padding is left, and else that last place: a few
+    /// samples are then given a second time, and none is lost.
     #[must_use]
     pub fn state_after(&self, batches: u64) -> State {
         let resolved = &self.inner.resolved;
-        let ranks = resolved.world.ranks();
         let samples = self.samples();
-        let done = resolved
+        let mut done = resolved
             .sample_in_epoch
             .saturating_add(batches.saturating_mul(self.global_batch()));
-        let is_random = matches!(self.inner.deal.method, Method::Random(_));
-        let at_end =
-            batches >= self.batches() || (is_random && done > samples + (ranks - samples % ranks));
+        let mut at_end = batches >= self.batches();
+        if matches!(self.inner.deal.method, Method::Random(_)) && done > samples && !at_end {
+            at_end = !self.any_from(batches);
+            done = samples;
+        }
         State {
             epoch: resolved.epoch + u64::from(at_end),
             sample_in_epoch: if at_end { 0 } else { done },
@@ -201,6 +209,17 @@ impl Epoch {
             shuffle_seed: resolved.seed,
             initial_physical_nodes: Some(resolved.initial_nodes.unwrap_or(resolved.world.nodes)),
         }
+    }
+
+    /// Whether a batch from this one on holds anything but padding.
+    fn any_from(&self, batch: u64) -> bool {
+        let deal = &self.inner.deal;
+        let mut entries = (batch..deal.batches())
+            .flat_map(|batch| (0..deal.global_batch()).map(move |entry| (batch, entry)));
+        entries.any(|(batch, entry)| {
+            let place = deal.place(batch, entry);
+            place.is_some_and(|(_, place)| !place.repeated)
+        })
     }
 
     /// Places in the global batch that belong to a rank of the world before replication.

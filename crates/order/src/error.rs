@@ -43,6 +43,12 @@ pub enum OrderError {
         /// What does not go together.
         reason: &'static str,
     },
+    /// Several weights on one stream.
+    #[error("more than one of proportion, repeat and choose")]
+    SeveralWeights {
+        /// Which stream, from 0.
+        stream: usize,
+    },
     /// A weight that is negative, not a number, or too large.
     #[error("{weight} is {value}, which is not a number from 0 to 2^63")]
     BadWeight {
@@ -188,6 +194,7 @@ impl Diagnostic for OrderError {
             }
             Self::NoStreams | Self::EmptyStream { .. } => "config-streams",
             Self::MixedWeights { .. }
+            | Self::SeveralWeights { .. }
             | Self::BadWeight { .. }
             | Self::NoWeight { .. }
             | Self::NothingChosen { .. }
@@ -211,6 +218,7 @@ impl Diagnostic for OrderError {
             }
             Self::EmptyStream { stream }
             | Self::MixedWeights { stream, .. }
+            | Self::SeveralWeights { stream }
             | Self::BadWeight { stream, .. }
             | Self::NothingChosen {
                 stream: Some(stream),
@@ -295,6 +303,10 @@ mod tests {
                     reason: "proportions on some streams and not on others",
                 },
                 "error[config-weights]: stream 1: proportions on some streams and not on others; give every stream a proportion, or none",
+            ),
+            (
+                E::SeveralWeights { stream: 1 },
+                "error[config-weights]: stream 1: more than one of proportion, repeat and choose",
             ),
             (
                 E::BadWeight {

@@ -1,9 +1,12 @@
 //! The whole order of an epoch, rank by rank and worker by worker: what `shardmill order --json` prints.
 
 use crate::config::EpochConfig;
-use crate::epoch::Epoch;
+use crate::epoch::{Entry, Epoch};
 use crate::error::OrderError;
-use crate::num::index;
+use crate::num::{count, index};
+
+/// The windows of a rank that reads its last batches only.
+const WINDOW: u64 = 1 << 10;
 
 /// Sample ids of every worker of every rank of the world before replication: `[rank][worker][…]`, padding by repeated
 /// samples included as a training run sees it.
@@ -17,13 +20,30 @@ pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
     let world = epoch.resolved().world;
     let workers = world.workers_per_rank;
     let mut distinct = vec![vec![Vec::new(); index(workers)]; index(world.ranks())];
-    let mut batch_entries = Vec::new();
-    for (rank, orders) in (0..world.ranks()).zip(&mut distinct) {
-        let mut cursor = epoch.rank(rank * epoch.inner.replication)?;
-        for batch in 0..epoch.batches() {
-            cursor.read(batch, &mut batch_entries);
-            if let Some(order) = orders.get_mut(index(batch % workers)) {
-                order.extend(batch_entries.iter().map(|entry| entry.sample.0));
+    let part = index(epoch.inner.deal.batch_size);
+    let mut everyone = epoch.everyone();
+    let mut entries = Vec::new();
+    let mut short = Vec::new();
+    // All at once: every window is made once, and not for each rank.
+    for batch in 0..epoch.batches() {
+        everyone.read(batch, &mut entries);
+        if count(entries.len()) < epoch.global_batch() {
+            short.push(batch);
+            continue;
+        }
+        for (order, part) in distinct.iter_mut().zip(entries.chunks_exact(part)) {
+            put(order, batch, part);
+        }
+    }
+    // What is missing may be missing on some ranks only.
+    if !short.is_empty() {
+        for (rank, order) in (0..world.ranks()).zip(&mut distinct) {
+            let mut cursor = epoch
+                .rank(rank * epoch.inner.replication)?
+                .with_window(WINDOW);
+            for batch in &short {
+                cursor.read(*batch, &mut entries);
+                put(order, *batch, &entries);
             }
         }
     }
@@ -32,4 +52,12 @@ pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
         .into_iter()
         .flat_map(|orders| std::iter::repeat_n(orders, replicas));
     Ok(ranks.collect())
+}
+
+/// Adds a batch of a rank to the worker whose turn it is.
+fn put(order: &mut [Vec<u64>], batch: u64, part: &[Entry]) {
+    let workers = count(order.len());
+    if let Some(order) = order.get_mut(index(batch % workers)) {
+        order.extend(part.iter().map(|entry| entry.sample.0));
+    }
 }

@@ -97,6 +97,29 @@ def configs(seed, number):
     return out
 
 
+def weighted(seed, number):
+    """Weights that come to whole samples, or to a hair less: a double that is read one unit off takes another sample."""
+    rng = random.Random(seed)
+    out = []
+    while len(out) < number:
+        found = config(rng, len(out))
+        if tied(found):
+            continue
+        parts = rng.choice([7, 11, 13, 17, 19, 23, 97])
+        kind = rng.choice(["proportion", "repeat"])
+        unit = parts if kind == "repeat" else 1
+        found["streams"] = [{"shards": [unit * rng.randint(1, 20) for _ in range(rng.randint(1, 4))],
+                             kind: rng.randint(1, 2 * parts) / parts} for _ in found["streams"][:4]]
+        if kind == "proportion" and rng.random() < 0.5:
+            total = sum(one[kind] for one in found["streams"])
+            for one in found["streams"]:
+                one[kind] /= total
+        found.update(epoch_size=parts * rng.randint(1, 20) if kind == "proportion" else None, num_canonical_nodes=None,
+                     replication=None, batch_size=4, nodes=1, ranks_per_node=1, workers_per_rank=1, resume=None)
+        out.append(found)
+    return out
+
+
 def large(seed, number):
     """Epochs of some 10^6 samples, so that an order has many windows; every shuffle in turn, valid for the original."""
     rng = random.Random(seed)

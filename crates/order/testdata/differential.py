@@ -1,7 +1,6 @@
-"""Random orders of this crate and of mosaicml-streaming 0.13.0, side by side.
+"""Random orders of `shardmill order --json` and of mosaicml-streaming 0.13.0, side by side.
 
-    cargo build --release -p shardmill-order --example order_json
-    python differential.py --bin target/release/examples/order_json --number 1000 --seed 1
+    python differential.py --bin PROGRAM [--number 1000] [--seed N|random] [--large]
 
 Runs in an environment that has mosaicml-streaming 0.13.0 and numpy 2.1.3. Prints one line of figures; every difference
 is printed with its configuration and makes the exit status 1.
@@ -9,50 +8,86 @@ is printed with its configuration and makes the exit status 1.
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
 
 import configs
 import oracle
+
+
+@dataclass
+class Compared:
+    """What a comparison came to."""
+
+    counts: Counter = field(default_factory=Counter)
+    seen: Counter = field(default_factory=Counter)
+    samples: int = 0
+    differences: list = field(default_factory=list)
+
+    def __str__(self):
+        return f"{dict(self.counts)} {self.samples} sample ids; {dict(sorted(self.seen.items()))}"
+
+
+def theirs(config):
+    """The order of the original and None, or None and why it refuses."""
+    try:
+        return oracle.orders(config), None
+    except Exception as error:  # noqa: BLE001: whatever the original raises is a refusal
+        return None, error
+
+
+def ours(program, asked):
+    """The answers of the program, by id."""
+    lines = "".join(json.dumps(one) + "\n" for one in asked)
+    done = subprocess.run([str(program), "order", "--json"], input=lines, capture_output=True, encoding="utf-8", check=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    found = {one["id"]: one for one in answers}
+    assert len(found) == len(answers) == len(asked), f"{len(answers)} answers to {len(asked)} lines"
+    return found
+
+
+def compare(program, asked):
+    """Both orders of each configuration."""
+    found, out = ours(program, asked), Compared()
+    for one in asked:
+        mine = found[one["id"]]
+        expected, reason = theirs(one)
+        if expected is None:
+            same = "error" in mine
+            out.counts["both refuse" if same else "we accept"] += 1
+        else:
+            same = mine.get("orders") == expected
+            out.samples += sum(len(worker) for rank in expected for worker in rank)
+            out.counts["equal" if same else "we refuse" if "error" in mine else "different"] += 1
+            if same:
+                shuffle = one["shuffle_algo"] if one["shuffle"] else "unshuffled"
+                out.seen.update([shuffle, one["batching_method"], one["partition_algo"], f"nodes {one['nodes']}"])
+                out.seen.update(["resumed"] if one["resume"] else [])
+                out.seen.update(["replicated"] if (one["replication"] or 1) > 1 else [])
+        if not same:
+            out.differences.append("\n".join([
+                json.dumps(one),
+                f"   ours: {str(mine.get('error') or mine['orders'])[:300]}",
+                f"   theirs: {str(reason if expected is None else expected)[:300]}",
+            ]))  # fmt: skip
+    return out
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True)
     parser.add_argument("--number", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", default="0", help="a number, or `random`")
     parser.add_argument("--large", action="store_true", help="some 10^6 samples each")
     args = parser.parse_args()
-    asked = (configs.large if args.large else configs.configs)(args.seed, args.number)
-    lines = "\n".join(json.dumps(one) for one in asked)
-    answers = subprocess.run([args.bin], input=lines, capture_output=True, text=True, check=True).stdout
-    found = {one["id"]: one for one in map(json.loads, answers.splitlines())}
-    counts, seen, samples = Counter(), Counter(), 0
-    for one in asked:
-        try:
-            expected = oracle.orders(one)
-        except Exception as error:  # noqa: BLE001: whatever the original raises is a refusal
-            expected, reason = None, error
-        mine = found[one["id"]]
-        if expected is None:
-            same = "error" in mine
-            counts["both refuse" if same else "we accept"] += 1
-        else:
-            same = mine.get("orders") == expected
-            samples += sum(len(worker) for rank in expected for worker in rank)
-            counts["equal" if same else "we refuse" if "error" in mine else "different"] += 1
-            if same:
-                shuffle = one["shuffle_algo"] if one["shuffle"] else "unshuffled"
-                seen.update([shuffle, one["batching_method"], one["partition_algo"], f"nodes {one['nodes']}"])
-                seen.update(["resumed"] if one["resume"] else [])
-                seen.update(["replicated"] if (one["replication"] or 1) > 1 else [])
-        if not same:
-            print(json.dumps(one))
-            print("   ours:", str(mine.get("error") or mine["orders"])[:300])
-            print("   theirs:", str(reason if expected is None else expected)[:300])
-    print(f"seed {args.seed}:", dict(counts), f"{samples} sample ids;", dict(sorted(seen.items())))
-    return 0 if set(counts) <= {"equal", "both refuse"} else 1
+    seed = random.SystemRandom().randrange(1 << 32) if args.seed == "random" else int(args.seed)
+    compared = compare(args.bin, (configs.large if args.large else configs.configs)(seed, args.number))
+    print(*compared.differences, sep="\n", end="\n" if compared.differences else "")
+    print(f"seed {seed}: {compared}")
+    return 1 if compared.differences else 0
 
 
 if __name__ == "__main__":

@@ -286,6 +286,35 @@ pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), ReaderError> 
     }
 }
 
+/// Parses the text of an index, which has to have the hash `expect`, and which `path` names in messages.
+pub(crate) fn read_index_bytes(
+    bytes: &[u8],
+    path: &Path,
+    expect: Option<&str>,
+    limits: &Limits,
+) -> Result<Index, ReaderError> {
+    let expected = expect.map(parse_expected).transpose()?;
+    if let Some(expected) = expected {
+        check_expected(path, expected, digest(expected.algo(), bytes))?;
+    }
+    Index::parse(bytes, limits).map_err(|source| ReaderError::Index {
+        path: path.to_owned(),
+        source: Box::new(source),
+    })
+}
+
+fn check_expected(path: &Path, expected: Digest, found: Digest) -> Result<(), ReaderError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(ReaderError::IndexMismatch {
+        path: path.to_owned(),
+        algo: expected.algo(),
+        expected: expected.to_string(),
+        found: found.to_string(),
+    })
+}
+
 /// Reads an index, which has to have the hash `expected`.
 pub(crate) fn read_index(
     file: &FileHandle,
@@ -334,15 +363,8 @@ fn read_index_within(
         file.check_unchanged()?;
         (parsed, reader.hasher.map(Hasher::finish))
     };
-    if let (Some(expected), Some(found)) = (expected, found)
-        && expected != found
-    {
-        return Err(ReaderError::IndexMismatch {
-            path: path(),
-            algo: expected.algo(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        });
+    if let (Some(expected), Some(found)) = (expected, found) {
+        check_expected(file.path(), expected, found)?;
     }
     parsed.map_err(|source| ReaderError::Index {
         path: path(),

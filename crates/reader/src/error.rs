@@ -1,10 +1,14 @@
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, escape};
 use shardmill_mds::{CompressionError, HashAlgo, HashError, IndexError, ShardError, ValueError};
+use shardmill_order::OrderError;
 use shardmill_storage::StorageError;
+
+use crate::residency::{CacheError, samples_of};
 
 /// Where in a data set something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,6 +274,70 @@ pub enum ReaderError {
         #[source]
         source: Option<NameError>,
     },
+    /// No stream was named.
+    #[error("there is no stream to read")]
+    NoStreams,
+    /// A stream without any place.
+    #[error("a stream needs a remote, a local folder, or both")]
+    StreamNowhere,
+    /// A remote stream without a folder to fetch shards to.
+    #[error("a local folder is needed, to fetch its shards to")]
+    StreamLocal {
+        /// The remote.
+        remote: String,
+    },
+    /// The folder that shards would be fetched to is another data set.
+    #[error("it is the index of another data set than that of {}", escape(remote))]
+    CacheForeign {
+        /// The index in the folder.
+        path: PathBuf,
+        /// The remote.
+        remote: String,
+    },
+    /// A file of a shard was cut or written to while it was read.
+    #[error("the file was changed while it was read")]
+    ShardChanged {
+        /// Where.
+        place: Place,
+    },
+    /// There is no sample of that number in all streams.
+    #[error("there is no sample {sample}: the streams have {samples}")]
+    SampleBeyond {
+        /// The number asked for.
+        sample: u64,
+        /// Samples of all streams.
+        samples: u64,
+    },
+    /// There is no shard of that number in all streams.
+    #[error("there is no shard {shard}: the streams have {shards}")]
+    NoSuchShard {
+        /// The number asked for.
+        shard: u64,
+        /// Shards of all streams.
+        shards: u64,
+    },
+    /// There was not enough memory.
+    #[error("{bytes} bytes of memory are not to be had")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// The order of an epoch cannot be made.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// A thread could not be started.
+    #[error("cannot start a thread")]
+    Thread {
+        /// The reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The cache of fetched shards.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// What several threads that waited for the same thing are told.
+    #[error(transparent)]
+    Shared(Arc<ReaderError>),
     /// Somebody asked to stop.
     #[error("stopped before the end")]
     Interrupted,
@@ -280,14 +348,6 @@ fn at(error: &IndexError) -> String {
     error
         .place()
         .map_or_else(String::new, |place| format!(" at {place}"))
-}
-
-fn samples_of(first: u64, samples: u64) -> String {
-    match samples {
-        0 => "no samples".to_owned(),
-        1 => format!("sample {first}"),
-        _ => format!("samples {first} to {}", first.saturating_add(samples - 1)),
-    }
 }
 
 impl ReaderError {
@@ -330,8 +390,10 @@ impl ReaderError {
 
     /// The place in the data set, where it is known.
     #[must_use]
-    pub const fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&Place> {
         match self {
+            Self::Cache(error) => error.place(),
+            Self::Shared(error) => error.place(),
             Self::ShardMissing { place, .. }
             | Self::ShardLength { place, .. }
             | Self::Hash { place, .. }
@@ -342,6 +404,7 @@ impl ReaderError {
             | Self::Ambiguous { place, .. }
             | Self::StoredForm { place, .. }
             | Self::PartnerMissing { place, .. }
+            | Self::ShardChanged { place }
             | Self::Format { place, .. } => Some(place),
             _ => None,
         }
@@ -350,6 +413,8 @@ impl ReaderError {
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Storage(error) => error.path(),
+            Self::Cache(error) => error.path(),
+            Self::Shared(error) => error.path(),
             Self::IndexMissing { path }
             | Self::Index { path, .. }
             | Self::Merge { path, .. }
@@ -361,6 +426,7 @@ impl ReaderError {
             | Self::Gap { path, .. }
             | Self::NothingToMerge { path }
             | Self::Outside { path, .. }
+            | Self::CacheForeign { path, .. }
             | Self::DirectoryName { path, .. } => Some(path),
             _ => None,
         }
@@ -380,6 +446,9 @@ impl ReaderError {
     fn inner(&self) -> Option<&dyn Diagnostic> {
         match self {
             Self::Storage(source) => Some(source),
+            Self::Cache(source) => Some(source),
+            Self::Shared(source) => Some(source.as_ref()),
+            Self::Order(source) => Some(source),
             Self::Index { source, .. } | Self::Merge { source, .. } => Some(source.as_ref()),
             Self::Hash { source, .. } | Self::HashAbsent { source, .. } => Some(source.as_ref()),
             Self::Decompress { source, .. } => Some(source.as_ref()),
@@ -412,11 +481,18 @@ impl Diagnostic for ReaderError {
                 ErrorKind::NotFound
             }
             Self::Limit { .. } => ErrorKind::Unsupported,
-            Self::ExpectIndex { .. }
+            Self::NoStreams
+            | Self::StreamNowhere
+            | Self::StreamLocal { .. }
+            | Self::SampleBeyond { .. }
+            | Self::NoSuchShard { .. }
+            | Self::ExpectIndex { .. }
             | Self::NoSample { .. }
             | Self::NoShard { .. }
             | Self::Outside { .. }
             | Self::DirectoryName { .. } => ErrorKind::InvalidInput,
+            Self::CacheForeign { .. } => ErrorKind::Conflict,
+            Self::OutOfMemory { .. } | Self::Thread { .. } => ErrorKind::Resource,
             Self::Interrupted => ErrorKind::Interrupted,
             _ => ErrorKind::Corrupt,
         }
@@ -433,8 +509,14 @@ impl Diagnostic for ReaderError {
             Self::Limit { source, .. } => source.id(),
             Self::ShardMissing { .. } | Self::PartnerMissing { .. } => "shard-missing",
             Self::ShardLength { .. } => "shard-length",
-            Self::NoSample { .. } => "no-such-sample",
-            Self::NoShard { .. } => "no-such-shard",
+            Self::NoSample { .. } | Self::SampleBeyond { .. } => "no-such-sample",
+            Self::NoShard { .. } | Self::NoSuchShard { .. } => "no-such-shard",
+            Self::NoStreams | Self::StreamNowhere => "config-streams",
+            Self::StreamLocal { .. } => "config-local",
+            Self::CacheForeign { .. } => "cache-foreign",
+            Self::ShardChanged { .. } => "shard-changed",
+            Self::OutOfMemory { .. } => "out-of-memory",
+            Self::Thread { .. } => "no-thread",
             Self::NoShards { .. } => "index-no-shards",
             Self::Gap { .. } => "index-gap",
             Self::Ambiguous { .. } => "shard-ambiguous",
@@ -454,7 +536,11 @@ impl Diagnostic for ReaderError {
         }
         match self {
             Self::Storage(source) => source.object(),
+            Self::Cache(source) => source.object(),
+            Self::Shared(source) => source.object(),
             Self::ExpectIndex { .. } => Some("--expect-index".to_owned()),
+            Self::StreamLocal { remote } => Some(escape(remote).into_owned()),
+            Self::Order(source) => source.object(),
             _ => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
         }
     }
@@ -475,6 +561,8 @@ impl Diagnostic for ReaderError {
                 Self::Ambiguous { .. } => "move one of the files away",
                 Self::NothingToMerge { .. } => "each part needs an index of its own",
                 Self::Limit { source, .. } => return Some(source.hint()),
+                Self::CacheForeign { .. } => "name another local folder, or remove this one if it is an old cache",
+                Self::ShardChanged { .. } => "shards may be replaced, but not written to; read again",
                 _ => return None,
             }
             .to_owned(),

@@ -33,21 +33,45 @@
 //! # Ok::<(), shardmill_reader::ReaderError>(())
 //! ```
 
+mod batch;
+mod batches;
+mod cache;
+mod catalog;
 mod dataset;
 mod error;
+mod fill;
+mod foresight;
 mod load;
 mod merge;
+mod open;
 mod parallel;
 mod place;
+mod reader;
 mod rebuild;
 mod report;
+mod residency;
+mod schema;
 mod shard;
+mod state;
+#[cfg(test)]
+mod streaming_tests;
 mod verify;
 
+pub use batch::{Batch, BatchData, ColumnData};
+pub use batches::{BatchOptions, BatchStats, Batches};
+pub use cache::{
+    CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, Horizon, NodeForecast, Point,
+    Policy, Resident, ShardCost, SimEpoch, SimReport, Stretch, forecast, make_room, simulate,
+};
+pub use catalog::StreamOptions;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::{Place, ReaderError};
 pub use merge::{merge_index_list, merge_indexes};
+pub use reader::{Reader, ReaderOptions};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{MOST_FINDINGS, Problem, VerifyReport};
+pub use residency::{CacheOptions, CacheStats, Peers};
+pub use schema::{Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
+pub use state::{Fingerprint, MOST_STATE_BYTES, RunState, StateError};
 pub use verify::{VerifyOptions, verify};

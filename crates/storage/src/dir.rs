@@ -166,6 +166,19 @@ impl Dir {
         &self.path
     }
 
+    /// Whether two handles lead to the same directory.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
+    pub fn is_same(&self, other: &Self) -> Result<bool, StorageError> {
+        let stat = |dir: &Self| {
+            fstat(dir.as_fd()).map_err(|errno| StorageError::io("look up", &dir.path, errno))
+        };
+        let (own, other) = (stat(self)?, stat(other)?);
+        Ok(own.st_dev == other.st_dev && own.st_ino == other.st_ino)
+    }
+
     /// The path of a name in it, for messages.
     #[must_use]
     pub fn path_of(&self, name: &str) -> PathBuf {
@@ -480,6 +493,16 @@ impl Dir {
     /// Whatever keeps a file from being made.
     pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
         TempFile::create(self, folder)
+    }
+
+    /// As [`Dir::temp_file`], in a folder that is open, and with `stem` in the temporary name: `tmp-`, the stem, 16
+    /// hexadecimal digits.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps a file from being made.
+    pub fn temp_file_in(&self, folder: &Self, stem: &str) -> Result<TempFile, StorageError> {
+        TempFile::create_in(self, folder.clone(), stem)
     }
 
     /// Publishes a small file in one go, by way of a temporary file in `folder`.

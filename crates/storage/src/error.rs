@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use shardmill_core::{Diagnostic, ErrorKind, NameError, escape, io_error_id};
 
 use crate::dir::EntryKind;
+use crate::fault::{RemoteFault, UrlFault, without_secrets};
 
 /// Why something could not be opened, read, published or claimed. Every variant names the path.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +123,22 @@ pub enum StorageError {
         /// The process that holds it, where it could be read.
         pid: Option<u32>,
     },
+    /// A text that is no location, endpoint or setting of a store.
+    #[error("{fault}")]
+    Url {
+        /// The text, without anything that could be a secret.
+        shown: String,
+        /// What is wrong with it.
+        fault: UrlFault,
+    },
+    /// A store refused, failed or answered with something else than was asked for.
+    #[error("{fault}")]
+    Remote {
+        /// The URL, without user information and query.
+        url: String,
+        /// What happened.
+        fault: RemoteFault,
+    },
     /// A private folder belongs to somebody else.
     #[error("the folder belongs to user {found}, not to user {expected}")]
     Owner {
@@ -156,11 +173,18 @@ impl StorageError {
         }
     }
 
-    /// The file or directory this is about; `None` for a refused name.
+    pub(crate) fn url(text: &str, fault: UrlFault) -> Self {
+        Self::Url {
+            shown: without_secrets(text),
+            fault,
+        }
+    }
+
+    /// The file or directory this is about; `None` for a refused name and for what is in a store.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Name { .. } => None,
+            Self::Name { .. } | Self::Url { .. } | Self::Remote { .. } => None,
             Self::Io { path, .. }
             | Self::Symlink { path }
             | Self::NotRegular { path, .. }
@@ -180,7 +204,11 @@ impl StorageError {
     /// Whether the reason is that nothing has that name.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+        match self {
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::Remote { fault, .. } => matches!(fault, RemoteFault::NotFound { .. }),
+            _ => false,
+        }
     }
 }
 
@@ -199,6 +227,8 @@ impl Diagnostic for StorageError {
             Self::Length { .. } | Self::Incomplete { .. } => ErrorKind::Storage,
             Self::Exists { .. } | Self::OtherWriter { .. } => ErrorKind::Conflict,
             Self::Owner { .. } => ErrorKind::Permission,
+            Self::Url { .. } => ErrorKind::InvalidInput,
+            Self::Remote { fault, .. } => fault.kind(),
         }
     }
 
@@ -218,12 +248,15 @@ impl Diagnostic for StorageError {
             Self::Exists { .. } => "exists",
             Self::OtherWriter { .. } => "other-writer",
             Self::Owner { .. } => "path-owner",
+            Self::Url { fault, .. } => fault.id(),
+            Self::Remote { fault, .. } => fault.id(),
         }
     }
 
     fn object(&self) -> Option<String> {
         Some(match self {
             Self::Name { name, .. } => escape(name).into_owned(),
+            Self::Url { shown: url, .. } | Self::Remote { url, .. } => escape(url).into_owned(),
             _ => escape(&self.path()?.to_string_lossy()).into_owned(),
         })
     }
@@ -231,6 +264,8 @@ impl Diagnostic for StorageError {
     fn hint(&self) -> Option<String> {
         Some(
             match self {
+                Self::Url { fault, .. } => return fault.hint().map(str::to_owned),
+                Self::Remote { fault, .. } => return fault.hint(),
                 Self::Symlink { .. } => "put the file itself where the link is",
                 Self::Changed { .. } => "read it again when nobody writes to it",
                 Self::OtherWriter { .. } => "wait until it is done, or write to another directory",

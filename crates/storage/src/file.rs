@@ -1,8 +1,9 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, OFlags, fstat};
@@ -75,6 +76,25 @@ impl FileHandle {
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.state.bytes
+    }
+
+    /// What tells this file, as it was when it was opened, from any other and from itself after a change.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
+    pub fn identity(&self) -> Result<FileIdentity, StorageError> {
+        let stat =
+            fstat(&self.handle).map_err(|errno| StorageError::io("look up", &self.path, errno))?;
+        #[expect(
+            clippy::useless_conversion,
+            reason = "the types of these fields differ between systems"
+        )]
+        Ok(FileIdentity {
+            device: u64::from(stat.st_dev),
+            inode: u64::from(stat.st_ino),
+            state: self.state,
+        })
     }
 
     /// Whether it was empty when it was opened.
@@ -157,6 +177,27 @@ impl FileHandle {
         FileReader { file: self, at: 0 }
     }
 
+    /// Which file it is.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
+    pub fn birth(&self) -> Result<FileBirth, StorageError> {
+        birth_of(self.handle.as_fd())
+            .map_err(|errno| StorageError::io("look up", &self.path, errno))
+    }
+
+    /// When it was last changed, as of when it was opened.
+    #[must_use]
+    pub fn modified(&self) -> SystemTime {
+        let (seconds, nanos) = self.state.changed;
+        let since = Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+            .saturating_add(Duration::from_nanos(nanos));
+        SystemTime::UNIX_EPOCH
+            .checked_add(since)
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
     /// Asks the file system whether the file is still as it was when it was opened.
     ///
     /// # Errors
@@ -221,9 +262,71 @@ impl FileHandle {
 }
 
 impl AsFd for FileHandle {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
+}
+
+/// Which file it is and when it was last changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    device: u64,
+    inode: u64,
+    state: State,
+}
+
+impl FileIdentity {
+    /// Whether it is the same file, changed or not.
+    #[must_use]
+    pub const fn is_same_file(&self, other: &Self) -> bool {
+        self.device == other.device && self.inode == other.inode
+    }
+}
+
+/// Which file it is, from when it is made until it is removed, whatever is done to its contents or its name.
+///
+/// The number of a removed file may be given to the next one; that one has another time of birth, where the file system
+/// keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileBirth {
+    /// The number of the file on its file system.
+    pub inode: u64,
+    /// When it was made, in nanoseconds since 1970; 0 where that is not kept.
+    pub born: u64,
+}
+
+pub(crate) fn birth_of(handle: BorrowedFd<'_>) -> rustix::io::Result<FileBirth> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{AtFlags, StatxFlags, statx};
+
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        match statx(handle, "", AtFlags::EMPTY_PATH, wanted) {
+            Ok(stat) => {
+                let kept = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+                let seconds = u64::try_from(stat.stx_btime.tv_sec).unwrap_or_default();
+                let born = seconds
+                    .saturating_mul(1_000_000_000)
+                    .saturating_add(u64::from(stat.stx_btime.tv_nsec));
+                return Ok(FileBirth {
+                    inode: stat.stx_ino,
+                    born: if kept { born } else { 0 },
+                });
+            }
+            // An old kernel, or a filter around this process.
+            Err(Errno::NOSYS | Errno::PERM) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let stat = fstat(handle)?;
+    #[expect(
+        clippy::useless_conversion,
+        reason = "the type of this field differs between systems"
+    )]
+    Ok(FileBirth {
+        inode: u64::from(stat.st_ino),
+        born: 0,
+    })
 }
 
 /// A file read from its start to the end that it had when it was opened.

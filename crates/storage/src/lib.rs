@@ -1,9 +1,10 @@
-//! Opening files by names that came from data, and publishing files so that a reader sees all or nothing.
+//! Opening files by names that came from data, publishing files so that a reader sees all or nothing, and fetching
+//! objects from a store so that what arrives is whole.
 //!
 //! This crate decides how a name becomes an open file (reliability rule S4), what has to happen before a
-//! file counts as published (P2, P8), and how two writers of one directory notice each other (P7). It leaves
-//! what is in the files, when to publish them and in which order to its callers. It knows local disks;
-//! methods take names relative to a directory so that an object store can offer the same ones.
+//! file counts as published (P2, P8), how two writers of one directory notice each other (P7), and what is tried again
+//! when a store or the network fails (V3, V4, N1 to N5). It leaves what is in the files, when to publish or fetch them
+//! and in which order to its callers. Names are relative to a directory or to a prefix of a bucket.
 //!
 //! The model:
 //!
@@ -14,7 +15,9 @@
 //!   file is no longer that long.
 //! - A [`TempFile`] is invisible until [`TempFile::publish`] gives it its name, complete and on the disk.
 //!   Dropped before that, it is gone.
+//! - A [`Claim`] is how processes of one machine agree on a file: who makes it, who reads it, who may remove it.
 //! - A [`Lease`] is the claim of one writer on a folder, released by the kernel when the process ends.
+//! - A [`Location`] is a path or a prefix of a bucket, and a [`Remote`] reads whole objects and ranges beneath one.
 //!
 //! ```
 //! use std::io::Write as _;
@@ -33,10 +36,14 @@
 //! Linux only features are used where they exist (`openat2`, `/proc`), with portable fallbacks.
 
 mod append;
+mod claim;
 mod dir;
 mod error;
+mod fault;
 mod file;
 mod lease;
+mod location;
+mod remote;
 mod remove;
 mod resolve;
 mod temp;
@@ -44,8 +51,12 @@ mod temp;
 mod tests;
 
 pub use append::AppendFile;
+pub use claim::{Claim, ClaimMode, ClaimState};
 pub use dir::{Dir, Entry, EntryKind};
 pub use error::StorageError;
-pub use file::{FileHandle, FileReader, read_file};
+pub use fault::{RemoteFault, UrlFault};
+pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};
 pub use lease::Lease;
+pub use location::{Location, RemoteLocation};
+pub use remote::{Fetching, Remote, RemoteOptions, RemoteStats, SETTINGS, settings_of};
 pub use temp::{PublishMode, TempFile};

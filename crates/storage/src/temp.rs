@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::dir::{Dir, sync_handle};
 use crate::error::StorageError;
+use crate::file::{FileBirth, birth_of};
 
 /// What to do when the name is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +44,23 @@ impl TempFile {
     pub const PREFIX: &'static str = "tmp-";
 
     pub(crate) fn create(target: &Dir, folder: Option<&str>) -> Result<Self, StorageError> {
-        /// The chance that even one of them is taken is 2^-64.
-        const ATTEMPTS: usize = 8;
-
         let folder = match folder {
             Some(name) => target.open_dir(name)?,
             None => target.clone(),
         };
+        Self::create_in(target, folder, "")
+    }
+
+    /// `stem` is put between the prefix and the random part of the name.
+    pub(crate) fn create_in(target: &Dir, folder: Dir, stem: &str) -> Result<Self, StorageError> {
+        /// The chance that even one of them is taken is 2^-64.
+        const ATTEMPTS: usize = 8;
+
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            let name = format!("{}{:016x}", Self::PREFIX, random());
+            let name = format!("{}{stem}{:016x}", Self::PREFIX, random());
             match folder.open_at(
                 &name,
                 "make a temporary file",
@@ -122,6 +128,33 @@ impl TempFile {
     /// (reliability rule P8).
     pub fn publish(mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
         Dir::check(name)?;
+        self.check_written()?;
+        let path = self.path();
+        fchmod(&self.file, Mode::from_raw_mode(0o644 & !umask()))
+            .map_err(|errno| StorageError::io("open to other users", &path, errno))?;
+        sync_handle(self.file.as_fd())
+            .map_err(|errno| StorageError::io("bring to the disk", &path, errno))?;
+        self.rename(name, mode)?;
+        let target = &self.target;
+        match name.rsplit_once('/') {
+            None => target.sync(),
+            Some((folders, _)) => target.open_dir(folders)?.sync(),
+        }
+    }
+
+    /// Gives the file its name without waiting for the disk, for what can be had again: it stays closed to other users
+    /// (0600), and after a power cut it may be there without its contents. A reader sees all of it or nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`TempFile::publish`].
+    pub fn publish_unsynced(mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
+        Dir::check(name)?;
+        self.check_written()?;
+        self.rename(name, mode)
+    }
+
+    fn check_written(&self) -> Result<(), StorageError> {
         let path = self.path();
         if self.failed {
             return Err(StorageError::Incomplete { path });
@@ -135,11 +168,10 @@ impl TempFile {
                 found,
             });
         }
-        fchmod(&self.file, Mode::from_raw_mode(0o644 & !umask()))
-            .map_err(|errno| StorageError::io("open to other users", &path, errno))?;
-        sync_handle(self.file.as_fd())
-            .map_err(|errno| StorageError::io("bring to the disk", &path, errno))?;
+        Ok(())
+    }
 
+    fn rename(&mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
         let target = self.target.clone();
         let (parent, last) = target.parent_of(name, "publish")?;
         let failed = |errno: Errno| match errno {
@@ -165,10 +197,16 @@ impl TempFile {
             }
         }
         self.gone = true;
-        match name.rsplit_once('/') {
-            None => target.sync(),
-            Some((folders, _)) => target.open_dir(folders)?.sync(),
-        }
+        Ok(())
+    }
+
+    /// Which file it is; publishing does not change that.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
+    pub fn birth(&self) -> Result<FileBirth, StorageError> {
+        birth_of(self.file.as_fd()).map_err(|errno| StorageError::io("look up", self.path(), errno))
     }
 
     /// Takes the temporary name away. Failing leaves a stray file in the folder, no wrong data.

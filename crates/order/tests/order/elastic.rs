@@ -1,7 +1,9 @@
 //! Elasticity and resume: what a run is given does not depend on how many machines share it or how often it stopped.
 
 use proptest::prelude::*;
-use shardmill_order::{BatchingMethod, Epoch, EpochConfig, OrderError, ShuffleAlgo};
+use shardmill_order::{
+    BatchingMethod, Epoch, EpochConfig, OrderError, ShuffleAlgo, StreamConfig, World,
+};
 
 use crate::{WORLDS, batches, mixed, sorted, world};
 
@@ -150,4 +152,34 @@ fn replicas_are_given_the_same() {
         assert_eq!(batches(epoch.rank(rank).unwrap(), 0), batches(twin, 0));
     }
     assert!(epoch.rank(8).is_err());
+}
+
+/// The last column of twelve canonical nodes holds samples and padding side by side; the original refuses to go on from
+/// most places in it.
+#[test]
+fn stops_within_the_last_column_lose_nothing() {
+    let mut config = EpochConfig::new(vec![StreamConfig::new(&[997])], 1, World::SINGLE);
+    config.num_canonical_nodes = Some(12);
+    config.shuffle = true;
+    let whole = Epoch::new(&config).unwrap();
+    let all = batches(whole.everyone(), 0).concat();
+    assert_eq!((all.len(), whole.samples()), (1008, 997));
+    let mut ended = 0;
+    for steps in 990..=1008 {
+        let state = whole.state_after(steps);
+        let given = &all[..usize::try_from(steps).unwrap()];
+        let mut found = given.to_vec();
+        if state.epoch == 0 {
+            config.resume = Some(state);
+            let rest = Epoch::new(&config).unwrap();
+            assert!(state.sample_in_epoch == steps.min(997) && rest.state_after(0) == state);
+            found.extend(batches(rest.everyone(), 0).concat());
+        } else {
+            ended += 1;
+        }
+        let mut found = sorted(found);
+        found.dedup();
+        assert_eq!(found.len(), 997, "{steps} steps");
+    }
+    assert!((1..=11).contains(&ended), "{ended}");
 }

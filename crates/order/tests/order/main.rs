@@ -2,8 +2,6 @@
 
 mod elastic;
 mod golden;
-#[path = "../../testdata/parse.rs"]
-mod parse;
 mod reading;
 
 use shardmill_order::{

@@ -323,3 +323,51 @@ fn a_directory_without_write_permission_is_named() {
     );
     fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o700)).unwrap();
 }
+
+#[test]
+fn what_need_not_survive_is_published_without_waiting() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = Dir::open(root.path()).unwrap();
+    let folder = dir.make_private_dir("own").unwrap();
+    let mut temp = dir.temp_file_in(&folder, "7-").unwrap();
+    temp.write_all(b"four").unwrap();
+    let name = temp
+        .path()
+        .file_name()
+        .unwrap()
+        .to_string_lossy()
+        .into_owned();
+    assert!(name.starts_with("tmp-7-") && name.len() == 22, "{name}");
+    let birth = temp.birth().unwrap();
+    temp.publish_unsynced("a.mds", PublishMode::CreateNew)
+        .unwrap();
+    let file = dir.open_file("a.mds").unwrap();
+    assert_eq!(file.birth().unwrap(), birth);
+    assert!(file.modified() > std::time::SystemTime::UNIX_EPOCH);
+    assert_eq!(folder.list().unwrap(), Vec::<String>::new());
+    let mode = root
+        .path()
+        .join("a.mds")
+        .metadata()
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    // The loser of a race leaves nothing, and what is there stays.
+    let mut late = dir.temp_file_in(&folder, "7-").unwrap();
+    late.write_all(b"five!").unwrap();
+    assert_ne!(late.birth().unwrap(), birth);
+    let error = late
+        .publish_unsynced("a.mds", PublishMode::CreateNew)
+        .unwrap_err();
+    assert!(
+        matches!(error, crate::StorageError::Exists { .. }),
+        "{error:?}"
+    );
+    assert_eq!(folder.list().unwrap(), Vec::<String>::new());
+    assert_eq!(
+        dir.open_file("a.mds").unwrap().read_all(9).unwrap(),
+        b"four"
+    );
+}

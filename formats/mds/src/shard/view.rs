@@ -280,6 +280,12 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
         }
     }
 
+    /// What holds the bytes of the data.
+    #[must_use]
+    pub const fn data(&self) -> &B {
+        &self.data
+    }
+
     /// Bytes that the shard holds.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -1,0 +1,389 @@
+//! How a run that reads from a store starts, waits and fetches, against a server on the loopback device that answers
+//! after 30 ms and sends 50 MB/s on each connection, with a consumer that takes 5 ms for each batch.
+//!
+//!     remote_speed SMALL LARGE [--rounds 5] [--step-ms 5] [--latency-ms 30] [--bytes-per-second 50000000]
+//!
+//! SMALL is a data set of shards of 4 MiB, LARGE one of 64 MiB. The server is a process of its own: this program,
+//! started with `serve`. Prints a line for each case, with medians.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use shardmill_order::World;
+use shardmill_reader::{BatchOptions, CacheOptions, Reader, ReaderOptions, StreamOptions};
+use shardmill_storage::{Location, RemoteOptions, settings_of};
+use shardmill_testing::s3::{Objects, S3Server, Settings};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const BATCH_SIZE: u64 = 64;
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["serve", root, latency, speed] => serve(Path::new(root), latency.parse()?, speed.parse()?),
+        [small, large, options @ ..] => measure(Path::new(small), Path::new(large), options),
+        _ => Err("remote_speed SMALL LARGE [--rounds N] …".into()),
+    }
+}
+
+/// Serves a directory until standard input ends; answers each line with what was counted since the one before.
+fn serve(root: &Path, latency: u64, bytes_per_second: u64) -> Result<()> {
+    let settings = Settings {
+        latency: Duration::from_millis(latency),
+        bytes_per_second: Some(bytes_per_second),
+        ..Settings::default()
+    };
+    let server = S3Server::start(Objects::folder("bucket", root), settings)?;
+    let mut out = io::stdout();
+    writeln!(out, "{}", server.endpoint())?;
+    out.flush()?;
+    for line in io::stdin().lines() {
+        line?;
+        let counts = server.counts();
+        let shards = counts
+            .by_key
+            .iter()
+            .filter(|(key, _)| key.ends_with(".mds"));
+        let (keys, requests) = shards.fold((0_u64, 0), |(keys, sum), (_, count)| {
+            (keys + 1, sum + count)
+        });
+        writeln!(
+            out,
+            "{requests} {keys} {} {} {}",
+            counts.heads,
+            counts.most_transfers,
+            busy(&counts.transfers),
+        )?;
+        out.flush()?;
+        server.forget_counts();
+    }
+    Ok(())
+}
+
+/// Answers under way at the median moment of those at which there was one, weighted by time.
+fn busy(transfers: &[(Duration, usize)]) -> usize {
+    let mut weights: BTreeMap<usize, Duration> = BTreeMap::new();
+    for pair in transfers.windows(2) {
+        if let [(from, active), (to, _)] = pair
+            && *active > 0
+        {
+            *weights.entry(*active).or_default() += to.saturating_sub(*from);
+        }
+    }
+    let half = weights.values().sum::<Duration>() / 2;
+    let mut sum = Duration::ZERO;
+    for (active, weight) in weights {
+        sum += weight;
+        if sum >= half {
+            return active;
+        }
+    }
+    0
+}
+
+struct Server {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    endpoint: String,
+}
+
+/// What the server counted.
+#[derive(Clone, Copy)]
+struct Counted {
+    requests: f64,
+    shards: f64,
+    most: f64,
+    busy: f64,
+}
+
+impl Server {
+    fn start(root: &Path, latency: u64, speed: u64) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("serve")
+            .arg(root)
+            .args([latency.to_string(), speed.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let to = child.stdin.take().ok_or("no pipe")?;
+        let mut from = BufReader::new(child.stdout.take().ok_or("no pipe")?);
+        let mut endpoint = String::new();
+        from.read_line(&mut endpoint)?;
+        Ok(Self {
+            child,
+            to,
+            from,
+            endpoint: endpoint.trim().to_owned(),
+        })
+    }
+
+    fn counts(&mut self) -> Result<Counted> {
+        writeln!(self.to)?;
+        self.to.flush()?;
+        let mut line = String::new();
+        self.from.read_line(&mut line)?;
+        let numbers = line
+            .split_whitespace()
+            .map(str::parse::<f64>)
+            .collect::<std::result::Result<Vec<_>, _>>()?;
+        match numbers.as_slice() {
+            [requests, shards, heads, most, busy] if *heads == 0.0 => Ok(Counted {
+                requests: *requests,
+                shards: *shards,
+                most: *most,
+                busy: *busy,
+            }),
+            other => Err(format!("the server counted {other:?}").into()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has nothing to lose.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Options {
+    rounds: u64,
+    step: Duration,
+    latency: u64,
+    speed: u64,
+}
+
+/// One way to read.
+struct Case {
+    name: &'static str,
+    data: PathBuf,
+    /// Percent of the data that the cache may hold.
+    cache_percent: Option<u64>,
+    shuffle_block_size: Option<u64>,
+    epochs: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Outcome {
+    first: f64,
+    epoch: f64,
+    stall: f64,
+    fetches: f64,
+    per_shard: f64,
+    over: f64,
+    most: f64,
+    busy: f64,
+}
+
+fn measure(small: &Path, large: &Path, words: &[&str]) -> Result<()> {
+    let mut named = BTreeMap::new();
+    for pair in words.chunks(2) {
+        if let [name, value] = pair {
+            named.insert(name.trim_start_matches("--"), value.parse::<u64>()?);
+        }
+    }
+    let number = |name: &str, default| named.get(name).copied().unwrap_or(default);
+    let options = Options {
+        rounds: number("rounds", 5),
+        step: Duration::from_millis(number("step-ms", 5)),
+        latency: number("latency-ms", 30),
+        speed: number("bytes-per-second", 50_000_000),
+    };
+    let case = |name, data: &Path| Case {
+        name,
+        data: data.to_owned(),
+        cache_percent: None,
+        shuffle_block_size: None,
+        epochs: 1,
+    };
+    let cases = [
+        case("4 MiB shards, all mixed", small),
+        Case {
+            shuffle_block_size: Some(2000),
+            ..case("4 MiB shards, blocks of 2,000", small)
+        },
+        case("64 MiB shards, all mixed", large),
+        Case {
+            cache_percent: Some(25),
+            shuffle_block_size: Some(2000),
+            epochs: 2,
+            ..case("4 MiB shards, blocks of 2,000, cache 25 %", small)
+        },
+        Case {
+            cache_percent: Some(25),
+            epochs: 2,
+            ..case("4 MiB shards, all mixed, cache 25 %", small)
+        },
+    ];
+    let mut out = io::stdout();
+    for case in cases {
+        let outcomes = (0..options.rounds).map(|_| run(&case, &options));
+        let outcomes = outcomes.collect::<Result<Vec<Outcome>>>()?;
+        let of = |value: fn(&Outcome) -> f64| {
+            let mut values: Vec<f64> = outcomes.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+        };
+        let worst = |value: fn(&Outcome) -> f64| outcomes.iter().map(value).fold(0.0, f64::max);
+        writeln!(
+            out,
+            "{:44} first batch {:.3} s  epoch {:.2} s  stall {:.3}  fetches/shard and epoch {:.2}  requests/fetch {:.2}  \
+             over the limit {:.1} %  connections {:.0}, at the median moment {:.0}",
+            case.name,
+            of(|outcome| outcome.first),
+            of(|outcome| outcome.epoch),
+            of(|outcome| outcome.stall),
+            worst(|outcome| outcome.fetches),
+            worst(|outcome| outcome.per_shard),
+            worst(|outcome| outcome.over),
+            of(|outcome| outcome.most),
+            of(|outcome| outcome.busy),
+        )?;
+    }
+    Ok(())
+}
+
+fn run(case: &Case, options: &Options) -> Result<Outcome> {
+    let parent = case.data.parent().ok_or("a data set needs a parent")?;
+    let name = case
+        .data
+        .file_name()
+        .and_then(|name| name.to_str())
+        .ok_or("no name")?;
+    let mut server = Server::start(parent, options.latency, options.speed)?;
+    let cache = tempfile::tempdir()?;
+    let remote = Location::parse(&format!("s3://bucket/{name}"))?;
+    let environment = [
+        ("AWS_ENDPOINT_URL", server.endpoint.as_str()),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_REGION", "us-east-1"),
+    ];
+    let settings = settings_of(
+        environment
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
+    let data_bytes = bytes_below(&case.data)?;
+    let limit = case.cache_percent.map(|percent| data_bytes * percent / 100);
+    // From nothing: opening the index counts.
+    let start = Instant::now();
+    let reader = Reader::open(
+        &[StreamOptions::remote(remote, cache.path())],
+        &ReaderOptions {
+            remote: RemoteOptions {
+                settings,
+                ..RemoteOptions::default()
+            },
+            cache: CacheOptions {
+                limit,
+                ..CacheOptions::default()
+            },
+            ..ReaderOptions::default()
+        },
+    )?;
+    let mut config = reader.epoch_config(BATCH_SIZE, World::SINGLE);
+    config.shuffle = true;
+    config.shuffle_block_size = case.shuffle_block_size;
+    let watch = Watch::start(cache.path());
+    let (mut first, mut epoch_seconds, mut stall) = (0.0, 0.0, 0.0);
+    for epoch in 0..case.epochs {
+        let mut batches = reader.epoch(&config, BatchOptions::default())?;
+        let mut waited = Duration::ZERO;
+        let mut after_first = start;
+        loop {
+            let asked = Instant::now();
+            let Some(_batch) = batches.next_batch()? else {
+                break;
+            };
+            if epoch == 0 && after_first == start {
+                first = start.elapsed().as_secs_f64();
+                after_first = Instant::now();
+            } else if after_first == start {
+                after_first = Instant::now();
+            } else {
+                waited += asked.elapsed();
+            }
+            std::thread::sleep(options.step);
+        }
+        epoch_seconds = after_first.elapsed().as_secs_f64();
+        stall = waited.as_secs_f64() / epoch_seconds;
+        config = batches.next_config();
+    }
+    let most_bytes = watch.stop();
+    let counted = server.counts()?;
+    let stats = reader.cache_stats();
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    Ok(Outcome {
+        first,
+        epoch: epoch_seconds,
+        stall,
+        fetches: stats.fetched_shards as f64 / (counted.shards * case.epochs as f64),
+        per_shard: counted.requests / stats.fetched_shards as f64,
+        over: limit.map_or(0.0, |limit| {
+            most_bytes.saturating_sub(limit) as f64 / limit as f64 * 100.0
+        }),
+        most: counted.most,
+        busy: counted.busy,
+    })
+}
+
+fn bytes_below(path: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        // What is removed meanwhile has no bytes.
+        let Ok(meta) = entry.metadata() else { continue };
+        sum += if meta.is_dir() {
+            bytes_below(&entry.path()).unwrap_or(0)
+        } else {
+            meta.len()
+        };
+    }
+    Ok(sum)
+}
+
+/// Counts the bytes in a folder again and again.
+struct Watch {
+    stop: Arc<AtomicBool>,
+    most: Arc<AtomicU64>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Watch {
+    fn start(folder: &Path) -> Self {
+        let (stop, most) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (own_stop, own_most, folder) =
+            (Arc::clone(&stop), Arc::clone(&most), folder.to_owned());
+        let thread = std::thread::spawn(move || {
+            while !own_stop.load(Ordering::Relaxed) {
+                own_most.fetch_max(bytes_below(&folder).unwrap_or(0), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self { stop, most, thread }
+    }
+
+    fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.join().is_ok();
+        if ended {
+            self.most.load(Ordering::Relaxed)
+        } else {
+            u64::MAX
+        }
+    }
+}

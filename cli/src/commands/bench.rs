@@ -1,0 +1,309 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use shardmill_core::{Limits, Progress, escape};
+use shardmill_mds::{HashAlgo, Hasher};
+use shardmill_order::EpochConfig;
+use shardmill_reader::{
+    Batch, BatchData, BatchOptions, BatchStats, CacheOptions, CacheStats, Peers, Reader,
+    ReaderError, ReaderOptions, StreamOptions,
+};
+use shardmill_storage::{Location, RemoteOptions, settings_of};
+
+use super::options;
+use super::world::{self, number};
+use crate::args::BenchArgs;
+use crate::error::{CliError, Stop};
+use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, rate, seconds};
+use crate::signals;
+
+#[derive(Serialize)]
+struct Report {
+    samples: u64,
+    shards: u64,
+    rank: u64,
+    worker: u64,
+    epochs: Vec<EpochReport>,
+}
+
+#[derive(Serialize)]
+struct EpochReport {
+    epoch: u64,
+    batches: u64,
+    samples: u64,
+    bytes: u64,
+    seconds: f64,
+    samples_per_second: f64,
+    first_batch_seconds: f64,
+    /// Waiting for batches after the first.
+    wait_seconds: f64,
+    /// Batches that were not ready when they were asked for.
+    waits: u64,
+    fetched_shards: u64,
+    fetched_bytes: u64,
+    evicted_shards: u64,
+    cached_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+}
+
+pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let epochs = number("epochs", &args.epochs)?;
+    let step = Duration::from_millis(number("step-time", &args.step_time)?);
+    let options = BatchOptions {
+        rank: number("rank", &args.rank)?,
+        worker: number("worker", &args.worker)?,
+        threads: usize::try_from(number("threads", &args.threads)?).unwrap_or(usize::MAX),
+        queue: number("queue", &args.queue)?,
+    };
+    if options.threads > 1024 {
+        let fact = format!("{} threads are too many", options.threads);
+        return Err(CliError::option("threads", fact, "at most 1024").into());
+    }
+    let reader = open(args, limits)?;
+    let config = world::epoch_config(&args.world, Vec::new())?;
+    let mut config = EpochConfig {
+        streams: reader.epoch_config(1, config.world).streams,
+        epoch: number("epoch", &args.epoch)?,
+        ..config
+    };
+    if options.worker >= config.world.workers_per_rank {
+        let fact = format!(
+            "there is no worker {}: a rank has {}",
+            options.worker, config.world.workers_per_rank
+        );
+        return Err(
+            CliError::option("worker", fact, "count from 0, and see --workers-per-rank").into(),
+        );
+    }
+    let most = args.batches.as_deref();
+    let most = most.map(|text| number("batches", text)).transpose()?;
+    let pace = Pace {
+        step,
+        most: most.unwrap_or(u64::MAX),
+        digest: args.digest,
+    };
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let mut report = Report {
+        samples: reader.samples(),
+        shards: reader.shards() as u64,
+        rank: options.rank,
+        worker: options.worker,
+        epochs: Vec::new(),
+    };
+    for _ in 0..epochs {
+        let epoch = one_epoch(&reader, &mut config, options, &pace, &progress)?;
+        report.epochs.push(epoch);
+    }
+    if out.is_json() {
+        out.json(&report)?;
+    } else if !out.is_quiet() {
+        show(&report, out)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
+    let streams = world::streams(&args.world)?;
+    let several = streams.len() > 1;
+    let mut opened = Vec::with_capacity(streams.len());
+    for (place, stream) in streams.into_iter().enumerate() {
+        let local = args.local.as_ref().map(|folder| match several {
+            true => Path::new(folder).join(place.to_string()),
+            false => Path::new(folder).to_owned(),
+        });
+        opened.push(StreamOptions {
+            remote: Some(Location::parse(&stream.location)?),
+            local,
+            split: args.split.clone(),
+            weight: stream.weight,
+            keep_zip: args.keep_zip,
+            expect_index: None,
+        });
+    }
+    let cache_limit = args.cache_limit.as_deref();
+    let cache_limit = cache_limit
+        .map(|text| options::byte_size("cache-limit", text))
+        .transpose()?;
+    let predownload = args.predownload.as_deref();
+    let predownload = predownload
+        .map(|text| number("predownload", text))
+        .transpose()?;
+    let batch_size = number("batch-size", &args.world.batch_size)?.max(1);
+    let validate_hash = args.validate_hash.as_deref();
+    let validate_hash = validate_hash
+        .map(|name| name.parse::<HashAlgo>())
+        .transpose()?;
+    let options = ReaderOptions {
+        limits,
+        remote: RemoteOptions {
+            settings: settings_of(std::env::vars()),
+            ..RemoteOptions::default()
+        },
+        cache: CacheOptions {
+            limit: cache_limit,
+            peers: peers(args)?,
+            lookahead: predownload.map(|samples| samples.div_ceil(batch_size)),
+            ..CacheOptions::default()
+        },
+        validate_hash,
+    };
+    Ok(Reader::open(&opened, &options)?)
+}
+
+/// What happens between batches.
+struct Pace {
+    step: Duration,
+    most: u64,
+    digest: bool,
+}
+
+/// The processes of this node that share the folder.
+fn peers(args: &BenchArgs) -> Result<Option<Peers>, Stop> {
+    let ranks = number("ranks-per-node", &args.world.ranks_per_node)?.max(1);
+    let workers = number("workers-per-rank", &args.world.workers_per_rank)?.max(1);
+    let rank = number("rank", &args.rank)? % ranks;
+    let worker = number("worker", &args.worker)?;
+    let processes = ranks.saturating_mul(workers);
+    Ok((processes > 1).then(|| Peers {
+        rank: rank.saturating_mul(workers).saturating_add(worker),
+        ranks: processes,
+        run: number("shuffle-seed", &args.world.shuffle_seed).unwrap_or(0),
+    }))
+}
+
+fn one_epoch(
+    reader: &Reader,
+    config: &mut EpochConfig,
+    options: BatchOptions,
+    pace: &Pace,
+    progress: &Progress,
+) -> Result<EpochReport, Stop> {
+    let before = reader.cache_stats();
+    let start = Instant::now();
+    let mut batches = reader.epoch(config, options)?;
+    let mut hasher = pace.digest.then(|| Hasher::new(HashAlgo::Xxh128));
+    while batches.stats().batches < pace.most {
+        let Some(batch) = batches.next_batch()? else {
+            break;
+        };
+        if progress.is_cancelled() {
+            return Err(ReaderError::Interrupted.into());
+        }
+        if let Some(hasher) = &mut hasher {
+            update(hasher, &batch);
+        }
+        if !pace.step.is_zero() {
+            std::thread::sleep(pace.step);
+        }
+    }
+    let elapsed = start.elapsed().as_secs_f64();
+    let report = epoch_report(
+        config.epoch,
+        elapsed,
+        batches.stats(),
+        (before, reader.cache_stats()),
+        hasher.map(Hasher::finish_hex),
+    );
+    *config = batches.next_config();
+    Ok(report)
+}
+
+/// Ids and values; how they are cut into buffers does not count.
+fn update(hasher: &mut Hasher, batch: &Batch) {
+    for (place, entry) in batch.entries.iter().enumerate() {
+        hasher.update(&entry.sample.0.to_le_bytes());
+        match &batch.data {
+            BatchData::Columns { columns, .. } => {
+                for column in 0..columns.len() {
+                    hasher.update(batch.value(place, column).unwrap_or_default());
+                }
+            }
+            BatchData::Samples { .. } => hasher.update(batch.sample(place).unwrap_or_default()),
+        }
+    }
+}
+
+fn epoch_report(
+    epoch: u64,
+    elapsed: f64,
+    stats: BatchStats,
+    (before, after): (CacheStats, CacheStats),
+    digest: Option<String>,
+) -> EpochReport {
+    let samples_per_second = stats.samples as f64 / elapsed.max(1e-9);
+    EpochReport {
+        epoch,
+        batches: stats.batches,
+        samples: stats.samples,
+        bytes: stats.bytes,
+        seconds: elapsed,
+        samples_per_second,
+        first_batch_seconds: stats.first.as_secs_f64(),
+        wait_seconds: stats.waited.saturating_sub(stats.first).as_secs_f64(),
+        waits: stats.waits,
+        fetched_shards: after.fetched_shards - before.fetched_shards,
+        fetched_bytes: after.fetched_bytes - before.fetched_bytes,
+        evicted_shards: after.evictions - before.evictions,
+        cached_bytes: after.resident_bytes,
+        digest,
+    }
+}
+
+fn show(report: &Report, out: &mut Output) -> Result<(), Stop> {
+    out.line(format_args!(
+        "{} in {}, read by rank {}",
+        many(report.samples, "sample"),
+        many(report.shards, "shard"),
+        report.rank,
+    ))?;
+    let mut table = Table::with_heading(&[
+        ("epoch", Align::Right),
+        ("samples", Align::Right),
+        ("time", Align::Right),
+        ("samples/s", Align::Right),
+        ("speed", Align::Right),
+        ("first batch", Align::Right),
+        ("waiting", Align::Right),
+        ("fetched", Align::Right),
+    ]);
+    for epoch in &report.epochs {
+        let millis = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0)).as_millis();
+        let part = |millis: u128| u64::try_from(millis).unwrap_or(u64::MAX);
+        table.row([
+            epoch.epoch.to_string(),
+            count(epoch.samples),
+            seconds(epoch.seconds),
+            format!("{:.0}", epoch.samples_per_second),
+            rate(epoch.bytes, epoch.seconds),
+            seconds(epoch.first_batch_seconds),
+            percent(
+                part(millis(epoch.wait_seconds)),
+                part(millis(epoch.seconds)),
+            ),
+            if epoch.fetched_shards == 0 {
+                "nothing".to_owned()
+            } else {
+                format!(
+                    "{}, {}",
+                    many(epoch.fetched_shards, "shard"),
+                    bytes(epoch.fetched_bytes)
+                )
+            },
+        ]);
+    }
+    out.text(&table)?;
+    for digest in report.epochs.iter().filter_map(|epoch| {
+        Some(format!(
+            "digest of epoch {}: {}",
+            epoch.epoch,
+            escape(epoch.digest.as_ref()?)
+        ))
+    }) {
+        out.line(digest)?;
+    }
+    Ok(())
+}

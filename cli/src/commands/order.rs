@@ -1,0 +1,328 @@
+use std::ops::Range;
+
+use serde::Serialize;
+use shardmill_core::{Limits, escape};
+use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, StreamConfig, World};
+use shardmill_reader::{RunState, StateError};
+
+use super::{dataset, options, requests, world};
+use crate::args::OrderArgs;
+use crate::error::{CliError, Fault, Stop};
+use crate::output::{Exit, Output, count, many};
+
+#[derive(Serialize)]
+struct JsonBatch<'a> {
+    rank: u64,
+    batch: u64,
+    worker: u64,
+    samples: &'a [u64],
+    repeated: &'a [usize],
+}
+
+pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let mut config = world::epoch_config(&args.world, Vec::new())?;
+    config.epoch = world::number("epoch", &args.epoch)?;
+    let rank = args
+        .rank
+        .as_deref()
+        .map(|typed| world::number("rank", typed));
+    let rank = rank.transpose()?;
+    let batches = args.batches.as_deref().map(Batches::parse).transpose()?;
+
+    let named = [&args.world.datasets, &args.world.streams, &args.shards];
+    if named.iter().all(|typed| typed.is_empty()) {
+        if !out.is_json() {
+            return Err(CliError::Usage {
+                id: "usage-missing-argument".into(),
+                object: None,
+                message: "missing: <DATASET>...".to_owned(),
+                hint: Some(
+                    "name a data set, give sizes with --shards, or configurations on standard input with --json".to_owned(),
+                ),
+            }
+            .into());
+        }
+        let nothing = EpochConfig::new(Vec::new(), config.batch_size, World::SINGLE);
+        if config != nothing || rank.is_some() || batches.is_some() || args.resume.is_some() {
+            return Err(CliError::Usage {
+                id: "usage-conflict".into(),
+                object: None,
+                message: "options are of one order, and without a data set the orders are described on standard input".to_owned(),
+                hint: Some("name a data set, or leave the options out".to_owned()),
+            }
+            .into());
+        }
+        return requests::run(out);
+    }
+
+    let state = args.resume.as_deref().map(load).transpose()?;
+    config.streams = streams(args, &limits)?;
+    if let (Some(state), Some(path)) = (state, &args.resume) {
+        config.resume = Some(
+            state
+                .resume(&config)
+                .map_err(|error| of_state(error, path))?,
+        );
+    }
+    let epoch = Epoch::new(&config)?;
+    let batches = match batches {
+        Some(batches) => batches.resolve(epoch.batches())?,
+        None => 0..epoch.batches(),
+    };
+    let repeats = print(&epoch, &config, rank, batches.clone(), out)?;
+    out.flush()?;
+    summary(&epoch, &config, &batches, repeats, out);
+    Ok(Exit::Done)
+}
+
+/// The streams: those of the data sets, or of the sizes.
+fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop> {
+    let mut streams = Vec::new();
+    for sizes in &args.shards {
+        streams.push(StreamConfig::new(&parse_sizes(sizes)?));
+    }
+    for stream in world::streams(&args.world)? {
+        let dataset = dataset::open(&stream.location, limits.clone(), None)?;
+        let shards = &dataset.index().shards;
+        let sizes: Vec<u64> = shards.iter().map(|shard| shard.samples).collect();
+        streams.push(StreamConfig::new(&sizes).with_weight(stream.weight));
+    }
+    Ok(streams)
+}
+
+fn parse_sizes(typed: &str) -> Result<Vec<u64>, CliError> {
+    let sizes: Result<Vec<u64>, _> = typed.split(',').map(|size| size.trim().parse()).collect();
+    sizes.map_err(|_| {
+        CliError::option(
+            "shards",
+            format!("`{}` is not a list of sizes", escape(typed)),
+            "write the samples of each shard: 4,3,5",
+        )
+    })
+}
+
+fn load(path: &str) -> Result<RunState, Stop> {
+    let location = options::location(path)?;
+    RunState::load(&location).map_err(|error| of_state(error, path))
+}
+
+/// What is wrong with a state, with the name of its file.
+fn of_state(error: StateError, path: &str) -> Stop {
+    match error {
+        StateError::Storage(_) | StateError::Order(_) => error.into(),
+        _ => {
+            let mut fault = Fault::from(error);
+            fault.object = Some(escape(path).into_owned());
+            fault.into()
+        }
+    }
+}
+
+/// `A..B`, `A..`, `..B`, `A`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Batches {
+    first: u64,
+    end: Option<u64>,
+}
+
+impl Batches {
+    fn parse(typed: &str) -> Result<Self, CliError> {
+        let wrong = || {
+            CliError::option(
+                "batches",
+                format!("`{}` is neither a batch nor a range", escape(typed)),
+                "write 7, 10..20, 10.. or ..20",
+            )
+        };
+        let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+        let Some((first, end)) = typed.split_once("..") else {
+            let first = number(typed)?;
+            let end = first.checked_add(1).ok_or_else(wrong)?;
+            return Ok(Self {
+                first,
+                end: Some(end),
+            });
+        };
+        let first = if first.is_empty() { 0 } else { number(first)? };
+        let end = if end.is_empty() {
+            None
+        } else {
+            Some(number(end)?)
+        };
+        if end.is_some_and(|end| end < first) {
+            return Err(CliError::option(
+                "batches",
+                format!("`{}` ends before it begins", escape(typed)),
+                "write the first one, two dots, and the one behind the last",
+            ));
+        }
+        Ok(Self { first, end })
+    }
+
+    /// The batches of an epoch with that many. Every number that was typed has to be one of it.
+    fn resolve(self, batches: u64) -> Result<Range<u64>, CliError> {
+        let end = self.end.unwrap_or(batches);
+        if self.first > batches || end > batches {
+            return Err(CliError::option(
+                "batches",
+                format!(
+                    "batch {} was asked for, there are {}",
+                    count(self.first.max(end.saturating_sub(1))),
+                    count(batches)
+                ),
+                "leave it out to see all of them",
+            ));
+        }
+        Ok(self.first..end)
+    }
+}
+
+/// Prints batches; answers whether some of their samples are repeated.
+fn print(
+    epoch: &Epoch,
+    config: &EpochConfig,
+    rank: Option<u64>,
+    batches: Range<u64>,
+    out: &mut Output,
+) -> Result<bool, Stop> {
+    let replicas = config.replication.unwrap_or(1);
+    let part = usize::try_from(config.batch_size).unwrap_or(usize::MAX);
+    let mut reader = match rank {
+        Some(rank) => epoch.rank(rank)?,
+        None => epoch.everyone(),
+    };
+    let mut ranks = Vec::new();
+    let mut entries = Vec::new();
+    let mut repeats = false;
+    for batch in batches {
+        let worker = batch % config.world.workers_per_rank;
+        let mut show = |rank: u64, part: &[Entry]| -> Result<(), Stop> {
+            repeats |= part.iter().any(|entry| entry.repeated);
+            line(rank, batch, worker, part, out)
+        };
+        reader.read(batch, &mut entries);
+        if let Some(rank) = rank {
+            show(rank, &entries)?;
+            continue;
+        }
+        if entries.len() as u64 == epoch.global_batch() {
+            for (rank, part) in (0_u64..).zip(entries.chunks_exact(part)) {
+                for replica in 0..replicas {
+                    show(rank * replicas + replica, part)?;
+                }
+            }
+            continue;
+        }
+        // What is missing may be missing on some ranks only.
+        if ranks.is_empty() {
+            ranks = each_rank(epoch, config)?;
+        }
+        for (rank, cursor) in (0_u64..).zip(&mut ranks) {
+            cursor.read(batch, &mut entries);
+            show(rank, &entries)?;
+        }
+    }
+    Ok(repeats)
+}
+
+/// A reader for each rank, for the last batches: all of them together keep as much as one would.
+fn each_rank(epoch: &Epoch, config: &EpochConfig) -> Result<Vec<Cursor>, OrderError> {
+    let ranks = config.world.ranks();
+    let window = ((1 << 17) / ranks.max(1)).max(1 << 8);
+    let cursors = (0..ranks).map(|rank| Ok(epoch.rank(rank)?.with_window(window)));
+    cursors.collect()
+}
+
+fn line(rank: u64, batch: u64, worker: u64, part: &[Entry], out: &mut Output) -> Result<(), Stop> {
+    if out.is_json() {
+        let samples: Vec<u64> = part.iter().map(|entry| entry.sample.0).collect();
+        let repeated = part.iter().enumerate();
+        let repeated: Vec<usize> = repeated
+            .filter(|(_, entry)| entry.repeated)
+            .map(|(place, _)| place)
+            .collect();
+        return out.json(&JsonBatch {
+            rank,
+            batch,
+            worker,
+            samples: &samples,
+            repeated: &repeated,
+        });
+    }
+    let mut text = format!("rank {rank} batch {batch}:");
+    for entry in part {
+        text.push(' ');
+        text.push_str(&entry.sample.0.to_string());
+        if entry.repeated {
+            text.push('*');
+        }
+    }
+    out.line(text)
+}
+
+/// What the lines were cut from, for a person.
+fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: bool, out: &Output) {
+    let resolved = epoch.resolved();
+    let from = match resolved.sample_in_epoch {
+        0 => String::new(),
+        sample => format!(" from sample {} on", count(sample)),
+    };
+    let shown = if *batches == (0..epoch.batches()) {
+        String::new()
+    } else {
+        format!("{} of ", count(batches.end - batches.start))
+    };
+    let repeats = if repeats {
+        "; * was given before and fills up"
+    } else {
+        ""
+    };
+    out.console().note(format_args!(
+        "epoch {}{from}: {}, {shown}{} of {}, {}, {}{repeats}",
+        resolved.epoch,
+        many(epoch.samples(), "sample"),
+        many(epoch.batches(), "batch"),
+        count(epoch.global_batch()),
+        many(config.world.ranks(), "rank"),
+        many(resolved.canonical_nodes, "canonical node"),
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_one_or_a_range() {
+        for (text, range) in [
+            ("0", Some(0..1)),
+            ("9", Some(9..10)),
+            ("2..5", Some(2..5)),
+            ("..5", Some(0..5)),
+            ("5..", Some(5..10)),
+            ("..", Some(0..10)),
+            ("10..", Some(10..10)),
+            ("4..4", Some(4..4)),
+            ("10", None),
+            ("..11", None),
+            ("11..", None),
+            ("5..4", None),
+            ("-1", None),
+            ("x", None),
+            ("", None),
+            ("1...2", None),
+            ("18446744073709551615", None),
+        ] {
+            let found = Batches::parse(text).and_then(|batches| batches.resolve(10));
+            assert_eq!(found.ok(), range, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_numbers() {
+        assert_eq!(parse_sizes("4,3, 0").unwrap(), [4, 3, 0]);
+        for bad in ["", "4,,3", "4,", "-1", "1.5", "x"] {
+            assert!(parse_sizes(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The picture of a plan: resident bytes, fetch rate and waiting over time, one line a node, as SVG.
+//!
+//! One file without references to others. It follows the viewer's light or dark theme, tells lines apart by dashes as
+//! well as by colour, and says in words what it shows.
+
+use std::fmt::Write as _;
+
+use shardmill_core::escape;
+use shardmill_reader::{Forecast, Point};
+
+use crate::output::{bytes, count, many, percent, seconds};
+
+/// Lines that can be told apart: colours for light and dark themes, and dashes.
+const LINES: [(&str, &str, &str); 8] = [
+    ("#0b62a4", "#6cb6ff", ""),
+    ("#b3470b", "#f0a060", "8 3"),
+    ("#1a7a3c", "#63d08c", "2 3"),
+    ("#8a2f8f", "#df92e3", "10 3 2 3"),
+    ("#7a6200", "#e0c440", "5 5"),
+    ("#a8213a", "#ff8896", "14 4"),
+    ("#00707a", "#54cfdb", "1 4"),
+    ("#555555", "#bbbbbb", "6 2 1 2 1 2"),
+];
+
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 96.0;
+const RIGHT: f64 = 24.0;
+const TOP: f64 = 64.0;
+const PANEL: f64 = 150.0;
+const GAP: f64 = 56.0;
+
+/// What a panel shows.
+struct Panel {
+    title: String,
+    /// Value of a point in the panel's unit.
+    value: Box<dyn Fn(&Point) -> f64>,
+    most: f64,
+    /// A line across: value and what it is.
+    mark: Option<(f64, String)>,
+}
+
+/// Draws what the clairvoyant caches of the nodes will do.
+pub fn draw(title: &str, forecast: &Forecast, cache_limit: Option<u64>) -> String {
+    let nodes: Vec<(u64, &[Point])> = forecast
+        .nodes
+        .iter()
+        .take(LINES.len())
+        .map(|node| (node.node, node.belady.timeline.as_slice()))
+        .collect();
+    let end = forecast
+        .nodes
+        .iter()
+        .map(|node| node.belady.seconds)
+        .fold(0.0, f64::max);
+    let panels = panels(&nodes, cache_limit);
+    let legend_rows = nodes.len().div_ceil(4);
+    let bottom = TOP + lines(panels.len()) * (PANEL + GAP);
+    let height = bottom + 24.0 + lines(legend_rows) * 22.0;
+    let mut svg = String::new();
+    // Writing to a String cannot fail.
+    let _ = head(&mut svg, title, forecast, height);
+    for (place, panel) in panels.iter().enumerate() {
+        let top = TOP + lines(place) * (PANEL + GAP);
+        let _ = axes(&mut svg, panel, top, end);
+        for (line, (_, points)) in nodes.iter().enumerate() {
+            let _ = curve(&mut svg, panel, top, end, line, points);
+        }
+    }
+    let _ = legend(&mut svg, &nodes, forecast, bottom);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn panels(nodes: &[(u64, &[Point])], cache_limit: Option<u64>) -> Vec<Panel> {
+    let most = |value: fn(&Point) -> f64| {
+        let points = nodes.iter().flat_map(|(_, points)| points.iter());
+        points.map(value).fold(0.0, f64::max)
+    };
+    let resident = most(|point| decimal(point.resident_bytes));
+    let limit = cache_limit.map(decimal);
+    // A limit that is far above what is used would flatten the lines.
+    let limit = limit.filter(|limit| *limit <= 2.0 * resident);
+    let (unit, unit_name) = binary_unit(limit.unwrap_or(0.0).max(resident));
+    let (rate, rate_name) = binary_unit(most(|point| point.fetched_bytes_per_second));
+    vec![
+        Panel {
+            title: format!("Resident bytes ({unit_name})"),
+            value: Box::new(move |point| decimal(point.resident_bytes) / unit),
+            most: limit.unwrap_or(0.0).max(resident) / unit,
+            mark: limit.map(|limit| (limit / unit, "cache limit".to_owned())),
+        },
+        Panel {
+            title: format!("Fetched ({rate_name}/s)"),
+            value: Box::new(move |point| point.fetched_bytes_per_second / rate),
+            most: most(|point| point.fetched_bytes_per_second) / rate,
+            mark: None,
+        },
+        Panel {
+            title: "Waiting for data (% of the time)".to_owned(),
+            value: Box::new(|point| point.waiting * 100.0),
+            most: 100.0,
+            mark: None,
+        },
+    ]
+}
+
+fn head(svg: &mut String, title: &str, forecast: &Forecast, height: f64) -> std::fmt::Result {
+    writeln!(
+        svg,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+         role=\"img\" aria-labelledby=\"title desc\" font-family=\"system-ui, sans-serif\" font-size=\"13\">"
+    )?;
+    writeln!(svg, "<title id=\"title\">{}</title>", xml(title))?;
+    let mut words = String::from(
+        "Three charts over the time of the run, with a line for each node: bytes in the cache, bytes fetched a second, and \
+         the part of the time spent waiting for data.",
+    );
+    for node in &forecast.nodes {
+        let cache = &node.belady;
+        let (hits, uses) = cache.epochs.iter().fold((0, 0), |(hits, uses), epoch| {
+            (hits + epoch.hits, uses + epoch.uses)
+        });
+        write!(
+            words,
+            " Node {}: {} fetched, {} hits, at most {} resident, {} waited in {}.",
+            count(node.node),
+            bytes(cache.fetched_bytes()),
+            percent(hits, uses),
+            bytes(cache.most_resident_bytes),
+            seconds(cache.wait_seconds()),
+            seconds(cache.seconds)
+        )?;
+    }
+    writeln!(svg, "<desc id=\"desc\">{}</desc>", xml(&words))?;
+    svg.push_str("<style>\n");
+    svg.push_str(
+        ".back{fill:#fff}.text{fill:#1b1f24}.soft{fill:#57606a}.axis{stroke:#57606a}.grid{stroke:#d8dee4}\n\
+         .mark{stroke:#1b1f24;stroke-dasharray:3 3}.line{fill:none;stroke-width:1.8;stroke-linejoin:round}\n",
+    );
+    for (number, (light, _, dashes)) in LINES.iter().enumerate() {
+        write!(svg, ".n{number}{{stroke:{light}")?;
+        if !dashes.is_empty() {
+            write!(svg, ";stroke-dasharray:{dashes}")?;
+        }
+        svg.push_str("}\n");
+    }
+    svg.push_str(
+        "@media (prefers-color-scheme:dark){.back{fill:#0d1117}.text{fill:#e6edf3}.soft{fill:#9ea7b1}\
+         .axis{stroke:#9ea7b1}.grid{stroke:#2b3138}.mark{stroke:#e6edf3}",
+    );
+    for (number, (_, dark, _)) in LINES.iter().enumerate() {
+        write!(svg, ".n{number}{{stroke:{dark}}}")?;
+    }
+    svg.push_str("}\n</style>\n");
+    writeln!(
+        svg,
+        "<rect class=\"back\" width=\"{WIDTH}\" height=\"{height}\"/>"
+    )?;
+    writeln!(
+        svg,
+        "<text class=\"text\" x=\"{LEFT}\" y=\"28\" font-size=\"16\" font-weight=\"600\">{}</text>",
+        xml(title)
+    )
+}
+
+fn axes(svg: &mut String, panel: &Panel, top: f64, end: f64) -> std::fmt::Result {
+    let (bottom, right) = (top + PANEL, WIDTH - RIGHT);
+    writeln!(
+        svg,
+        "<text class=\"text\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
+        top - 8.0,
+        xml(&panel.title)
+    )?;
+    for tick in ticks(panel.most, 4) {
+        let y = bottom - PANEL * part(tick, panel.most);
+        writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+             <text class=\"soft\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 8.0,
+            y + 4.0,
+            number(tick)
+        )?;
+    }
+    let (unit, name) = time_unit(end);
+    for tick in ticks(end / unit, 8) {
+        let x = LEFT + (right - LEFT) * part(tick, end / unit);
+        writeln!(
+            svg,
+            "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{:.1}\"/>\
+             <text class=\"soft\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            bottom + 5.0,
+            bottom + 19.0,
+            number(tick)
+        )?;
+    }
+    writeln!(
+        svg,
+        "<text class=\"soft\" x=\"{right}\" y=\"{:.1}\" text-anchor=\"end\">time ({name})</text>\
+         <path class=\"axis\" fill=\"none\" d=\"M{LEFT} {top}V{bottom}H{right}\"/>",
+        bottom + 34.0
+    )?;
+    if let Some((value, what)) = &panel.mark {
+        let y = bottom - PANEL * part(*value, panel.most);
+        writeln!(
+            svg,
+            "<line class=\"mark\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+             <text class=\"text\" x=\"{right}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            y - 4.0,
+            xml(what)
+        )?;
+    }
+    Ok(())
+}
+
+/// A line in steps: a point holds until the next one.
+fn curve(
+    svg: &mut String,
+    panel: &Panel,
+    top: f64,
+    end: f64,
+    line: usize,
+    points: &[Point],
+) -> std::fmt::Result {
+    let (bottom, right) = (top + PANEL, WIDTH - RIGHT);
+    write!(svg, "<path class=\"line n{line}\" d=\"")?;
+    for (place, point) in points.iter().enumerate() {
+        let x = LEFT + (right - LEFT) * part(point.seconds, end);
+        let y = bottom - PANEL * part((panel.value)(point), panel.most);
+        match place {
+            0 => write!(svg, "M{x:.1} {y:.1}")?,
+            _ => write!(svg, "H{x:.1}V{y:.1}")?,
+        }
+    }
+    if !points.is_empty() {
+        write!(svg, "H{right}")?;
+    }
+    svg.push_str("\"/>\n");
+    Ok(())
+}
+
+fn legend(
+    svg: &mut String,
+    nodes: &[(u64, &[Point])],
+    forecast: &Forecast,
+    top: f64,
+) -> std::fmt::Result {
+    for (line, (node, _)) in nodes.iter().enumerate() {
+        let x = LEFT + lines(line % 4) * 200.0;
+        let y = top + lines(line / 4) * 22.0;
+        writeln!(
+            svg,
+            "<path class=\"line n{line}\" d=\"M{x} {y}h36\"/><text class=\"text\" x=\"{}\" y=\"{}\">node {}</text>",
+            x + 44.0,
+            y + 4.0,
+            count(*node)
+        )?;
+    }
+    let left = forecast.nodes_in_all.saturating_sub(nodes.len() as u64);
+    if left > 0 {
+        writeln!(
+            svg,
+            "<text class=\"soft\" x=\"{}\" y=\"28\" text-anchor=\"end\">{} more not shown</text>",
+            WIDTH - RIGHT,
+            many(left, "node")
+        )?;
+    }
+    Ok(())
+}
+
+/// Values of an axis from 0 to `most`: steps of 1, 2 or 5, about `wanted` of them.
+fn ticks(most: f64, wanted: u32) -> Vec<f64> {
+    if !(most.is_finite() && most > 0.0) {
+        return vec![0.0];
+    }
+    let rough = most / f64::from(wanted);
+    let power = 10.0_f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|step| *step >= rough * 0.999)
+        .unwrap_or(10.0 * power);
+    (0..=4 * wanted)
+        .map(|turn| f64::from(turn) * step)
+        .take_while(|tick| *tick <= most * 1.001)
+        .collect()
+}
+
+/// A value of an axis, without digits that say nothing.
+fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text.is_empty() { "0" } else { text }.to_owned()
+}
+
+/// Where a value stands between 0 and `most`, from 0 to 1.
+fn part(value: f64, most: f64) -> f64 {
+    if most > 0.0 {
+        (value / most).clamp(0.0, 1.0)
+    } else {
+        0.0
+    }
+}
+
+fn binary_unit(most: f64) -> (f64, &'static str) {
+    let units = [
+        (1024.0_f64.powi(4), "TiB"),
+        (1024.0_f64.powi(3), "GiB"),
+        (1024.0_f64.powi(2), "MiB"),
+        (1024.0, "KiB"),
+    ];
+    unit(most, &units, "B")
+}
+
+fn time_unit(most: f64) -> (f64, &'static str) {
+    unit(
+        most / 3.0,
+        &[(86_400.0, "days"), (3600.0, "h"), (60.0, "min")],
+        "s",
+    )
+}
+
+fn unit(most: f64, units: &[(f64, &'static str)], smallest: &'static str) -> (f64, &'static str) {
+    let found = units.iter().find(|(unit, _)| most >= *unit).copied();
+    found.unwrap_or((1.0, smallest))
+}
+
+/// Text as it may stand in XML: markup and control characters are escaped.
+fn xml(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in escape(text).chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            // Not characters of XML 1.0.
+            '\u{fffe}' | '\u{ffff}' => safe.push('\u{fffd}'),
+            _ => safe.push(character),
+        }
+    }
+    safe
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes of a picture")]
+const fn decimal(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number of lines or panels")]
+const fn lines(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_have_round_numbers() {
+        for (most, wanted, expected) in [
+            (100.0, 4, vec![0.0, 50.0, 100.0]),
+            (7.3, 4, vec![0.0, 2.0, 4.0, 6.0]),
+            (1.0, 4, vec![0.0, 0.5, 1.0]),
+            (0.0, 4, vec![0.0]),
+            (f64::NAN, 4, vec![0.0]),
+        ] {
+            assert_eq!(ticks(most, wanted), expected, "{most}");
+        }
+        assert_eq!(number(2.50), "2.5");
+        assert_eq!(number(0.0), "0");
+        assert_eq!(number(120.0), "120");
+    }
+
+    #[test]
+    fn markup_in_names_stays_text() {
+        assert_eq!(
+            xml("a<b>&\"c\"\u{1b}"),
+            "a&lt;b&gt;&amp;&quot;c&quot;\\u{1b}"
+        );
+    }
+
+    #[test]
+    fn units_follow_the_largest_value() {
+        assert_eq!(binary_unit(3.0 * 1024.0 * 1024.0).1, "MiB");
+        assert_eq!(binary_unit(12.0), (1.0, "B"));
+        assert_eq!(time_unit(60.0).1, "s");
+        assert_eq!(time_unit(600.0).1, "min");
+    }
+}

@@ -1,0 +1,645 @@
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use shardmill_core::{Limits, escape};
+use shardmill_mds::ShardEntry;
+use shardmill_order::{EpochConfig, StreamConfig};
+use shardmill_reader::{CacheForecast, Forecast, ForecastOptions, ShardCost, forecast};
+use shardmill_storage::{Dir, PublishMode};
+
+use super::{dataset, options, picture, world};
+use crate::args::PlanArgs;
+use crate::error::{CliError, Stop};
+use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, seconds};
+
+/// Waiting that is worth a word: this part of the time.
+const WORTH_A_WORD: f64 = 0.01;
+
+#[derive(Serialize)]
+struct Plan<'a> {
+    streams: Vec<StreamFacts>,
+    shards: u64,
+    samples: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
+    /// Samples of all ranks in a step, replicas counted once.
+    global_batch: u64,
+    shuffle: bool,
+    shuffle_algo: &'static str,
+    shuffle_seed: u64,
+    num_canonical_nodes: u64,
+    shuffle_block_size: u64,
+    cache_limit: Option<u64>,
+    bandwidth: u64,
+    latency_seconds: f64,
+    connections: usize,
+    step_seconds: f64,
+    #[serde(flatten)]
+    forecast: &'a Forecast,
+    advice: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct StreamFacts {
+    dataset: String,
+    samples: u64,
+    shards: u64,
+}
+
+/// What the indexes say.
+#[derive(Default)]
+struct Data {
+    streams: Vec<StreamFacts>,
+    configs: Vec<StreamConfig>,
+    costs: Vec<ShardCost>,
+    samples: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
+}
+
+pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let streams = world::streams(&args.world)?;
+    let options = options_of(args)?;
+    let svg = args.svg.as_deref().map(options::location).transpose()?;
+    // Before any work: what does not depend on the data.
+    world::epoch_config(&args.world, Vec::new())?;
+    let data = read(&streams, &limits)?;
+    let config = world::epoch_config(&args.world, data.configs.clone())?;
+    let found = forecast(&config, &data.costs, &options)?;
+    let advice = advice(&found, &data, &options);
+    if let Some(path) = svg {
+        let title = format!("Plan of {}", title(&data));
+        let drawing = picture::draw(&title, &found, options.cache_limit);
+        publish(&path, drawing.as_bytes())?;
+    }
+    if out.is_json() {
+        out.json(&plan(data, &config, &options, &found, advice)?)?;
+    } else {
+        show(&data, &config, &options, &found, &advice, out)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn options_of(args: &PlanArgs) -> Result<ForecastOptions, CliError> {
+    let cache_limit = args.cache_limit.as_deref();
+    Ok(ForecastOptions {
+        epochs: within("epochs", &args.epochs, 1000)?,
+        cache_limit: cache_limit
+            .map(|text| options::byte_size("cache-limit", text))
+            .transpose()?,
+        bandwidth: bandwidth(&args.bandwidth)?,
+        latency: duration("latency", &args.latency)?,
+        connections: usize::try_from(within("connections", &args.connections, 10_000)?)
+            .unwrap_or(usize::MAX),
+        step: duration("step-time", &args.step_time)?,
+        ..ForecastOptions::default()
+    })
+}
+
+/// A whole number from 1 to `most`.
+fn within(option: &'static str, typed: &str, most: u64) -> Result<u64, CliError> {
+    match world::number(option, typed)? {
+        number if (1..=most).contains(&number) => Ok(number),
+        number => Err(CliError::option(
+            option,
+            format!("{number} is out of range"),
+            format!("pass a number from 1 to {most}"),
+        )),
+    }
+}
+
+/// `1GB/s`; the `/s` may be left out.
+fn bandwidth(typed: &str) -> Result<u64, CliError> {
+    let size = typed.strip_suffix("/s").unwrap_or(typed);
+    match options::byte_size("bandwidth", size) {
+        Ok(0) => Err(CliError::option(
+            "bandwidth",
+            "nothing would arrive",
+            "pass at least 1 byte a second",
+        )),
+        Ok(bandwidth) => Ok(bandwidth),
+        Err(_) => Err(CliError::option(
+            "bandwidth",
+            format!("`{}` is not a size for each second", escape(typed)),
+            "write 500MB/s or 1GiB/s",
+        )),
+    }
+}
+
+/// `30ms`, `0.5s`, `2min`; a number without a unit is seconds. At most an hour.
+fn duration(option: &'static str, typed: &str) -> Result<Duration, CliError> {
+    let wrong = |fact: String| CliError::option(option, fact, "write 500us, 30ms, 1.5s or 2min");
+    let units = [
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("min", 60.0),
+        ("s", 1.0),
+        ("", 1.0),
+    ];
+    let found = units.iter().find_map(|(unit, factor)| {
+        let number = typed.strip_suffix(unit)?.trim_end();
+        let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let number: f64 = number.parse().ok().filter(|_| plain)?;
+        Some(number * factor)
+    });
+    match found {
+        Some(found) if found <= 3600.0 => Duration::try_from_secs_f64(found)
+            .map_err(|_| wrong(format!("`{}` is not a time", escape(typed)))),
+        Some(_) => Err(wrong(format!("`{}` is more than an hour", escape(typed)))),
+        None => Err(wrong(format!("`{}` is not a time", escape(typed)))),
+    }
+}
+
+fn read(streams: &[world::Stream], limits: &Limits) -> Result<Data, Stop> {
+    let mut data = Data::default();
+    for stream in streams {
+        let opened = dataset::open(&stream.location, limits.clone(), None)?;
+        let shards = &opened.index().shards;
+        let samples: Vec<u64> = shards.iter().map(|shard| shard.samples).collect();
+        data.configs
+            .push(StreamConfig::new(&samples).with_weight(stream.weight));
+        for shard in shards {
+            data.costs.push(cost(shard));
+            data.raw_bytes = data.raw_bytes.saturating_add(dataset::raw_bytes(shard));
+            data.stored_bytes = data
+                .stored_bytes
+                .saturating_add(dataset::stored_bytes(shard));
+        }
+        data.samples = data.samples.saturating_add(opened.len());
+        data.streams.push(StreamFacts {
+            dataset: stream.location.clone(),
+            samples: opened.len(),
+            shards: shards.len() as u64,
+        });
+    }
+    Ok(data)
+}
+
+/// A compressed shard is fetched as it is stored, kept raw, and both are there while it is decompressed.
+fn cost(shard: &ShardEntry) -> ShardCost {
+    let (raw, stored) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
+    let reserve_bytes = if shard.zip_data.is_some() {
+        raw.saturating_add(stored)
+    } else {
+        raw
+    };
+    ShardCost {
+        fetch_bytes: stored,
+        cache_bytes: raw,
+        reserve_bytes,
+    }
+}
+
+fn title(data: &Data) -> String {
+    let (samples, shards) = (
+        many(data.samples, "sample"),
+        many(data.costs.len() as u64, "shard"),
+    );
+    match data.streams.as_slice() {
+        [one] => format!("{}: {samples} in {shards}", escape(&one.dataset)),
+        all => format!(
+            "{}: {samples} in {shards}",
+            many(all.len() as u64, "data set")
+        ),
+    }
+}
+
+/// Gives the picture its name in one step.
+fn publish(path: &Path, bytes: &[u8]) -> Result<(), Stop> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        return Err(CliError::option(
+            "svg",
+            format!("`{}` names no file", escape(&path.display().to_string())),
+            "give the path of a file: plan.svg",
+        )
+        .into());
+    };
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let dir = Dir::open(parent.unwrap_or(Path::new(".")))?;
+    dir.publish_bytes(None, name, bytes, PublishMode::Replace)?;
+    Ok(())
+}
+
+fn plan<'a>(
+    data: Data,
+    config: &EpochConfig,
+    options: &ForecastOptions,
+    forecast: &'a Forecast,
+    advice: Vec<String>,
+) -> Result<Plan<'a>, Stop> {
+    let resolved = config.resolve()?;
+    Ok(Plan {
+        shards: data.costs.len() as u64,
+        samples: data.samples,
+        raw_bytes: data.raw_bytes,
+        stored_bytes: data.stored_bytes,
+        streams: data.streams,
+        global_batch: resolved.world.ranks().saturating_mul(config.batch_size),
+        shuffle: config.shuffle,
+        shuffle_algo: config.shuffle_algo.name(),
+        shuffle_seed: config.shuffle_seed,
+        num_canonical_nodes: resolved.canonical_nodes,
+        shuffle_block_size: resolved.block,
+        cache_limit: options.cache_limit,
+        bandwidth: options.bandwidth,
+        latency_seconds: options.latency.as_secs_f64(),
+        connections: options.connections,
+        step_seconds: options.step.as_secs_f64(),
+        forecast,
+        advice,
+    })
+}
+
+fn show(
+    data: &Data,
+    config: &EpochConfig,
+    options: &ForecastOptions,
+    found: &Forecast,
+    advice: &[String],
+    out: &mut Output,
+) -> Result<(), Stop> {
+    out.line(title(data))?;
+    out.text(facts(data, config, options)?)?;
+    out.text(format_args!("\n{}", epochs(found)))?;
+    out.text(format_args!("\n{}", caches(found)))?;
+    out.text(format_args!("\n{}", sizes(found)))?;
+    let shown = found.nodes.len() as u64;
+    if shown < found.nodes_in_all {
+        let all = many(found.nodes_in_all, "node");
+        out.line(format_args!("\n{} of {all} are shown", count(shown)))?;
+    }
+    if !out.is_quiet() && !advice.is_empty() {
+        out.line("")?;
+        for line in advice {
+            out.line(line)?;
+        }
+    }
+    Ok(())
+}
+
+fn facts(data: &Data, config: &EpochConfig, options: &ForecastOptions) -> Result<Table, Stop> {
+    let resolved = config.resolve()?;
+    let mut table = Table::new(&[Align::Left, Align::Left]);
+    let mut row = |name: &str, value: String| table.row([format!("  {name}"), value]);
+    if data.streams.len() > 1 {
+        for stream in &data.streams {
+            let amount = format!(
+                "{}: {} in {}",
+                escape(&stream.dataset),
+                many(stream.samples, "sample"),
+                many(stream.shards, "shard")
+            );
+            row("stream", amount);
+        }
+    }
+    row("raw", bytes(data.raw_bytes));
+    row("stored", bytes(data.stored_bytes));
+    let world = config.world;
+    let ranks = many(world.ranks_per_node, "rank");
+    let each = many(config.batch_size, "sample");
+    row(
+        "world",
+        format!(
+            "{} of {ranks}, {each} each in a step",
+            many(world.nodes, "node")
+        ),
+    );
+    let order = if config.shuffle {
+        let (algo, seed) = (config.shuffle_algo, config.shuffle_seed);
+        let nodes = many(resolved.canonical_nodes, "canonical node");
+        format!(
+            "{algo}, seed {seed}, {nodes}, blocks of {}",
+            count(resolved.block)
+        )
+    } else {
+        "not shuffled".to_owned()
+    };
+    row("order", order);
+    row(
+        "cache",
+        options
+            .cache_limit
+            .map_or_else(|| "no limit".to_owned(), bytes),
+    );
+    let line = bytes(options.bandwidth);
+    let (latency, step) = (options.latency.as_secs_f64(), options.step.as_secs_f64());
+    row(
+        "line",
+        format!(
+            "{line}/s, first byte after {}, {} at a time",
+            seconds(latency),
+            many(options.connections as u64, "shard")
+        ),
+    );
+    row("step", seconds(step));
+    Ok(table)
+}
+
+fn epochs(found: &Forecast) -> Table {
+    let right = Align::Right;
+    let mut table = Table::with_heading(&[
+        ("epoch", right),
+        ("samples", right),
+        ("steps", right),
+        ("padded", right),
+        ("dropped", right),
+    ]);
+    let known = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), count);
+    for epoch in &found.epochs {
+        table.row([
+            count(epoch.epoch),
+            count(epoch.samples),
+            count(epoch.steps),
+            known(epoch.padded),
+            known(epoch.dropped),
+        ]);
+    }
+    table
+}
+
+fn caches(found: &Forecast) -> Table {
+    let right = Align::Right;
+    let mut table = Table::with_heading(&[
+        ("node", right),
+        ("epoch", right),
+        ("fetched", right),
+        ("shards", right),
+        ("uses", right),
+        ("hits", right),
+        ("hit by LRU", right),
+        ("evicted", right),
+        ("past cache", right),
+        ("waited", right),
+        ("took", right),
+    ]);
+    for node in &found.nodes {
+        for (epoch, lru) in node.belady.epochs.iter().zip(&node.lru.epochs) {
+            table.row([
+                count(node.node),
+                count(epoch.epoch),
+                bytes(epoch.fetched_bytes),
+                count(epoch.fetched_shards),
+                count(epoch.uses),
+                percent(epoch.hits, epoch.uses),
+                percent(lru.hits, lru.uses),
+                count(epoch.evictions),
+                count(epoch.bypasses),
+                seconds(epoch.wait_seconds),
+                seconds(epoch.seconds),
+            ]);
+        }
+    }
+    table
+}
+
+fn sizes(found: &Forecast) -> Table {
+    let right = Align::Right;
+    let mut table = Table::with_heading(&[
+        ("node", right),
+        ("first batch", right),
+        ("most resident", right),
+        ("needed at once", right),
+        ("in an epoch", right),
+        ("in the run", right),
+    ]);
+    for node in &found.nodes {
+        table.row([
+            count(node.node),
+            seconds(node.belady.first_batch_seconds),
+            bytes(node.belady.most_resident_bytes),
+            bytes(node.needed_at_once_bytes),
+            bytes(node.needed_in_epoch_bytes),
+            bytes(node.distinct_bytes),
+        ]);
+    }
+    table
+}
+
+/// What follows from the figures, in sentences.
+fn advice(found: &Forecast, data: &Data, options: &ForecastOptions) -> Vec<String> {
+    let mut lines = Vec::new();
+    padding(found, &mut lines);
+    room(found, data, options, &mut lines);
+    waiting(found, options, &mut lines);
+    lines
+}
+
+fn padding(found: &Forecast, lines: &mut Vec<String>) {
+    let most = found.epochs.iter().max_by_key(|epoch| epoch.padded);
+    if let Some((epoch, padded)) = most.and_then(|epoch| Some((epoch, epoch.padded?)))
+        && padded > 0
+    {
+        lines.push(format!(
+            "In an epoch {} {} given twice so that all ranks have as many{}.",
+            many(padded, "sample"),
+            if padded == 1 { "is" } else { "are" },
+            part_of(padded, epoch.samples)
+        ));
+    }
+    let most = found.epochs.iter().max_by_key(|epoch| epoch.dropped);
+    if let Some((epoch, dropped)) = most.and_then(|epoch| Some((epoch, epoch.dropped?)))
+        && dropped > 0
+    {
+        lines.push(format!(
+            "In an epoch {} {} given to nobody, because they do not fill a batch{}.",
+            many(dropped, "sample"),
+            if dropped == 1 { "is" } else { "are" },
+            part_of(dropped, epoch.samples)
+        ));
+    }
+}
+
+/// ` (1.2% of the epoch)`, where that is more than nothing.
+fn part_of(part: u64, whole: u64) -> String {
+    if part.saturating_mul(1000) < whole {
+        return String::new();
+    }
+    format!(" ({} of the epoch)", percent(part, whole))
+}
+
+fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Vec<String>) {
+    let largest = |of: fn(&shardmill_reader::NodeForecast) -> u64| {
+        found.nodes.iter().map(of).max().unwrap_or(0)
+    };
+    // While a shard is decompressed it takes up more.
+    let extra = data.costs.iter();
+    let extra = extra.map(|cost| cost.reserve_bytes.saturating_sub(cost.cache_bytes));
+    let extra = extra.max().unwrap_or(0);
+    let in_run = largest(|node| node.distinct_bytes).saturating_add(extra);
+    let at_once = largest(|node| node.needed_at_once_bytes).saturating_add(extra);
+    let Some(limit) = options.cache_limit else {
+        lines.push(format!(
+            "Without --cache-limit a node keeps everything that it reads: {}.",
+            bytes(largest(|node| node.distinct_bytes))
+        ));
+        return;
+    };
+    let past = largest(|node| node.belady.epochs.iter().map(|epoch| epoch.bypasses).sum());
+    if past > 0 {
+        lines.push(format!(
+            "Shards that are needed at once do not fit: {} times a node reads one past its cache. \
+             With --cache-limit {} none would be; smaller shuffle blocks need less at once.",
+            count(past),
+            needed(at_once)
+        ));
+    }
+    if in_run <= limit {
+        lines.push(format!(
+            "The cache holds everything that a node reads ({}): nothing is fetched twice.",
+            bytes(in_run)
+        ));
+    } else {
+        lines.push(format!(
+            "With --cache-limit {} nothing would be fetched twice.",
+            needed(in_run)
+        ));
+        hits(found, lines);
+    }
+}
+
+/// What knowing the order is worth. The first epoch is left out, as nothing can be there before it.
+fn hits(found: &Forecast, lines: &mut Vec<String>) {
+    let sum = |of: fn(&shardmill_reader::NodeForecast) -> &CacheForecast| {
+        let epochs = found
+            .nodes
+            .iter()
+            .flat_map(|node| of(node).epochs.iter().skip(1));
+        epochs.fold((0, 0), |(hits, uses), epoch| {
+            (hits + epoch.hits, uses + epoch.uses)
+        })
+    };
+    let ((belady, uses), (lru, lru_uses)) = (sum(|node| &node.belady), sum(|node| &node.lru));
+    if uses > 0 {
+        lines.push(format!(
+            "After the first epoch {} of the uses find their shard in the cache; they would be {} if it let go what was \
+             used longest ago.",
+            percent(belady, uses),
+            percent(lru, lru_uses)
+        ));
+    }
+}
+
+fn waiting(found: &Forecast, options: &ForecastOptions, lines: &mut Vec<String>) {
+    let share = |node: &&shardmill_reader::NodeForecast| {
+        node.belady.wait_seconds() / node.belady.seconds.max(f64::MIN_POSITIVE)
+    };
+    let worst = found
+        .nodes
+        .iter()
+        .max_by(|one, other| share(one).total_cmp(&share(other)));
+    let Some(worst) = worst else {
+        return;
+    };
+    if share(&worst) < WORTH_A_WORD {
+        let waited = worst.belady.wait_seconds() > 0.0;
+        lines.push(if waited {
+            "After the first batch the nodes wait for data in less than 1% of the time.".to_owned()
+        } else {
+            "After the first batch no node waits for data.".to_owned()
+        });
+        return;
+    }
+    let cache = &worst.belady;
+    lines.push(format!(
+        "Node {} waits {} of {} for data.",
+        count(worst.node),
+        seconds(cache.wait_seconds()),
+        seconds(cache.seconds)
+    ));
+    // The epoch that needs most of the line, if steps took no longer than they must.
+    let steps = found.epochs.iter().map(|epoch| epoch.steps);
+    let needs = cache.epochs.iter().zip(steps).filter_map(|(epoch, steps)| {
+        let step = options.step.as_secs_f64();
+        let busy = step * decimal(steps);
+        (busy > 0.0).then(|| decimal(epoch.fetched_bytes) / busy)
+    });
+    let most = needs.fold(0.0, f64::max);
+    if most > decimal(options.bandwidth) {
+        lines.push(format!(
+            "Its epochs need {}/s while they step, and the line brings {}/s: a faster line or a larger cache would help.",
+            bytes(whole(most)),
+            bytes(options.bandwidth)
+        ));
+    } else {
+        lines.push(
+            "The line is fast enough on the whole, but not where many shards are needed for the first time, as at the \
+             start: smaller shuffle blocks or a larger cache would spread that."
+                .to_owned(),
+        );
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with two or three digits")]
+const fn decimal(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "not negative, and `as` saturates"
+)]
+const fn whole(number: f64) -> u64 {
+    number as u64
+}
+
+/// A size as it may be typed, not smaller than it is.
+fn needed(size: u64) -> String {
+    let (unit, name) = match size {
+        0..0x10_0000 => (1 << 10, "KiB"),
+        0x10_0000..0x2_8000_0000 => (1 << 20, "MiB"),
+        _ => (1 << 30, "GiB"),
+    };
+    format!("{}{name}", size.div_ceil(unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, seconds) in [
+            ("30ms", 0.03),
+            ("500us", 0.0005),
+            ("1.5s", 1.5),
+            ("2 min", 120.0),
+            ("2", 2.0),
+            ("0", 0.0),
+            ("3600s", 3600.0),
+        ] {
+            let found = duration("latency", text).unwrap().as_secs_f64();
+            assert!((found - seconds).abs() < 1e-9, "{text}: {found}");
+        }
+        for bad in [
+            "", "ms", "-1s", "1e3s", "inf", "NaN", "1h", "3601s", "1.2.3s", "s1",
+        ] {
+            assert!(duration("latency", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_bandwidth_is_a_size_a_second() {
+        assert_eq!(bandwidth("1GB/s").unwrap(), 1 << 30);
+        assert_eq!(bandwidth("2MiB").unwrap(), 2 << 20);
+        for bad in ["0", "0MB/s", "1GB/h", "", "/s", "fast", "-1MB/s"] {
+            assert!(bandwidth(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn needed_sizes_are_never_too_small() {
+        for size in [0, 1, 1023, 1 << 20, (1 << 20) + 1, 20 << 30, u64::MAX] {
+            let text = needed(size);
+            let parsed = options::byte_size("cache-limit", &text);
+            // 2^64 - 1 rounded up does not fit into 64 bits.
+            assert!(
+                parsed.map_or(size == u64::MAX, |parsed| parsed >= size),
+                "{text}"
+            );
+        }
+        assert_eq!(needed(300 << 20), "300MiB");
+        assert_eq!(needed((300 << 30) + 1), "301GiB");
+    }
+}

@@ -1,0 +1,464 @@
+//! `shardmill order --json` without a data set: a configuration a line on standard input, an answer a line on standard
+//! output, in whatever order they are ready.
+//!
+//! One thread reads lines, one for each core answers them, and the caller's writes. Between them are queues that are
+//! bounded, so that neither a fast client nor a slow one makes this grow. The threads are not joined: when nobody reads
+//! the answers any more the process ends, and the one that reads may be waiting for a line that never comes.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader};
+use std::panic::catch_unwind;
+use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::Builder;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use shardmill_core::{Diagnostic, ErrorKind, io_error_id};
+use shardmill_order::{EpochConfig, Request, orders, weights};
+
+use super::options;
+use crate::error::{Fault, Stop};
+use crate::output::{Exit, Output, count};
+
+/// No line is longer: the sizes of ten million shards.
+const MOST_LINE_BYTES: u64 = 64 << 20;
+/// Lines that wait for a thread hold no more than this together, or are one.
+const MOST_WAITING_BYTES: usize = 128 << 20;
+/// More lines do not wait, however short.
+const MOST_WAITING: usize = 1024;
+/// No answer holds more sample ids: 256 MiB of them.
+const MOST_IDS: u64 = 1 << 25;
+/// A part of a stream is drawn from no more picks: 1 GiB of them.
+const MOST_PICKS: u64 = 1 << 28;
+
+pub fn run(out: &mut Output) -> Result<Exit, Stop> {
+    let jobs = options::jobs(None)?;
+    let queue = Arc::new(Queue::default());
+    let (answers, answered) = sync_channel(jobs);
+    for job in 0..jobs {
+        let (queue, answers) = (Arc::clone(&queue), answers.clone());
+        let started = Builder::new().spawn(move || work(&queue, &answers));
+        match started {
+            Ok(_) => {}
+            Err(error) if job == 0 => return Err(Failed::Thread(error).into()),
+            // Fewer threads do the same.
+            Err(_) => break,
+        }
+    }
+    let started = Builder::new().spawn(move || {
+        let input = BufReader::with_capacity(1 << 16, io::stdin());
+        if let Err(error) = read(input, &queue) {
+            // Nobody is left to be told when the answers are not wanted any more.
+            let _ = answers.send(Answer::Failed(error));
+        }
+        queue.close();
+    });
+    started.map_err(Failed::Thread)?;
+
+    let mut failed = None;
+    loop {
+        let answer = match answered.try_recv() {
+            Ok(answer) => answer,
+            Err(TryRecvError::Disconnected) => break,
+            Err(TryRecvError::Empty) => {
+                // Nothing is ready: who waits for an answer is given what there is.
+                out.flush()?;
+                match answered.recv() {
+                    Ok(answer) => answer,
+                    Err(_) => break,
+                }
+            }
+        };
+        match answer {
+            Answer::Line(line) => out.bytes(&line)?,
+            Answer::Failed(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) => Err(Failed::Read(error).into()),
+        None => Ok(Exit::Done),
+    }
+}
+
+/// What comes to the thread that writes.
+enum Answer {
+    Line(Vec<u8>),
+    /// Standard input cannot be read any further.
+    Failed(io::Error),
+}
+
+/// What came from standard input.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Text(Vec<u8>),
+    /// A line of so many bytes, which were not kept.
+    TooLong(u64),
+}
+
+impl Line {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::TooLong(_) => 0,
+        }
+    }
+}
+
+/// Puts lines into the queue until the input ends.
+fn read(mut input: impl BufRead, queue: &Queue) -> io::Result<()> {
+    while let Some(line) = next_line(&mut input, MOST_LINE_BYTES)? {
+        let blank = matches!(&line, Line::Text(text) if text.trim_ascii().is_empty());
+        if !blank {
+            queue.push(line);
+        }
+    }
+    Ok(())
+}
+
+/// The next line without its end; `None` at the end of the input.
+fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
+    let mut line = Vec::new();
+    let mut bytes = 0_u64;
+    loop {
+        let held = match input.fill_buf() {
+            Ok(held) => held,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let at_end = held.is_empty();
+        if at_end && bytes == 0 {
+            return Ok(None);
+        }
+        let end = held.iter().position(|byte| *byte == b'\n');
+        let part = held.get(..end.unwrap_or(held.len())).unwrap_or_default();
+        bytes += part.len() as u64;
+        if bytes <= most {
+            line.extend_from_slice(part);
+        } else {
+            // Counted to its end, and not kept.
+            line = Vec::new();
+        }
+        let used = part.len() + usize::from(end.is_some());
+        input.consume(used);
+        if at_end || end.is_some() {
+            return Ok(Some(if bytes <= most {
+                Line::Text(line)
+            } else {
+                Line::TooLong(bytes)
+            }));
+        }
+    }
+}
+
+/// Lines between the thread that reads and those that answer.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    closed: bool,
+}
+
+impl Queue {
+    /// Waits for room.
+    fn push(&self, line: Line) {
+        let full = |waiting: &mut Waiting| {
+            !waiting.lines.is_empty()
+                && (waiting.lines.len() >= MOST_WAITING
+                    || waiting.bytes + line.len() > MOST_WAITING_BYTES)
+        };
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.changed.wait_while(waiting, full);
+        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        waiting.bytes += line.len();
+        waiting.lines.push_back(line);
+        drop(waiting);
+        self.changed.notify_all();
+    }
+
+    /// Waits for a line; `None` when there will be none.
+    fn pop(&self) -> Option<Line> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.changed.wait_while(waiting, |waiting| {
+            waiting.lines.is_empty() && !waiting.closed
+        });
+        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        let line = waiting.lines.pop_front();
+        waiting.bytes -= line.as_ref().map_or(0, Line::len);
+        drop(waiting);
+        self.changed.notify_all();
+        line
+    }
+
+    fn close(&self) {
+        self.waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .closed = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Answers lines until there are no more, or nobody wants an answer.
+fn work(queue: &Queue, answers: &SyncSender<Answer>) {
+    while let Some(line) = queue.pop() {
+        if answers.send(Answer::Line(answer(&line))).is_err() {
+            break;
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Id {
+    #[serde(default)]
+    id: Value,
+}
+
+#[derive(Serialize)]
+struct Orders {
+    id: Value,
+    orders: Vec<Vec<Vec<u64>>>,
+}
+
+#[derive(Serialize)]
+struct Refusal {
+    id: Value,
+    error: String,
+}
+
+/// One line for one line, with its end.
+fn answer(line: &Line) -> Vec<u8> {
+    let text = match line {
+        Line::Text(text) => text,
+        Line::TooLong(bytes) => {
+            let fact = format!(
+                "the line has {} bytes, more than the {} that are read",
+                count(*bytes),
+                count(MOST_LINE_BYTES)
+            );
+            return refuse(Value::Null, &fault("limit-line-bytes", fact));
+        }
+    };
+    // An array would pass for the fields in their order.
+    if text.trim_ascii_start().first() != Some(&b'{') {
+        let fact = "the line is not a JSON object".to_owned();
+        return refuse(Value::Null, &fault("json-line", fact));
+    }
+    let id = match serde_json::from_slice::<Id>(text) {
+        Ok(Id { id }) => id,
+        Err(error) => {
+            let fact = format!("the line is not a JSON object: {error}");
+            return refuse(Value::Null, &fault("json-line", fact));
+        }
+    };
+    // A defect in one answer must not leave the client without it, and the others unanswered.
+    let found = catch_unwind(|| answer_one(text)).unwrap_or_else(|_| {
+        let fact = "this configuration has met a defect in shardmill".to_owned();
+        Err(fault("bug", fact))
+    });
+    match found {
+        Ok(orders) => rendered(&Orders { id, orders }),
+        Err(fault) => refuse(id, &fault),
+    }
+}
+
+fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, Fault> {
+    let request: Request = serde_json::from_slice(text).map_err(|error| {
+        fault(
+            "config-line",
+            format!("the line is not a configuration: {error}"),
+        )
+    })?;
+    let config = request.config()?;
+    check_size(&config)?;
+    Ok(orders(&config)?)
+}
+
+/// An answer is made in memory, so that it is bounded before it is begun.
+fn check_size(config: &EpochConfig) -> Result<(), Fault> {
+    let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle_seed)?;
+    let chosen: u64 = shares.iter().map(|share| share.choose).sum();
+    let ids = chosen.saturating_mul(config.replication.unwrap_or(1));
+    if ids > MOST_IDS {
+        let fact = format!(
+            "{} sample ids are more than the {} of one answer",
+            count(ids),
+            count(MOST_IDS)
+        );
+        return Err(fault("limit-order-ids", fact));
+    }
+    let samples: u64 = shares.iter().map(|share| share.samples).sum();
+    if samples / config.sampling_granularity.max(1) > MOST_PICKS {
+        let fact = format!(
+            "{} samples are more than the {} that a part is drawn from",
+            count(samples),
+            count(MOST_PICKS)
+        );
+        return Err(fault("limit-order-samples", fact));
+    }
+    Ok(())
+}
+
+fn fault(id: &'static str, message: String) -> Fault {
+    Fault {
+        kind: ErrorKind::InvalidInput,
+        id: id.into(),
+        object: None,
+        message,
+        hint: None,
+    }
+}
+
+fn refuse(id: Value, fault: &Fault) -> Vec<u8> {
+    rendered(&Refusal {
+        id,
+        error: format!("error{fault}"),
+    })
+}
+
+fn rendered(answer: &impl Serialize) -> Vec<u8> {
+    // Strings, numbers and lists of them are always JSON.
+    let mut line = serde_json::to_vec(answer).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// Why not all lines are answered.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error("cannot read")]
+    Read(#[source] io::Error),
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+impl Failed {
+    const fn source(&self) -> &io::Error {
+        match self {
+            Self::Read(error) | Self::Thread(error) => error,
+        }
+    }
+}
+
+impl Diagnostic for Failed {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Read(error) => ErrorKind::from(error),
+            Self::Thread(_) => ErrorKind::Resource,
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        io_error_id(self.source())
+    }
+
+    fn object(&self) -> Option<String> {
+        match self {
+            Self::Read(_) => Some("standard input".to_owned()),
+            Self::Thread(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &[u8], most: u64, buffer: usize) -> Vec<Line> {
+        let mut input = BufReader::with_capacity(buffer, text);
+        let mut found = Vec::new();
+        while let Some(line) = next_line(&mut input, most).unwrap() {
+            found.push(line);
+        }
+        found
+    }
+
+    #[test]
+    fn lines_are_bounded() {
+        let text = |text: &str| Line::Text(text.as_bytes().to_vec());
+        for buffer in [1, 3, 100] {
+            assert_eq!(lines(b"", 4, buffer), []);
+            assert_eq!(lines(b"\n", 4, buffer), [text("")]);
+            assert_eq!(
+                lines(b"a\n\nbcde\nabcde\nab", 4, buffer),
+                [
+                    text("a"),
+                    text(""),
+                    text("bcde"),
+                    Line::TooLong(5),
+                    text("ab")
+                ]
+            );
+            assert_eq!(lines(b"abcdef", 4, buffer), [Line::TooLong(6)]);
+        }
+    }
+
+    fn told(text: &str) -> Value {
+        let line = answer(&Line::Text(text.as_bytes().to_vec()));
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        serde_json::from_slice(&line).unwrap()
+    }
+
+    const SMALL: &str = r#"{"id": "a", "streams": [{"shards": [4, 3]}], "batch_size": 2, "nodes": 1, "ranks_per_node": 2, "workers_per_rank": 2}"#;
+
+    #[test]
+    fn an_answer_has_the_id_of_its_line() {
+        let expected =
+            serde_json::json!({"id": "a", "orders": [[[0, 1], [2, 3]], [[4, 5], [6, 6]]]});
+        let found = told(SMALL);
+        assert_eq!(found["id"], expected["id"]);
+        assert_eq!(found["orders"].as_array().unwrap().len(), 2);
+        for (text, id, error) in [
+            ("{", Value::Null, "error[json-line]: "),
+            ("[1]", Value::Null, "error[json-line]: "),
+            ("null", Value::Null, "error[json-line]: "),
+            (
+                r#"{"id": 7}"#,
+                7.into(),
+                "error[config-line]: the line is not a configuration: missing field `streams`",
+            ),
+            (r#"{"id": 7, "id": 8}"#, Value::Null, "error[json-line]: "),
+            (
+                &SMALL.replace("[4, 3]", "[4000000000]"),
+                "a".into(),
+                "error[config-value]: shards: is 4000000000, which is not at most 2^31 samples in a shard",
+            ),
+            (
+                &SMALL.replace("[4, 3]", "[40000000]"),
+                "a".into(),
+                "error[limit-order-ids]: 40,000,000 sample ids are more than the 33,554,432 of one answer",
+            ),
+            (
+                &SMALL.replace("[4, 3]", "[1000000000], \"choose\": 5"),
+                "a".into(),
+                "error[limit-order-samples]: ",
+            ),
+            (
+                &SMALL.replace("\"nodes\"", "\"replication\": 3, \"nodes\""),
+                "a".into(),
+                "error[config-value]: replication: is 3, which is not a divisor",
+            ),
+            (
+                &SMALL.replace(": 1", ": 0"),
+                "a".into(),
+                "error[config-value]: nodes: is 0, which is not from 1 to 1048576",
+            ),
+        ] {
+            let found = told(text);
+            assert_eq!(found["id"], id, "{text}");
+            let told = found["error"].as_str().unwrap();
+            assert!(told.starts_with(error), "{text}: {told}");
+        }
+        let long: Value = serde_json::from_slice(&answer(&Line::TooLong(100_000_000))).unwrap();
+        assert_eq!(
+            long["error"],
+            "error[limit-line-bytes]: the line has 100,000,000 bytes, more than the 67,108,864 that are read"
+        );
+    }
+}

@@ -1,0 +1,256 @@
+use crate::common::Place;
+
+/// A data set of which only the index is there: `plan` reads nothing else.
+fn with_index(name: &str, shards: usize, samples: u64, raw: u64, zip: Option<u64>) -> Place {
+    let place = Place::new();
+    write_index(&place, name, shards, samples, raw, zip);
+    place
+}
+
+fn write_index(place: &Place, name: &str, shards: usize, samples: u64, raw: u64, zip: Option<u64>) {
+    let file = |shard: usize, suffix: &str, bytes: u64| {
+        serde_json::json!({
+            "basename": format!("shard.{shard:05}.mds{suffix}"), "bytes": bytes, "hashes": {}
+        })
+    };
+    let shards: Vec<serde_json::Value> = (0..shards)
+        .map(|shard| {
+            serde_json::json!({
+                "column_encodings": ["int"],
+                "column_names": ["id"],
+                "column_sizes": [8],
+                "compression": zip.map(|_| "zstd:3"),
+                "format": "mds",
+                "hashes": [],
+                "raw_data": file(shard, "", raw),
+                "samples": samples,
+                "size_limit": 1 << 26,
+                "version": 2,
+                "zip_data": zip.map(|bytes| file(shard, ".zstd", bytes)),
+            })
+        })
+        .collect();
+    let index = serde_json::json!({ "shards": shards, "version": 2 });
+    place.write(&format!("{name}/index.json"), index.to_string());
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Two nodes of eight devices that read 100 compressed shards of 40 MiB.
+fn run(more: &[&'static str]) -> Vec<&'static str> {
+    let mut args = vec![
+        "plan",
+        "shards",
+        "--nodes",
+        "2",
+        "--ranks-per-node",
+        "8",
+        "--batch-size",
+        "10",
+        "--shuffle",
+        "--shuffle-block-size",
+        "5000",
+    ];
+    args.extend(more);
+    args
+}
+
+fn place() -> Place {
+    with_index("shards", 100, 1000, 40 * MIB, Some(10 * MIB))
+}
+
+#[test]
+fn everything_is_kept_without_a_limit() {
+    let args = run(&["--epochs", "2", "--latency", "1ms", "--step-time", "1s"]);
+    insta::assert_snapshot!(place().shown(&args), @r"
+    exit 0
+    --- stdout
+    shards: 100,000 samples in 100 shards
+      raw     3.9 GiB
+      stored  1000.0 MiB
+      world   2 nodes of 8 ranks, 10 samples each in a step
+      order   py1e, seed 9176, 2 canonical nodes, blocks of 5,000
+      cache   no limit
+      line    1.0 GiB/s, first byte after 1 ms, 64 shards at a time
+      step    1.0 s
+
+    epoch  samples  steps  padded  dropped
+        0  100,000    625       0        0
+        1  100,000    625       0        0
+
+    node  epoch    fetched  shards  uses    hits  hit by LRU  evicted  past cache  waited         took
+       0      0  500.0 MiB      50    50    0.0%        0.0%        0           0    0 ms  10 min 25 s
+       0      1        0 B       0    50  100.0%      100.0%        0           0    0 ms  10 min 25 s
+       1      0  500.0 MiB      50    50    0.0%        0.0%        0           0    0 ms  10 min 25 s
+       1      1        0 B       0    50  100.0%      100.0%        0           0    0 ms  10 min 25 s
+
+    node  first batch  most resident  needed at once  in an epoch  in the run
+       0       245 ms        2.2 GiB       480.0 MiB    480.0 MiB     2.0 GiB
+       1       245 ms        2.2 GiB       480.0 MiB    480.0 MiB     2.0 GiB
+
+    Without --cache-limit a node keeps everything that it reads: 2.0 GiB.
+    After the first batch no node waits for data.
+    ");
+}
+
+#[test]
+fn a_small_cache_is_told_what_it_needs() {
+    let place = place();
+    let stdout = place.ok(&run(&["--cache-limit", "1GiB"]));
+    for part in [
+        "With --cache-limit 2010MiB nothing would be fetched twice.",
+        "of the uses find their shard in the cache; they would be",
+        "hit by LRU",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    let stdout = place.ok(&run(&["--cache-limit", "2010MiB"]));
+    assert!(stdout.contains("nothing is fetched twice"), "{stdout}");
+    let tiny = place.ok(&run(&["--cache-limit", "100MiB"]));
+    assert!(tiny.contains("do not fit"), "{tiny}");
+    // What it says would help does.
+    let said = tiny.split("With --cache-limit ").nth(1).unwrap();
+    let limit = said.split_whitespace().next().unwrap();
+    let mut args = run(&["--json", "--cache-limit"]);
+    args.push(limit);
+    for node in place.json(&args)["nodes"].as_array().unwrap() {
+        for epoch in node["belady"]["epochs"].as_array().unwrap() {
+            assert_eq!(epoch["bypasses"], 0);
+        }
+    }
+}
+
+#[test]
+fn figures_as_json() {
+    let place = place();
+    let plan = place.json(&run(&["--json", "--cache-limit", "1GiB", "--epochs", "4"]));
+    assert_eq!(plan["samples"], 100_000);
+    assert_eq!(plan["shards"], 100);
+    assert_eq!(plan["stored_bytes"], 1000 * MIB);
+    assert_eq!(plan["raw_bytes"], 4000 * MIB);
+    assert_eq!(plan["global_batch"], 160);
+    assert_eq!(plan["cache_limit"], 1 << 30);
+    assert_eq!(plan["epochs"].as_array().unwrap().len(), 4);
+    assert_eq!(plan["epochs"][3]["steps"], 625);
+    assert_eq!(plan["epochs"][3]["dropped"], 0);
+    let nodes = plan["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), 2);
+    for node in nodes {
+        let sum = |cache: &str, what: &str| -> u64 {
+            let epochs = node[cache]["epochs"].as_array().unwrap();
+            epochs
+                .iter()
+                .map(|epoch| epoch[what].as_u64().unwrap())
+                .sum()
+        };
+        for cache in ["belady", "lru"] {
+            assert!(node[cache]["most_resident_bytes"].as_u64().unwrap() <= 1 << 30);
+            assert_eq!(
+                sum(cache, "fetched_bytes"),
+                10 * MIB * sum(cache, "fetched_shards")
+            );
+            let points = node[cache]["timeline"].as_array().unwrap().len();
+            assert!((128..=256).contains(&points), "{points}");
+        }
+        assert!(sum("belady", "hits") > sum("lru", "hits"));
+        assert!(sum("belady", "fetched_bytes") < sum("lru", "fetched_bytes"));
+    }
+    assert!(!plan["advice"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn streams_are_mixed() {
+    let place = place();
+    write_index(&place, "more", 10, 100, MIB, None);
+    let two = place.json(&["plan", "shards", "more", "--json"]);
+    assert_eq!(two["samples"], 101_000);
+    assert_eq!(two["epochs"][0]["samples"], 101_000);
+    let mix = place.json(&[
+        "plan",
+        "--stream",
+        "shards,choose=500",
+        "--stream",
+        "more,repeat=2",
+        "--json",
+    ]);
+    assert_eq!(mix["epochs"][0]["samples"], 2500);
+    assert_eq!(mix["streams"][1]["dataset"], "more");
+    let stdout = place.ok(&["plan", "shards", "more"]);
+    assert!(stdout.starts_with("2 data sets: 101,000 samples in 110 shards\n"));
+    assert!(stdout.contains("  stream  more: 1,000 samples in 10 shards\n"));
+}
+
+#[test]
+fn padding_is_told() {
+    let place = with_index("shards", 1, 7, MIB, None);
+    let args = ["plan", "shards", "--nodes", "4", "--batch-size", "1"];
+    let stdout = place.ok(&args);
+    assert!(stdout.contains("1 sample is given twice"), "{stdout}");
+}
+
+#[test]
+fn the_picture_stands_alone() {
+    let place = place();
+    place.write("plan.svg", "old");
+    place.ok(&run(&["--cache-limit", "1GiB", "--svg", "plan.svg"]));
+    let svg = String::from_utf8(place.read("plan.svg")).unwrap();
+    assert!(
+        svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && svg.ends_with("</svg>\n")
+    );
+    for part in [
+        "role=\"img\"",
+        "<title id=\"title\">Plan of shards: 100,000 samples in 100 shards</title>",
+        "<desc id=\"desc\">",
+        "Resident bytes (GiB)",
+        "Fetched (MiB/s)",
+        "Waiting for data (% of the time)",
+        "time (min)",
+        "cache limit",
+        "node 0",
+        "node 1",
+        "prefers-color-scheme:dark",
+    ] {
+        assert!(svg.contains(part), "{part}");
+    }
+    // Nothing is fetched, nothing is run.
+    for part in ["href", "url(", "<script", "NaN", "inf"] {
+        assert!(!svg.contains(part), "{part}");
+    }
+    assert_eq!(svg.matches("class=\"line n").count(), 3 * 2 + 2);
+    let names: Vec<_> = std::fs::read_dir(place.path()).unwrap().collect();
+    assert_eq!(names.len(), 2, "a temporary file is left");
+}
+
+#[test]
+fn options_are_checked_before_any_work() {
+    let place = Place::new();
+    for (option, value, id) in [
+        ("--nodes", "x", "config-nodes"),
+        ("--nodes", "0", "config-value"),
+        ("--batch-size", "-1", "config-batch-size"),
+        ("--epochs", "0", "config-epochs"),
+        ("--epochs", "1001", "config-epochs"),
+        ("--cache-limit", "much", "config-cache-limit"),
+        ("--bandwidth", "0", "config-bandwidth"),
+        ("--bandwidth", "1GB/h", "config-bandwidth"),
+        ("--latency", "1h", "config-latency"),
+        ("--step-time", "-1s", "config-step-time"),
+        ("--connections", "0", "config-connections"),
+        ("--shuffle-algo", "py1b", "config-shuffle-algo"),
+        ("--replication", "3", "config-value"),
+    ] {
+        let ran = place.run(&["plan", "nowhere", option, value, "--json"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{option} {value}");
+        assert_eq!(ran.error()["id"], id, "{option} {value}");
+    }
+    insta::assert_snapshot!(place.shown(&["plan", "--stream", "a,repeats=2"]), @r"
+    exit 2
+    --- stderr
+    error[config-stream]: --stream: `repeats` is not a part of a stream; write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N
+    ");
+    insta::assert_snapshot!(place.shown(&["plan", "nowhere"]), @r"
+    exit 2
+    --- stderr
+    error[not-found]: nowhere: cannot open the directory: No such file or directory (os error 2)
+    ");
+}

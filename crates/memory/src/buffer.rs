@@ -1,0 +1,308 @@
+use std::alloc::{Layout, alloc, dealloc};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Buffers begin at a multiple of this many bytes.
+pub const ALIGNMENT: usize = 64;
+
+/// Memory without contents.
+#[derive(Debug)]
+struct Block {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the memory belongs to this value alone.
+unsafe impl Send for Block {}
+// SAFETY: a shared block gives no access to its memory.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new(bytes: usize) -> io::Result<Self> {
+        let none = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let layout = layout(bytes).ok_or_else(none)?;
+        if bytes == 0 {
+            return Ok(Self {
+                start: NonNull::<Line>::dangling().cast(),
+                bytes,
+            });
+        }
+        // SAFETY: the layout has a size.
+        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(none)?;
+        Ok(Self { start, bytes })
+    }
+}
+
+/// As large and as aligned as a cache line.
+#[repr(align(64))]
+struct Line;
+
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes, ALIGNMENT).ok()
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(layout) = layout(self.bytes)
+            && self.bytes > 0
+        {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.start.as_ptr(), layout) };
+        }
+    }
+}
+
+/// Bytes at an aligned address. Grows as it is filled; taken from a [`Pool`], it returns there when it is dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    /// `None` only while it is dropped.
+    block: Option<Block>,
+    /// INVARIANT: so many bytes from the start of the block are initialised.
+    len: usize,
+    pool: Weak<Pool>,
+}
+
+impl Buffer {
+    /// An empty buffer with room for `bytes`, of no pool.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub fn with_capacity(bytes: usize) -> io::Result<Self> {
+        Ok(Self {
+            block: Some(Block::new(bytes)?),
+            len: 0,
+            pool: Weak::new(),
+        })
+    }
+
+    fn block(&self) -> (NonNull<u8>, usize) {
+        match &self.block {
+            Some(block) => (block.start, block.bytes),
+            None => (NonNull::<Line>::dangling().cast(), 0),
+        }
+    }
+
+    /// Bytes in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.block().1
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: so many bytes are initialised, and nobody writes to them while they are borrowed.
+        unsafe { std::slice::from_raw_parts(self.block().0.as_ptr(), self.len) }
+    }
+
+    /// The bytes, to be changed in place.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.block().0.as_ptr(), self.len) }
+    }
+
+    /// Where the bytes begin. The address stays the same until the buffer grows or is dropped.
+    #[must_use]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.block().0.as_ptr()
+    }
+
+    /// Forgets what is in it.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` when it has to grow and cannot; it is as before then.
+    #[inline]
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let (start, capacity) = self.block();
+        if bytes.len() > capacity - self.len {
+            return self.grow_and_extend(bytes);
+        }
+        // SAFETY: there is room for the bytes behind those that are initialised; the two do not overlap, because the
+        // block belongs to this buffer, which is borrowed for writing.
+        unsafe {
+            let to = start.as_ptr().add(self.len);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+        self.len += bytes.len();
+        Ok(())
+    }
+
+    #[cold]
+    fn grow_and_extend(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let wanted = self.len.checked_add(bytes.len()).ok_or_else(too_much)?;
+        let wanted = wanted.max(self.capacity().saturating_mul(2)).max(256);
+        let mut larger = match self.pool.upgrade() {
+            Some(pool) => pool.take(wanted)?,
+            None => Self::with_capacity(wanted)?,
+        };
+        larger.extend_from_slice(self.as_slice())?;
+        // The old memory goes back where it came from.
+        std::mem::swap(self, &mut larger);
+        self.extend_from_slice(bytes)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take()
+            && let Some(pool) = self.pool.upgrade()
+        {
+            pool.give_back(block);
+        }
+    }
+}
+
+/// Memory of buffers that were dropped, for the next ones.
+#[derive(Debug)]
+pub struct Pool {
+    free: Mutex<Free>,
+    most_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// Sorted by size.
+    blocks: Vec<Block>,
+    bytes: usize,
+}
+
+impl Pool {
+    /// A pool that keeps at most so many bytes of free memory.
+    #[must_use]
+    pub fn new(most_bytes: usize) -> Arc<Self> {
+        Arc::new(Self {
+            free: Mutex::default(),
+            most_bytes,
+        })
+    }
+
+    /// An empty buffer with room for `bytes`, from memory that was used before where there is some of about that size.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`.
+    pub fn take(self: &Arc<Self>, bytes: usize) -> io::Result<Buffer> {
+        let kept = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = free.blocks.partition_point(|block| block.bytes < bytes);
+            // A block of more than twice the size would be wasted.
+            let fits = free
+                .blocks
+                .get(at)
+                .is_some_and(|block| block.bytes / 2 <= bytes);
+            let block = fits.then(|| free.blocks.remove(at));
+            free.bytes -= block.as_ref().map_or(0, |block| block.bytes);
+            block
+        };
+        let block = match kept {
+            Some(block) => block,
+            // Steps of an eighth, so that batches of about the same size share memory.
+            None => {
+                let step = (bytes.max(1 << 9).next_power_of_two() / 16).max(ALIGNMENT);
+                Block::new(bytes.checked_next_multiple_of(step).unwrap_or(bytes))?
+            }
+        };
+        Ok(Buffer {
+            block: Some(block),
+            len: 0,
+            pool: Arc::downgrade(self),
+        })
+    }
+
+    /// Bytes that are free just now.
+    #[must_use]
+    pub fn free_bytes(&self) -> usize {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.bytes
+    }
+
+    fn give_back(&self, block: Block) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if block.bytes == 0 || block.bytes > self.most_bytes - free.bytes {
+            return;
+        }
+        free.bytes += block.bytes;
+        let at = free.blocks.partition_point(|kept| kept.bytes < block.bytes);
+        free.blocks.insert(at, block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_aligned_grows_and_keeps_its_bytes() {
+        let pool = Pool::new(1 << 20);
+        for mut buffer in [Buffer::with_capacity(0).unwrap(), pool.take(3).unwrap()] {
+            let mut expected = Vec::new();
+            for number in 0..2000_usize {
+                let text = vec![number.to_le_bytes()[0]; number % 70];
+                buffer.extend_from_slice(&text).unwrap();
+                expected.extend_from_slice(&text);
+                assert_eq!(buffer.as_ptr() as usize % ALIGNMENT, 0);
+            }
+            assert_eq!(buffer.as_slice(), expected);
+            assert!(buffer.capacity() >= buffer.len());
+            buffer.as_mut_slice()[5] = 99;
+            assert_eq!(buffer.as_slice()[5], 99);
+            buffer.clear();
+            assert!(buffer.is_empty());
+        }
+    }
+
+    #[test]
+    fn memory_comes_back_and_is_used_again() {
+        let pool = Pool::new(10_000);
+        let first = pool.take(4000).unwrap();
+        let address = first.as_ptr() as usize;
+        drop(first);
+        assert!(pool.free_bytes() >= 4000);
+        let second = pool.take(3900).unwrap();
+        assert_eq!(second.as_ptr() as usize, address);
+        assert_eq!(pool.free_bytes(), 0);
+        // Far too large for what is asked.
+        drop(second);
+        assert_ne!(pool.take(100).unwrap().as_ptr() as usize, address);
+        // More than the pool keeps is given to the system.
+        let many: Vec<Buffer> = (0..5).map(|_| pool.take(4000).unwrap()).collect();
+        drop(many);
+        assert!(pool.free_bytes() <= 10_000);
+    }
+
+    #[test]
+    fn a_buffer_outlives_its_pool() {
+        let pool = Pool::new(1000);
+        let mut buffer = pool.take(10).unwrap();
+        drop(pool);
+        buffer.extend_from_slice(&[1; 500]).unwrap();
+        assert_eq!(buffer.as_slice(), [1; 500]);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_an_error() {
+        assert!(Buffer::with_capacity(usize::MAX / 2 + 1).is_err());
+    }
+}

@@ -1,0 +1,195 @@
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+use crate::guard::Guarded;
+
+/// The bytes of a file, mapped for reading.
+///
+/// Reading them never ends the process: pages that are gone read as zeros, and [`is_damaged`](Self::is_damaged) tells.
+/// The bytes are those of the file at the time of reading: whoever can write to the file can change them. Lengths and
+/// offsets in them have to be checked each time they are used.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Dropped first, so that the handler forgets the region before it is unmapped. `None` for no bytes.
+    guarded: Option<Guarded>,
+}
+
+// SAFETY: the region is read-only and belongs to this value alone.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `bytes` of a file. The descriptor may be closed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: no memory, too many regions (`ENOMEM`), a file that cannot be mapped.
+    pub fn new(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        if bytes == 0 {
+            return Ok(Self {
+                start: NonNull::dangling(),
+                bytes: 0,
+                guarded: None,
+            });
+        }
+        // SAFETY: a new region at an address of the system's choice.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let Some(start) = NonNull::new(start.cast::<u8>()) else {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        };
+        // Made before it is guarded, so that an error unmaps it.
+        let mut mapping = Self {
+            start,
+            bytes,
+            guarded: None,
+        };
+        mapping.guarded = Some(Guarded::new(start.as_ptr() as usize, bytes)?);
+        Ok(mapping)
+    }
+
+    /// The bytes. What is read of them counts only if [`is_damaged`](Self::is_damaged) is false afterwards.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the region has this many readable bytes as long as `self` lives, or none at a dangling address. That
+        // another process may write to the file makes the values arbitrary, which readers are told.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Whether bytes were read that are no longer in the file. Once true it stays so.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.guarded.as_ref().is_some_and(Guarded::is_damaged)
+    }
+
+    /// Asks the system to have the pages at hand: soon read from end to end.
+    pub fn will_need(&self) {
+        if self.bytes > 0 {
+            // SAFETY: advice on a region of our own; whether it is taken does not matter.
+            unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_WILLNEED) };
+        }
+    }
+
+    /// Enters the pages that are in the page cache into the page table, in one call instead of a fault for every few.
+    /// Where the system cannot (Linux before 5.14), reading does it.
+    pub fn populate(&self) {
+        const POPULATE_READ: libc::c_int = 22;
+        if self.bytes > 0 {
+            // SAFETY: as above.
+            unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, POPULATE_READ) };
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.guarded = None;
+            // SAFETY: mapped by `new`, and nothing borrows from it any more.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        }
+    }
+}
+
+impl AsRef<[u8]> for Mapping {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+    use crate::damages;
+
+    /// The byte at a place of a file.
+    fn byte(at: usize) -> u8 {
+        u8::try_from(at % 251 + 1).unwrap()
+    }
+
+    fn file(bytes: usize) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        let text: Vec<u8> = (0..bytes).map(byte).collect();
+        file.write_all(&text).unwrap();
+        file
+    }
+
+    fn map(file: &File, bytes: usize) -> Mapping {
+        Mapping::new(file.as_fd(), bytes).unwrap()
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_file() {
+        for size in [0, 1, 4096, 4097, 1 << 20] {
+            let file = file(size);
+            let mapping = map(&file, size);
+            mapping.will_need();
+            mapping.populate();
+            assert_eq!(mapping.bytes().len(), size);
+            let mut same = mapping.bytes().iter().enumerate();
+            assert!(same.all(|(at, found)| *found == byte(at)));
+            assert!(!mapping.is_damaged());
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_reads_as_zeros_and_says_so() {
+        let size = 64 * 4096;
+        let (cut, whole) = (file(size), file(size));
+        let (damaged, sound) = (map(&cut, size), map(&whole, size));
+        let before = damages();
+        cut.set_len(2 * 4096).unwrap();
+        assert_eq!(damaged.bytes()[4096], byte(4096));
+        assert!(!damaged.is_damaged());
+        let sum: u64 = damaged.bytes().iter().map(|byte| u64::from(*byte)).sum();
+        assert!(sum > 0);
+        assert_eq!(damaged.bytes()[size - 1], 0);
+        assert!(damaged.is_damaged() && !sound.is_damaged());
+        assert!(damages() >= before + 62);
+    }
+
+    #[test]
+    fn many_threads_may_fall_into_the_same_hole() {
+        let size = 256 * 4096;
+        let file = file(size);
+        let mapping = map(&file, size);
+        file.set_len(0).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| assert!(mapping.bytes().iter().all(|byte| *byte == 0)));
+            }
+        });
+        assert!(mapping.is_damaged());
+    }
+
+    #[test]
+    fn a_slot_is_used_again_and_starts_sound() {
+        for _ in 0..3 {
+            let file = file(4096);
+            let mapping = map(&file, 4096);
+            assert!(!mapping.is_damaged());
+            file.set_len(0).unwrap();
+            assert_eq!(mapping.bytes()[7], 0);
+            assert!(mapping.is_damaged());
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A configuration as a program writes it: one line of `shardmill order --json`, one golden order of the tests.
+
+use serde::Deserialize;
+
+use crate::config::{EpochConfig, State, StreamConfig, Weight, World};
+use crate::error::OrderError;
+
+/// An [`EpochConfig`] whose options may be left out or null, to be read from JSON or the like.
+///
+/// Needed are `streams` (each with `shards`, and at most one of `proportion`, `repeat`, `choose`), `batch_size`, `nodes`,
+/// `ranks_per_node` and `workers_per_rank`. The other options are spelled as the fields of [`EpochConfig`]; `resume` has
+/// the five fields of a state. Keys that are not known are passed over.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Request {
+    streams: Vec<Stream>,
+    epoch_size: Option<u64>,
+    num_canonical_nodes: Option<u64>,
+    shuffle_block_size: Option<u64>,
+    replication: Option<u64>,
+    batch_size: u64,
+    shuffle: Option<bool>,
+    shuffle_algo: Option<String>,
+    shuffle_seed: Option<u64>,
+    sampling_method: Option<String>,
+    sampling_granularity: Option<u64>,
+    partition_algo: Option<String>,
+    batching_method: Option<String>,
+    nodes: u64,
+    ranks_per_node: u64,
+    workers_per_rank: u64,
+    epoch: Option<u64>,
+    resume: Option<Resume>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Stream {
+    shards: Vec<u64>,
+    proportion: Option<f64>,
+    repeat: Option<f64>,
+    choose: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Resume {
+    epoch: u64,
+    sample_in_epoch: u64,
+    num_canonical_nodes: Option<u64>,
+    shuffle_seed: u64,
+    initial_physical_nodes: Option<u64>,
+}
+
+impl Request {
+    /// The configuration, with defaults for what was left out.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a stream with several weights and for unknown names. Everything else is checked when the order
+    /// is made.
+    pub fn config(self) -> Result<EpochConfig, OrderError> {
+        let world = World {
+            nodes: self.nodes,
+            ranks_per_node: self.ranks_per_node,
+            workers_per_rank: self.workers_per_rank,
+        };
+        let streams: Result<Vec<_>, _> = self.streams.into_iter().enumerate().map(stream).collect();
+        let mut config = EpochConfig::new(streams?, self.batch_size, world);
+        config.epoch_size = self.epoch_size;
+        config.num_canonical_nodes = self.num_canonical_nodes;
+        config.shuffle_block_size = self.shuffle_block_size;
+        config.replication = self.replication;
+        config.epoch = self.epoch.unwrap_or(config.epoch);
+        config.shuffle = self.shuffle.unwrap_or(config.shuffle);
+        config.shuffle_seed = self.shuffle_seed.unwrap_or(config.shuffle_seed);
+        config.sampling_granularity = self
+            .sampling_granularity
+            .unwrap_or(config.sampling_granularity);
+        if let Some(name) = self.shuffle_algo {
+            config.shuffle_algo = name.parse()?;
+        }
+        if let Some(name) = self.sampling_method {
+            config.sampling_method = name.parse()?;
+        }
+        if let Some(name) = self.partition_algo {
+            config.partition_algo = name.parse()?;
+        }
+        if let Some(name) = self.batching_method {
+            config.batching_method = name.parse()?;
+        }
+        config.resume = self.resume.map(|state| State {
+            epoch: state.epoch,
+            sample_in_epoch: state.sample_in_epoch,
+            num_canonical_nodes: state.num_canonical_nodes,
+            shuffle_seed: state.shuffle_seed,
+            initial_physical_nodes: state.initial_physical_nodes,
+        });
+        Ok(config)
+    }
+}
+
+fn stream((number, stream): (usize, Stream)) -> Result<StreamConfig, OrderError> {
+    let weights = [
+        stream.proportion.map(Weight::Proportion),
+        stream.repeat.map(Weight::Repeat),
+        stream.choose.map(Weight::Choose),
+    ];
+    let mut given = weights.into_iter().flatten();
+    let weight = given.next().unwrap_or_default();
+    if given.next().is_some() {
+        return Err(OrderError::SeveralWeights { stream: number });
+    }
+    Ok(StreamConfig {
+        shards: stream.shards.into(),
+        weight,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(value: serde_json::Value) -> Result<EpochConfig, String> {
+        let request: Request = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        request.config().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        let least = json!({
+            "streams": [{"shards": [4, 3]}], "batch_size": 2, "nodes": 1, "ranks_per_node": 1, "workers_per_rank": 1,
+            "id": 7, "other": {},
+        });
+        let expected = EpochConfig::new(vec![StreamConfig::new(&[4, 3])], 2, World::SINGLE);
+        assert_eq!(config(least.clone()).unwrap(), expected);
+        let mut nulls = least.clone();
+        for key in [
+            "epoch_size",
+            "num_canonical_nodes",
+            "shuffle_block_size",
+            "replication",
+            "shuffle",
+            "shuffle_algo",
+            "shuffle_seed",
+            "sampling_method",
+            "sampling_granularity",
+            "partition_algo",
+            "batching_method",
+            "epoch",
+            "resume",
+        ] {
+            nulls[key] = serde_json::Value::Null;
+        }
+        assert_eq!(config(nulls).unwrap(), expected);
+        for key in [
+            "streams",
+            "batch_size",
+            "nodes",
+            "ranks_per_node",
+            "workers_per_rank",
+        ] {
+            let mut missing = least.clone();
+            missing.as_object_mut().unwrap().remove(key);
+            assert_eq!(
+                config(missing).unwrap_err(),
+                format!("missing field `{key}`")
+            );
+        }
+    }
+
+    #[test]
+    fn weights_exclude_each_other() {
+        let weighted = |stream: serde_json::Value| {
+            config(json!({
+                "streams": [{"shards": [4]}, stream], "batch_size": 2, "nodes": 1, "ranks_per_node": 1, "workers_per_rank": 1,
+            }))
+        };
+        let repeated = weighted(json!({"shards": [4], "repeat": 2, "choose": null})).unwrap();
+        assert_eq!(repeated.streams[1].weight, Weight::Repeat(2.0));
+        let error = weighted(json!({"shards": [4], "repeat": 2, "choose": 1})).unwrap_err();
+        assert_eq!(error, "more than one of proportion, repeat and choose");
+        for bad in [
+            json!({"shards": [4], "choose": 1.5}),
+            json!({"shards": [-4]}),
+            json!({"shards": "4"}),
+            json!({}),
+        ] {
+            assert!(weighted(bad.clone()).is_err(), "{bad}");
+        }
+    }
+}

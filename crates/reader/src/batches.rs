@@ -1,0 +1,456 @@
+//! The batches of a rank, filled ahead by threads.
+//!
+//! A group of batches is the smallest thing that goes from thread to thread: a thread claims the next batches of the
+//! order, fills them and puts them where the caller takes them from, with one wake-up for the group. Where nothing is
+//! ready and nobody has claimed the next batch, the caller fills it itself: that is cheaper than waking somebody.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, State};
+
+use crate::batch::Batch;
+use crate::error::ReaderError;
+use crate::fill::{Filler, Supply};
+use crate::foresight::Foresight;
+use crate::residency::Cancel;
+
+/// Bytes that are worth waking a thread for.
+const GROUP_BYTES: u64 = 512 << 10;
+/// Batches of a group at most.
+const MOST_GROUP: u64 = 8;
+
+/// How the batches of an epoch are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchOptions {
+    /// The rank, of the world before replication.
+    pub rank: u64,
+    /// Which loader process of the rank this is; it takes every `workers_per_rank`-th batch.
+    pub worker: u64,
+    /// Threads that fill batches ahead; 0 to fill each when it is asked for.
+    pub threads: usize,
+    /// Batches that are filled ahead at most.
+    pub queue: u64,
+}
+
+impl Default for BatchOptions {
+    fn default() -> Self {
+        Self {
+            rank: 0,
+            worker: 0,
+            threads: 1,
+            // As many as a consumer of short steps takes while one shard is opened.
+            queue: 16,
+        }
+    }
+}
+
+/// What reading has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchStats {
+    /// Batches given out.
+    pub batches: u64,
+    /// Samples given out.
+    pub samples: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+    /// Batches that were not ready when they were asked for.
+    pub waits: u64,
+    /// Time the caller spent waiting for batches or filling them itself.
+    pub waited: Duration,
+    /// Of this, the time until the first batch.
+    pub first: Duration,
+}
+
+/// The batches of a rank in one epoch, in order. Dropped, it stops its threads and waits for their end.
+#[derive(Debug)]
+pub struct Batches {
+    shared: Arc<Shared>,
+    foresight: Arc<Foresight>,
+    filler: Filler,
+    threads: Vec<JoinHandle<()>>,
+    options: BatchOptions,
+    config: EpochConfig,
+    stats: BatchStats,
+    /// Whether an error has ended it.
+    over: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    supply: Arc<Supply>,
+    epoch: Epoch,
+    /// The tick of the first batch of the epoch.
+    tick: u64,
+    /// Batches from one of this worker to its next.
+    stride: u64,
+    worker: u64,
+    /// Batches of this worker.
+    batches: u64,
+    queue: Mutex<Queue>,
+    /// A batch has become ready, or an error has.
+    ready: Condvar,
+    /// There is room for more.
+    room: Condvar,
+    cancel: Cancel,
+    /// About how large a batch is.
+    batch_bytes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Queue {
+    cursor: Cursor,
+    /// The next batch of this worker that nobody has claimed.
+    claimed: u64,
+    /// The next batch that the caller takes.
+    next: u64,
+    /// Batches from `next` on that are ready, `None` where one is still being filled.
+    ready: VecDeque<Option<Result<Batch, ReaderError>>>,
+    /// Whether the caller is waiting.
+    waiting: bool,
+    /// Threads that wait for room.
+    idle: usize,
+}
+
+/// A batch that somebody has taken on.
+struct Claim {
+    /// Its number among those of this worker.
+    number: u64,
+    entries: Vec<Entry>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step(&self, number: u64) -> u64 {
+        number * self.stride + self.worker
+    }
+
+    fn fill(&self, filler: &mut Filler, claim: Claim) -> Result<Batch, ReaderError> {
+        let step = self.step(claim.number);
+        let tick = self.tick + step;
+        let batch = filler.fill(
+            &self.supply,
+            (step, claim.number == 0),
+            claim.entries,
+            tick,
+            &self.cancel,
+        )?;
+        self.batch_bytes.store(batch.bytes(), Ordering::Relaxed);
+        Ok(batch)
+    }
+}
+
+impl Queue {
+    /// Takes on the next batch; `None` behind the last one.
+    fn claim(&mut self, shared: &Shared) -> Option<Claim> {
+        if self.claimed >= shared.batches {
+            return None;
+        }
+        let number = self.claimed;
+        self.claimed += 1;
+        self.ready.push_back(None);
+        let mut entries = Vec::new();
+        self.cursor.read(shared.step(number), &mut entries);
+        Some(Claim { number, entries })
+    }
+
+    fn put(&mut self, number: u64, batch: Result<Batch, ReaderError>) {
+        let place = number.checked_sub(self.next).map(usize::try_from);
+        if let Some(Ok(place)) = place
+            && let Some(slot) = self.ready.get_mut(place)
+        {
+            *slot = Some(batch);
+        }
+    }
+}
+
+impl Batches {
+    pub(crate) fn new(
+        supply: Arc<Supply>,
+        foresight: Arc<Foresight>,
+        (epoch, config, tick): (Epoch, EpochConfig, u64),
+        options: BatchOptions,
+    ) -> Result<Self, ReaderError> {
+        let stride = config.world.workers_per_rank;
+        let batches = epoch
+            .batches()
+            .saturating_sub(options.worker)
+            .div_ceil(stride.max(1));
+        let cursor = epoch.rank(options.rank)?.with_threads(options.threads);
+        let filler = Filler::new(&supply);
+        Ok(Self {
+            foresight,
+            filler,
+            shared: Arc::new(Shared {
+                supply,
+                epoch,
+                tick,
+                stride,
+                worker: options.worker,
+                batches,
+                queue: Mutex::new(Queue {
+                    cursor,
+                    claimed: 0,
+                    next: 0,
+                    ready: VecDeque::new(),
+                    waiting: false,
+                    idle: 0,
+                }),
+                ready: Condvar::new(),
+                room: Condvar::new(),
+                cancel: Cancel::new(),
+                batch_bytes: AtomicU64::new(0),
+            }),
+            threads: Vec::new(),
+            options,
+            config,
+            stats: BatchStats::default(),
+            over: false,
+        })
+    }
+
+    /// The order that is read.
+    #[must_use]
+    pub fn epoch(&self) -> &Epoch {
+        &self.shared.epoch
+    }
+
+    /// Batches of this worker from where the epoch starts or is resumed.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.shared.batches
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What reading has cost so far.
+    #[must_use]
+    pub const fn stats(&self) -> BatchStats {
+        self.stats
+    }
+
+    /// Where a run goes on that stops now: behind the batches that were given out. All workers of a rank together have
+    /// given out `workers_per_rank` times as many as this one.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let steps = self.stats.batches.saturating_mul(self.shared.stride);
+        self.shared.epoch.state_after(steps)
+    }
+
+    /// The configuration of the epoch after this one: the same, with what a state has brought in kept.
+    #[must_use]
+    pub fn next_config(&self) -> EpochConfig {
+        let resolved = self.shared.epoch.resolved();
+        EpochConfig {
+            epoch: resolved.epoch + 1,
+            num_canonical_nodes: Some(resolved.canonical_nodes),
+            shuffle_seed: resolved.seed,
+            resume: None,
+            ..self.config.clone()
+        }
+    }
+
+    /// The next batch, or `None` at the end of the epoch. After an error there is none.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps a shard from being fetched, opened or read: see [`ReaderError`].
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, ReaderError> {
+        if self.over || self.stats.batches >= self.shared.batches {
+            self.over = true;
+            return Ok(None);
+        }
+        let ready = self.take_ready();
+        let result = match ready {
+            Some(result) => result,
+            None => {
+                let start = Instant::now();
+                let result = self.take_or_fill();
+                let waited = start.elapsed();
+                self.stats.waits += 1;
+                self.stats.waited += waited;
+                if self.stats.batches == 0 {
+                    self.stats.first = waited;
+                }
+                result
+            }
+        };
+        match result {
+            Ok(batch) => {
+                self.stats.batches += 1;
+                self.stats.samples += batch.len() as u64;
+                self.stats.bytes += batch.bytes();
+                let shared = &self.shared;
+                shared.supply.residency.at(shared.tick + batch.step + 1);
+                if self.stats.batches == 1 {
+                    // Not before: nothing is to come between the caller and the first batch.
+                    self.foresight.prepare(self.next_config(), self.node());
+                    self.start_threads()?;
+                }
+                Ok(Some(batch))
+            }
+            Err(error) => {
+                self.over = true;
+                self.stop();
+                Err(error)
+            }
+        }
+    }
+
+    /// The next batch where it is ready.
+    fn take_ready(&mut self) -> Option<Result<Batch, ReaderError>> {
+        let shared = &self.shared;
+        let mut queue = shared.lock();
+        let batch = queue.ready.front_mut()?.take()?;
+        queue.ready.pop_front();
+        queue.next += 1;
+        let wake = queue.idle > 0
+            && queue.claimed - queue.next <= self.options.queue / 2
+            && queue.claimed < shared.batches;
+        drop(queue);
+        if wake {
+            shared.room.notify_all();
+        }
+        Some(batch)
+    }
+
+    /// The next batch, filled here where nobody has begun it.
+    fn take_or_fill(&mut self) -> Result<Batch, ReaderError> {
+        let shared = Arc::clone(&self.shared);
+        let mut queue = shared.lock();
+        if queue.claimed == queue.next
+            && let Some(claim) = queue.claim(&shared)
+        {
+            drop(queue);
+            let batch = shared.fill(&mut self.filler, claim);
+            let mut queue = shared.lock();
+            queue.ready.pop_front();
+            queue.next += 1;
+            return batch;
+        }
+        loop {
+            if let Some(batch) = queue.ready.front_mut().and_then(Option::take) {
+                queue.ready.pop_front();
+                queue.next += 1;
+                queue.waiting = false;
+                return batch;
+            }
+            queue.waiting = true;
+            // No deadline of its own: whoever fills the batch has one, and always puts something there.
+            queue = shared
+                .ready
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn node(&self) -> u64 {
+        self.options.rank / self.config.world.ranks_per_node.max(1)
+    }
+
+    fn start_threads(&mut self) -> Result<(), ReaderError> {
+        for number in 0..self.options.threads {
+            let shared = Arc::clone(&self.shared);
+            let queue = self.options.queue.max(1);
+            let thread = std::thread::Builder::new()
+                .name(format!("shardmill-fill-{number}"))
+                .spawn(move || work(&shared, queue))
+                .map_err(|source| ReaderError::Thread { source })?;
+            self.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.shared.cancel.set();
+        self.shared.supply.residency.wake();
+        {
+            // Under the lock, so that nobody is about to wait.
+            let _queue = self.shared.lock();
+            self.shared.room.notify_all();
+        }
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so already; there is nothing left of it to wait for.
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Fills batches until there are no more, or nobody wants them.
+fn work(shared: &Shared, most: u64) {
+    let mut filler = Filler::new(&shared.supply);
+    let mut claims = Vec::new();
+    let mut filled = Vec::new();
+    loop {
+        {
+            let mut queue = shared.lock();
+            loop {
+                if shared.cancel.is_set() || queue.claimed >= shared.batches {
+                    return;
+                }
+                if queue.claimed - queue.next < most {
+                    break;
+                }
+                // Nothing to do: let go of what would keep a shard from being evicted.
+                filler.release();
+                queue.idle += 1;
+                queue = shared
+                    .room
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
+                queue.idle -= 1;
+            }
+            let bytes = shared.batch_bytes.load(Ordering::Relaxed);
+            let group = (GROUP_BYTES / bytes.max(1)).clamp(1, MOST_GROUP);
+            let room = most - (queue.claimed - queue.next);
+            for _ in 0..group.min(room) {
+                claims.extend(queue.claim(shared));
+            }
+        }
+        for claim in claims.drain(..) {
+            let number = claim.number;
+            let batch = shared.fill(&mut filler, claim);
+            let failed = batch.is_err();
+            filled.push((number, batch));
+            let waiting = {
+                // Whoever waits for this batch should not wait for the rest of the group.
+                let mut queue = shared.lock();
+                if queue.waiting || failed {
+                    for (number, batch) in filled.drain(..) {
+                        queue.put(number, batch);
+                    }
+                }
+                queue.waiting
+            };
+            if waiting {
+                shared.ready.notify_one();
+            }
+        }
+        let waiting = {
+            let mut queue = shared.lock();
+            for (number, batch) in filled.drain(..) {
+                queue.put(number, batch);
+            }
+            queue.waiting
+        };
+        if waiting {
+            shared.ready.notify_one();
+        }
+    }
+}

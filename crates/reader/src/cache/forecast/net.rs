@@ -1,0 +1,161 @@
+//! Transfers that share a line: each waits for its first byte, then all that run get equal parts of the bandwidth.
+
+/// A transfer under way.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    shard: usize,
+    /// When its first byte comes.
+    begins: f64,
+    /// Bytes that are still to come.
+    left: f64,
+}
+
+/// The line of a node.
+#[derive(Clone, Debug)]
+pub(super) struct Net {
+    bandwidth: f64,
+    latency: f64,
+    now: f64,
+    /// In the order in which they were started.
+    transfers: Vec<Transfer>,
+}
+
+/// What happens next on a line.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Begins(f64),
+    Ends(f64, usize),
+}
+
+impl Net {
+    pub(super) fn new(bandwidth: f64, latency: f64) -> Self {
+        Self {
+            bandwidth: bandwidth.max(1.0),
+            latency: latency.max(0.0),
+            now: 0.0,
+            transfers: Vec::new(),
+        }
+    }
+
+    pub(super) fn now(&self) -> f64 {
+        self.now
+    }
+
+    pub(super) fn transfers(&self) -> usize {
+        self.transfers.len()
+    }
+
+    pub(super) fn start(&mut self, shard: usize, bytes: f64) {
+        self.transfers.push(Transfer {
+            shard,
+            begins: self.now + self.latency,
+            left: bytes,
+        });
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Transfer> {
+        let now = self.now;
+        self.transfers.iter().filter(move |one| one.begins <= now)
+    }
+
+    /// Bytes a second of each transfer that runs.
+    fn rate(&self) -> f64 {
+        self.bandwidth
+            / self
+                .running()
+                .fold(0.0, |count, _| count + 1.0_f64)
+                .max(1.0)
+    }
+
+    fn next(&self) -> Option<Event> {
+        let rate = self.rate();
+        let waiting = self.transfers.iter().filter(|one| one.begins > self.now);
+        let begins = waiting.map(|one| one.begins).min_by(f64::total_cmp);
+        let least = self
+            .running()
+            .min_by(|one, other| one.left.total_cmp(&other.left));
+        let ends = least.map(|one| (self.now + one.left.max(0.0) / rate, one.shard));
+        match (begins, ends) {
+            (Some(begins), Some((ends, _))) if begins < ends => Some(Event::Begins(begins)),
+            (_, Some((ends, shard))) => Some(Event::Ends(ends, shard)),
+            (Some(begins), None) => Some(Event::Begins(begins)),
+            (None, None) => None,
+        }
+    }
+
+    /// Goes on to the end of the next transfer, or to `until`, whichever is first; the shard that came, if one did.
+    /// `moved` is told of each piece of time and the bytes that came in it.
+    pub(super) fn advance(
+        &mut self,
+        until: f64,
+        mut moved: impl FnMut(f64, f64, f64),
+    ) -> Option<usize> {
+        loop {
+            let next = self.next();
+            let (to, ended) = match next {
+                Some(Event::Begins(at)) if at <= until => (at, None),
+                Some(Event::Ends(at, shard)) if at <= until => (at, Some(shard)),
+                _ => (until.max(self.now), None),
+            };
+            let each = self.rate() * (to - self.now);
+            let mut bytes = 0.0;
+            let now = self.now;
+            for one in self.transfers.iter_mut().filter(|one| one.begins <= now) {
+                one.left -= each;
+                bytes += each;
+            }
+            moved(now, to, bytes);
+            self.now = to;
+            if let Some(shard) = ended {
+                self.transfers.retain(|one| one.shard != shard);
+                return Some(shard);
+            }
+            if !matches!(next, Some(Event::Begins(at)) if at <= until) {
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When each transfer ends, and all bytes that came.
+    fn run(net: &mut Net) -> (Vec<(usize, f64)>, f64) {
+        let mut ends = Vec::new();
+        let mut came = 0.0;
+        while let Some(shard) = net.advance(1e9, |_, _, bytes| came += bytes) {
+            ends.push((shard, net.now()));
+        }
+        (ends, came)
+    }
+
+    #[test]
+    fn one_transfer_waits_and_then_has_the_line() {
+        let mut net = Net::new(100.0, 0.5);
+        net.start(7, 200.0);
+        let (ends, came) = run(&mut net);
+        assert_eq!(ends, [(7, 2.5)]);
+        assert!((came - 200.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn transfers_share_the_line() {
+        let mut net = Net::new(100.0, 1.0);
+        net.start(0, 100.0);
+        net.start(1, 300.0);
+        // Both at 50 bytes a second until 3 s, then the second one alone.
+        assert_eq!(run(&mut net).0, [(0, 3.0), (1, 5.0)]);
+    }
+
+    #[test]
+    fn it_stops_where_it_is_told() {
+        let mut net = Net::new(100.0, 0.0);
+        net.start(0, 100.0);
+        assert_eq!(net.advance(0.25, |_, _, _| {}), None);
+        assert_eq!((net.now(), net.transfers()), (0.25, 1));
+        net.start(1, 37.5);
+        assert_eq!(run(&mut net).0, [(1, 1.0), (0, 1.375)]);
+    }
+}

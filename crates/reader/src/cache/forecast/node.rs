@@ -1,0 +1,515 @@
+//! One node gone through event by event.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use shardmill_order::Epoch;
+
+use super::net::Net;
+use super::timeline::Timeline;
+use super::{CacheEpoch, CacheForecast, ForecastOptions, ShardCost};
+use crate::cache::policy::{Horizon, Stretch};
+use crate::cache::ranks::Ranks;
+use crate::cache::simulate::Policy;
+
+/// Where a shard is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Absent,
+    /// On its way into the cache, or past it.
+    Coming {
+        past: bool,
+    },
+    Here,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    state: State,
+    /// Whether it was fetched for a use that has not come.
+    fresh: bool,
+    /// Whether it was fetched for a stretch that has not begun.
+    ahead: bool,
+    /// The last tick of the stretch that is under way.
+    until: Option<u64>,
+    /// The stretch for which it is to be fetched, while it is absent.
+    pending: Option<Stretch>,
+    last_used: u64,
+}
+
+/// How a fetch ended before it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    Started,
+    /// All connections or all bytes in flight are taken.
+    Busy,
+    /// Enough was fetched ahead in the place of others.
+    Enough,
+    NoRoom,
+}
+
+pub(super) struct Node<'a> {
+    policy: Policy,
+    shards: &'a [ShardCost],
+    options: &'a ForecastOptions,
+    net: Net,
+    slots: Vec<Slot>,
+    /// Shards that may leave.
+    ranks: Ranks,
+    /// The next stretches of absent shards, by first tick.
+    pending: BTreeSet<Stretch>,
+    /// Shards that a batch waits for and that are not on their way.
+    demanded: VecDeque<usize>,
+    used: u64,
+    in_flight: u64,
+    ahead: u64,
+    tick: u64,
+    waiting: bool,
+    counts: CacheEpoch,
+    result: CacheForecast,
+    timeline: Timeline,
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn new(
+        policy: Policy,
+        shards: &'a [ShardCost],
+        options: &'a ForecastOptions,
+    ) -> Self {
+        Self {
+            policy,
+            shards,
+            options,
+            net: Net::new(real(options.bandwidth), options.latency.as_secs_f64()),
+            slots: vec![Slot::default(); shards.len()],
+            ranks: Ranks::default(),
+            pending: BTreeSet::new(),
+            demanded: VecDeque::new(),
+            used: 0,
+            in_flight: 0,
+            ahead: 0,
+            tick: 0,
+            waiting: false,
+            counts: CacheEpoch::default(),
+            result: CacheForecast::default(),
+            timeline: Timeline::new(),
+        }
+    }
+
+    fn slot(&mut self, shard: usize) -> Option<&mut Slot> {
+        self.slots.get_mut(shard)
+    }
+
+    fn state(&self, shard: usize) -> State {
+        self.slots
+            .get(shard)
+            .map_or(State::Absent, |slot| slot.state)
+    }
+
+    fn cost(&self, shard: usize) -> ShardCost {
+        let mut cost = self.shards.get(shard).copied().unwrap_or(ShardCost {
+            fetch_bytes: 0,
+            cache_bytes: 0,
+            reserve_bytes: 0,
+        });
+        cost.reserve_bytes = cost.reserve_bytes.max(cost.cache_bytes);
+        cost
+    }
+
+    /// An epoch that begins at `from` was added to the horizon.
+    pub(super) fn learn(&mut self, horizon: &Horizon, from: u64) {
+        for found in horizon.in_order(from) {
+            let Some(slot) = self.slots.get_mut(found.shard) else {
+                continue;
+            };
+            match slot.state {
+                State::Absent | State::Coming { past: true } if slot.pending.is_none() => {
+                    slot.pending = Some(found);
+                    self.pending.insert(found);
+                }
+                // It was not known to be needed again.
+                State::Here
+                    if self.policy != Policy::Lru
+                        && self.ranks.next_use(found.shard) == Some(u64::MAX) =>
+                {
+                    let bytes = self.cost(found.shard).cache_bytes;
+                    self.ranks.insert(found.shard, bytes, found.first);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Goes through the epoch that begins at tick `from`.
+    pub(super) fn run(&mut self, horizon: &Horizon, epoch: &Epoch, from: u64) {
+        let end = from + epoch.batches();
+        let started = self.net.now();
+        self.counts = CacheEpoch {
+            epoch: epoch.resolved().epoch,
+            ..CacheEpoch::default()
+        };
+        let begins: Vec<Stretch> = horizon
+            .in_order(from)
+            .take_while(|found| found.first < end)
+            .collect();
+        let needs = needs(&begins, epoch, self.slots.len());
+        let mut ends: Vec<(u64, usize)> = begins
+            .iter()
+            .map(|found| (found.last.saturating_add(1), found.shard))
+            .collect();
+        ends.sort_unstable();
+        let (mut begins, mut needs, mut ends) = (
+            begins.into_iter().peekable(),
+            needs.into_iter().peekable(),
+            ends.into_iter().peekable(),
+        );
+        self.tick = from;
+        while self.tick < end {
+            let tick = self.tick;
+            while let Some((_, shard)) = ends.next_if(|(at, _)| *at <= tick) {
+                self.end_stretch(shard, horizon);
+            }
+            while let Some(found) = begins.next_if(|found| found.first <= tick) {
+                self.begin_stretch(found);
+            }
+            self.fill(horizon);
+            let mut wanted = Vec::new();
+            while let Some((_, shard)) = needs.next_if(|(at, _)| *at <= tick) {
+                self.need(shard, &mut wanted);
+            }
+            self.wait_for(wanted, horizon);
+            let next = [
+                ends.peek().map(|(at, _)| *at),
+                begins.peek().map(|found| found.first),
+                needs.peek().map(|(at, _)| *at),
+            ];
+            let next = next.into_iter().flatten().min().unwrap_or(end);
+            let next = next.clamp(tick + 1, end);
+            let steps = real(next - tick) * self.options.step.as_secs_f64();
+            self.pass(self.net.now() + steps, horizon);
+            self.tick = next;
+        }
+        for (_, shard) in ends {
+            self.end_stretch(shard, horizon);
+        }
+        self.counts.seconds = self.net.now() - started;
+        self.result.epochs.push(self.counts);
+    }
+
+    pub(super) fn finish(mut self) -> CacheForecast {
+        self.result.seconds = self.net.now();
+        self.result.timeline = self.timeline.points();
+        self.result
+    }
+
+    /// When a resident that may leave is needed, as its policy sees it.
+    fn rank(&mut self, shard: usize, horizon: &Horizon) {
+        let Some(slot) = self.slots.get(shard) else {
+            return;
+        };
+        let next = match self.policy {
+            Policy::Belady { .. } => horizon.next_use(shard, self.tick).unwrap_or(u64::MAX),
+            Policy::Lru if slot.fresh => return,
+            Policy::Lru => u64::MAX - slot.last_used,
+        };
+        self.ranks.insert(shard, self.cost(shard).cache_bytes, next);
+    }
+
+    fn begin_stretch(&mut self, found: Stretch) {
+        let tick = self.tick;
+        self.ranks.remove(found.shard);
+        let bytes = self.cost(found.shard).reserve_bytes;
+        let Some(slot) = self.slot(found.shard) else {
+            return;
+        };
+        slot.until = Some(found.last);
+        slot.last_used = tick;
+        if std::mem::take(&mut slot.ahead) {
+            self.ahead -= bytes;
+        }
+    }
+
+    fn end_stretch(&mut self, shard: usize, horizon: &Horizon) {
+        let tick = self.tick;
+        let Some(slot) = self.slot(shard) else {
+            return;
+        };
+        slot.last_used = tick;
+        slot.until = None;
+        match slot.state {
+            State::Here => self.rank(shard, horizon),
+            State::Absent => self.want(shard, horizon),
+            State::Coming { .. } => {}
+        }
+    }
+
+    /// Puts the next stretch of an absent shard on the list of what is to be fetched.
+    fn want(&mut self, shard: usize, horizon: &Horizon) {
+        let next = horizon.next(shard, self.tick);
+        let Some(slot) = self.slots.get_mut(shard) else {
+            return;
+        };
+        if let Some(old) = slot.pending.take() {
+            self.pending.remove(&old);
+        }
+        slot.pending = next;
+        self.pending.extend(next);
+    }
+
+    /// A batch needs a shard: it is there, or the batch waits.
+    fn need(&mut self, shard: usize, wanted: &mut Vec<usize>) {
+        self.counts.uses += 1;
+        let Some(slot) = self.slots.get_mut(shard) else {
+            return;
+        };
+        match slot.state {
+            State::Here => {
+                if !std::mem::take(&mut slot.fresh) {
+                    self.counts.hits += 1;
+                }
+            }
+            State::Coming { .. } => wanted.push(shard),
+            State::Absent => {
+                self.demanded.push_back(shard);
+                wanted.push(shard);
+            }
+        }
+    }
+
+    fn wait_for(&mut self, mut wanted: Vec<usize>, horizon: &Horizon) {
+        if wanted.is_empty() {
+            if self.tick == 0 {
+                self.result.first_batch_seconds = self.net.now();
+            }
+            return;
+        }
+        let since = self.net.now();
+        self.waiting = true;
+        self.fill(horizon);
+        while !wanted.is_empty() {
+            let Some(came) = self.step(f64::INFINITY, horizon) else {
+                // Nothing is on its way, and nothing can be.
+                break;
+            };
+            let before = wanted.len();
+            wanted.retain(|shard| *shard != came);
+            // The batch that waits for it is its first use.
+            if wanted.len() < before
+                && let Some(slot) = self.slot(came)
+            {
+                slot.fresh = false;
+            }
+        }
+        self.waiting = false;
+        let waited = self.net.now() - since;
+        if self.tick == 0 {
+            self.result.first_batch_seconds = self.net.now();
+        } else {
+            self.counts.wait_seconds += waited;
+        }
+    }
+
+    /// Lets time pass.
+    fn pass(&mut self, until: f64, horizon: &Horizon) {
+        while self.step(until, horizon).is_some() {}
+    }
+
+    /// Goes on to the next shard that comes, or to `until`.
+    fn step(&mut self, until: f64, horizon: &Horizon) -> Option<usize> {
+        if until.is_infinite() && self.net.transfers() == 0 {
+            return None;
+        }
+        let (timeline, waiting) = (&mut self.timeline, self.waiting);
+        let came = self.net.advance(until, |from, to, bytes| {
+            timeline.pass(from, to, bytes, waiting)
+        })?;
+        self.came(came, horizon);
+        self.fill(horizon);
+        Some(came)
+    }
+
+    fn came(&mut self, shard: usize, horizon: &Horizon) {
+        let cost = self.cost(shard);
+        self.in_flight -= cost.fetch_bytes;
+        let Some(slot) = self.slot(shard) else {
+            return;
+        };
+        let under_way = slot.until.is_some();
+        if slot.state == (State::Coming { past: true }) {
+            slot.state = State::Absent;
+            slot.fresh = false;
+            return;
+        }
+        slot.state = State::Here;
+        self.used -= cost.reserve_bytes - cost.cache_bytes;
+        self.timeline.resident(self.used);
+        if !under_way {
+            self.rank(shard, horizon);
+        }
+    }
+
+    /// Starts what can be started: what a batch waits for, then what comes next.
+    fn fill(&mut self, horizon: &Horizon) {
+        while let Some(shard) = self.demanded.front().copied() {
+            if self.state(shard) == State::Absent {
+                match self.start(shard, self.tick, true, horizon) {
+                    Start::Started => {}
+                    // Something will come and may leave again.
+                    Start::NoRoom if self.net.transfers() > 0 => return,
+                    Start::NoRoom => self.start_past(shard),
+                    Start::Busy | Start::Enough => return,
+                }
+            }
+            self.demanded.pop_front();
+        }
+        while let Some(next) = self.pending.first().copied() {
+            if next.last < self.tick {
+                // Its time has passed: it was read past the cache.
+                self.want(next.shard, horizon);
+                continue;
+            }
+            let wanted_at = next.first.max(self.tick);
+            if self.start(next.shard, wanted_at, false, horizon) != Start::Started {
+                return;
+            }
+        }
+    }
+
+    fn start(&mut self, shard: usize, wanted_at: u64, demanded: bool, horizon: &Horizon) -> Start {
+        let cost = self.cost(shard);
+        let in_flight = self.in_flight.saturating_add(cost.fetch_bytes);
+        if self.net.transfers() >= self.options.connections.max(1)
+            || (self.net.transfers() > 0 && in_flight > self.options.in_flight)
+        {
+            return Start::Busy;
+        }
+        if let Some(limit) = self.options.cache_limit {
+            let rank = match self.policy {
+                Policy::Belady { .. } => wanted_at,
+                // Whatever may leave is worth less than what is fetched.
+                Policy::Lru => 0,
+            };
+            let room = self
+                .ranks
+                .make_room(self.used, limit, cost.reserve_bytes, rank);
+            let Some(leaving) = room else {
+                return Start::NoRoom;
+            };
+            let ahead = self.ahead.saturating_add(cost.reserve_bytes);
+            if !demanded && !leaving.is_empty() && self.ahead > 0 && ahead > self.options.in_flight
+            {
+                return Start::Enough;
+            }
+            for gone in leaving {
+                self.evict(gone, horizon);
+            }
+        }
+        self.launch(shard, cost, State::Coming { past: false });
+        self.used = self.used.saturating_add(cost.reserve_bytes);
+        self.result.most_resident_bytes = self.result.most_resident_bytes.max(self.used);
+        self.timeline.resident(self.used);
+        let is_ahead = wanted_at > self.tick;
+        if let Some(slot) = self.slot(shard) {
+            slot.ahead = is_ahead;
+            slot.fresh = true;
+        }
+        if is_ahead {
+            self.ahead = self.ahead.saturating_add(cost.reserve_bytes);
+        }
+        Start::Started
+    }
+
+    fn start_past(&mut self, shard: usize) {
+        let cost = self.cost(shard);
+        self.launch(shard, cost, State::Coming { past: true });
+        self.counts.bypasses += 1;
+    }
+
+    fn launch(&mut self, shard: usize, cost: ShardCost, state: State) {
+        if let Some(slot) = self.slots.get_mut(shard) {
+            slot.state = state;
+            if let Some(old) = slot.pending.take() {
+                self.pending.remove(&old);
+            }
+        }
+        self.net.start(shard, real(cost.fetch_bytes));
+        self.in_flight = self.in_flight.saturating_add(cost.fetch_bytes);
+        self.counts.fetched_shards += 1;
+        self.counts.fetched_bytes += cost.fetch_bytes;
+    }
+
+    fn evict(&mut self, shard: usize, horizon: &Horizon) {
+        let cost = self.cost(shard);
+        self.ranks.remove(shard);
+        self.used -= cost.cache_bytes;
+        self.counts.evictions += 1;
+        if let Some(slot) = self.slot(shard) {
+            slot.state = State::Absent;
+            slot.fresh = false;
+            if std::mem::take(&mut slot.ahead) {
+                self.ahead -= cost.reserve_bytes;
+            }
+        }
+        self.want(shard, horizon);
+    }
+}
+
+/// When each stretch needs its shard first: tick and shard, by tick.
+pub(super) fn needs(stretches: &[Stretch], epoch: &Epoch, shards: usize) -> Vec<(u64, usize)> {
+    let mut parts = vec![0_u64; shards];
+    for found in stretches {
+        if let Some(parts) = parts.get_mut(found.shard) {
+            *parts += 1;
+        }
+    }
+    let mut needs: Vec<(u64, usize)> = stretches
+        .iter()
+        .map(|found| {
+            let range = epoch.shards().range(found.shard);
+            let parts = parts.get(found.shard).copied().unwrap_or(1).max(1);
+            let samples = ((range.end - range.start) / parts).max(1);
+            (first_need(*found, samples), found.shard)
+        })
+        .collect();
+    needs.sort_unstable();
+    needs
+}
+
+/// The first of `samples` ticks that are drawn evenly from a stretch: one draw from the distribution of the least,
+/// always the same for a stretch.
+fn first_need(found: Stretch, samples: u64) -> u64 {
+    let length = real(found.last - found.first + 1);
+    let draw = mix(found.first ^ (found.shard as u64).rotate_left(32));
+    // From 0 to below 1, in 53 bits.
+    let draw = real(draw >> 11) / real(1 << 53);
+    let part = -((1.0 - draw).ln() / real(samples)).exp_m1();
+    found
+        .first
+        .saturating_add(whole(part * length))
+        .min(found.last)
+}
+
+/// Source: Steele, Lea, Flood, Fast splittable pseudorandom number generators (SplitMix64), 2014.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "sizes and times of a forecast have a few digits"
+)]
+const fn real(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "not negative, and `as` saturates"
+)]
+const fn whole(number: f64) -> u64 {
+    number as u64
+}

@@ -1,0 +1,356 @@
+use super::*;
+
+use super::super::simulate::simulate;
+
+use shardmill_order::{ShuffleAlgo, StreamConfig, World};
+
+const MB: u64 = 1_000_000;
+
+fn config(shards: &[u64], nodes: u64, algo: Option<ShuffleAlgo>) -> EpochConfig {
+    let world = World {
+        nodes,
+        ranks_per_node: 2,
+        workers_per_rank: 1,
+    };
+    let mut config = EpochConfig::new(vec![StreamConfig::new(shards)], 4, world);
+    config.shuffle = algo.is_some();
+    config.shuffle_algo = algo.unwrap_or(ShuffleAlgo::Py1e);
+    config.shuffle_block_size = Some(400);
+    config
+}
+
+/// Uncompressed shards of a megabyte.
+fn costs(shards: usize) -> Vec<ShardCost> {
+    let cost = ShardCost {
+        fetch_bytes: MB,
+        cache_bytes: MB,
+        reserve_bytes: MB,
+    };
+    vec![cost; shards]
+}
+
+/// A line that is never short, in bytes and in time.
+fn options(cache_limit: Option<u64>) -> ForecastOptions {
+    ForecastOptions {
+        cache_limit,
+        in_flight: 4 * MB,
+        bandwidth: 1000 * MB,
+        latency: Duration::from_millis(1),
+        ..ForecastOptions::default()
+    }
+}
+
+#[test]
+fn what_fits_is_fetched_once() {
+    for algo in [None, Some(ShuffleAlgo::Py1e), Some(ShuffleAlgo::Naive)] {
+        for limit in [None, Some(50 * MB)] {
+            let config = config(&[100; 50], 1, algo);
+            let found = forecast(&config, &costs(50), &options(limit)).unwrap();
+            let node = &found.nodes[0];
+            assert_eq!((node.distinct_shards, node.distinct_bytes), (50, 50 * MB));
+            for cache in [&node.belady, &node.lru] {
+                assert_eq!(cache.fetched_bytes(), 50 * MB);
+                assert_eq!(cache.most_resident_bytes, 50 * MB);
+                assert_eq!(cache.epochs.len(), 3);
+                for epoch in &cache.epochs[1..] {
+                    assert_eq!((epoch.hits, epoch.fetched_shards), (epoch.uses, 0));
+                    assert_eq!((epoch.evictions, epoch.bypasses), (0, 0));
+                    assert!(epoch.wait_seconds.abs() < 1e-9);
+                }
+                // 5,000 samples in steps of 8, of 100 ms.
+                let steps = 3.0 * 625.0 * 0.1;
+                let idle = cache.wait_seconds() + cache.first_batch_seconds;
+                assert!((cache.seconds - idle - steps).abs() < 1e-6, "{cache:?}");
+                assert!(cache.first_batch_seconds >= 0.002);
+            }
+        }
+    }
+}
+
+/// Whatever the order, the limit and the sizes: never beyond the limit, every use is accounted for, and no time is
+/// unexplained.
+#[test]
+fn the_books_balance() {
+    let sizes: Vec<u64> = (0..60).map(|shard| 50 + shard * 7 % 100).collect();
+    let shards: Vec<ShardCost> = sizes
+        .iter()
+        .map(|samples| ShardCost {
+            fetch_bytes: samples * 4_000,
+            cache_bytes: samples * 10_000,
+            reserve_bytes: samples * 14_000,
+        })
+        .collect();
+    for algo in ShuffleAlgo::ALL {
+        for limit in [1, 5, 12, 20, 40, 80] {
+            for (nodes, connections, bandwidth) in [(1, 1, MB), (2, 8, 5 * MB), (2, 64, 1000 * MB)]
+            {
+                let options = ForecastOptions {
+                    connections,
+                    bandwidth,
+                    known_epochs: 1 + limit % 3,
+                    ..options(Some(limit * MB))
+                };
+                let config = config(&sizes, nodes, Some(*algo));
+                let found = forecast(&config, &shards, &options).unwrap();
+                let again = forecast(&config, &shards, &options).unwrap();
+                assert_eq!(found, again);
+                for node in &found.nodes {
+                    for cache in [&node.belady, &node.lru] {
+                        let case = format!("{algo}, {limit} MB, {nodes} nodes, {connections}");
+                        assert!(cache.most_resident_bytes <= limit * MB, "{case}");
+                        let (mut fetched, mut missed) = (0, 0);
+                        for epoch in &cache.epochs {
+                            assert!(epoch.hits <= epoch.uses, "{case}");
+                            fetched += epoch.fetched_shards;
+                            missed += epoch.uses - epoch.hits;
+                        }
+                        assert!(fetched >= missed, "{case}: {fetched} for {missed}");
+                        // All shards take up 59 MB, and 23 MB more before they are decompressed.
+                        if limit == 80 {
+                            let later = &cache.epochs[1..];
+                            assert!(
+                                later.iter().all(|epoch| epoch.fetched_shards == 0),
+                                "{case}"
+                            );
+                        }
+                        let steps = real_steps(&found) * 0.1;
+                        let idle = cache.wait_seconds() + cache.first_batch_seconds;
+                        assert!((cache.seconds - idle - steps).abs() < 1e-6, "{case}");
+                        let line = cache.fetched_bytes() as f64 / bandwidth as f64;
+                        assert!(cache.seconds > line * 0.999, "{case}");
+                        let points = cache.timeline.iter();
+                        assert!(
+                            points
+                                .clone()
+                                .all(|point| point.resident_bytes <= limit * MB)
+                        );
+                        assert!(points.clone().all(|point| point.waiting <= 1.0));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn real_steps(found: &Forecast) -> f64 {
+    found.epochs.iter().map(|epoch| epoch.steps as f64).sum()
+}
+
+/// Two nodes, a cache of a quarter of the data on each: the forecast comes close to what
+/// [`simulate`](super::super::simulate()) says of the same shards one by one, though it fetches ahead and holds shards
+/// for as long as they are in use. In this order a node reads the same half in every epoch.
+#[test]
+fn ahead_of_time_costs_few_hits() {
+    const EPOCHS: usize = 12;
+    for limit in [100, 250, 400] {
+        let mut config = config(&[100; 1000], 2, Some(ShuffleAlgo::Py1s));
+        config.num_canonical_nodes = Some(2);
+        let options = ForecastOptions {
+            epochs: EPOCHS as u64,
+            ..options(Some(limit * MB))
+        };
+        let found = forecast(&config, &costs(1000), &options).unwrap();
+        for node in &found.nodes {
+            let epochs: Vec<Vec<usize>> = (0..EPOCHS as u64)
+                .map(|epoch| {
+                    config.epoch = epoch;
+                    let uses = Epoch::new(&config).unwrap().uses_of_node(node.node, 2);
+                    uses.in_order().iter().map(|found| found.shard).collect()
+                })
+                .collect();
+            for (cache, policy) in [
+                (&node.belady, Policy::Belady { known: 2 }),
+                (&node.lru, Policy::Lru),
+            ] {
+                let simulated = simulate(policy, &[MB; 1000], &epochs, limit * MB).hit_share(3);
+                let share = cache.hit_share(3);
+                println!(
+                    "node {}, {limit} of 1000 shards, {policy:?}: {share:.3}, one by one {simulated:.3}",
+                    node.node
+                );
+                assert!((share - simulated).abs() < 0.03, "{share} and {simulated}");
+            }
+            assert!(node.belady.fetched_bytes() < node.lru.fetched_bytes());
+        }
+    }
+}
+
+/// Why what is fetched ahead in the place of others has a bound: all that comes next in this epoch is needed before
+/// anything that is kept for the next one, so without a bound nothing would be kept.
+#[test]
+fn ahead_without_a_bound_keeps_nothing() {
+    let mut config = config(&[100; 1000], 2, Some(ShuffleAlgo::Py1s));
+    config.num_canonical_nodes = Some(2);
+    let [bounded, unbounded] = [4, 1000].map(|in_flight| {
+        let options = ForecastOptions {
+            epochs: 8,
+            in_flight: in_flight * MB,
+            ..options(Some(250 * MB))
+        };
+        let found = forecast(&config, &costs(1000), &options).unwrap();
+        found.nodes[0].belady.hit_share(3)
+    });
+    println!("hits: {bounded:.3} with a bound, {unbounded:.3} without");
+    assert!(bounded > 0.47 && unbounded < 0.25, "{bounded} {unbounded}");
+}
+
+#[test]
+fn a_slow_line_is_waited_for() {
+    let mut config = config(&[100; 50], 1, Some(ShuffleAlgo::Py1s));
+    config.num_canonical_nodes = Some(1);
+    let slow = ForecastOptions {
+        // 50 MB for 625 steps of 10 ms: the line needs eight times as long.
+        bandwidth: MB,
+        step: Duration::from_millis(10),
+        epochs: 1,
+        ..options(None)
+    };
+    let cache = forecast(&config, &costs(50), &slow).unwrap().nodes[0]
+        .belady
+        .clone();
+    let waited = cache.wait_seconds() + cache.first_batch_seconds;
+    assert!((waited - (50.0 - 6.25)).abs() < 1.5, "{waited}");
+    assert!((1.0..5.0).contains(&cache.first_batch_seconds));
+    let share: f64 = cache.timeline.iter().map(|point| point.waiting).sum();
+    let points = cache.timeline.len() as f64;
+    assert!((share / points - waited / cache.seconds).abs() < 0.02);
+    let full = cache
+        .timeline
+        .iter()
+        .map(|point| point.fetched_bytes_per_second);
+    assert!(full.clone().all(|rate| rate < 1.001e6));
+    assert!(full.sum::<f64>() / points > 0.95e6);
+}
+
+#[test]
+fn too_small_a_cache_is_read_past() {
+    // Every batch needs every shard.
+    let config = config(&[100; 50], 1, Some(ShuffleAlgo::Naive));
+    let found = forecast(&config, &costs(50), &options(Some(20 * MB))).unwrap();
+    let node = &found.nodes[0];
+    assert_eq!(node.needed_at_once_bytes, 50 * MB);
+    for cache in [&node.belady, &node.lru] {
+        assert_eq!(cache.epochs[0].bypasses, 30);
+        assert_eq!(cache.most_resident_bytes, 20 * MB);
+        // Those that are there stay.
+        assert_eq!((cache.epochs[1].hits, cache.epochs[1].bypasses), (20, 30));
+    }
+    // One at a time is enough for shards that are read one after the other.
+    let config = self::config(&[100; 50], 1, None);
+    let found = forecast(&config, &costs(50), &options(Some(3 * MB))).unwrap();
+    let node = &found.nodes[0];
+    assert!(node.needed_at_once_bytes <= 2 * MB);
+    assert_eq!(node.belady.epochs[0].bypasses, 0);
+}
+
+/// Counted by reading every entry.
+#[test]
+fn padding_is_counted() {
+    for (samples, method) in [
+        (vec![7_u64, 6], BatchingMethod::Random),
+        (vec![100, 101, 102], BatchingMethod::Random),
+        (vec![64], BatchingMethod::Random),
+        (vec![90, 77], BatchingMethod::Stratified),
+        (vec![90, 77], BatchingMethod::PerStream),
+        (vec![90, 77], BatchingMethod::DevicePerStream),
+    ] {
+        let mut config = config(&samples, 2, Some(ShuffleAlgo::Py1e));
+        config.streams = samples
+            .iter()
+            .map(|shard| StreamConfig::new(&[*shard]))
+            .collect();
+        config.batching_method = method;
+        let epoch = Epoch::new(&config).unwrap();
+        let facts = epoch_facts(&epoch, method);
+        let (mut given, mut padded) = (std::collections::BTreeSet::new(), 0);
+        let mut everyone = epoch.everyone();
+        let mut batch = Vec::new();
+        for step in 0..epoch.batches() {
+            assert!(everyone.read(step, &mut batch));
+            for entry in &batch {
+                padded += u64::from(entry.repeated);
+                given.insert(entry.sample.0);
+            }
+        }
+        let total: u64 = samples.iter().sum();
+        assert_eq!((facts.samples, facts.steps), (total, epoch.batches()));
+        assert_eq!(facts.padded, Some(padded), "{samples:?} {method}");
+        let dropped = total - given.len() as u64;
+        assert_eq!(facts.dropped, Some(dropped), "{samples:?} {method}");
+    }
+}
+
+/// Where a stretch is first needed is drawn, not looked up: on the whole it is where the order has it.
+#[test]
+fn needs_come_when_the_order_has_them() {
+    for algo in [
+        ShuffleAlgo::Py1s,
+        ShuffleAlgo::Py1br,
+        ShuffleAlgo::Naive,
+        ShuffleAlgo::Shardmill,
+    ] {
+        let mut config = config(&[200; 300], 1, Some(algo));
+        config.shuffle_block_size = Some(2000);
+        let epoch = Epoch::new(&config).unwrap();
+        let mut horizon = Horizon::new(300);
+        horizon.push(&epoch.uses_of_node(0, 2), epoch.batches());
+        let stretches: Vec<_> = horizon.in_order(0).collect();
+        let drawn = node::needs(&stretches, &epoch, 300);
+        let mut first = vec![None; 300];
+        let mut everyone = epoch.everyone();
+        let mut batch = Vec::new();
+        for step in 0..epoch.batches() {
+            everyone.read(step, &mut batch);
+            for entry in &batch {
+                let (shard, _) = epoch.shards().locate(entry.sample.0).unwrap();
+                first[shard].get_or_insert(step);
+            }
+        }
+        let mut least = vec![u64::MAX; 300];
+        for (tick, shard) in drawn {
+            least[shard] = least[shard].min(tick);
+        }
+        let off: f64 = least
+            .iter()
+            .zip(&first)
+            .map(|(drawn, first)| *drawn as f64 - first.unwrap() as f64)
+            .sum();
+        let off = off / 300.0;
+        println!("{algo}: {off:.1} batches of {}", epoch.batches());
+        assert!(off.abs() < epoch.batches() as f64 / 200.0, "{algo}: {off}");
+    }
+}
+
+#[test]
+fn many_nodes_are_sampled() {
+    let config = config(&[100; 80], 40, None);
+    let few = ForecastOptions {
+        most_nodes: 4,
+        ..options(None)
+    };
+    let found = forecast(&config, &costs(80), &few).unwrap();
+    assert_eq!(found.nodes_in_all, 40);
+    let nodes: Vec<u64> = found.nodes.iter().map(|node| node.node).collect();
+    assert_eq!(nodes, [0, 10, 20, 30]);
+}
+
+#[test]
+fn a_large_run_is_quick() {
+    let start = std::time::Instant::now();
+    let mut config = config(&[1000; 20_000], 4, Some(ShuffleAlgo::Py1e));
+    config.world.ranks_per_node = 8;
+    config.batch_size = 32;
+    config.shuffle_block_size = None;
+    let run = ForecastOptions {
+        cache_limit: Some(5000 * MB),
+        bandwidth: 200 * MB,
+        ..ForecastOptions::default()
+    };
+    let found = forecast(&config, &costs(20_000), &run).unwrap();
+    println!(
+        "20,000 shards, 4 nodes, 3 epochs: {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
+    assert_eq!(found.nodes.len(), 4);
+    assert!(start.elapsed() < Duration::from_secs(60));
+}

@@ -1,0 +1,176 @@
+//! A history of a known number of points over a time that is not known.
+
+use serde::Serialize;
+
+/// What a node did in a piece of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Point {
+    /// Where the piece begins, from the start of the run.
+    pub seconds: f64,
+    /// Most bytes in the cache, those that were on their way included.
+    pub resident_bytes: u64,
+    /// Bytes that came, for each second.
+    pub fetched_bytes_per_second: f64,
+    /// Part of the time that was spent waiting for shards, from 0 to 1.
+    pub waiting: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Bin {
+    resident: u64,
+    fetched: f64,
+    waited: f64,
+}
+
+/// Most points; there are more than half as many as soon as there is time enough.
+const MOST: usize = 256;
+
+/// Collects; when all points are in use, pairs become one and each covers twice the time.
+#[derive(Clone, Debug)]
+pub(super) struct Timeline {
+    width: f64,
+    bins: Vec<Bin>,
+    /// Bytes in the cache as last told.
+    resident: u64,
+    end: f64,
+}
+
+impl Timeline {
+    pub(super) fn new() -> Self {
+        Self {
+            width: 1e-3,
+            bins: Vec::new(),
+            resident: 0,
+            end: 0.0,
+        }
+    }
+
+    /// From now on so many bytes are in the cache.
+    pub(super) fn resident(&mut self, bytes: u64) {
+        self.resident = bytes;
+        if let Some(bin) = self.bins.last_mut() {
+            bin.resident = bin.resident.max(bytes);
+        }
+    }
+
+    /// Time went by in which bytes came, and which may have been spent waiting.
+    pub(super) fn pass(&mut self, from: f64, to: f64, bytes: f64, waiting: bool) {
+        if to <= from {
+            return;
+        }
+        while to > self.width * real(MOST) {
+            self.halve();
+        }
+        self.end = self.end.max(to);
+        let mut at = from;
+        // One bin after the other; `bins` grows by what is between.
+        while at < to {
+            let place = whole(at / self.width);
+            while self.bins.len() <= place && self.bins.len() < MOST {
+                self.bins.push(Bin {
+                    resident: self.resident,
+                    ..Bin::default()
+                });
+            }
+            let next = (real(place) + 1.0) * self.width;
+            // A step that is too small for the number ends the loop.
+            let stop = if next > at { next.min(to) } else { to };
+            let part = (stop - at) / (to - from);
+            if let Some(bin) = self.bins.get_mut(place.min(MOST - 1)) {
+                bin.resident = bin.resident.max(self.resident);
+                bin.fetched += bytes * part;
+                if waiting {
+                    bin.waited += stop - at;
+                }
+            }
+            at = stop;
+        }
+    }
+
+    fn halve(&mut self) {
+        self.width *= 2.0;
+        let pairs = self.bins.chunks(2).map(|pair| {
+            pair.iter().fold(Bin::default(), |sum, bin| Bin {
+                resident: sum.resident.max(bin.resident),
+                fetched: sum.fetched + bin.fetched,
+                waited: sum.waited + bin.waited,
+            })
+        });
+        self.bins = pairs.collect();
+    }
+
+    pub(super) fn points(&self) -> Vec<Point> {
+        let bins = self.bins.iter().enumerate();
+        bins.map(|(place, bin)| {
+            let seconds = real(place) * self.width;
+            let width = self.width.min(self.end - seconds).max(f64::MIN_POSITIVE);
+            Point {
+                seconds,
+                resident_bytes: bin.resident,
+                fetched_bytes_per_second: bin.fetched / width,
+                waiting: (bin.waited / width).min(1.0),
+            }
+        })
+        .collect()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most 256")]
+const fn real(number: usize) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number of bins, and `as` saturates"
+)]
+const fn whole(number: f64) -> usize {
+    number as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_when_points_become_wider() {
+        let mut line = Timeline::new();
+        let (mut time, mut bytes, mut waited) = (0.0, 0.0, 0.0);
+        for turn in 0..5000_u32 {
+            let long = f64::from(turn % 7) * 0.01;
+            line.resident(u64::from(turn % 100));
+            line.pass(time, time + long, 10.0 * long, turn % 3 == 0);
+            time += long;
+            bytes += 10.0 * long;
+            if turn % 3 == 0 {
+                waited += long;
+            }
+        }
+        let points = line.points();
+        assert!(
+            (MOST / 2..=MOST).contains(&points.len()),
+            "{}",
+            points.len()
+        );
+        let width = |place: usize| {
+            let next = points.get(place + 1).map_or(time, |next| next.seconds);
+            next - points[place].seconds
+        };
+        let sum = |of: fn(&Point) -> f64| -> f64 {
+            let each = points.iter().enumerate();
+            each.map(|(place, point)| of(point) * width(place)).sum()
+        };
+        assert!((sum(|point| point.fetched_bytes_per_second) - bytes).abs() < 1e-6 * bytes);
+        assert!((sum(|point| point.waiting) - waited).abs() < 1e-6 * waited);
+        assert!(points.iter().any(|point| point.resident_bytes == 99));
+    }
+
+    #[test]
+    fn no_time_has_no_points() {
+        let mut line = Timeline::new();
+        line.resident(5);
+        line.pass(0.0, 0.0, 0.0, true);
+        assert!(line.points().is_empty());
+    }
+}

@@ -1,0 +1,400 @@
+use super::*;
+
+use proptest::prelude::*;
+use shardmill_order::{Epoch, EpochConfig, ShuffleAlgo, StreamConfig, World};
+
+fn stretch(first: u64, last: u64, shard: usize) -> Stretch {
+    Stretch { first, last, shard }
+}
+
+/// Two epochs of ten ticks: shard 0 throughout, shard 1 in pieces, shard 2 in the second only, shard 3 never.
+fn two_epochs() -> Horizon {
+    let mut horizon = Horizon::new(4);
+    let first = [(0, 0, 4), (0, 3, 9), (1, 0, 1), (1, 2, 2), (1, 6, 8)];
+    horizon.append(first.into_iter(), 10);
+    horizon.append([(0, 2, 3), (2, 0, 0)].into_iter(), 10);
+    horizon
+}
+
+fn resident(shard: usize, bytes: u64) -> Resident {
+    Resident {
+        shard,
+        bytes,
+        pinned: false,
+    }
+}
+
+#[test]
+fn the_next_stretch_is_found_through_epochs() {
+    let horizon = two_epochs();
+    assert_eq!(horizon.end(), 20);
+    for (shard, tick, expected) in [
+        (0, 0, Some(stretch(0, 9, 0))),
+        (0, 9, Some(stretch(0, 9, 0))),
+        (0, 10, Some(stretch(12, 13, 0))),
+        (0, 14, None),
+        (1, 1, Some(stretch(0, 2, 1))),
+        (1, 3, Some(stretch(6, 8, 1))),
+        (1, 9, None),
+        (2, 0, Some(stretch(10, 10, 2))),
+        (2, 11, None),
+        (3, 0, None),
+        (4, 0, None),
+        (usize::MAX, 0, None),
+    ] {
+        assert_eq!(horizon.next(shard, tick), expected, "{shard} at {tick}");
+    }
+    assert_eq!(horizon.next_use(1, 1), Some(1));
+    assert_eq!(horizon.next_use(1, 4), Some(6));
+    assert_eq!(horizon.next_use(0, 19), None);
+}
+
+#[test]
+fn stretches_come_in_the_order_to_fetch_in() {
+    let all = [
+        stretch(0, 2, 1),
+        stretch(0, 9, 0),
+        stretch(6, 8, 1),
+        stretch(10, 10, 2),
+        stretch(12, 13, 0),
+    ];
+    let horizon = two_epochs();
+    assert_eq!(horizon.in_order(0).collect::<Vec<_>>(), all);
+    assert_eq!(
+        horizon.in_order(9).collect::<Vec<_>>(),
+        [all[1], all[3], all[4]]
+    );
+    assert_eq!(horizon.in_order(10).collect::<Vec<_>>(), all[3..]);
+    assert_eq!(horizon.in_order(14).count(), 0);
+}
+
+#[test]
+fn what_is_forgotten_takes_no_memory() {
+    let mut horizon = Horizon::new(1000);
+    for _ in 0..3 {
+        let uses = (0..1000).map(|shard| (shard, shard as u64, shard as u64));
+        horizon.append(uses, 1000);
+    }
+    let held = |horizon: &Horizon| -> usize {
+        let spans = horizon.epochs.iter();
+        spans
+            .map(|span| span.order.capacity() + span.ends.capacity() + span.places.capacity())
+            .sum()
+    };
+    let full = held(&horizon);
+    assert_eq!(full, 9000);
+    let mut left = horizon.clone();
+    left.forget(1000);
+    assert_eq!((left.len(), held(&left)), (2000, 6000));
+    // Half of an epoch that is under way.
+    horizon.forget(800);
+    assert_eq!((horizon.len(), held(&horizon)), (2200, 6600));
+    // Nothing that is still to come changes.
+    for shard in [0, 799, 800, 999] {
+        for tick in [800, 900, 1500, 2700] {
+            let fresh = (0..3)
+                .map(|epoch| epoch * 1000 + shard as u64)
+                .find(|first| *first >= tick)
+                .map(|first| stretch(first, first, shard));
+            assert_eq!(horizon.next(shard, tick), fresh, "{shard} at {tick}");
+        }
+    }
+    assert_eq!(
+        horizon.in_order(990).take(11).last(),
+        Some(stretch(1000, 1000, 0))
+    );
+    horizon.forget(3000);
+    assert!(horizon.is_empty());
+    assert_eq!((horizon.epochs.len(), horizon.end()), (0, 3000));
+    // An epoch that is pushed later goes on where the last one ended.
+    horizon.append([(7, 0, 1)].into_iter(), 5);
+    assert_eq!(horizon.next(7, 0), Some(stretch(3000, 3001, 7)));
+}
+
+/// The stretches say what the order's own foresight says.
+#[test]
+fn an_epoch_is_taken_over_from_the_order() {
+    for algo in [
+        ShuffleAlgo::Py1e,
+        ShuffleAlgo::Py1s,
+        ShuffleAlgo::Naive,
+        ShuffleAlgo::Shardmill,
+    ] {
+        let world = World {
+            nodes: 2,
+            ranks_per_node: 2,
+            workers_per_rank: 1,
+        };
+        let mut config = EpochConfig::new(vec![StreamConfig::new(&[50; 40])], 5, world);
+        config.shuffle = true;
+        config.shuffle_algo = algo;
+        config.shuffle_block_size = Some(200);
+        config.num_canonical_nodes = Some(4);
+        let mut horizon = Horizon::new(40);
+        let mut base = 0;
+        let mut known = Vec::new();
+        for epoch in 0..2 {
+            config.epoch = epoch;
+            let order = Epoch::new(&config).unwrap();
+            let uses = order.uses_of_node(1, 2);
+            horizon.push(&uses, order.batches());
+            known.push((base, uses));
+            base += order.batches();
+        }
+        for shard in 0..40 {
+            for tick in 0..base {
+                let expected = known
+                    .iter()
+                    .filter(|(base, _)| base + horizon.end() / 2 > tick)
+                    .find_map(|(base, uses)| {
+                        Some(base + uses.next(shard, tick.saturating_sub(*base))?)
+                    });
+                let found = horizon.next_use(shard, tick);
+                assert_eq!(found, expected, "{algo} shard {shard} at {tick}");
+                if let Some(next) = horizon.next(shard, tick) {
+                    assert!(next.last >= tick && next.shard == shard);
+                    assert!(horizon.in_order(tick).any(|one| one == next));
+                }
+            }
+        }
+        let firsts: Vec<_> = horizon.in_order(0).map(|one| one.first).collect();
+        assert!(firsts.is_sorted());
+    }
+}
+
+#[test]
+fn there_is_room_or_there_never_will_be() {
+    let residents = [resident(0, 10)];
+    let never = |_| unreachable!("nobody has to leave");
+    assert_eq!(make_room(&residents, 10, 20, 10, 0, never), Some(vec![]));
+    assert_eq!(make_room(&residents, 10, 20, 21, 0, never), None);
+    assert_eq!(make_room(&[], 0, 0, 0, 0, never), Some(vec![]));
+    let later = |_| Some(9);
+    // What is in flight takes room too and cannot leave.
+    assert_eq!(make_room(&residents, 19, 20, 10, 0, later), Some(vec![0]));
+    assert_eq!(make_room(&residents, 25, 20, 10, 0, later), None);
+    assert_eq!(
+        make_room(&residents, u64::MAX, u64::MAX, u64::MAX, 0, later),
+        None
+    );
+}
+
+#[test]
+fn the_farthest_leave_first() {
+    let residents = [0, 1, 2, 3].map(|shard| resident(shard, 10));
+    let next = |shard: usize| [Some(5), None, Some(7), Some(3)][shard];
+    for (bytes, leaving) in [
+        (1, vec![1]),
+        (10, vec![1]),
+        (11, vec![1, 2]),
+        (30, vec![1, 2, 0]),
+    ] {
+        assert_eq!(
+            make_room(&residents, 40, 40, bytes, 0, next),
+            Some(leaving),
+            "{bytes}"
+        );
+    }
+}
+
+#[test]
+fn nobody_leaves_for_one_that_is_needed_later_or_at_the_same_time() {
+    let residents = [0, 1].map(|shard| resident(shard, 10));
+    let next = |shard: usize| [Some(5), Some(7)][shard];
+    assert_eq!(make_room(&residents, 20, 20, 10, 6, next), Some(vec![1]));
+    assert_eq!(make_room(&residents, 20, 20, 20, 6, next), None);
+    assert_eq!(make_room(&residents, 20, 20, 10, 7, next), None);
+    // Without a known use there is nothing to win.
+    assert_eq!(make_room(&residents, 20, 20, 10, u64::MAX, |_| None), None);
+    let pinned = [Resident {
+        pinned: true,
+        ..resident(0, 10)
+    }];
+    assert_eq!(make_room(&pinned, 10, 10, 10, 0, |_| None), None);
+}
+
+#[test]
+fn a_large_one_spares_small_ones() {
+    let residents = [resident(0, 1), resident(1, 2), resident(2, 10)];
+    let next = |shard: usize| [None, Some(9), Some(8)][shard];
+    assert_eq!(make_room(&residents, 13, 13, 10, 0, next), Some(vec![2]));
+    assert_eq!(make_room(&residents, 13, 13, 11, 0, next), Some(vec![0, 2]));
+    assert_eq!(
+        make_room(&residents, 13, 13, 13, 0, next),
+        Some(vec![0, 1, 2])
+    );
+}
+
+/// Fetches of a cache that reads `accesses` in turn, with shards of one byte: at each miss the shard is fetched, read
+/// and kept, if the policy finds it worth keeping.
+fn fetches(accesses: &[usize], limit: u64) -> u64 {
+    let next_use = |shard: usize, from: usize| -> Option<u64> {
+        let rest = accesses.get(from..)?;
+        let found = rest.iter().position(|other| *other == shard)?;
+        Some((from + found) as u64)
+    };
+    let mut held: Vec<Resident> = Vec::new();
+    let mut fetched = 0;
+    for (now, shard) in accesses.iter().enumerate() {
+        if held.iter().any(|resident| resident.shard == *shard) {
+            continue;
+        }
+        fetched += 1;
+        let wanted_at = next_use(*shard, now + 1).unwrap_or(u64::MAX);
+        let used = held.len() as u64;
+        let leaving = make_room(&held, used, limit, 1, wanted_at, |other| {
+            next_use(other, now + 1)
+        });
+        if let Some(leaving) = leaving {
+            held.retain(|resident| !leaving.contains(&resident.shard));
+            held.push(resident(*shard, 1));
+        }
+        assert!(held.len() as u64 <= limit);
+    }
+    fetched
+}
+
+/// The fewest fetches of all policies, by trying them all: at each miss, keep or not, and let any set of residents go
+/// that makes room. `held` is a set of bits.
+fn fewest(
+    accesses: &[usize],
+    held: u32,
+    limit: u32,
+    known: &mut std::collections::BTreeMap<(usize, u32), u64>,
+) -> u64 {
+    let Some((shard, rest)) = accesses.split_first() else {
+        return 0;
+    };
+    let bit = 1_u32 << shard;
+    if held & bit != 0 {
+        return fewest(rest, held, limit, known);
+    }
+    if let Some(found) = known.get(&(accesses.len(), held)) {
+        return *found;
+    }
+    // Not kept; or kept beside any part of those that were held.
+    let mut best = fewest(rest, held, limit, known);
+    let mut kept = held;
+    loop {
+        if kept.count_ones() < limit {
+            best = best.min(fewest(rest, kept | bit, limit, known));
+        }
+        if kept == 0 {
+            break;
+        }
+        kept = (kept - 1) & held;
+    }
+    known.insert((accesses.len(), held), best + 1);
+    best + 1
+}
+
+#[test]
+fn a_worse_policy_is_noticed() {
+    // Least recently used would fetch all twelve times.
+    let round = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3];
+    assert_eq!(fewest(&round, 0, 3, &mut Default::default()), 6);
+    assert_eq!(fetches(&round, 3), 6);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// With shards of one size no policy at all fetches less often.
+    #[test]
+    fn no_policy_fetches_less(
+        accesses in prop::collection::vec(0_usize..6, 0..14),
+        limit in 0_u32..5,
+    ) {
+        let least = fewest(&accesses, 0, limit, &mut Default::default());
+        prop_assert_eq!(fetches(&accesses, u64::from(limit)), least);
+    }
+
+    /// Whatever the sizes: enough leaves, nothing that must stay, and nothing in vain.
+    #[test]
+    fn enough_leaves_and_no_more(
+        shards in prop::collection::vec((0_u64..20, any::<bool>(), prop::option::of(0_u64..12)), 0..12),
+        in_flight in 0_u64..10,
+        limit in 0_u64..120,
+        bytes in 0_u64..40,
+        wanted_at in prop_oneof![0_u64..12, Just(u64::MAX)],
+        turn in 0_usize..12,
+    ) {
+        let residents: Vec<Resident> = shards
+            .iter()
+            .enumerate()
+            .map(|(shard, (bytes, pinned, _))| Resident { shard, bytes: *bytes, pinned: *pinned })
+            .collect();
+        let used = in_flight + residents.iter().map(|resident| resident.bytes).sum::<u64>();
+        let next = |shard: usize| shards[shard].2;
+        let far = |shard: usize| next(shard).unwrap_or(u64::MAX);
+        let may_leave = |resident: &&Resident| !resident.pinned && far(resident.shard) > wanted_at;
+        let most: u64 = residents.iter().filter(may_leave).map(|resident| resident.bytes).sum();
+        let found = make_room(&residents, used, limit, bytes, wanted_at, next);
+        let mut turned = residents.clone();
+        turned.rotate_left(turn.min(residents.len()));
+        prop_assert_eq!(&make_room(&turned, used, limit, bytes, wanted_at, next), &found);
+        let Some(leaving) = found else {
+            prop_assert!(bytes > limit || used - most + bytes > limit);
+            return Ok(());
+        };
+        let freed: u64 = leaving.iter().map(|shard| residents[*shard].bytes).sum();
+        prop_assert!(used - freed + bytes <= limit);
+        for shard in &leaving {
+            prop_assert!(may_leave(&&residents[*shard]));
+            prop_assert!(used - freed + residents[*shard].bytes + bytes > limit, "{} in vain", shard);
+        }
+        prop_assert!(leaving.is_sorted_by(|one, other| far(*one) >= far(*other)));
+    }
+
+    /// A horizon says what a plain list of uses says, before and after it forgot.
+    #[test]
+    fn a_horizon_is_a_sorted_list(
+        epochs in prop::collection::vec(
+            (prop::collection::vec((0_usize..5, 0_u64..20, 0_u64..6), 0..20), 1_u64..25),
+            1..4,
+        ),
+        forget in prop::collection::vec(0_u64..80, 0..3),
+        from in 0_u64..80,
+    ) {
+        let mut horizon = Horizon::new(5);
+        let mut needed = vec![std::collections::BTreeSet::new(); 5];
+        let mut base = 0;
+        for (uses, batches) in &epochs {
+            let mut uses: Vec<_> = uses
+                .iter()
+                .filter(|(_, first, _)| first < batches)
+                .map(|(shard, first, more)| (*shard, *first, (first + more).min(batches - 1)))
+                .collect();
+            uses.sort_unstable();
+            horizon.append(uses.iter().copied(), *batches);
+            for (shard, first, last) in uses {
+                needed[shard].extend(base + first..=base + last);
+            }
+            base += batches;
+        }
+        let mut start = 0;
+        let mut forget = forget;
+        forget.sort_unstable();
+        for before in forget {
+            horizon.forget(before);
+            start = before;
+        }
+        let from = from.max(start);
+        let mut seen = vec![std::collections::BTreeSet::new(); 5];
+        for one in horizon.in_order(from) {
+            prop_assert!(one.last >= from);
+            for tick in one.first..=one.last {
+                prop_assert!(seen[one.shard].insert(tick), "{:?} overlaps another", one);
+            }
+        }
+        for (shard, needed) in needed.iter().enumerate() {
+            let next = needed.range(from..).next().copied();
+            prop_assert_eq!(horizon.next_use(shard, from), next);
+            prop_assert_eq!(
+                seen[shard].range(from..).collect::<Vec<_>>(),
+                needed.range(from..).collect::<Vec<_>>()
+            );
+        }
+        prop_assert_eq!(horizon.end(), base);
+    }
+}

@@ -1,0 +1,106 @@
+//! Residents sorted by when they are needed, so that the farthest are found without looking at all of them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::policy::{Resident, make_room};
+
+/// The residents that may leave, and when each is needed next; `u64::MAX` stands for never.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ranks {
+    /// Next use, bytes, and the shard backwards: the last one leaves first.
+    sorted: BTreeSet<(u64, u64, Reverse<usize>)>,
+    known: BTreeMap<usize, (u64, u64)>,
+}
+
+impl Ranks {
+    /// Adds a resident, or changes when it is needed.
+    pub(crate) fn insert(&mut self, shard: usize, bytes: u64, next_use: u64) {
+        self.remove(shard);
+        self.known.insert(shard, (next_use, bytes));
+        self.sorted.insert((next_use, bytes, Reverse(shard)));
+    }
+
+    /// Takes a resident out; false where there is none.
+    pub(crate) fn remove(&mut self, shard: usize) -> bool {
+        let Some((next_use, bytes)) = self.known.remove(&shard) else {
+            return false;
+        };
+        self.sorted.remove(&(next_use, bytes, Reverse(shard)))
+    }
+
+    /// When a resident is needed.
+    pub(crate) fn next_use(&self, shard: usize) -> Option<u64> {
+        self.known.get(&shard).map(|(next_use, _)| *next_use)
+    }
+
+    /// As [`make_room`] of all residents: it takes the farthest, so it need not see more than suffice.
+    pub(crate) fn make_room(
+        &self,
+        used: u64,
+        limit: u64,
+        bytes: u64,
+        wanted_at: u64,
+    ) -> Option<Vec<usize>> {
+        let missing = used.saturating_sub(limit.checked_sub(bytes)?);
+        let mut seen = Vec::new();
+        let mut freed = 0_u64;
+        for (_, bytes, Reverse(shard)) in self.sorted.iter().rev() {
+            if freed >= missing {
+                break;
+            }
+            freed = freed.saturating_add(*bytes);
+            seen.push(Resident {
+                shard: *shard,
+                bytes: *bytes,
+                pinned: false,
+            });
+        }
+        make_room(&seen, used, limit, bytes, wanted_at, |shard| {
+            self.next_use(shard)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_farthest_suffice(
+            residents in prop::collection::vec((0_u64..20, prop_oneof![0_u64..9, Just(u64::MAX)]), 0..12),
+            limit in 0_u64..100,
+            bytes in 0_u64..40,
+            wanted_at in prop_oneof![0_u64..9, Just(u64::MAX)],
+        ) {
+            let mut ranks = Ranks::default();
+            let mut all = Vec::new();
+            for (shard, (bytes, next_use)) in residents.iter().enumerate() {
+                ranks.insert(shard, 1, 5);
+                ranks.insert(shard, *bytes, *next_use);
+                all.push(Resident { shard, bytes: *bytes, pinned: false });
+            }
+            let used = all.iter().map(|resident| resident.bytes).sum();
+            prop_assert_eq!(
+                ranks.make_room(used, limit, bytes, wanted_at),
+                make_room(&all, used, limit, bytes, wanted_at, |shard| {
+                    Some(residents[shard].1).filter(|next| *next < u64::MAX)
+                })
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_removed_does_not_leave() {
+        let mut ranks = Ranks::default();
+        ranks.insert(3, 10, 7);
+        assert_eq!(ranks.make_room(10, 10, 5, 0), Some(vec![3]));
+        assert_eq!(ranks.make_room(10, 10, 5, 7), None);
+        assert!(ranks.remove(3));
+        assert!(!ranks.remove(3));
+        assert_eq!(ranks.make_room(10, 10, 5, 0), None);
+    }
+}

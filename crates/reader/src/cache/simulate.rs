@@ -1,0 +1,283 @@
+//! One node's cache over epochs of accesses: how often a shard is fetched under each policy.
+//!
+//! An access to a shard that is not there fetches it and reads it; then it is kept or not. Time is the number of the
+//! access. Belady's policy knows this epoch and as many after it as it is told, and nothing behind them.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+
+use super::ranks::Ranks;
+
+/// Who leaves a full cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// The one that is needed last; and a shard that is needed later than all residents is not kept.
+    Belady {
+        /// Epochs that are known, the one under way included; 0 counts as 1.
+        known: usize,
+    },
+    /// The one that was used longest ago.
+    Lru,
+}
+
+/// What a cache did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SimReport {
+    /// Accesses to a shard that was not there.
+    pub fetches: u64,
+    /// Accesses to a shard that was there.
+    pub hits: u64,
+    /// Fetched shards that were not kept.
+    pub bypasses: u64,
+    /// Residents that left.
+    pub evictions: u64,
+    /// Most bytes of residents.
+    pub most_bytes: u64,
+    /// The same of each epoch.
+    pub epochs: Vec<SimEpoch>,
+}
+
+/// What a cache did in one epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SimEpoch {
+    /// Accesses to a shard that was not there.
+    pub fetches: u64,
+    /// Accesses to a shard that was there.
+    pub hits: u64,
+    /// Fetched shards that were not kept.
+    pub bypasses: u64,
+    /// Residents that left.
+    pub evictions: u64,
+}
+
+impl SimReport {
+    /// Accesses to a shard that was there, of all from epoch `first` on; 0 where there are none.
+    #[must_use]
+    pub fn hit_share(&self, first: usize) -> f64 {
+        let epochs = self.epochs.get(first..).unwrap_or_default().iter();
+        let (hits, all) = epochs.fold((0, 0), |(hits, all), epoch| {
+            (hits + epoch.hits, all + epoch.hits + epoch.fetches)
+        });
+        share(hits, all)
+    }
+}
+
+/// `part` of `whole`; 0 of nothing.
+#[expect(clippy::cast_precision_loss, reason = "a share has a few digits")]
+pub(crate) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    part as f64 / whole as f64
+}
+
+/// Reads the shards of `epochs`, each in the order of use, through a cache of `limit` bytes. Shards beyond
+/// `shard_bytes` take no room.
+///
+/// Deterministic. Costs some hundred nanoseconds an access, whatever the size of the cache.
+#[must_use]
+pub fn simulate(
+    policy: Policy,
+    shard_bytes: &[u64],
+    epochs: &[Vec<usize>],
+    limit: u64,
+) -> SimReport {
+    let mut report = SimReport::default();
+    let mut cache = Cache {
+        policy,
+        shard_bytes,
+        limit,
+        used: 0,
+        ranks: Ranks::default(),
+        coming: vec![VecDeque::new(); shard_bytes.len()],
+    };
+    let (mut now, mut known) = (0_u64, 0_u64);
+    let mut ahead = epochs.iter();
+    let first = match policy {
+        Policy::Belady { known } => known.max(1),
+        Policy::Lru => 1,
+    };
+    for next in ahead.by_ref().take(first - 1) {
+        cache.learn(next, &mut known);
+    }
+    for epoch in epochs {
+        if let Some(next) = ahead.next() {
+            cache.learn(next, &mut known);
+        }
+        let mut counts = SimEpoch::default();
+        for shard in epoch {
+            cache.access(*shard, now, &mut counts);
+            report.most_bytes = report.most_bytes.max(cache.used);
+            now += 1;
+        }
+        report.fetches += counts.fetches;
+        report.hits += counts.hits;
+        report.bypasses += counts.bypasses;
+        report.evictions += counts.evictions;
+        report.epochs.push(counts);
+    }
+    report
+}
+
+struct Cache<'a> {
+    policy: Policy,
+    shard_bytes: &'a [u64],
+    limit: u64,
+    used: u64,
+    ranks: Ranks,
+    /// The accesses to come that are known, shard by shard.
+    coming: Vec<VecDeque<u64>>,
+}
+
+impl Cache<'_> {
+    fn bytes(&self, shard: usize) -> u64 {
+        self.shard_bytes.get(shard).copied().unwrap_or(0)
+    }
+
+    /// Takes note of an epoch whose first access is number `known`.
+    fn learn(&mut self, epoch: &[usize], known: &mut u64) {
+        for shard in epoch {
+            if let Some(coming) = self.coming.get_mut(*shard) {
+                coming.push_back(*known);
+            }
+            // A resident that was not known to be needed again.
+            if self.policy != Policy::Lru && self.ranks.next_use(*shard) == Some(u64::MAX) {
+                self.ranks.insert(*shard, self.bytes(*shard), *known);
+            }
+            *known += 1;
+        }
+    }
+
+    fn access(&mut self, shard: usize, now: u64, counts: &mut SimEpoch) {
+        let bytes = self.bytes(shard);
+        let coming = self.coming.get_mut(shard);
+        let next_use = coming.and_then(|coming| {
+            coming.pop_front();
+            coming.front().copied()
+        });
+        let (rank, wanted_at) = match self.policy {
+            Policy::Belady { .. } => {
+                let next_use = next_use.unwrap_or(u64::MAX);
+                (next_use, next_use)
+            }
+            // The older, the farther; and everyone is farther than the one that is read now.
+            Policy::Lru => (u64::MAX - now, 0),
+        };
+        if self.ranks.next_use(shard).is_some() {
+            counts.hits += 1;
+            self.ranks.insert(shard, bytes, rank);
+            return;
+        }
+        counts.fetches += 1;
+        let Some(leaving) = self
+            .ranks
+            .make_room(self.used, self.limit, bytes, wanted_at)
+        else {
+            counts.bypasses += 1;
+            return;
+        };
+        for gone in leaving {
+            self.ranks.remove(gone);
+            self.used -= self.bytes(gone);
+            counts.evictions += 1;
+        }
+        self.used += bytes;
+        self.ranks.insert(shard, bytes, rank);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use shardmill_order::rng::Pcg64;
+
+    /// Epochs of one of `nodes` nodes that reads a fresh part of the shards in a fresh order in each.
+    fn epochs(seed: u128, shards: usize, nodes: usize, epochs: usize) -> Vec<Vec<usize>> {
+        let mut rng = Pcg64::new(seed);
+        (0..epochs)
+            .map(|_| {
+                let mut all: Vec<usize> = (0..shards).collect();
+                rng.shuffle(&mut all);
+                all.truncate(shards / nodes);
+                all
+            })
+            .collect()
+    }
+
+    /// The figures that the choice of policy rests on. The cache of *each node* holds the given share of the whole data
+    /// set, not of the part that the node reads in an epoch. Half of the shards need two known epochs to come close to
+    /// what knowing everything gives; of a quarter, most are needed again only after the next epoch, and each further
+    /// one that is known pays.
+    #[test]
+    fn belady_hits_where_lru_does_not() {
+        const ALL: usize = 24;
+        let belady = |known| Policy::Belady { known };
+        for (nodes, percent, policy, expected) in [
+            (2, 25, Policy::Lru, 7.0),
+            (2, 25, belady(1), 25.0),
+            (2, 25, belady(2), 49.0),
+            (2, 25, belady(ALL), 49.0),
+            (4, 50, Policy::Lru, 42.0),
+            (4, 50, belady(1), 50.0),
+            (4, 50, belady(2), 60.0),
+            (4, 50, belady(4), 71.0),
+            (4, 50, belady(ALL), 78.0),
+        ] {
+            let limit = 64 * 10 * percent;
+            let mut percent_hit = 0.0;
+            for seed in 0..4 {
+                let epochs = epochs(seed, 1000, nodes, ALL);
+                let report = simulate(policy, &[64; 1000], &epochs, limit);
+                assert!(report.most_bytes <= limit);
+                // The first epochs start from nothing; the last ones see the end of the run.
+                let steady = SimReport {
+                    epochs: report.epochs[4..ALL - 6].to_vec(),
+                    ..report
+                };
+                percent_hit += steady.hit_share(0) * 100.0 / 4.0;
+            }
+            println!(
+                "{nodes} nodes, cache {percent} % of the data, {policy:?}: {percent_hit:.1} %"
+            );
+            assert!(
+                (percent_hit - expected).abs() <= 2.0,
+                "{nodes} nodes, {policy:?}: {percent_hit:.1} %, not {expected} %"
+            );
+        }
+    }
+
+    #[test]
+    fn everything_fits_or_nothing_does() {
+        let epochs = epochs(1, 50, 1, 3);
+        for policy in [Policy::Belady { known: 2 }, Policy::Lru] {
+            let all = simulate(policy, &[8; 50], &epochs, 400);
+            assert_eq!((all.fetches, all.hits), (50, 100));
+            assert_eq!((all.bypasses, all.evictions, all.most_bytes), (0, 0, 400));
+            let none = simulate(policy, &[8; 50], &epochs, 7);
+            assert_eq!((none.fetches, none.hits, none.bypasses), (150, 0, 150));
+            assert_eq!(none.most_bytes, 0);
+        }
+    }
+
+    #[test]
+    fn a_round_is_kept_in_part() {
+        let epochs = vec![vec![0, 1, 2, 3]; 5];
+        let belady = simulate(Policy::Belady { known: 2 }, &[1; 4], &epochs, 3);
+        let hits: Vec<u64> = belady.epochs.iter().map(|epoch| epoch.hits).collect();
+        assert_eq!(hits, [0, 3, 3, 3, 3]);
+        assert_eq!(belady.fetches, 8);
+        let lru = simulate(Policy::Lru, &[1; 4], &epochs, 3);
+        assert_eq!((lru.hits, lru.fetches, lru.evictions), (0, 20, 17));
+        assert_eq!(lru.epochs.len(), 5);
+    }
+
+    #[test]
+    fn nothing_is_no_hit() {
+        let report = simulate(Policy::Belady { known: 2 }, &[], &[], 10);
+        assert_eq!(report, SimReport::default());
+        assert_eq!(report.hit_share(0).to_bits(), 0.0_f64.to_bits());
+    }
+}

@@ -1,0 +1,375 @@
+//! From entries to a batch: every sample is copied once, from its shard into the buffers of the columns.
+
+use std::sync::Arc;
+
+use shardmill_memory::{Buffer, Pool};
+use shardmill_order::Entry;
+
+use crate::batch::{Batch, BatchData, ColumnData};
+use crate::catalog::Catalog;
+use crate::error::ReaderError;
+use crate::open::OpenShard;
+use crate::residency::{Access, Cancel, Residency};
+use crate::schema::Schema;
+
+/// What the threads that fill batches share.
+#[derive(Debug)]
+pub(crate) struct Supply {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) residency: Residency,
+    pub(crate) pool: Arc<Pool>,
+}
+
+/// Fills batches. Each thread has its own, so that finding an open shard takes no lock.
+#[derive(Debug)]
+pub(crate) struct Filler {
+    /// The shards that were used, by number.
+    slots: Vec<Slot>,
+    /// The slots that hold one.
+    held: Vec<usize>,
+    /// When the residency last let a shard go.
+    generation: u64,
+    /// Batches filled so far.
+    filled: u64,
+    places: Vec<(usize, u64)>,
+    missing: Vec<usize>,
+    used: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    open: Option<Arc<OpenShard>>,
+    /// Whether the samples of the shard are read one by one in this batch.
+    alone: bool,
+    /// The last batch that used it, counted from 1.
+    used: u64,
+}
+
+impl Filler {
+    pub(crate) fn new(supply: &Supply) -> Self {
+        let mut slots = Vec::new();
+        slots.resize_with(supply.catalog.len(), Slot::default);
+        Self {
+            slots,
+            held: Vec::new(),
+            generation: supply.residency.generation(),
+            filled: 0,
+            places: Vec::new(),
+            missing: Vec::new(),
+            used: Vec::new(),
+        }
+    }
+
+    /// Lets go of all shards.
+    pub(crate) fn release(&mut self) {
+        for place in self.held.drain(..) {
+            if let Some(slot) = self.slots.get_mut(place) {
+                slot.open = None;
+            }
+        }
+    }
+
+    /// Reads the samples of a batch, which is needed at `tick`. Waits for shards that are not there, or reads the samples
+    /// of the first batch one by one where that is sooner.
+    pub(crate) fn fill(
+        &mut self,
+        supply: &Supply,
+        (step, is_first): (u64, bool),
+        entries: Vec<Entry>,
+        tick: u64,
+        cancel: &Cancel,
+    ) -> Result<Batch, ReaderError> {
+        self.open(supply, &entries, (tick, is_first), cancel)?;
+        let alone = self.read_alone(supply)?;
+        let data = self.copy(supply, &alone)?;
+        for place in &self.used {
+            let slot = self.slots.get(*place);
+            if let Some(open) = slot.and_then(|slot| slot.open.as_deref())
+                && let Err(error) = open.check(&supply.catalog)
+            {
+                // Whoever reads it next is to look at the file anew.
+                supply.residency.distrust(*place);
+                return Err(error);
+            }
+        }
+        Ok(Batch {
+            step,
+            entries,
+            data,
+        })
+    }
+
+    /// Finds the places of all samples and opens their shards.
+    fn open(
+        &mut self,
+        supply: &Supply,
+        entries: &[Entry],
+        (tick, is_first): (u64, bool),
+        cancel: &Cancel,
+    ) -> Result<(), ReaderError> {
+        let generation = supply.residency.generation();
+        if generation != self.generation {
+            self.release();
+            self.generation = generation;
+        }
+        self.filled += 1;
+        self.places.clear();
+        self.used.clear();
+        self.missing.clear();
+        for entry in entries {
+            let sample = entry.sample.0;
+            let place = supply.catalog.locate(sample);
+            let (shard, at) = place.ok_or_else(|| ReaderError::SampleBeyond {
+                sample,
+                samples: supply.catalog.samples(),
+            })?;
+            self.places.push((shard, at));
+            let Some(slot) = self.slots.get_mut(shard) else {
+                continue;
+            };
+            if slot.used == self.filled {
+                continue;
+            }
+            slot.used = self.filled;
+            slot.alone = false;
+            self.used.push(shard);
+            if slot.open.is_none() {
+                match supply.residency.get(shard) {
+                    Some(open) => {
+                        slot.open = Some(open);
+                        self.held.push(shard);
+                    }
+                    None => self.missing.push(shard),
+                }
+            }
+        }
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        let at_once = is_first.then(|| supply.residency.at_once(&self.missing, tick));
+        let found = match at_once.flatten() {
+            Some(found) => found,
+            None => supply.residency.need(&self.missing, tick, cancel)?,
+        };
+        for (shard, access) in self.missing.iter().zip(found) {
+            let Some(slot) = self.slots.get_mut(*shard) else {
+                continue;
+            };
+            match access {
+                Access::Open(open) => {
+                    slot.open = Some(open);
+                    self.held.push(*shard);
+                }
+                Access::Alone => slot.alone = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the samples whose shards are not kept; empty for those of others.
+    fn read_alone(&self, supply: &Supply) -> Result<Vec<Vec<u8>>, ReaderError> {
+        if !self.used.iter().any(|shard| self.is_alone(*shard)) {
+            return Ok(Vec::new());
+        }
+        let wanted: Vec<(usize, u64)> = self
+            .places
+            .iter()
+            .copied()
+            .filter(|(shard, _)| self.is_alone(*shard))
+            .collect();
+        let mut found = supply.residency.samples(&wanted)?.into_iter();
+        let sample = |(shard, _): &(usize, u64)| {
+            if self.is_alone(*shard) {
+                found.next().unwrap_or_default()
+            } else {
+                Vec::new()
+            }
+        };
+        Ok(self.places.iter().map(sample).collect())
+    }
+
+    fn is_alone(&self, shard: usize) -> bool {
+        self.slots.get(shard).is_some_and(|slot| slot.alone)
+    }
+
+    fn copy(&self, supply: &Supply, alone: &[Vec<u8>]) -> Result<BatchData, ReaderError> {
+        let mut samples: Vec<&[u8]> = Vec::with_capacity(self.places.len());
+        let mut schema: Option<&Arc<Schema>> = None;
+        let mut same = true;
+        for (number, (shard, at)) in self.places.iter().enumerate() {
+            let slot = self.slots.get(*shard);
+            let open = slot.and_then(|slot| slot.open.as_deref());
+            let (bytes, own) = match open {
+                Some(open) => (open.sample(*at), Some(open.schema())),
+                None => (
+                    alone.get(number).map(Vec::as_slice),
+                    supply.catalog.schema(*shard),
+                ),
+            };
+            let Some(bytes) = bytes else {
+                return Err(supply.broken(open, *shard, *at));
+            };
+            samples.push(bytes);
+            // PERF: schemas are shared, so that comparing addresses is enough.
+            same &= match (schema, own) {
+                (Some(schema), Some(own)) => Arc::ptr_eq(schema, own),
+                _ => true,
+            };
+            schema = own;
+        }
+        match schema {
+            Some(schema) if same && matches!(**schema, Schema::Binary { .. }) => {
+                self.columns(supply, schema, &samples)
+            }
+            _ => self.rows(supply, &samples),
+        }
+    }
+
+    /// One buffer for each column.
+    fn columns(
+        &self,
+        supply: &Supply,
+        schema: &Arc<Schema>,
+        samples: &[&[u8]],
+    ) -> Result<BatchData, ReaderError> {
+        let Schema::Binary {
+            columns,
+            head,
+            fixed,
+        } = schema.as_ref()
+        else {
+            return self.rows(supply, samples);
+        };
+        // First the lengths: the buffers get their sizes, and the heads of all samples are on their way from memory.
+        let variable = columns
+            .iter()
+            .filter(|column| column.size.is_none())
+            .count();
+        let mut ends: Vec<Vec<u64>> = Vec::with_capacity(variable);
+        ends.resize_with(variable, || {
+            let mut ends = Vec::with_capacity(samples.len() + 1);
+            ends.push(0);
+            ends
+        });
+        for (number, sample) in samples.iter().enumerate() {
+            let mut bytes = *fixed as u64;
+            let sizes = sample.get(..*head).unwrap_or_default();
+            for (ends, size) in ends.iter_mut().zip(sizes.chunks_exact(4)) {
+                let size = size
+                    .first_chunk::<4>()
+                    .map_or(0, |size| u32::from_le_bytes(*size));
+                bytes += u64::from(size);
+                ends.push(ends.last().copied().unwrap_or(0) + u64::from(size));
+            }
+            if bytes != sample.len() as u64 || sizes.len() != *head {
+                return Err(self.misshapen(supply, number));
+            }
+        }
+        let mut lengths = ends.iter();
+        let mut made = Vec::with_capacity(columns.len());
+        for column in columns {
+            let bytes = match column.size {
+                Some(size) => size.saturating_mul(samples.len()),
+                None => {
+                    let end = lengths.next().and_then(|ends| ends.last()).copied();
+                    usize::try_from(end.unwrap_or(0)).unwrap_or(usize::MAX)
+                }
+            };
+            made.push(supply.take(bytes)?);
+        }
+        // Then the bytes. The lengths are those of the first look: what somebody writes into the file meanwhile can
+        // change values, never a place.
+        for (number, sample) in samples.iter().enumerate() {
+            let mut at = *head;
+            let mut ends = ends.iter();
+            for (column, buffer) in columns.iter().zip(&mut made) {
+                let size = match column.size {
+                    Some(size) => size,
+                    None => ends.next().map_or(0, |ends| length_of(ends, number)),
+                };
+                let Some(value) = sample.get(at..at + size) else {
+                    return Err(self.misshapen(supply, number));
+                };
+                at += size;
+                buffer
+                    .extend_from_slice(value)
+                    .map_err(|_| supply.no_memory(size))?;
+            }
+        }
+        let mut ends = ends.into_iter();
+        let data = |(column, bytes): (&crate::schema::SchemaColumn, Buffer)| match column.size {
+            Some(size) => ColumnData::Fixed { size, bytes },
+            None => ColumnData::Variable {
+                offsets: ends.next().unwrap_or_default(),
+                bytes,
+            },
+        };
+        Ok(BatchData::Columns {
+            schema: Arc::clone(schema),
+            columns: columns.iter().zip(made).map(data).collect(),
+        })
+    }
+
+    /// Each sample as it is.
+    fn rows(&self, supply: &Supply, samples: &[&[u8]]) -> Result<BatchData, ReaderError> {
+        let total = samples.iter().map(|sample| sample.len()).sum();
+        let mut bytes = supply.take(total)?;
+        let mut offsets = Vec::with_capacity(samples.len() + 1);
+        offsets.push(0);
+        for sample in samples {
+            bytes
+                .extend_from_slice(sample)
+                .map_err(|_| supply.no_memory(total))?;
+            offsets.push(bytes.len() as u64);
+        }
+        let schema = |(shard, _): &(usize, u64)| supply.catalog.schema(*shard).map(Arc::clone);
+        Ok(BatchData::Samples {
+            offsets,
+            bytes,
+            schemas: self.places.iter().filter_map(schema).collect(),
+        })
+    }
+
+    /// Why a sample of this batch does not fit its columns.
+    fn misshapen(&self, supply: &Supply, number: usize) -> ReaderError {
+        let (shard, at) = self.places.get(number).copied().unwrap_or_default();
+        let slot = self.slots.get(shard);
+        supply.broken(slot.and_then(|slot| slot.open.as_deref()), shard, at)
+    }
+}
+
+fn length_of(ends: &[u64], number: usize) -> usize {
+    match (ends.get(number), ends.get(number + 1)) {
+        (Some(begin), Some(end)) => usize::try_from(end - begin).unwrap_or(usize::MAX),
+        _ => 0,
+    }
+}
+
+impl Supply {
+    fn take(&self, bytes: usize) -> Result<Buffer, ReaderError> {
+        self.pool.take(bytes).map_err(|_| self.no_memory(bytes))
+    }
+
+    fn no_memory(&self, bytes: usize) -> ReaderError {
+        ReaderError::OutOfMemory {
+            bytes: bytes as u64,
+        }
+    }
+
+    /// Why a sample cannot be read: as the format crate says it, else because its file has changed under it.
+    fn broken(&self, open: Option<&OpenShard>, shard: usize, at: u64) -> ReaderError {
+        let changed = || ReaderError::ShardChanged {
+            place: self.catalog.place(shard),
+        };
+        let Some(open) = open else {
+            return changed();
+        };
+        if let Err(error) = open.check(&self.catalog) {
+            return error;
+        }
+        match open.view().fields(at) {
+            Err(source) => open.error(&self.catalog, source),
+            Ok(_) => changed(),
+        }
+    }
+}

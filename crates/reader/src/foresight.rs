@@ -1,0 +1,150 @@
+//! Knowing what comes: the order of the next epoch is made while this one is read, and the cache is told about both.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use shardmill_order::{Epoch, EpochConfig};
+
+use crate::cache::Horizon;
+use crate::error::ReaderError;
+use crate::fill::Supply;
+
+/// What is known of this epoch and the next.
+#[derive(Debug)]
+pub(crate) struct Foresight {
+    supply: Arc<Supply>,
+    known: Mutex<Known>,
+    /// The order that is being made ahead.
+    ahead: Mutex<Option<Ahead>>,
+}
+
+#[derive(Debug)]
+struct Ahead {
+    config: EpochConfig,
+    node: u64,
+    thread: JoinHandle<Option<Epoch>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    horizon: Horizon,
+    /// The epoch that was added to the horizon last, and its first tick.
+    last: Option<(EpochConfig, u64, u64)>,
+}
+
+impl Foresight {
+    pub(crate) fn new(supply: Arc<Supply>) -> Self {
+        let horizon = Horizon::new(supply.catalog.len());
+        Self {
+            supply,
+            known: Mutex::new(Known {
+                horizon,
+                last: None,
+            }),
+            ahead: Mutex::new(None),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The order of an epoch, as a rank of `node` is about to read it, and the tick of its first batch.
+    pub(crate) fn begin(
+        &self,
+        config: &EpochConfig,
+        node: u64,
+    ) -> Result<(Epoch, u64), ReaderError> {
+        let ahead = {
+            let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            ahead.take()
+        };
+        let made = ahead.and_then(|ahead| {
+            let wanted = ahead.config == *config && ahead.node == node;
+            let epoch = ahead.thread.join().ok().flatten();
+            epoch.filter(|_| wanted)
+        });
+        let epoch = match made {
+            Some(epoch) => epoch,
+            None => Epoch::new(config)?,
+        };
+        if !self.supply.catalog.is_cached() {
+            return Ok((epoch, 0));
+        }
+        let mut known = self.known();
+        let tick = known
+            .last
+            .as_ref()
+            .and_then(|(last, of, tick)| (last == config && *of == node).then_some(*tick));
+        let tick = match tick {
+            Some(tick) => {
+                known.horizon.forget(tick);
+                tick
+            }
+            None => {
+                // Something else than was foretold: what was known of the future does not hold.
+                known.horizon = Horizon::new(self.supply.catalog.len());
+                known.last = None;
+                known.add(config, node, &epoch)
+            }
+        };
+        self.supply.residency.plan(known.horizon.clone(), tick);
+        Ok((epoch, tick))
+    }
+
+    /// Starts making the order of the epoch to come. Where a thread cannot be had, it is made when it is needed.
+    pub(crate) fn prepare(self: &Arc<Self>, config: EpochConfig, node: u64) {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        if ahead
+            .as_ref()
+            .is_some_and(|ahead| ahead.config == config && ahead.node == node)
+        {
+            return;
+        }
+        let (own, wanted) = (Arc::clone(self), config.clone());
+        let thread = std::thread::Builder::new()
+            .name("shardmill-order".to_owned())
+            .spawn(move || own.look_ahead(&wanted, node));
+        *ahead = thread.ok().map(|thread| Ahead {
+            config,
+            node,
+            thread,
+        });
+    }
+
+    /// Makes an order and tells the cache. Errors come up when the epoch is asked for.
+    fn look_ahead(&self, config: &EpochConfig, node: u64) -> Option<Epoch> {
+        let epoch = Epoch::new(config).ok()?;
+        if self.supply.catalog.is_cached() {
+            let mut known = self.known();
+            known.add(config, node, &epoch);
+            let horizon = known.horizon.clone();
+            drop(known);
+            self.supply.residency.extend(horizon);
+        }
+        Some(epoch)
+    }
+
+    /// Waits for what is being made.
+    pub(crate) fn stop(&self) {
+        let ahead = {
+            let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            ahead.take()
+        };
+        if let Some(ahead) = ahead {
+            // What it made is not wanted any more.
+            drop(ahead.thread.join());
+        }
+    }
+}
+
+impl Known {
+    /// Adds an epoch behind those that are known; its first tick.
+    fn add(&mut self, config: &EpochConfig, node: u64, epoch: &Epoch) -> u64 {
+        let tick = self.horizon.end();
+        let uses = epoch.uses_of_node(node, config.world.ranks_per_node);
+        self.horizon.push(&uses, epoch.batches());
+        self.last = Some((config.clone(), node, tick));
+        tick
+    }
+}

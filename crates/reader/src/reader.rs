@@ -1,0 +1,172 @@
+//! Streams, opened for training: epochs of batches, and single samples.
+
+use std::sync::Arc;
+
+use shardmill_core::Limits;
+use shardmill_mds::HashAlgo;
+use shardmill_memory::Pool;
+use shardmill_order::{EpochConfig, World};
+use shardmill_storage::RemoteOptions;
+
+use crate::batches::{BatchOptions, Batches};
+use crate::catalog::{Catalog, CatalogOptions, StreamOptions};
+use crate::error::ReaderError;
+use crate::fill::Supply;
+use crate::foresight::Foresight;
+use crate::residency::{CacheOptions, CacheStats, Residency};
+use crate::schema::Schema;
+
+/// Free memory that is kept for the next batches.
+const POOL_BYTES: usize = 64 << 20;
+
+/// How streams are opened.
+#[derive(Clone, Debug, Default)]
+pub struct ReaderOptions {
+    /// How much a file may ask for.
+    pub limits: Limits,
+    /// How remote stores are talked to.
+    pub remote: RemoteOptions,
+    /// How much of the shards is kept, and how they are fetched.
+    pub cache: CacheOptions,
+    /// The hash that every shard has to pass before it is used; `None` for the strongest that a fetched shard has, and
+    /// for none of a shard that is read where it lies.
+    pub validate_hash: Option<HashAlgo>,
+}
+
+/// Streams that are read together. Shared between threads freely.
+///
+/// ```
+/// # use shardmill_reader::{BatchOptions, Reader, ReaderError, ReaderOptions, StreamOptions};
+/// # use shardmill_order::World;
+/// # fn read() -> Result<(), ReaderError> {
+/// let reader = Reader::open(&[StreamOptions::local("data/train")], &ReaderOptions::default())?;
+/// let mut config = reader.epoch_config(64, World::SINGLE);
+/// config.shuffle = true;
+/// loop {
+///     let mut batches = reader.epoch(&config, BatchOptions::default())?;
+///     while let Some(batch) = batches.next_batch()? {
+///         println!("step {}: {} samples, {} bytes", batch.step, batch.len(), batch.bytes());
+///     }
+///     if config.epoch == 2 {
+///         return Ok(());
+///     }
+///     config = batches.next_config();
+/// }
+/// # }
+/// # assert!(read().is_err());
+/// ```
+#[derive(Debug)]
+pub struct Reader {
+    supply: Arc<Supply>,
+    foresight: Arc<Foresight>,
+}
+
+impl Reader {
+    /// Opens the streams: reads their indexes, nothing else.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::IndexMissing`], [`ReaderError::Index`], [`ReaderError::HashAbsent`]; options that contradict each
+    /// other; whatever keeps a remote from being read.
+    pub fn open(streams: &[StreamOptions], options: &ReaderOptions) -> Result<Self, ReaderError> {
+        let catalog = Arc::new(Catalog::open(
+            streams,
+            &CatalogOptions {
+                limits: options.limits.clone(),
+                remote: options.remote.clone(),
+                validate: options.validate_hash,
+            },
+        )?);
+        let supply = Arc::new(Supply {
+            residency: Residency::new(Arc::clone(&catalog), &options.cache)?,
+            catalog,
+            pool: Pool::new(POOL_BYTES),
+        });
+        Ok(Self {
+            foresight: Arc::new(Foresight::new(Arc::clone(&supply))),
+            supply,
+        })
+    }
+
+    /// Samples of all streams.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.supply.catalog.samples()
+    }
+
+    /// Shards of all streams.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.supply.catalog.len()
+    }
+
+    /// The columns of a sample; `None` for a sample that there is not.
+    #[must_use]
+    pub fn schema(&self, sample: u64) -> Option<&Arc<Schema>> {
+        let (shard, _) = self.supply.catalog.locate(sample)?;
+        self.supply.catalog.schema(shard)
+    }
+
+    /// The columns, where they are the same in all shards.
+    #[must_use]
+    pub fn single_schema(&self) -> Option<&Arc<Schema>> {
+        self.supply.catalog.single_schema()
+    }
+
+    /// A configuration of epoch 0 of these streams with everything else as by default: to be changed, then given to
+    /// [`Reader::epoch`].
+    #[must_use]
+    pub fn epoch_config(&self, batch_size: u64, world: World) -> EpochConfig {
+        EpochConfig::new(self.supply.catalog.stream_configs(), batch_size, world)
+    }
+
+    /// The batches of a rank in an epoch. The order of the epoch behind it is made meanwhile, so that there is no pause
+    /// between the two: ask for it with [`Batches::next_config`].
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Order`] for a configuration that cannot be carried out.
+    pub fn epoch(
+        &self,
+        config: &EpochConfig,
+        options: BatchOptions,
+    ) -> Result<Batches, ReaderError> {
+        let node = options.rank / config.world.ranks_per_node.max(1);
+        let (epoch, tick) = self.foresight.begin(config, node)?;
+        Batches::new(
+            Arc::clone(&self.supply),
+            Arc::clone(&self.foresight),
+            (epoch, config.clone(), tick),
+            options,
+        )
+    }
+
+    /// The encoded bytes of one sample, by its number through all streams. Of a shard that lies in a store,
+    /// uncompressed, only these bytes are fetched.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::SampleBeyond`]; whatever keeps it from being read.
+    pub fn sample(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
+        let catalog = &self.supply.catalog;
+        let beyond = || ReaderError::SampleBeyond {
+            sample,
+            samples: catalog.samples(),
+        };
+        let place = catalog.locate(sample).ok_or_else(beyond)?;
+        let mut found = self.supply.residency.samples(&[place])?;
+        found.pop().ok_or_else(beyond)
+    }
+
+    /// What the cache has done so far.
+    #[must_use]
+    pub fn cache_stats(&self) -> CacheStats {
+        self.supply.residency.stats()
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.foresight.stop();
+    }
+}

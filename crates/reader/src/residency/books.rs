@@ -1,0 +1,760 @@
+//! Room in the cache: what is there, who leaves, who comes. Counted anew each time, under a lock that all processes of
+//! the machine take, because others change it too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_mds::ShardEntry;
+use shardmill_storage::Claim;
+
+use crate::cache::{Resident, make_room};
+use crate::catalog::{Catalog, Stream};
+use crate::error::ReaderError;
+use crate::residency::error::CacheError;
+use crate::residency::folder::{Claimed, Evicted, Folder, Listing, Marker, weight};
+use crate::residency::ledger::{View, note};
+use crate::residency::{CacheOptions, Peers};
+
+/// A rank that has not moved for so long does not keep shards from leaving.
+const RANK_RESTS: u64 = 60;
+
+/// What a rank writes down of itself: which run, where in it, and when, as little-endian words.
+const POSITION_BYTES: usize = 24;
+
+/// What the scheduler knows about shards in this process.
+pub(crate) trait Scheduler {
+    /// Whether this process fetches the shard or reads it at this moment.
+    fn is_busy(&self, shard: usize) -> bool;
+    /// When it is needed, from a tick on.
+    fn next_use(&self, shard: usize, tick: u64) -> Option<u64>;
+    /// Forgets a shard that is about to be removed; false when it has become busy.
+    fn let_go(&self, shard: usize) -> bool;
+    fn is_stopped(&self) -> bool;
+}
+
+/// A shard that is to come, and how much it is worth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) shard: usize,
+    /// When it is needed.
+    pub(crate) at: u64,
+    /// Where this rank is.
+    pub(crate) now: u64,
+    /// Whether somebody waits for it, or would if it were fetched later.
+    pub(crate) urgent: bool,
+}
+
+/// What came of asking for room.
+#[derive(Debug)]
+pub(crate) enum Reserved {
+    /// The shard may be fetched and written; the marker is its reservation.
+    Held(Marker),
+    /// It is there by now.
+    Here,
+    /// Somebody else fetches it.
+    Busy { pid: Option<u32> },
+    /// Those who would have to leave are needed sooner.
+    NoRoom,
+}
+
+/// The folders of all streams, and the reservations in them.
+#[derive(Debug)]
+pub(crate) struct Books {
+    catalog: Arc<Catalog>,
+    limit: Option<u64>,
+    timeout: Duration,
+    locks: bool,
+    peers: Option<Peers>,
+    /// Bytes that are always there: the indexes, the positions.
+    base: u64,
+    /// By stream; opened when they are first needed.
+    folders: Mutex<Vec<Option<Arc<Folder>>>>,
+    /// One reservation at a time in this process.
+    counting: Mutex<Counting>,
+    /// What was in the folders when it was last counted.
+    used: AtomicU64,
+    /// Shards that this process has removed to make room.
+    evictions: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Counting {
+    /// Streams whose folders were cleaned.
+    cleaned: Vec<usize>,
+    positions: Option<Claim>,
+    /// What is known of the folders, by stream.
+    views: BTreeMap<usize, View>,
+}
+
+/// A folder whose books are held.
+struct Page {
+    /// The number of the stream.
+    place: usize,
+    folder: Arc<Folder>,
+    books: Claim,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a shard is written to the folder of its stream: because it comes from elsewhere, or is compressed.
+pub(crate) fn is_kept(stream: &Stream, entry: &ShardEntry) -> bool {
+    stream.origin.is_some() || entry.zip_data.is_some()
+}
+
+fn is_cached(stream: &Stream) -> bool {
+    let kept = |entry| is_kept(stream, entry);
+    stream.origin.is_some() || stream.index.shards.iter().any(kept)
+}
+
+impl Books {
+    pub(crate) fn new(catalog: Arc<Catalog>, options: &CacheOptions) -> Result<Self, ReaderError> {
+        let cached: Vec<&Stream> = catalog
+            .streams()
+            .iter()
+            .filter(|stream| is_cached(stream))
+            .collect();
+        for (place, stream) in cached.iter().enumerate() {
+            for other in cached.iter().skip(place + 1) {
+                if stream.local.is_same(&other.local)? {
+                    return Err(CacheError::OneFolder {
+                        path: stream.local.path().to_owned(),
+                    }
+                    .into());
+                }
+            }
+        }
+        let mut base = options
+            .peers
+            .map_or(0, |peers| peers.ranks.saturating_mul(POSITION_BYTES as u64));
+        let mut largest = 0;
+        for stream in &cached {
+            if stream.origin.is_some()
+                && let Ok(index) = stream.local.open_file(crate::dataset::INDEX_NAME)
+            {
+                base = base.saturating_add(index.len());
+            }
+            let compressed = stream
+                .index
+                .shards
+                .iter()
+                .filter(|shard| shard.zip_data.is_some());
+            let heaviest = compressed.map(|shard| weight(shard, stream.keep_zip)).max();
+            largest = largest.max(heaviest.unwrap_or(0));
+        }
+        if let Some(limit) = options.limit {
+            // Samples of shards that are not compressed can be read one by one; the others have to be there whole.
+            let minimum = if largest > 0 {
+                base.saturating_add(largest)
+            } else {
+                0
+            };
+            if limit < minimum {
+                return Err(CacheError::TooSmall { limit, minimum }.into());
+            }
+        }
+        let mut folders = Vec::new();
+        folders.resize_with(catalog.streams().len(), || None);
+        Ok(Self {
+            limit: options.limit,
+            timeout: options.timeout,
+            locks: options.locks,
+            peers: options.peers,
+            base,
+            folders: Mutex::new(folders),
+            counting: Mutex::default(),
+            used: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            catalog,
+        })
+    }
+
+    /// The folder of a stream; `None` for a data set that is read in place and cannot be written to.
+    pub(crate) fn folder(&self, place: usize) -> Result<Option<Arc<Folder>>, ReaderError> {
+        let Some(stream) = self.catalog.streams().get(place) else {
+            return Ok(None);
+        };
+        let mut folders = lock(&self.folders);
+        let Some(slot) = folders.get_mut(place) else {
+            return Ok(None);
+        };
+        if let Some(folder) = slot {
+            return Ok(Some(Arc::clone(folder)));
+        }
+        match Folder::open(&stream.local, &stream.index_digest, self.locks) {
+            Ok(folder) => {
+                let folder = Arc::new(folder);
+                *slot = Some(Arc::clone(&folder));
+                Ok(Some(folder))
+            }
+            Err(error) if stream.origin.is_none() && error.kind() == ErrorKind::Permission => {
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What was in the folders when it was last counted, for a cache with a limit.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Shards that this process has removed to make room.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions.load(Relaxed)
+    }
+
+    /// Takes the locks on the books: of all folders, or of that of one stream.
+    fn open_books(
+        &self,
+        only: Option<usize>,
+        scheduler: &impl Scheduler,
+    ) -> Result<Vec<Page>, ReaderError> {
+        const MOST_PAUSE: Duration = Duration::from_millis(50);
+
+        let mut folders = Vec::new();
+        for (place, stream) in self.catalog.streams().iter().enumerate() {
+            if is_cached(stream)
+                && only.is_none_or(|only| only == place)
+                && let Some(folder) = self.folder(place)?
+            {
+                folders.push((place, folder));
+            }
+        }
+        let start = Instant::now();
+        let mut pause = Duration::from_micros(100);
+        loop {
+            // All or none, so that two processes with the same folders in another order cannot wait for each other.
+            let mut pages = Vec::with_capacity(folders.len());
+            let mut busy = None;
+            for (place, folder) in &folders {
+                match folder.books()? {
+                    Some(books) => pages.push(Page {
+                        place: *place,
+                        folder: Arc::clone(folder),
+                        books,
+                    }),
+                    None => {
+                        busy = Some(folder);
+                        break;
+                    }
+                }
+            }
+            let Some(folder) = busy else {
+                return Ok(pages);
+            };
+            drop(pages);
+            if scheduler.is_stopped() {
+                return Err(CacheError::Stopped.into());
+            }
+            if start.elapsed() >= self.timeout {
+                return Err(CacheError::Waited {
+                    path: folder.own().path_of("lock"),
+                    seconds: self.timeout.as_secs(),
+                    what: "counts what is in the cache",
+                    pid: None,
+                }
+                .into());
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(MOST_PAUSE);
+        }
+    }
+
+    /// Makes room for a shard and its reservation.
+    pub(crate) fn reserve(
+        &self,
+        wanted: Wanted,
+        scheduler: &impl Scheduler,
+    ) -> Result<Reserved, ReaderError> {
+        let Some((place, number, entry)) = self.find(wanted.shard) else {
+            return Ok(Reserved::NoRoom);
+        };
+        let bytes = self.weight(place, entry);
+        let mut counting = lock(&self.counting);
+        let only = self.limit.is_none().then_some(place);
+        let pages = self.open_books(only, scheduler)?;
+        let Some(page) = pages.iter().find(|page| page.place == place) else {
+            return Ok(Reserved::NoRoom);
+        };
+        // Counted already when somebody has begun with it before.
+        let more = if page.folder.has(number)? { 0 } else { bytes };
+        if let Some(limit) = self.limit
+            && !self.make_room(&mut counting, limit, &pages, wanted, more, scheduler)?
+        {
+            return Ok(Reserved::NoRoom);
+        }
+        if more == 0 {
+            return take(&page.folder, number, entry);
+        }
+        match counting.views.get_mut(&place) {
+            Some(view) => view.add(&page.books, number, more)?,
+            None => note(&page.books, more, 0)?,
+        }
+        let reserved = take(&page.folder, number, entry);
+        if matches!(reserved, Ok(Reserved::Held(_))) {
+            self.used.fetch_add(more, Relaxed);
+        } else {
+            match counting.views.get_mut(&place) {
+                Some(view) => view.remove(&page.books, number, more)?,
+                None => note(&page.books, 0, more)?,
+            }
+        }
+        reserved
+    }
+
+    /// Takes a marker back that came to nothing, and what was written for it.
+    pub(crate) fn discard(
+        &self,
+        shard: usize,
+        marker: Marker,
+        scheduler: &impl Scheduler,
+    ) -> Result<(), ReaderError> {
+        self.remove(shard, scheduler, |folder, _, entry| {
+            folder.discard(marker, entry)
+        })
+        .map(|_| ())
+    }
+
+    /// Removes a shard that is damaged.
+    pub(crate) fn drop_damaged(
+        &self,
+        shard: usize,
+        scheduler: &impl Scheduler,
+    ) -> Result<Evicted, ReaderError> {
+        self.remove(shard, scheduler, |folder, number, entry| {
+            folder.evict(number, entry)
+        })
+    }
+
+    fn remove(
+        &self,
+        shard: usize,
+        scheduler: &impl Scheduler,
+        remove: impl FnOnce(&Folder, usize, &ShardEntry) -> Result<Evicted, ReaderError>,
+    ) -> Result<Evicted, ReaderError> {
+        let Some((place, number, entry)) = self.find(shard) else {
+            return Ok(Evicted::Absent);
+        };
+        let mut counting = lock(&self.counting);
+        let pages = match self.open_books(Some(place), scheduler) {
+            Ok(pages) => pages,
+            // The marker goes all the same; the next count finds out.
+            Err(ReaderError::Cache(_)) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let Some(page) = pages.first() else {
+            return match self.folder(place)? {
+                Some(folder) => remove(&folder, number, entry),
+                None => Ok(Evicted::Absent),
+            };
+        };
+        let removed = remove(&page.folder, number, entry)?;
+        if removed == Evicted::Gone {
+            let bytes = self.weight(place, entry);
+            match counting.views.get_mut(&place) {
+                Some(view) => {
+                    // What others did in the meantime is not lost.
+                    view.will_do(&page.books, false)?;
+                    view.remove(&page.books, number, bytes)?;
+                }
+                None => note(&page.books, 0, bytes)?,
+            }
+        }
+        Ok(removed)
+    }
+
+    /// The stream of a shard, its number in it, and what the index says.
+    fn find(&self, shard: usize) -> Option<(usize, usize, &ShardEntry)> {
+        let (stream, number) = self.catalog.stream_of(shard)?;
+        let mut streams = self.catalog.streams().iter();
+        let place = streams.position(|other| std::ptr::eq(other, stream))?;
+        Some((place, number, stream.index.shards.get(number)?))
+    }
+
+    fn weight(&self, place: usize, entry: &ShardEntry) -> u64 {
+        let stream = self.catalog.streams().get(place);
+        weight(entry, stream.is_some_and(|stream| stream.keep_zip))
+    }
+
+    /// Before a folder is used: removes what dead processes left, and what is beyond a limit that was lowered.
+    pub(crate) fn begin(
+        &self,
+        place: usize,
+        now: u64,
+        scheduler: &impl Scheduler,
+    ) -> Result<(), ReaderError> {
+        let mut counting = lock(&self.counting);
+        if counting.cleaned.contains(&place) {
+            return Ok(());
+        }
+        let only = self.limit.is_none().then_some(place);
+        let pages = self.open_books(only, scheduler)?;
+        let Some(limit) = self.limit else {
+            if let Some(page) = pages.first() {
+                let listing = page.folder.list()?;
+                self.clean(&mut counting, place, &page.folder, &listing, scheduler)?;
+            }
+            return Ok(());
+        };
+        let used = self.count(&mut counting, &pages, true, scheduler)?;
+        let mut over = used.saturating_sub(limit);
+        if over > 0 {
+            let mut residents = self.residents(&counting, scheduler);
+            let from = self.slowest(&mut counting, now);
+            let next = |found: &Resident| scheduler.next_use(found.shard, from);
+            residents.sort_by_cached_key(|found| next(found).unwrap_or(u64::MAX));
+            while let Some(last) = residents.pop().filter(|_| over > 0) {
+                if !last.pinned
+                    && self.evict(&mut counting, last.shard, &pages, scheduler)? == Evicted::Gone
+                {
+                    over = over.saturating_sub(last.bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes in the folders, with the locks on all books held. `exact`: what others have changed is looked at now.
+    fn count(
+        &self,
+        counting: &mut Counting,
+        pages: &[Page],
+        exact: bool,
+        scheduler: &impl Scheduler,
+    ) -> Result<u64, ReaderError> {
+        let mut used = self.base;
+        for page in pages {
+            let will_do = match counting.views.get_mut(&page.place) {
+                Some(view) => view.will_do(&page.books, exact)?,
+                None => false,
+            };
+            if !will_do {
+                self.list(counting, page, scheduler)?;
+            }
+            let view = counting.views.get(&page.place);
+            used = used.saturating_add(view.map_or(0, View::used));
+        }
+        self.used.store(used, Relaxed);
+        Ok(used)
+    }
+
+    fn list(
+        &self,
+        counting: &mut Counting,
+        page: &Page,
+        scheduler: &impl Scheduler,
+    ) -> Result<(), ReaderError> {
+        let begun = Instant::now();
+        let Some(stream) = self.catalog.streams().get(page.place) else {
+            return Ok(());
+        };
+        let mut listing = page.folder.list()?;
+        let first = !counting.cleaned.contains(&page.place);
+        let mut used = 0_u64;
+        if first || !listing.temps.is_empty() {
+            used = self.clean(counting, page.place, &page.folder, &listing, scheduler)?;
+            if first {
+                listing = page.folder.list()?;
+            }
+        }
+        let mut markers = BTreeSet::new();
+        for number in listing.markers {
+            if let Some(entry) = stream.index.shards.get(number) {
+                used = used.saturating_add(weight(entry, stream.keep_zip));
+                markers.insert(number);
+            }
+        }
+        let view = View::listed(&page.books, markers, used, begun)?;
+        counting.views.insert(page.place, view);
+        Ok(())
+    }
+
+    /// The shards in the folders, as far as is known.
+    fn residents(&self, counting: &Counting, scheduler: &impl Scheduler) -> Vec<Resident> {
+        let mut residents = Vec::new();
+        for (place, view) in &counting.views {
+            let Some(stream) = self.catalog.streams().get(*place) else {
+                continue;
+            };
+            for number in &view.markers {
+                if let Some(entry) = stream.index.shards.get(*number) {
+                    let shard = stream.first_shard + number;
+                    residents.push(Resident {
+                        shard,
+                        bytes: weight(entry, stream.keep_zip),
+                        pinned: scheduler.is_busy(shard),
+                    });
+                }
+            }
+        }
+        residents
+    }
+
+    /// Has shards leave until there is room; false when those who would have to are needed sooner.
+    fn make_room(
+        &self,
+        counting: &mut Counting,
+        limit: u64,
+        pages: &[Page],
+        wanted: Wanted,
+        bytes: u64,
+        scheduler: &impl Scheduler,
+    ) -> Result<bool, ReaderError> {
+        let mut used = self.count(counting, pages, false, scheduler)?;
+        if used.saturating_add(bytes) <= limit {
+            return Ok(true);
+        }
+        let from = self.slowest(counting, wanted.now);
+        for exact in [false, true] {
+            if exact {
+                // Perhaps others have made room, or those who may leave came while nobody looked.
+                if counting.views.values().all(|view| !view.stale) {
+                    break;
+                }
+                used = self.count(counting, pages, true, scheduler)?;
+            }
+            let mut residents = self.residents(counting, scheduler);
+            for resident in &mut residents {
+                resident.pinned |= resident.shard == wanted.shard;
+            }
+            loop {
+                if used.saturating_add(bytes) <= limit {
+                    return Ok(true);
+                }
+                let leaving = if wanted.urgent {
+                    let next = |shard| scheduler.next_use(shard, from);
+                    make_room(&residents, used, limit, bytes, wanted.at, next)
+                } else {
+                    best_then(&residents, (used, limit, bytes), wanted.at, from, scheduler)
+                };
+                let Some(leaving) = leaving.filter(|leaving| !leaving.is_empty()) else {
+                    break;
+                };
+                for shard in leaving {
+                    let removed = self.evict(counting, shard, pages, scheduler)?;
+                    let Some(at) = residents.iter().position(|found| found.shard == shard) else {
+                        continue;
+                    };
+                    match removed {
+                        Evicted::Gone => {
+                            used = used.saturating_sub(residents.swap_remove(at).bytes);
+                        }
+                        Evicted::Absent => {
+                            residents.swap_remove(at);
+                        }
+                        Evicted::Stays => {
+                            if let Some(resident) = residents.get_mut(at) {
+                                resident.pinned = true;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn evict(
+        &self,
+        counting: &mut Counting,
+        shard: usize,
+        pages: &[Page],
+        scheduler: &impl Scheduler,
+    ) -> Result<Evicted, ReaderError> {
+        let Some((place, number, entry)) = self.find(shard) else {
+            return Ok(Evicted::Stays);
+        };
+        let Some(page) = pages.iter().find(|page| page.place == place) else {
+            return Ok(Evicted::Stays);
+        };
+        if !scheduler.let_go(shard) {
+            return Ok(Evicted::Stays);
+        }
+        let removed = page.folder.evict(number, entry)?;
+        let bytes = match removed {
+            Evicted::Stays => return Ok(removed),
+            Evicted::Gone => {
+                self.evictions.fetch_add(1, Relaxed);
+                self.weight(place, entry)
+            }
+            // Whoever removed it has said so in the books.
+            Evicted::Absent => 0,
+        };
+        if let Some(view) = counting.views.get_mut(&place) {
+            view.remove(&page.books, number, bytes)?;
+        }
+        self.used.fetch_sub(bytes, Relaxed);
+        Ok(removed)
+    }
+
+    /// Frees at least `bytes`, or as much as can be: the disk is full whatever the limit says. Answers whether
+    /// anything was freed.
+    pub(crate) fn free(
+        &self,
+        bytes: u64,
+        wanted_at: u64,
+        now: u64,
+        scheduler: &impl Scheduler,
+    ) -> Result<bool, ReaderError> {
+        let mut counting = lock(&self.counting);
+        let pages = self.open_books(None, scheduler)?;
+        let used = self.count(&mut counting, &pages, true, scheduler)?;
+        let residents = self.residents(&counting, scheduler);
+        let from = self.slowest(&mut counting, now);
+        let next = |shard| scheduler.next_use(shard, from);
+        let leaving = make_room(&residents, used, used, bytes, wanted_at, next);
+        // Where that is not enough, all that may leave.
+        let leaving = leaving.unwrap_or_else(|| {
+            let may = |found: &&Resident| {
+                !found.pinned && next(found.shard).is_none_or(|next| next > wanted_at)
+            };
+            residents
+                .iter()
+                .filter(may)
+                .map(|found| found.shard)
+                .collect()
+        });
+        let mut freed = false;
+        for shard in leaving {
+            freed |= self.evict(&mut counting, shard, &pages, scheduler)? == Evicted::Gone;
+        }
+        Ok(freed)
+    }
+
+    /// Removes what dead processes left: temporary files, and the first time in a folder markers of shards that are not
+    /// there. The length of temporary files that may be in use, and have no marker, is the result.
+    fn clean(
+        &self,
+        counting: &mut Counting,
+        place: usize,
+        folder: &Folder,
+        listing: &Listing,
+        scheduler: &impl Scheduler,
+    ) -> Result<u64, ReaderError> {
+        let Some(stream) = self.catalog.streams().get(place) else {
+            return Ok(0);
+        };
+        let first = !counting.cleaned.contains(&place);
+        if first {
+            counting.cleaned.push(place);
+        }
+        folder.clean(listing, &stream.index.shards, first, |number| {
+            scheduler.is_busy(stream.first_shard + number)
+        })
+    }
+
+    /// Writes down where this rank is.
+    pub(crate) fn move_to(&self, tick: u64) {
+        let Some(peers) = self.peers else {
+            return;
+        };
+        // Somebody counts at the moment: the next time will do.
+        let Ok(mut counting) = self.counting.try_lock() else {
+            return;
+        };
+        let mut words = [0_u8; POSITION_BYTES];
+        let text = [peers.run, tick, seconds()].map(u64::to_le_bytes).concat();
+        words.copy_from_slice(&text);
+        if let Some(file) = self.positions(&mut counting) {
+            let at = peers.rank.saturating_mul(POSITION_BYTES as u64);
+            // Best effort: without it others see this rank where it was.
+            let _written = file.write(at, &words);
+        }
+    }
+
+    fn positions<'a>(&self, counting: &'a mut Counting) -> Option<&'a Claim> {
+        if counting.positions.is_none() {
+            let place = self.catalog.streams().iter().position(is_cached)?;
+            let folder = self.folder(place).ok().flatten()?;
+            counting.positions = Claim::open_or_create(folder.own(), "positions").ok();
+        }
+        counting.positions.as_ref()
+    }
+
+    /// Where the rank of this machine is that is farthest behind, as far as is known.
+    fn slowest(&self, counting: &mut Counting, now: u64) -> u64 {
+        let Some(peers) = self.peers else {
+            return now;
+        };
+        let most = usize::try_from(peers.ranks.min(4096)).unwrap_or(0) * POSITION_BYTES;
+        let bytes = self
+            .positions(counting)
+            .and_then(|file| file.read(0, most).ok())
+            .unwrap_or_default();
+        let at = seconds();
+        let mut slowest = now;
+        for position in bytes.chunks_exact(POSITION_BYTES) {
+            let mut words = position.chunks_exact(8).map(|word| {
+                word.first_chunk()
+                    .map_or(0, |word| u64::from_le_bytes(*word))
+            });
+            let mut word = || words.next().unwrap_or(0);
+            let (run, tick, moved) = (word(), word(), word());
+            if run == peers.run && moved > 0 && at.abs_diff(moved) <= RANK_RESTS {
+                slowest = slowest.min(tick);
+            }
+        }
+        slowest
+    }
+}
+
+/// Who leaves for a shard that is fetched ahead: whoever the best order would have leave when it is needed, and only if
+/// they are not needed until then. Otherwise it is better to wait: taking somebody else's place now would cost a fetch
+/// more.
+fn best_then(
+    residents: &[Resident],
+    (used, limit, bytes): (u64, u64, u64),
+    at: u64,
+    from: u64,
+    scheduler: &impl Scheduler,
+) -> Option<Vec<usize>> {
+    let is_free = |resident: &Resident| {
+        let next = scheduler.next_use(resident.shard, from);
+        !resident.pinned && next.is_none_or(|next| next > at)
+    };
+    // What is read or fetched now may be what has to leave then.
+    let all: Vec<Resident> = residents
+        .iter()
+        .map(|resident| Resident {
+            pinned: false,
+            ..*resident
+        })
+        .collect();
+    let busy: BTreeSet<usize> = residents
+        .iter()
+        .filter(|resident| !is_free(resident))
+        .map(|resident| resident.shard)
+        .collect();
+    let next = |shard| match scheduler.next_use(shard, at) {
+        // Of those that are not needed again, who can leave now leaves first.
+        None if busy.contains(&shard) => Some(u64::MAX - 1),
+        next => next,
+    };
+    make_room(&all, used, limit, bytes, at, next)
+        .filter(|leaving| leaving.iter().all(|shard| !busy.contains(shard)))
+}
+
+fn seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// Takes the marker of a shard.
+fn take(folder: &Folder, number: usize, entry: &ShardEntry) -> Result<Reserved, ReaderError> {
+    let marker = match folder.claim(number)? {
+        Claimed::Busy { pid } => return Ok(Reserved::Busy { pid }),
+        Claimed::Held(marker) => marker,
+    };
+    if folder.files(entry, Some(&marker))?.is_some() {
+        folder.give_up(&marker)?;
+        return Ok(Reserved::Here);
+    }
+    Ok(Reserved::Held(marker))
+}

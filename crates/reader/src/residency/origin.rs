@@ -1,0 +1,189 @@
+//! Where the files of shards come from.
+
+use std::ops::Range;
+
+use shardmill_mds::FileInfo;
+use shardmill_storage::{Dir, StorageError};
+
+use crate::catalog::{Catalog, Origin, Stream};
+use crate::error::ReaderError;
+use crate::load::parts;
+
+/// Which file of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PartKind {
+    /// The samples.
+    Data,
+    /// The offsets, where they are a file of their own.
+    Meta,
+}
+
+/// Takes what was fetched.
+pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, ReaderError>) + Send>;
+
+/// A fetch on its way; dropped, it is called off.
+pub(crate) type Pending = Box<dyn Send>;
+
+/// Bytes of a file that is stored as it is decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) shard: usize,
+    pub(crate) part: PartKind,
+    pub(crate) range: Range<u64>,
+}
+
+/// What the cache asks of stores and folders.
+pub(crate) trait Fetch: Send + Sync {
+    /// Starts fetching the stored form of a file. `done` is called once, on any thread, at once or later, unless what is
+    /// returned was dropped before. What it is given has not been checked.
+    fn fetch(&self, catalog: &Catalog, shard: usize, part: PartKind, done: Done) -> Pending;
+
+    /// Pieces of files that are not compressed, all at once: one result for each. Blocks.
+    fn read_ranges(&self, catalog: &Catalog, wanted: &[Piece])
+    -> Vec<Result<Vec<u8>, ReaderError>>;
+}
+
+/// The stored form of a file of a shard.
+pub(crate) fn stored(catalog: &Catalog, shard: usize, part: PartKind) -> Option<&FileInfo> {
+    let mut files = parts(catalog.entry(shard)?);
+    match part {
+        PartKind::Data => files.next(),
+        PartKind::Meta => files.nth(1),
+    }
+    .map(|part| part.stored())
+}
+
+/// The stores and folders that the streams name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origins;
+
+impl Fetch for Origins {
+    fn fetch(&self, catalog: &Catalog, shard: usize, part: PartKind, done: Done) -> Pending {
+        let (Some((stream, _)), Some(info)) =
+            (catalog.stream_of(shard), stored(catalog, shard, part))
+        else {
+            done(Err(no_shard(catalog, shard)));
+            return Box::new(());
+        };
+        match &stream.origin {
+            Some(Origin::Store(remote)) => {
+                let missing = missing(catalog, shard);
+                let done = move |result: Result<Vec<u8>, StorageError>| {
+                    done(result.map_err(|error| named(error, missing)));
+                };
+                Box::new(remote.fetch(&info.basename, info.bytes, done))
+            }
+            Some(Origin::Folder(dir)) => {
+                done(read_whole(catalog, shard, dir, info));
+                Box::new(())
+            }
+            None => {
+                done(read_whole(catalog, shard, &stream.local, info));
+                Box::new(())
+            }
+        }
+    }
+
+    fn read_ranges(
+        &self,
+        catalog: &Catalog,
+        wanted: &[Piece],
+    ) -> Vec<Result<Vec<u8>, ReaderError>> {
+        let mut results = Vec::with_capacity(wanted.len());
+        results.resize_with(wanted.len(), || None);
+        for (number, stream) in catalog.streams().iter().enumerate() {
+            let mut places = Vec::new();
+            let mut ranges = Vec::new();
+            for (place, piece) in wanted.iter().enumerate() {
+                let own = stream_number(catalog, piece.shard) == Some(number);
+                if let Some(info) = stored(catalog, piece.shard, piece.part).filter(|_| own) {
+                    places.push(place);
+                    ranges.push((info.basename.to_string(), piece.range.clone()));
+                }
+            }
+            for (place, result) in places.into_iter().zip(read_from(stream, &ranges)) {
+                let shard = wanted.get(place).map_or(0, |piece| piece.shard);
+                if let Some(slot) = results.get_mut(place) {
+                    *slot = Some(result.map_err(|error| named(error, missing(catalog, shard))));
+                }
+            }
+        }
+        let shards = wanted.iter().map(|piece| piece.shard);
+        results
+            .into_iter()
+            .zip(shards)
+            .map(|(result, shard)| result.unwrap_or_else(|| Err(no_shard(catalog, shard))))
+            .collect()
+    }
+}
+
+fn stream_number(catalog: &Catalog, shard: usize) -> Option<usize> {
+    let (stream, _) = catalog.stream_of(shard)?;
+    catalog
+        .streams()
+        .iter()
+        .position(|other| std::ptr::eq(other, stream))
+}
+
+fn read_from(
+    stream: &Stream,
+    wanted: &[(String, Range<u64>)],
+) -> Vec<Result<Vec<u8>, StorageError>> {
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let dir = match &stream.origin {
+        Some(Origin::Store(remote)) => return remote.read_ranges(wanted),
+        Some(Origin::Folder(dir)) => dir,
+        None => &stream.local,
+    };
+    let read = |(name, range): &(String, Range<u64>)| {
+        let file = dir.open_file(name)?;
+        file.read_range(range.start, range.end.saturating_sub(range.start))
+    };
+    wanted.iter().map(read).collect()
+}
+
+/// A file of a folder, with the length that the index declares.
+fn read_whole(
+    catalog: &Catalog,
+    shard: usize,
+    dir: &Dir,
+    info: &FileInfo,
+) -> Result<Vec<u8>, ReaderError> {
+    let file = dir
+        .open_file(&info.basename)
+        .map_err(|error| named(error, missing(catalog, shard)))?;
+    if file.len() != info.bytes {
+        return Err(ReaderError::ShardLength {
+            place: catalog.place(shard),
+            expected: info.bytes,
+            found: file.len(),
+        });
+    }
+    Ok(file.read_all(catalog.limits().shard_bytes)?)
+}
+
+/// What a file that is not there means.
+fn missing(catalog: &Catalog, shard: usize) -> ReaderError {
+    ReaderError::ShardMissing {
+        place: catalog.place(shard),
+        first_sample: catalog.first_sample(shard),
+        samples: catalog.entry(shard).map_or(0, |entry| entry.samples),
+    }
+}
+
+fn named(error: StorageError, missing: ReaderError) -> ReaderError {
+    if error.is_not_found() {
+        missing
+    } else {
+        error.into()
+    }
+}
+
+pub(crate) fn no_shard(catalog: &Catalog, shard: usize) -> ReaderError {
+    ReaderError::NoSuchShard {
+        shard: shard as u64,
+        shards: catalog.len() as u64,
+    }
+}

@@ -1,0 +1,311 @@
+//! Small files that processes of one machine agree by: who is at work on something, and who reads it.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, statat};
+use rustix::io::Errno;
+
+use crate::dir::Dir;
+use crate::error::StorageError;
+use crate::file::FileHandle;
+
+/// How a claim is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimMode {
+    /// By any number of processes.
+    Shared,
+    /// By one.
+    Exclusive,
+}
+
+/// What came of asking for a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimState {
+    /// It is held, until it is dropped or the process ends.
+    Held,
+    /// Somebody else holds it in a way that does not go together with this one.
+    Busy,
+    /// The file system has no locks: nobody can tell who holds it.
+    Unknown,
+}
+
+/// An open file that claims are made on, by advisory locks that the kernel gives up when a process ends.
+///
+/// Nothing ever waits. Claims are best effort: they save work and keep files that are read, and correctness must not
+/// rest on them (reliability rule C2). Two of the same file exclude each other within one process as well.
+#[derive(Debug)]
+pub struct Claim {
+    file: File,
+    dir: Dir,
+    name: String,
+    /// Whoever is forked off has the file open as well, but does not own the claim.
+    owner: u32,
+    held: Option<ClaimMode>,
+}
+
+impl Claim {
+    /// Makes the file, with mode 0600; `None` when there is something of that name.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps a file from being made.
+    pub fn create(dir: &Dir, name: &str) -> Result<Option<Self>, StorageError> {
+        let flags = OFlags::CREATE | OFlags::EXCL;
+        match Self::open_with(dir, name, flags) {
+            Ok(claim) => Ok(Some(claim)),
+            Err(StorageError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::AlreadyExists =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the file; `None` when there is nothing of that name.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Symlink`], [`StorageError::NotRegular`], `Permission`.
+    pub fn open(dir: &Dir, name: &str) -> Result<Option<Self>, StorageError> {
+        match Self::open_with(dir, name, OFlags::empty()) {
+            Ok(claim) => Ok(Some(claim)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the file and makes it, with mode 0600, where it is missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Claim::open`], and whatever keeps a file from being made.
+    pub fn open_or_create(dir: &Dir, name: &str) -> Result<Self, StorageError> {
+        Self::open_with(dir, name, OFlags::CREATE)
+    }
+
+    fn open_with(dir: &Dir, name: &str, flags: OFlags) -> Result<Self, StorageError> {
+        let flags = flags
+            | OFlags::RDWR
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC;
+        // A mode without a file to make is refused by some kernels.
+        let mode = if flags.contains(OFlags::CREATE) {
+            Mode::RUSR | Mode::WUSR
+        } else {
+            Mode::empty()
+        };
+        let handle = dir.open_at(name, "open", flags, mode)?;
+        let handle = FileHandle::from_handle(handle, dir.path_of(name))?;
+        Ok(Self {
+            file: handle.into_file(),
+            dir: dir.clone(),
+            name: name.to_owned(),
+            owner: std::process::id(),
+            held: None,
+        })
+    }
+
+    /// The path of the file, for messages.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.path_of(&self.name)
+    }
+
+    /// Asks for the claim, at once or not at all. One that is held in the other way is changed, and may be lost over it.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`; not that there are no locks, which is [`ClaimState::Unknown`].
+    pub fn lock(&mut self, mode: ClaimMode) -> Result<ClaimState, StorageError> {
+        let operation = match mode {
+            ClaimMode::Shared => FlockOperation::NonBlockingLockShared,
+            ClaimMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        };
+        loop {
+            match flock(&self.file, operation) {
+                Ok(()) => {
+                    self.held = Some(mode);
+                    return Ok(ClaimState::Held);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    // The kernel gives up the old one before it tries for the new one.
+                    self.held = None;
+                    return Ok(ClaimState::Busy);
+                }
+                Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    return Ok(ClaimState::Unknown);
+                }
+                Err(errno) => return Err(StorageError::io("lock", self.path(), errno)),
+            }
+        }
+    }
+
+    /// How it is held.
+    #[must_use]
+    pub const fn held(&self) -> Option<ClaimMode> {
+        self.held
+    }
+
+    /// Whether the file still has its name. After locking this has to be asked: the one who had the claim before may
+    /// have removed the file, and then the lock is on something that nobody else will ever see.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
+    pub fn is_named(&self) -> Result<bool, StorageError> {
+        let failed = |errno| StorageError::io("look up", self.path(), errno);
+        let ours = fstat(&self.file).map_err(failed)?;
+        let (parent, last) = self.dir.parent_of(&self.name, "look up")?;
+        match statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) => Ok((named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// At most `most` bytes from `offset` on; fewer at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
+    pub fn read(&self, offset: u64, most: usize) -> Result<Vec<u8>, StorageError> {
+        let mut bytes = vec![0; most];
+        let mut filled = 0;
+        while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
+            match self
+                .file
+                .read_at(room, offset.saturating_add(filled as u64))
+            {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(StorageError::io("read", self.path(), error)),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    /// Writes bytes at `offset`, in one call where the system does it in one.
+    ///
+    /// # Errors
+    ///
+    /// `Resource`, `Storage`.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|error| StorageError::io("write", self.path(), error))
+    }
+
+    /// Makes `bytes` the contents. What reads the file at the same moment may see a part of them.
+    ///
+    /// # Errors
+    ///
+    /// `Resource`, `Storage`.
+    pub fn replace(&self, bytes: &[u8]) -> Result<(), StorageError> {
+        self.write(0, bytes)?;
+        self.file
+            .set_len(bytes.len() as u64)
+            .map_err(|error| StorageError::io("cut", self.path(), error))
+    }
+
+    /// Takes the name away, if it still is this file's. The claim stays until it is dropped, so that whoever waits for
+    /// it finds out that the file is no more.
+    ///
+    /// # Errors
+    ///
+    /// `Permission`, `Storage`.
+    pub fn remove(&self) -> Result<(), StorageError> {
+        if self.is_named()? {
+            self.dir.remove(&self.name)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Closing is enough unless a child process has the file open too. The child itself must not unlock.
+        if self.held.is_some() && self.owner == std::process::id() {
+            let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> (tempfile::TempDir, Dir) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::open(root.path()).unwrap();
+        (root, dir)
+    }
+
+    #[test]
+    fn shared_and_exclusive_exclude_each_other() {
+        use ClaimMode::{Exclusive, Shared};
+        use ClaimState::{Busy, Held};
+
+        let (_root, dir) = dir();
+        let mut one = Claim::create(&dir, "7").unwrap().unwrap();
+        let mut two = Claim::open(&dir, "7").unwrap().unwrap();
+        assert_eq!(one.lock(Shared).unwrap(), Held);
+        assert_eq!(two.lock(Shared).unwrap(), Held);
+        assert_eq!(two.lock(Exclusive).unwrap(), Busy);
+        assert_eq!(two.held(), None);
+        assert_eq!(one.lock(Exclusive).unwrap(), Held);
+        assert_eq!(two.lock(Shared).unwrap(), Busy);
+        drop(one);
+        assert_eq!(two.lock(Exclusive).unwrap(), Held);
+    }
+
+    #[test]
+    fn a_claim_on_a_removed_or_replaced_file_is_noticed() {
+        let (_root, dir) = dir();
+        let old = Claim::create(&dir, "7").unwrap().unwrap();
+        assert!(old.is_named().unwrap());
+        assert!(Claim::create(&dir, "7").unwrap().is_none());
+        old.remove().unwrap();
+        assert!(!old.is_named().unwrap());
+        let new = Claim::create(&dir, "7").unwrap().unwrap();
+        assert!(!old.is_named().unwrap() && new.is_named().unwrap());
+        // Not its own any more, so not removed.
+        old.remove().unwrap();
+        assert!(new.is_named().unwrap());
+        assert!(Claim::open(&dir, "8").unwrap().is_none());
+    }
+
+    #[test]
+    fn contents_are_replaced_and_cut() {
+        let (_root, dir) = dir();
+        let claim = Claim::open_or_create(&dir, "7").unwrap();
+        claim.replace(b"long enough").unwrap();
+        claim.replace(b"short").unwrap();
+        claim.write(8, b"!").unwrap();
+        assert_eq!(claim.read(0, 100).unwrap(), b"short\0\0\0!");
+        assert_eq!(claim.read(1, 3).unwrap(), b"hor");
+        assert_eq!(claim.read(50, 3).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let (root, dir) = dir();
+        std::fs::write(root.path().join("victim"), b"x").unwrap();
+        std::os::unix::fs::symlink("victim", root.path().join("7")).unwrap();
+        for error in [
+            Claim::open(&dir, "7").unwrap_err(),
+            Claim::open_or_create(&dir, "7").unwrap_err(),
+        ] {
+            assert!(matches!(error, StorageError::Symlink { .. }), "{error:?}");
+        }
+        assert!(Claim::create(&dir, "7").unwrap().is_none());
+    }
+}

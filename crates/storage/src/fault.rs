@@ -1,0 +1,389 @@
+use std::fmt;
+
+use shardmill_core::ErrorKind;
+
+/// Why a text is no location, endpoint or setting of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UrlFault {
+    /// Nothing is there.
+    Empty,
+    /// A scheme that is not served.
+    Scheme {
+        /// The scheme.
+        scheme: String,
+        /// What to write.
+        hint: &'static str,
+    },
+    /// Not a URL.
+    Syntax,
+    /// A name that no bucket has.
+    Bucket,
+    /// A name or a password in front of the host.
+    UserInfo,
+    /// A query or a fragment.
+    Query,
+    /// A control character.
+    Control,
+    /// An empty, `.` or `..` part.
+    Parts,
+    /// A key longer than 1,024 bytes.
+    Long,
+    /// The path of another machine.
+    Host,
+    /// An endpoint without TLS that is not on this machine.
+    Plain,
+    /// A setting that has no such value.
+    Setting {
+        /// The name of the setting.
+        name: &'static str,
+    },
+}
+
+impl UrlFault {
+    pub(crate) const fn id(&self) -> &'static str {
+        match self {
+            Self::Empty => "url-empty",
+            Self::Scheme { .. } => "url-scheme",
+            Self::Syntax => "url-syntax",
+            Self::Bucket => "url-bucket",
+            Self::UserInfo => "url-user",
+            Self::Query => "url-query",
+            Self::Control => "url-control",
+            Self::Parts => "url-path",
+            Self::Long => "url-long",
+            Self::Host => "url-host",
+            Self::Plain => "url-plain",
+            Self::Setting { .. } => "url-setting",
+        }
+    }
+
+    pub(crate) const fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Scheme { hint, .. } => hint,
+            Self::UserInfo => {
+                "take it out, and give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            }
+            Self::Query => "take everything from the ? or # on away",
+            Self::Syntax | Self::Empty | Self::Bucket => "write a path, or s3://BUCKET/PREFIX",
+            Self::Plain => "use https, or set AWS_ALLOW_HTTP=true where the network is trusted",
+            Self::Control | Self::Parts | Self::Long | Self::Host | Self::Setting { .. } => {
+                return None;
+            }
+        })
+    }
+}
+
+impl fmt::Display for UrlFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the location is empty"),
+            Self::Scheme { scheme, .. } => write!(f, "the scheme {scheme:?} is not supported"),
+            Self::Syntax => f.write_str("not a path and not a URL"),
+            Self::Bucket => f.write_str("the URL has no name of a bucket behind //"),
+            Self::UserInfo => f.write_str("the URL has user information"),
+            Self::Query => f.write_str("the URL has a query or a fragment"),
+            Self::Control => f.write_str("a control character"),
+            Self::Parts => f.write_str("the path of the URL has an empty, `.` or `..` part"),
+            Self::Long => f.write_str("the key has more than 1024 bytes"),
+            Self::Host => f.write_str("the path is one of another host"),
+            Self::Plain => {
+                f.write_str("the endpoint is not on this machine and its connections would be open")
+            }
+            Self::Setting { name } => write!(f, "{name} cannot have this value"),
+        }
+    }
+}
+
+/// What a store did, or did not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemoteFault {
+    /// There is no such object, or no such bucket.
+    NotFound {
+        /// The code in the answer, such as `NoSuchBucket`.
+        code: Option<String>,
+    },
+    /// The credentials do not suffice.
+    Credentials {
+        /// The status.
+        status: u16,
+        /// The code in the answer, such as `AccessDenied`.
+        code: Option<String>,
+    },
+    /// No credentials could be had.
+    NoCredentials {
+        /// The reason of the provider.
+        reason: String,
+    },
+    /// Another number of bytes than was declared.
+    BodyLength {
+        /// Bytes that were declared.
+        expected: u64,
+        /// Bytes that the answer has or claims.
+        found: u64,
+    },
+    /// An answer that does not say where it ends.
+    NoLength,
+    /// Another range than was asked for.
+    Range {
+        /// First byte that was asked for.
+        start: u64,
+        /// One past the last.
+        end: u64,
+        /// What the answer says that it is.
+        found: String,
+    },
+    /// The object is not the one that was read before.
+    Changed,
+    /// More bytes than the caller is ready to hold.
+    TooLarge {
+        /// Bytes of the object.
+        bytes: u64,
+        /// The most that was allowed.
+        most: u64,
+    },
+    /// No memory for the object.
+    OutOfMemory {
+        /// How much was needed.
+        bytes: u64,
+    },
+    /// A redirect, which is not followed.
+    Redirect {
+        /// The host that it leads to.
+        host: Option<String>,
+        /// The region of the bucket, where the answer names it.
+        region: Option<String>,
+    },
+    /// Too little came in too long a time, time and again.
+    Stalled {
+        /// Requests that were made.
+        attempts: u32,
+        /// Bytes that had come by then.
+        received: u64,
+        /// How long it took in all, in milliseconds.
+        after_ms: u64,
+    },
+    /// The store asked to slow down, time and again.
+    Throttled {
+        /// The last status.
+        status: u16,
+        /// Requests that were made.
+        attempts: u32,
+        /// How long it took in all, in milliseconds.
+        after_ms: u64,
+    },
+    /// Nothing helped.
+    GaveUp {
+        /// What the last request failed with.
+        last: String,
+        /// Requests that were made.
+        attempts: u32,
+        /// How long it took in all, in milliseconds.
+        after_ms: u64,
+    },
+    /// A request that the store will never fulfil.
+    Refused {
+        /// The status.
+        status: u16,
+        /// The code in the answer.
+        code: Option<String>,
+    },
+    /// The thread or the client that talks to stores could not be made.
+    NoStart {
+        /// What the system says.
+        reason: String,
+    },
+    /// The wait for it would never have ended: it was asked for from within its own callback, or the thread died.
+    NoAnswer,
+}
+
+impl RemoteFault {
+    pub(crate) const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::Credentials { .. } | Self::NoCredentials { .. } => ErrorKind::Permission,
+            Self::BodyLength { .. }
+            | Self::NoLength
+            | Self::Range { .. }
+            | Self::Changed
+            | Self::TooLarge { .. } => ErrorKind::Corrupt,
+            Self::OutOfMemory { .. } | Self::NoStart { .. } => ErrorKind::Resource,
+            Self::Redirect { .. } => ErrorKind::InvalidInput,
+            Self::Stalled { .. }
+            | Self::Throttled { .. }
+            | Self::GaveUp { .. }
+            | Self::Refused { .. } => ErrorKind::Storage,
+            Self::NoAnswer => ErrorKind::Bug,
+        }
+    }
+
+    pub(crate) const fn id(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "not-found",
+            Self::Credentials { .. } | Self::NoCredentials { .. } => "credentials",
+            Self::BodyLength { .. } | Self::NoLength => "body-length",
+            Self::Range { .. } => "body-range",
+            Self::Changed => "remote-changed",
+            Self::TooLarge { .. } => "limit-file-bytes",
+            Self::OutOfMemory { .. } => "out-of-memory",
+            Self::Redirect { .. } => "url-redirect",
+            Self::Stalled { .. } => "stalled",
+            Self::Throttled { .. } => "throttled",
+            Self::GaveUp { .. } => "storage-gave-up",
+            Self::Refused { .. } => "storage-refused",
+            Self::NoStart { .. } => "remote-start",
+            Self::NoAnswer => "internal-remote",
+        }
+    }
+
+    pub(crate) fn hint(&self) -> Option<String> {
+        Some(
+            match self {
+                Self::NotFound { code } if code.as_deref() == Some("NoSuchBucket") => {
+                    "check the name of the bucket and the endpoint"
+                }
+                Self::Credentials { .. } => {
+                    "check the credentials and that they may read this object (a store also answers so for objects that do not exist)"
+                }
+                Self::NoCredentials { .. } => {
+                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+                }
+                Self::BodyLength { .. } => "check that the index belongs to these objects",
+                Self::Changed => "start again when nobody writes to the data set",
+                Self::Redirect {
+                    region: Some(region),
+                    ..
+                } => return Some(format!("set AWS_REGION={region}")),
+                Self::Redirect { .. } => "check the endpoint and AWS_REGION",
+                Self::Throttled { .. } => "use fewer connections, or try again later",
+                Self::Stalled { .. } | Self::GaveUp { .. } => {
+                    "check the network and the endpoint, or try again later"
+                }
+                _ => return None,
+            }
+            .to_owned(),
+        )
+    }
+}
+
+/// A code of an answer as it follows a status.
+fn behind(code: Option<&String>) -> String {
+    code.map(|code| format!(", {code}")).unwrap_or_default()
+}
+
+fn requests(attempts: u32) -> &'static str {
+    if attempts == 1 { "request" } else { "requests" }
+}
+
+impl fmt::Display for RemoteFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |ms: u64| format!("{}.{} s", ms / 1000, ms % 1000 / 100);
+        match self {
+            Self::NotFound { code } => write!(f, "no such object (404{})", behind(code.as_ref())),
+            Self::Credentials { status, code } => {
+                write!(
+                    f,
+                    "the store denied access ({status}{})",
+                    behind(code.as_ref())
+                )
+            }
+            Self::NoCredentials { reason } => write!(f, "no credentials were found: {reason}"),
+            Self::BodyLength { expected, found } => write!(
+                f,
+                "the object should have {expected} bytes, the store has {found}"
+            ),
+            Self::NoLength => f.write_str("the answer does not say how many bytes it has"),
+            Self::Range { start, end, found } => write!(
+                f,
+                "bytes {start} to {end} were asked for, the answer is {found}"
+            ),
+            Self::Changed => f.write_str("the object is not the one that was read before"),
+            Self::TooLarge { bytes, most } => write!(
+                f,
+                "the object has {bytes} bytes, more than the {most} that are allowed"
+            ),
+            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
+            Self::Redirect { host, region } => {
+                f.write_str("the store answered with a redirect, which is not followed")?;
+                if let Some(host) = host {
+                    write!(f, ", to {host}")?;
+                }
+                if let Some(region) = region {
+                    write!(f, "; the bucket is in {region}")?;
+                }
+                Ok(())
+            }
+            Self::Stalled {
+                attempts,
+                received,
+                after_ms,
+            } => write!(
+                f,
+                "the transfer stalled: {received} bytes after {} and {attempts} {}",
+                seconds(*after_ms),
+                requests(*attempts)
+            ),
+            Self::Throttled {
+                status,
+                attempts,
+                after_ms,
+            } => write!(
+                f,
+                "the store asked to slow down ({status}), {attempts} {} in {}",
+                requests(*attempts),
+                seconds(*after_ms)
+            ),
+            Self::GaveUp {
+                last,
+                attempts,
+                after_ms,
+            } => write!(
+                f,
+                "gave up after {attempts} {} in {}: {last}",
+                requests(*attempts),
+                seconds(*after_ms)
+            ),
+            Self::Refused { status, code } => {
+                write!(
+                    f,
+                    "the store refused the request ({status}{})",
+                    behind(code.as_ref())
+                )
+            }
+            Self::NoStart { reason } => write!(f, "cannot start to talk to the store: {reason}"),
+            Self::NoAnswer => f.write_str("the request was dropped without an answer"),
+        }
+    }
+}
+
+/// A URL without user information, query and fragment, also where it is none.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    // A secret may hold a slash or a question mark: from a user name on, everything to the last @ goes.
+    let rest = match rest.rsplit_once('@') {
+        Some((_, behind)) if has_user(rest) => behind,
+        _ => rest,
+    };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = match rest.split_once('/') {
+        Some((host, path)) => (host, Some(path)),
+        None => (rest, None),
+    };
+    let host = match host.split_once(':') {
+        Some((name, port)) if !port.chars().all(|c| c.is_ascii_digit()) => name,
+        _ => host,
+    };
+    match path {
+        Some(path) => format!("{scheme}://{host}/{path}"),
+        None => format!("{scheme}://{host}"),
+    }
+}
+
+/// Whether what follows `://` begins with user information.
+pub(crate) fn has_user(rest: &str) -> bool {
+    let first = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    first.contains('@') || first.contains(':') && rest.contains('@')
+}

@@ -1,0 +1,570 @@
+//! Reading objects from a store.
+
+mod engine;
+mod gate;
+mod process;
+mod request;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use futures::future::join_all;
+use futures::stream::{FuturesUnordered, TryStreamExt as _};
+use shardmill_core::check_relative_path;
+use tokio::task::AbortHandle;
+
+use crate::error::StorageError;
+use crate::fault::RemoteFault;
+use crate::location::RemoteLocation;
+use engine::{Engine, Store};
+use process::PerProcess;
+use request::Signer;
+use settings::Access;
+pub use settings::{SETTINGS, settings_of};
+use transfer::{Growing, Part, Seen, Wanted};
+
+/// How objects are read. The defaults are those of the reliability rules N1 to N4.
+#[derive(Clone)]
+pub struct RemoteOptions {
+    /// Most requests to a store at once. Fewer after the store asked to slow down.
+    pub connections: usize,
+    /// Bytes of each part of an object that is fetched in parts.
+    pub part_bytes: u64,
+    /// Objects and ranges with more bytes than this are fetched in parts.
+    pub split_above: u64,
+    /// Most requests for one object or part.
+    pub attempts: u32,
+    /// Longest wait before the second request. It doubles with each one; the wait is a random part of it.
+    pub back_off: Duration,
+    /// Where the doubling ends.
+    pub back_off_most: Duration,
+    /// Most that a `Retry-After` of the store is obeyed.
+    pub retry_after_most: Duration,
+    /// Longest time to make a connection.
+    pub connect_timeout: Duration,
+    /// Longest time without a byte.
+    pub idle_timeout: Duration,
+    /// Slowest transfer that is not cut off, measured over `slow_window`.
+    pub least_bytes_per_second: u64,
+    /// How long a transfer may be too slow.
+    pub slow_window: Duration,
+    /// Longest time for one object or part, whatever happens. Waits for a free connection do not count, and bytes that come
+    /// extend it as `least_bytes_per_second` says.
+    pub total_timeout: Duration,
+    /// Retries that the process may make: this share of its requests …
+    pub retry_percent: u64,
+    /// … and so many more.
+    pub retry_floor: u64,
+    /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`].
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            part_bytes: 4 << 20,
+            split_above: 8 << 20,
+            attempts: 8,
+            back_off: Duration::from_millis(100),
+            back_off_most: Duration::from_secs(15),
+            retry_after_most: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(30),
+            least_bytes_per_second: 16 << 10,
+            slow_window: Duration::from_secs(30),
+            total_timeout: Duration::from_secs(180),
+            retry_percent: 20,
+            retry_floor: 10,
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
+impl fmt::Debug for RemoteOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Values of settings are secrets.
+        f.debug_struct("RemoteOptions")
+            .field("connections", &self.connections)
+            .field("part_bytes", &self.part_bytes)
+            .field("split_above", &self.split_above)
+            .field("attempts", &self.attempts)
+            .field("total_timeout", &self.total_timeout)
+            .field("settings", &self.settings.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a [`Remote`] did so far, in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteStats {
+    /// Requests that were sent.
+    pub requests: u64,
+    /// Those of them that were made again.
+    pub retries: u64,
+    /// Bytes of bodies that came.
+    pub bytes: u64,
+    /// Most requests to the store that were under way at once, those of other locations there included.
+    pub most_connections: usize,
+    /// Most requests that are sent to the store at once from now on.
+    pub connections: usize,
+}
+
+/// One prefix of a bucket, to read from. Clones share everything.
+///
+/// Nothing is made before the first request: no client, no thread, no socket. All of that belongs to the process that
+/// made the request, and a child that was forked after it makes its own, so that a `Remote` may cross a fork.
+///
+/// Every wait has a deadline. What comes is as long as was declared, from one version of the object: an `ETag` that was seen
+/// for a name holds for the life of the `Remote` (in each process).
+#[derive(Clone, Debug)]
+pub struct Remote {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    location: RemoteLocation,
+    options: Arc<RemoteOptions>,
+    access: Hidden,
+    /// Not shared with other locations: tests want retries and threads of their own.
+    alone: bool,
+    live: PerProcess<Mutex<Option<Arc<Live>>>, 16>,
+}
+
+/// Keeps secrets out of `Debug`.
+struct Hidden(Access);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Access")
+    }
+}
+
+/// What there is of a [`Remote`] in a process that has used it.
+#[derive(Debug)]
+struct Live {
+    options: Arc<RemoteOptions>,
+    location: RemoteLocation,
+    store: Arc<Store>,
+    signer: Signer,
+    counters: Counters,
+    pins: Mutex<BTreeMap<u64, u64>>,
+    hasher: RandomState,
+    engine: Arc<Engine>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    requests: AtomicU64,
+    retries: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Live {
+    /// Compares the tag of an object with the one that it had before.
+    fn check_pin(&self, key: &str, etag: Option<&str>) -> Result<(), RemoteFault> {
+        let Some(etag) = etag else { return Ok(()) };
+        let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        match pins.get(&self.hasher.hash_one(key)) {
+            Some(known) if *known != self.hasher.hash_one(etag) => Err(RemoteFault::Changed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps the tag of an object that was read.
+    fn pin(&self, key: &str, seen: &Seen) {
+        // PERF: two numbers for each object, whatever the names are: data sets have millions.
+        if let Some(etag) = seen.etag() {
+            let (key, etag) = (self.hasher.hash_one(key), self.hasher.hash_one(etag));
+            let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+            pins.entry(key).or_insert(etag);
+        }
+    }
+
+    fn error(&self, name: &str, fault: RemoteFault) -> StorageError {
+        StorageError::Remote {
+            url: self.location.display(name),
+            fault,
+        }
+    }
+
+    /// One range, or the whole object where there is none.
+    async fn get(
+        &self,
+        name: &str,
+        range: Option<Range<u64>>,
+        object_bytes: Option<u64>,
+        most: u64,
+    ) -> Result<Vec<u8>, StorageError> {
+        check_name(name)?;
+        let key = self.location.key(name);
+        self.get_key(&key, range, object_bytes, most)
+            .await
+            .map_err(|fault| self.error(name, fault))
+    }
+
+    async fn get_key(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        object_bytes: Option<u64>,
+        most: u64,
+    ) -> Result<Vec<u8>, RemoteFault> {
+        let seen = Seen::default();
+        if let (Some(range), Some(bytes)) = (&range, object_bytes)
+            && range.end > bytes
+        {
+            return Err(RemoteFault::Range {
+                start: range.start,
+                end: range.end,
+                found: format!("an object of {bytes} bytes"),
+            });
+        }
+        let declared = match &range {
+            Some(range) if range.is_empty() => return Ok(Vec::new()),
+            Some(range) => Some(range.end - range.start),
+            None => object_bytes,
+        };
+        let bytes = match declared {
+            Some(length) if length > self.options.split_above => {
+                let start = range.map_or(0, |range| range.start);
+                self.get_parts(key, start..start + length, object_bytes, &seen)
+                    .await?
+            }
+            _ => {
+                let mut sink = Growing::new(declared.unwrap_or(most));
+                let wanted = Wanted {
+                    key,
+                    range,
+                    object_bytes,
+                    most,
+                };
+                transfer::fetch(self, &wanted, &mut sink, &seen).await?;
+                sink.bytes
+            }
+        };
+        self.pin(key, &seen);
+        Ok(bytes)
+    }
+
+    /// A long range as parts that come side by side into one buffer.
+    async fn get_parts(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        object_bytes: Option<u64>,
+        seen: &Seen,
+    ) -> Result<Vec<u8>, RemoteFault> {
+        let bytes = range.end - range.start;
+        let no_memory = || RemoteFault::OutOfMemory { bytes };
+        let length = usize::try_from(bytes).map_err(|_| no_memory())?;
+        let part = usize::try_from(self.options.part_bytes.max(1)).map_err(|_| no_memory())?;
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(length).map_err(|_| no_memory())?;
+        buffer.resize(length, 0);
+        let mut start = range.start;
+        let parts: FuturesUnordered<_> = buffer
+            .chunks_mut(part)
+            .map(|into| {
+                let end = start + into.len() as u64;
+                let wanted = Wanted {
+                    key,
+                    range: Some(start..end),
+                    object_bytes,
+                    most: bytes,
+                };
+                start = end;
+                async move { transfer::fetch(self, &wanted, &mut Part::new(into), seen).await }
+            })
+            .collect();
+        parts.try_collect::<()>().await?;
+        Ok(buffer)
+    }
+}
+
+fn check_name(name: &str) -> Result<(), StorageError> {
+    check_relative_path(name).map_err(|source| StorageError::Name {
+        name: name.to_owned(),
+        source,
+    })
+}
+
+/// A number that differs each time.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+impl Remote {
+    /// A location to read from. Looks at the options only.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for an endpoint or a setting that cannot be used.
+    pub fn open(location: &RemoteLocation, options: &RemoteOptions) -> Result<Self, StorageError> {
+        Self::new(location, options, false)
+    }
+
+    fn new(
+        location: &RemoteLocation,
+        options: &RemoteOptions,
+        alone: bool,
+    ) -> Result<Self, StorageError> {
+        let access = Access::new(location, &options.settings)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                location: location.clone(),
+                options: Arc::new(options.clone()),
+                access: Hidden(access),
+                alone,
+                live: PerProcess::new(),
+            }),
+        })
+    }
+
+    /// The part that belongs to this process.
+    fn live(&self) -> Result<Arc<Live>, RemoteFault> {
+        let shared = &self.shared;
+        let slot = shared
+            .live
+            .get(Mutex::default)
+            .ok_or_else(|| RemoteFault::NoStart {
+                reason: "too many processes were forked from each other".to_owned(),
+            })?;
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = slot.as_ref() {
+            return Ok(Arc::clone(live));
+        }
+        let engine = if shared.alone {
+            Engine::start()?
+        } else {
+            Engine::shared()?
+        };
+        let options = &shared.options;
+        let access = &shared.access.0;
+        let live = Arc::new(Live {
+            store: engine.store(access, options.connections, options.connect_timeout)?,
+            options: Arc::clone(options),
+            location: shared.location.clone(),
+            signer: Signer::new(access.clone()),
+            counters: Counters::default(),
+            pins: Mutex::default(),
+            hasher: RandomState::new(),
+            engine,
+        });
+        *slot = Some(Arc::clone(&live));
+        Ok(live)
+    }
+
+    fn error(&self, name: &str, fault: RemoteFault) -> StorageError {
+        StorageError::Remote {
+            url: self.display(name),
+            fault,
+        }
+    }
+
+    /// Runs `work` on the engine's thread and waits for it.
+    fn wait<T, F>(&self, name: &str, work: impl FnOnce(Arc<Live>) -> F) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let failed = |fault| self.error(name, fault);
+        let live = self.live().map_err(failed)?;
+        if std::thread::current().id() == live.engine.thread {
+            return Err(failed(RemoteFault::NoAnswer));
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let work = work(Arc::clone(&live));
+        live.engine.handle.spawn(async move {
+            // The receiver waits below.
+            let _ = sender.send(work.await);
+        });
+        receiver.recv().map_err(|_| failed(RemoteFault::NoAnswer))
+    }
+
+    /// Reads a whole object of at most `most` bytes, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Remote`]: see [`RemoteFault`]. [`StorageError::Name`].
+    pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
+        let owned = name.to_owned();
+        self.wait(name, move |live| async move {
+            live.get(&owned, None, None, most).await
+        })?
+    }
+
+    /// Reads bytes of an object, and waits for them. Where the bytes of the whole object are given, the store must have as many.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::read`].
+    pub fn read_range(
+        &self,
+        name: &str,
+        object_bytes: Option<u64>,
+        range: Range<u64>,
+    ) -> Result<Vec<u8>, StorageError> {
+        let owned = name.to_owned();
+        self.wait(name, move |live| async move {
+            live.get(&owned, Some(range), object_bytes, 0).await
+        })?
+    }
+
+    /// Reads several ranges at once, and waits for all of them. The results have the order of `wanted`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::read`], for each range.
+    pub fn read_ranges(
+        &self,
+        wanted: &[(String, Range<u64>)],
+    ) -> Vec<Result<Vec<u8>, StorageError>> {
+        let owned = wanted.to_vec();
+        let name = wanted.first().map_or("", |(name, _)| name);
+        let all = self.wait(name, move |live| async move {
+            let live = &live;
+            let one = |(name, range): (String, Range<u64>)| async move {
+                live.get(&name, Some(range), None, 0).await
+            };
+            join_all(owned.into_iter().map(one)).await
+        });
+        match all {
+            Ok(all) => all,
+            Err(StorageError::Remote { fault, .. }) => wanted
+                .iter()
+                .map(|(name, _)| Err(self.error(name, fault.clone())))
+                .collect(),
+            // There is nothing else that waiting fails with.
+            Err(_) => wanted
+                .iter()
+                .map(|(name, _)| Err(self.error(name, RemoteFault::NoAnswer)))
+                .collect(),
+        }
+    }
+
+    /// Starts fetching a whole object that must have `bytes` bytes: in one request, or in parts where it is long.
+    ///
+    /// `done` is called once, on the thread that all fetches of the process share: it must not block. Where that thread
+    /// cannot be started, `done` is called before this returns.
+    pub fn fetch(
+        &self,
+        name: &str,
+        bytes: u64,
+        done: impl FnOnce(Result<Vec<u8>, StorageError>) + Send + 'static,
+    ) -> Fetching {
+        let state = Arc::new(AtomicU8::new(UNDER_WAY));
+        let process = std::process::id();
+        let live = match self.live() {
+            Ok(live) => live,
+            Err(fault) => {
+                state.store(ENDED, Ordering::Release);
+                done(Err(self.error(name, fault)));
+                return Fetching {
+                    process,
+                    state,
+                    task: None,
+                };
+            }
+        };
+        let (name, of_task) = (name.to_owned(), Arc::clone(&state));
+        let engine = Arc::clone(&live.engine);
+        let task = engine.handle.spawn(async move {
+            let result = live.get(&name, None, Some(bytes), bytes).await;
+            drop(live);
+            if of_task
+                .compare_exchange(UNDER_WAY, ENDED, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+            {
+                done(result);
+            }
+        });
+        Fetching {
+            process,
+            state,
+            task: Some(task.abort_handle()),
+        }
+    }
+
+    /// What was done so far, in this process.
+    #[must_use]
+    pub fn stats(&self) -> RemoteStats {
+        let live = self.shared.live.peek().and_then(|slot| {
+            slot.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_ref()
+                .map(Arc::clone)
+        });
+        let Some(live) = live else {
+            return RemoteStats::default();
+        };
+        RemoteStats {
+            requests: live.counters.requests.load(Ordering::Relaxed),
+            retries: live.counters.retries.load(Ordering::Relaxed),
+            bytes: live.counters.bytes.load(Ordering::Relaxed),
+            most_connections: live.store.gate.peak(),
+            connections: live.store.gate.limit(),
+        }
+    }
+
+    /// Where it reads.
+    #[must_use]
+    pub fn location(&self) -> &RemoteLocation {
+        &self.shared.location
+    }
+
+    /// The URL of a name, for messages.
+    #[must_use]
+    pub fn display(&self, name: &str) -> String {
+        self.shared.location.display(name)
+    }
+}
+
+const UNDER_WAY: u8 = 0;
+const ENDED: u8 = 1;
+const CANCELLED: u8 = 2;
+
+/// A fetch that was started. Dropping it cancels the fetch: unless `done` is running by then, it is never called.
+#[derive(Debug)]
+#[must_use = "dropping it cancels the fetch"]
+pub struct Fetching {
+    process: u32,
+    state: Arc<AtomicU8>,
+    task: Option<AbortHandle>,
+}
+
+impl Fetching {
+    /// Whether `done` was called, or is being called.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ENDED
+    }
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A copy in a forked child: the task is the parent's.
+            std::mem::forget(self.task.take());
+            return;
+        }
+        let under_way =
+            self.state
+                .compare_exchange(UNDER_WAY, CANCELLED, Ordering::AcqRel, Ordering::Acquire);
+        if let (Ok(_), Some(task)) = (under_way, &self.task) {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The thread that talks to stores, and what all requests of a process share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use reqwest::redirect::Policy;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use super::gate::Gate;
+use super::process::PerProcess;
+use super::settings::Access;
+use crate::fault::RemoteFault;
+
+/// The engine of each process that has one.
+static ENGINES: PerProcess<Mutex<Weak<Engine>>, 64> = PerProcess::new();
+
+/// How long a connection that nobody uses is kept.
+const IDLE_CONNECTION: Duration = Duration::from_secs(20);
+
+/// A thread with a runtime on it. The thread ends when the last one that holds the engine lets go of it.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) handle: Handle,
+    pub(super) thread: ThreadId,
+    /// Dropped with the engine, which ends the thread.
+    _stop: oneshot::Sender<()>,
+    requests: AtomicU64,
+    retries: AtomicU64,
+    stores: Mutex<BTreeMap<StoreKey, Weak<Store>>>,
+}
+
+/// What two locations must have in common to share connections.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct StoreKey {
+    origin: String,
+    connections: usize,
+    connect_timeout: Duration,
+}
+
+/// The connections to one store.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) client: reqwest::Client,
+    pub(super) gate: Arc<Gate>,
+}
+
+impl Engine {
+    /// The engine of this process.
+    pub(super) fn shared() -> Result<Arc<Self>, RemoteFault> {
+        let slot = ENGINES
+            .get(|| Mutex::new(Weak::new()))
+            .ok_or_else(|| RemoteFault::NoStart {
+                reason: "too many processes were forked from each other".to_owned(),
+            })?;
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(engine) = slot.upgrade() {
+            return Ok(engine);
+        }
+        let engine = Self::start()?;
+        *slot = Arc::downgrade(&engine);
+        Ok(engine)
+    }
+
+    pub(super) fn start() -> Result<Arc<Self>, RemoteFault> {
+        let failed = |error: std::io::Error| RemoteFault::NoStart {
+            reason: error.to_string(),
+        };
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            // For names that have to be looked up.
+            .max_blocking_threads(4)
+            .thread_keep_alive(Duration::from_secs(1))
+            .build()
+            .map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("shardmill-fetch".to_owned())
+            .spawn(move || {
+                // An error is the sender dropped, which is what is waited for.
+                let _ = runtime.block_on(stopped);
+                runtime.shutdown_background();
+            })
+            .map_err(failed)?;
+        Ok(Arc::new(Self {
+            handle,
+            thread: thread.thread().id(),
+            _stop: stop,
+            requests: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            stores: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn count_request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes one retry from what the process may still spend: `percent` of its requests, and `floor`.
+    pub(super) fn may_retry(&self, percent: u64, floor: u64) -> bool {
+        let requests = self.requests.load(Ordering::Relaxed);
+        let most = requests.saturating_mul(percent) / 100 + floor;
+        let more = |retries: u64| (retries < most).then_some(retries + 1);
+        self.retries
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok()
+    }
+
+    /// The connections to the store of `access`.
+    pub(super) fn store(
+        &self,
+        access: &Access,
+        connections: usize,
+        connect_timeout: Duration,
+    ) -> Result<Arc<Store>, RemoteFault> {
+        let key = StoreKey {
+            origin: access.origin.clone(),
+            connections,
+            connect_timeout,
+        };
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = stores.get(&key).and_then(Weak::upgrade) {
+            return Ok(store);
+        }
+        let store = Arc::new(Store {
+            client: client(
+                connect_timeout,
+                connections,
+                access.loopback,
+                access.is_plain(),
+            )?,
+            gate: Gate::new(connections),
+        });
+        stores.retain(|_, store| store.strong_count() > 0);
+        stores.insert(key, Arc::downgrade(&store));
+        Ok(store)
+    }
+}
+
+/// A client that follows no redirect, speaks HTTP/1.1 and changes nothing about bodies.
+pub(super) fn client(
+    connect_timeout: Duration,
+    connections: usize,
+    loopback: bool,
+    plain: bool,
+) -> Result<reqwest::Client, RemoteFault> {
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("shardmill/", env!("CARGO_PKG_VERSION")))
+        .redirect(Policy::none())
+        .referer(false)
+        .http1_only()
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
+        .connect_timeout(connect_timeout)
+        .pool_max_idle_per_host(connections)
+        .pool_idle_timeout(IDLE_CONNECTION)
+        .https_only(!plain);
+    if loopback {
+        builder = builder.no_proxy();
+    }
+    if plain {
+        // Nothing is encrypted: reading the certificates of the system would be in vain.
+        builder = builder.tls_built_in_root_certs(false);
+    }
+    builder.build().map_err(|error| RemoteFault::NoStart {
+        reason: super::request::root_of(&error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_are_a_share_of_the_requests() {
+        let engine = Engine::start().unwrap();
+        assert!((0..3).all(|_| engine.may_retry(20, 3)));
+        assert!(!engine.may_retry(20, 3));
+        (0..10).for_each(|_| engine.count_request());
+        assert!(engine.may_retry(20, 3) && engine.may_retry(20, 3));
+        assert!(!engine.may_retry(20, 3));
+    }
+
+    #[test]
+    fn a_process_has_one_engine_while_somebody_holds_it() {
+        let (first, second) = (Engine::shared().unwrap(), Engine::shared().unwrap());
+        assert!(Arc::ptr_eq(&first, &second));
+    }
+}

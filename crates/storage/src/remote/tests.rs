@@ -1,0 +1,546 @@
+//! The promises of [`Remote`] against a store that fails on demand.
+
+mod faults;
+mod throughput;
+
+use std::sync::mpsc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_testing::draw::Draw;
+use shardmill_testing::s3::{Fault, Objects, S3Server, Script, Settings};
+
+use super::{Remote, RemoteOptions};
+use crate::{Location, RemoteFault, RemoteLocation, StorageError};
+
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+const SMALL: usize = 20_000;
+const LARGE: usize = 200_000;
+
+fn contents(seed: u64, bytes: usize) -> Vec<u8> {
+    Draw::new(seed).bytes(bytes)
+}
+
+/// A server with a small object, one that is fetched in parts, and an empty one.
+fn server(faults: Script) -> S3Server {
+    let objects = [
+        ("data/small".to_owned(), contents(1, SMALL)),
+        ("data/large".to_owned(), contents(2, LARGE)),
+        ("data/empty".to_owned(), Vec::new()),
+    ];
+    let settings = Settings {
+        faults,
+        ..Settings::default()
+    };
+    S3Server::start(Objects::memory("bucket", objects), settings).unwrap()
+}
+
+fn location() -> RemoteLocation {
+    match Location::parse("s3://bucket/data").unwrap() {
+        Location::Remote(location) => location,
+        Location::Local(path) => panic!("{}", path.display()),
+    }
+}
+
+/// Options whose seconds are milliseconds.
+fn quick(server: &S3Server) -> RemoteOptions {
+    RemoteOptions {
+        part_bytes: 32 << 10,
+        split_above: 64 << 10,
+        attempts: 4,
+        back_off: Duration::from_millis(1),
+        back_off_most: Duration::from_millis(10),
+        retry_after_most: Duration::from_millis(20),
+        idle_timeout: Duration::from_millis(400),
+        slow_window: Duration::from_millis(300),
+        total_timeout: Duration::from_secs(20),
+        retry_percent: 100,
+        retry_floor: 1000,
+        settings: server.environment(),
+        ..RemoteOptions::default()
+    }
+}
+
+/// A remote with an engine of its own.
+fn alone(options: &RemoteOptions) -> Remote {
+    Remote::new(&location(), options, true).unwrap()
+}
+
+fn fetched(remote: &Remote, name: &str, bytes: usize) -> Result<Vec<u8>, StorageError> {
+    let (sender, receiver) = mpsc::channel();
+    let _fetching = remote.fetch(name, bytes as u64, move |result| {
+        sender.send(result).unwrap();
+    });
+    receiver.recv_timeout(LONG).unwrap()
+}
+
+/// Waits until something is so.
+fn until(mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn fault_of(error: StorageError) -> RemoteFault {
+    match error {
+        StorageError::Remote { fault, .. } => fault,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn objects_and_ranges_are_read_with_one_request_each() {
+    let server = server(Script::default());
+    let remote = alone(&quick(&server));
+    assert_eq!(remote.stats(), super::RemoteStats::default());
+    let small = contents(1, SMALL);
+    assert_eq!(remote.read("small", SMALL as u64).unwrap(), small);
+    assert_eq!(
+        remote.read_range("small", None, 10..1000).unwrap(),
+        small[10..1000]
+    );
+    assert_eq!(
+        remote
+            .read_range("small", Some(SMALL as u64), 19_000..20_000)
+            .unwrap(),
+        small[19_000..]
+    );
+    assert_eq!(fetched(&remote, "small", SMALL).unwrap(), small);
+    assert_eq!(fetched(&remote, "empty", 0).unwrap(), b"");
+    assert_eq!(remote.read("empty", 0).unwrap(), b"");
+    assert_eq!(remote.read_range("small", None, 5..5).unwrap(), b"");
+    let counts = server.counts();
+    assert_eq!((counts.requests, counts.heads), (6, 0));
+    // A connection may come back a moment too late for the next request.
+    assert!(counts.connections < 6, "{}", counts.connections);
+    assert_eq!(counts.signed, 6);
+    let stats = remote.stats();
+    assert_eq!((stats.requests, stats.retries), (6, 0));
+    assert_eq!(stats.bytes, server.counts().bytes);
+    assert_eq!((stats.most_connections, stats.connections), (1, 64));
+}
+
+#[test]
+fn several_ranges_are_read_at_once_and_keep_their_order() {
+    let server = server(Script::default());
+    let remote = alone(&quick(&server));
+    let wanted: Vec<_> = (0..50_u64)
+        .map(|at| ("small".to_owned(), at * 100..at * 100 + 50))
+        .chain([("none".to_owned(), 0..1), ("a/../b".to_owned(), 0..1)])
+        .collect();
+    let all = remote.read_ranges(&wanted);
+    let small = contents(1, SMALL);
+    for (at, read) in all.iter().take(50).enumerate() {
+        assert_eq!(read.as_ref().unwrap(), &small[at * 100..at * 100 + 50]);
+    }
+    assert_eq!(all[50].as_ref().unwrap_err().id(), "not-found");
+    assert_eq!(all[51].as_ref().unwrap_err().id(), "path-traversal");
+    assert!(remote.read_ranges(&[]).is_empty());
+}
+
+#[test]
+fn long_objects_come_in_parts() {
+    let server = server(Script::default());
+    let remote = alone(&quick(&server));
+    let large = contents(2, LARGE);
+    assert_eq!(fetched(&remote, "large", LARGE).unwrap(), large);
+    assert_eq!(server.counts().requests, 7);
+    assert_eq!(
+        remote
+            .read_range("large", Some(LARGE as u64), 100..190_000)
+            .unwrap(),
+        large[100..190_000]
+    );
+    assert_eq!(server.counts().requests, 13);
+}
+
+#[test]
+fn what_is_asked_for_wrongly_is_named() {
+    let server = server(Script::default());
+    let remote = alone(&quick(&server));
+    let small = SMALL as u64;
+    for (result, id) in [
+        (remote.read("none", 100), "not-found"),
+        (remote.read("small", 100), "limit-file-bytes"),
+        (remote.read("../small", 100), "path-traversal"),
+        (remote.read("", 100), "path-empty"),
+        (
+            remote.read_range("small", Some(small), 0..small + 1),
+            "body-range",
+        ),
+        (
+            remote.read_range("small", None, small - 1..small + 1),
+            "body-range",
+        ),
+        (
+            remote.read_range("small", None, small..small + 1),
+            "body-length",
+        ),
+        (
+            remote.read_range("small", Some(small + 1), 0..10),
+            "body-length",
+        ),
+        (fetched(&remote, "small", SMALL - 1), "body-length"),
+        (fetched(&remote, "small", SMALL + 1), "body-length"),
+        (fetched(&remote, "large", LARGE - 1), "body-length"),
+        (fetched(&remote, "large", LARGE + 1), "body-length"),
+        (fetched(&remote, "none", LARGE), "not-found"),
+    ] {
+        assert_eq!(result.unwrap_err().id(), id);
+    }
+    let error = remote.read("none", 1).unwrap_err();
+    assert!(error.is_not_found());
+    assert_eq!(error.object().unwrap(), "s3://bucket/data/none");
+    assert_eq!(error.to_string(), "no such object (404, NoSuchKey)");
+}
+
+#[test]
+fn an_object_that_changes_is_noticed() {
+    let server = server(Script::default());
+    let remote = alone(&quick(&server));
+    remote.read("small", SMALL as u64).unwrap();
+    server.objects().put("data/small", contents(9, SMALL));
+    for result in [
+        remote.read("small", SMALL as u64),
+        remote.read_range("small", None, 0..10),
+        fetched(&remote, "small", SMALL),
+    ] {
+        let error = result.unwrap_err();
+        assert_eq!(
+            (error.id(), error.kind()),
+            ("remote-changed", ErrorKind::Corrupt)
+        );
+    }
+    // Another remote has not seen the first one.
+    assert!(alone(&quick(&server)).read("small", SMALL as u64).is_ok());
+}
+
+#[test]
+fn a_body_that_breaks_goes_on_where_it_broke_if_it_is_the_same() {
+    for (second, expected) in [
+        (None, Ok(())),
+        (Some(Fault::OtherEtag), Err("remote-changed")),
+    ] {
+        let script = Script::by(move |asked| match asked.nth {
+            0 => Some(Fault::CloseAfter(15_000)),
+            1 => second.clone(),
+            _ => None,
+        });
+        let server = server(script);
+        let remote = alone(&quick(&server));
+        let result = fetched(&remote, "small", SMALL);
+        assert_eq!(result.map(|_| ()).map_err(|error| error.id()), expected);
+        // The rest only, not the whole once more; how much of the first came through is up to the sockets.
+        assert!(server.counts().bytes < 2 * SMALL as u64);
+        assert_eq!(server.counts().requests, 2);
+    }
+}
+
+#[test]
+fn redirects_are_not_followed() {
+    let target = server(Script::default());
+    let to = format!("{}/bucket/data/small", target.endpoint());
+    let server = server(Script::always(Fault::Redirect(to)));
+    let error = alone(&quick(&server))
+        .read("small", SMALL as u64)
+        .unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("url-redirect", ErrorKind::InvalidInput)
+    );
+    assert_eq!(
+        error.to_string(),
+        "the store answered with a redirect, which is not followed, to 127.0.0.1"
+    );
+    assert_eq!((target.counts().requests, server.counts().requests), (0, 1));
+}
+
+#[test]
+fn a_store_that_asks_to_slow_down_is_obeyed() {
+    let busy = Fault::Status {
+        status: 503,
+        code: "SlowDown",
+        retry_after: Some(1),
+    };
+    let server = server(Script::first(1, busy));
+    let options = RemoteOptions {
+        retry_after_most: Duration::from_millis(150),
+        ..quick(&server)
+    };
+    let remote = alone(&options);
+    let began = Instant::now();
+    remote.read("small", SMALL as u64).unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(150));
+    assert_eq!(remote.stats().connections, 32);
+    assert_eq!(remote.stats().retries, 1);
+}
+
+#[test]
+fn retries_end_with_their_budget() {
+    let server = server(Script::always(Fault::status(500)));
+    let options = RemoteOptions {
+        retry_percent: 0,
+        retry_floor: 2,
+        ..quick(&server)
+    };
+    let remote = alone(&options);
+    let error = remote.read("small", 1).unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("storage-gave-up", ErrorKind::Storage)
+    );
+    assert_eq!(server.counts().requests, 3);
+    assert_eq!(remote.read("small", 1).unwrap_err().id(), "storage-gave-up");
+    assert_eq!(server.counts().requests, 4);
+}
+
+#[test]
+fn the_total_time_ends_every_wait() {
+    let server = server(Script::always(Fault::StallBefore));
+    let options = RemoteOptions {
+        idle_timeout: LONG,
+        total_timeout: Duration::from_millis(200),
+        ..quick(&server)
+    };
+    let began = Instant::now();
+    let error = alone(&options).read("small", 1).unwrap_err();
+    assert_eq!((error.id(), error.kind()), ("stalled", ErrorKind::Storage));
+    assert!(began.elapsed() < options.total_timeout + Duration::from_secs(2));
+    assert_eq!(server.counts().requests, 1);
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_given_up() {
+    let server = server(Script::default());
+    let options = quick(&server);
+    drop(server);
+    let error = alone(&options).read("small", 1).unwrap_err();
+    let RemoteFault::GaveUp { last, attempts, .. } = fault_of(error) else {
+        panic!();
+    };
+    assert_eq!(attempts, 4);
+    assert!(last.contains("refused"), "{last}");
+}
+
+#[test]
+fn encryption_is_not_given_up_for_a_server_without_it() {
+    let server = server(Script::default());
+    let mut options = quick(&server);
+    options.settings.insert(
+        "AWS_ENDPOINT_URL".to_owned(),
+        format!("https://{}", server.address()),
+    );
+    let error = alone(&options).read("small", 1).unwrap_err();
+    assert_eq!(error.id(), "storage-gave-up", "{error:?}");
+    assert_eq!(server.counts().requests, 0);
+}
+
+#[test]
+fn a_fetch_that_is_dropped_is_cancelled() {
+    let server = server(Script::always(Fault::StallAfter(10)));
+    let options = RemoteOptions {
+        idle_timeout: LONG,
+        slow_window: LONG,
+        total_timeout: LONG,
+        ..quick(&server)
+    };
+    let remote = alone(&options);
+    let (sender, receiver) = mpsc::channel::<()>();
+    let fetching = remote.fetch("small", SMALL as u64, move |_| sender.send(()).unwrap());
+    until(|| server.open_connections() == 1);
+    assert!(!fetching.is_done());
+    drop(fetching);
+    // The callback is dropped without having been called, and the connection is closed.
+    assert_eq!(
+        receiver.recv_timeout(LONG),
+        Err(mpsc::RecvTimeoutError::Disconnected)
+    );
+    until(|| server.open_connections() == 0);
+}
+
+#[test]
+fn the_thread_ends_with_the_last_remote() {
+    let server = server(Script::default());
+    let remote = alone(&quick(&server));
+    let clone = remote.clone();
+    remote.read("small", SMALL as u64).unwrap();
+    // A task that never ends, on the thread: it is dropped when the thread drops its runtime.
+    let token = Arc::new(());
+    let of_task = Arc::clone(&token);
+    let live = remote.live().unwrap();
+    live.engine.handle.spawn(async move {
+        let _of_task = of_task;
+        std::future::pending::<()>().await;
+    });
+    let engine = Arc::downgrade(&live.engine);
+    drop((live, remote));
+    assert!(engine.upgrade().is_some());
+    assert_eq!(Arc::strong_count(&token), 2);
+    drop(clone);
+    until(|| engine.strong_count() == 0 && Arc::strong_count(&token) == 1);
+    until(|| server.open_connections() == 0);
+}
+
+#[test]
+fn locations_of_a_process_share_their_connections() {
+    let server = server(Script::default());
+    let options = quick(&server);
+    let (one, two) = (
+        Remote::open(&location(), &options).unwrap(),
+        Remote::open(&location(), &options).unwrap(),
+    );
+    one.read("small", SMALL as u64).unwrap();
+    two.read("small", SMALL as u64).unwrap();
+    assert_eq!(server.counts().requests, 2);
+    let store = |remote: &Remote| Arc::downgrade(&remote.live().unwrap().store);
+    assert!(Weak::ptr_eq(&store(&one), &store(&two)));
+    let engine = |remote: &Remote| Arc::downgrade(&remote.live().unwrap().engine);
+    assert!(Weak::ptr_eq(&engine(&one), &engine(&two)));
+}
+
+#[test]
+fn waiting_within_a_callback_is_an_error_and_no_deadlock() {
+    let server = server(Script::default());
+    let remote = alone(&quick(&server));
+    let (sender, receiver) = mpsc::channel();
+    let inner = remote.clone();
+    let _fetching = remote.fetch("small", SMALL as u64, move |_| {
+        sender.send(inner.read("small", SMALL as u64)).unwrap();
+    });
+    let error = receiver.recv_timeout(LONG).unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Bug);
+}
+
+#[test]
+fn secrets_stay_out_of_errors_and_debug_output() {
+    let server = server(Script::always(Fault::status(403)));
+    let mut options = quick(&server);
+    for name in [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+    ] {
+        options.settings.insert(name.to_owned(), "hush".to_owned());
+    }
+    let remote = alone(&options);
+    let error = remote.read("small", 1).unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("credentials", ErrorKind::Permission)
+    );
+    assert_eq!(
+        error.to_string(),
+        "the store denied access (403, AccessDenied)"
+    );
+    let all = format!(
+        "{error:?} {error} {remote:?} {options:?} {:?}",
+        remote.live()
+    );
+    assert!(!all.contains("hush"), "{all}");
+}
+
+#[test]
+fn requests_are_signed_unless_that_is_switched_off() {
+    let server = server(Script::default());
+    let mut options = quick(&server);
+    options
+        .settings
+        .insert("AWS_SKIP_SIGNATURE".to_owned(), "true".to_owned());
+    alone(&options).read("small", SMALL as u64).unwrap();
+    assert_eq!((server.counts().requests, server.counts().signed), (1, 0));
+}
+
+/// Settings of a container whose credentials are an object of the server.
+fn container(server: &S3Server, folder: &std::path::Path) -> RemoteOptions {
+    let token = folder.join("token");
+    std::fs::write(&token, "token").unwrap();
+    let mut options = quick(server);
+    options.settings.remove("AWS_ACCESS_KEY_ID");
+    options.settings.remove("AWS_SECRET_ACCESS_KEY");
+    for (name, value) in [
+        (
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            format!("{}/bucket/credentials", server.endpoint()),
+        ),
+        (
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+            token.display().to_string(),
+        ),
+    ] {
+        options.settings.insert(name.to_owned(), value);
+    }
+    let credentials = br#"{"AccessKeyId":"k","SecretAccessKey":"s","Token":"t","Expiration":"2099-01-01T00:00:00Z"}"#;
+    server.objects().put("credentials", credentials.to_vec());
+    options
+}
+
+#[test]
+fn credentials_are_asked_for_once_and_once_more_when_they_expired() {
+    let expired = Fault::Status {
+        status: 400,
+        code: "ExpiredToken",
+        retry_after: None,
+    };
+    let script = Script::by(move |asked| {
+        (asked.key == "data/large" && asked.nth == 0).then(|| expired.clone())
+    });
+    let server = server(script);
+    let folder = tempfile::tempdir().unwrap();
+    let remote = alone(&container(&server, folder.path()));
+    let wanted: Vec<_> = (0..20).map(|at| ("small".to_owned(), at..at + 1)).collect();
+    assert!(remote.read_ranges(&wanted).iter().all(Result::is_ok));
+    assert_eq!(server.counts().by_key["credentials"], 1);
+    remote.read("large", LARGE as u64).unwrap();
+    assert_eq!(server.counts().by_key["credentials"], 2);
+    assert_eq!(server.counts().by_key["data/large"], 2);
+
+    // Credentials from the settings cannot be renewed.
+    server.forget_counts();
+    let error = alone(&quick(&server))
+        .read("large", LARGE as u64)
+        .unwrap_err();
+    assert_eq!(error.id(), "credentials");
+}
+
+#[test]
+fn credentials_that_cannot_be_had_are_an_error_for_all_that_wait() {
+    let server = server(Script::by(|asked| {
+        (asked.key == "credentials").then(|| Fault::status(404))
+    }));
+    let folder = tempfile::tempdir().unwrap();
+    let remote = alone(&container(&server, folder.path()));
+    let wanted: Vec<_> = (0..20).map(|at| ("small".to_owned(), at..at + 1)).collect();
+    for result in remote.read_ranges(&wanted) {
+        let error = result.unwrap_err();
+        assert_eq!(
+            (error.id(), error.kind()),
+            ("credentials", ErrorKind::Permission)
+        );
+    }
+    assert_eq!(server.counts().requests, 1);
+    let mut options = quick(&server);
+    options
+        .settings
+        .retain(|name, _| name == "AWS_ENDPOINT_URL");
+    options
+        .settings
+        .insert("AWS_EC2_METADATA_DISABLED".to_owned(), "true".to_owned());
+    assert_eq!(
+        alone(&options).read("small", 1).unwrap_err().id(),
+        "credentials"
+    );
+}
+
+/// What a forked child does with a `Remote` of its parent cannot be tried here: `fork` is not safe code. What it rests on is
+/// tested in `process.rs`, and the Python tests fork.
+#[test]
+fn a_fork_is_tested_from_python() {
+    println!(
+        "SKIP fork() is unsafe code, which this crate forbids; see the tests of the Python package"
+    );
+}

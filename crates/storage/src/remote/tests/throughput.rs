@@ -1,0 +1,76 @@
+//! How many connections are used, and for how many requests.
+
+use super::*;
+
+const OBJECT: usize = 4 << 20;
+const OBJECTS: usize = 40;
+
+/// 40 shards of 4 MiB over connections of 50 MB/s with 30 ms of latency.
+#[test]
+fn many_objects_use_many_connections_and_one_request_each() {
+    let bytes = contents(3, OBJECT);
+    let objects = (0..OBJECTS).map(|at| (format!("data/{at}"), bytes.clone()));
+    let settings = Settings {
+        latency: Duration::from_millis(30),
+        bytes_per_second: Some(50_000_000),
+        ..Settings::default()
+    };
+    let server = S3Server::start(Objects::memory("bucket", objects), settings).unwrap();
+    let options = RemoteOptions {
+        settings: server.environment(),
+        ..RemoteOptions::default()
+    };
+    let remote = alone(&options);
+    for round in ["cold", "warm"] {
+        server.forget_counts();
+        let began = Instant::now();
+        let (sender, receiver) = mpsc::channel();
+        let _fetching: Vec<_> = (0..OBJECTS)
+            .map(|at| {
+                let sender = sender.clone();
+                remote.fetch(&at.to_string(), OBJECT as u64, move |result| {
+                    sender.send(result).unwrap();
+                })
+            })
+            .collect();
+        let mut first = None;
+        for _ in 0..OBJECTS {
+            let read = receiver.recv_timeout(LONG).unwrap().unwrap();
+            first.get_or_insert_with(|| began.elapsed());
+            assert!(read == bytes);
+        }
+        let counts = server.counts();
+        println!(
+            "{round}: {:.3?} for {OBJECTS} objects of 4 MiB, the first after {:.3?}; {} requests, most at once {}, mean {:.1}, {} new connections",
+            began.elapsed(),
+            first.unwrap_or_default(),
+            counts.requests,
+            counts.most_transfers,
+            counts.mean_transfers(),
+            counts.connections,
+        );
+        assert_eq!(counts.requests, OBJECTS as u64);
+        assert!(counts.most_transfers >= 8, "{}", counts.most_transfers);
+    }
+}
+
+#[test]
+fn no_more_connections_than_allowed() {
+    let objects = (0..OBJECTS).map(|at| (format!("data/{at}"), contents(3, 1000)));
+    let settings = Settings {
+        latency: Duration::from_millis(2),
+        ..Settings::default()
+    };
+    let server = S3Server::start(Objects::memory("bucket", objects), settings).unwrap();
+    let options = RemoteOptions {
+        connections: 5,
+        ..quick(&server)
+    };
+    let remote = alone(&options);
+    let wanted: Vec<_> = (0..OBJECTS).map(|at| (at.to_string(), 0..10)).collect();
+    assert!(remote.read_ranges(&wanted).iter().all(Result::is_ok));
+    assert_eq!(remote.stats().most_connections, 5);
+    // To the server an answer may be under way a moment longer than to the client, once for each connection.
+    let seen = server.counts().most_transfers;
+    assert!((1..=10).contains(&seen), "{seen}");
+}

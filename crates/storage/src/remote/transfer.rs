@@ -1,0 +1,591 @@
+//! One range of one object, fetched until it is whole or there is nothing left to try.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use reqwest::Response;
+use tokio::time::timeout;
+
+use super::Live;
+use super::request::{Head, code_of, root_of};
+use crate::fault::RemoteFault;
+
+/// How often an answer may have the wrong shape (length, range) before that counts as the truth.
+const LIES: u32 = 2;
+
+/// Most memory that is reserved for a length that nothing but the answer says.
+const CLAIMED: u64 = 64 << 20;
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) key: &'a str,
+    /// `None` for the whole object.
+    pub(super) range: Option<Range<u64>>,
+    /// Bytes of the whole object, where they are known.
+    pub(super) object_bytes: Option<u64>,
+    /// Most bytes that are taken.
+    pub(super) most: u64,
+}
+
+/// Why bytes do not fit.
+#[derive(Debug)]
+pub(super) enum Full {
+    /// There are more than were expected.
+    TooMany,
+    NoMemory,
+}
+
+/// Where bytes go.
+pub(super) trait Sink: Send {
+    fn filled(&self) -> u64;
+    /// Makes room for so many bytes in all.
+    fn expect(&mut self, bytes: u64) -> Result<(), RemoteFault>;
+    /// Adds bytes.
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Full>;
+    fn clear(&mut self);
+}
+
+/// A vector that grows up to a limit.
+#[derive(Debug)]
+pub(super) struct Growing {
+    pub(super) bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Growing {
+    pub(super) fn new(most: u64) -> Self {
+        Self {
+            bytes: Vec::new(),
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+impl Sink for Growing {
+    fn filled(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn expect(&mut self, bytes: u64) -> Result<(), RemoteFault> {
+        let more = usize::try_from(bytes)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(self.bytes.len());
+        self.bytes
+            .try_reserve_exact(more)
+            .map_err(|_| RemoteFault::OutOfMemory { bytes })
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Full> {
+        if bytes.len() > self.most.saturating_sub(self.bytes.len()) {
+            return Err(Full::TooMany);
+        }
+        self.bytes
+            .try_reserve(bytes.len())
+            .map_err(|_| Full::NoMemory)?;
+        // The one copy on the way from the network to the caller.
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+    }
+}
+
+/// A piece of a buffer that others fill the rest of.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    into: &'a mut [u8],
+    filled: usize,
+}
+
+impl<'a> Part<'a> {
+    pub(super) const fn new(into: &'a mut [u8]) -> Self {
+        Self { into, filled: 0 }
+    }
+}
+
+impl Sink for Part<'_> {
+    fn filled(&self) -> u64 {
+        self.filled as u64
+    }
+
+    fn expect(&mut self, _: u64) -> Result<(), RemoteFault> {
+        Ok(())
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Full> {
+        let end = self.filled.saturating_add(bytes.len());
+        let room = self.into.get_mut(self.filled..end).ok_or(Full::TooMany)?;
+        room.copy_from_slice(bytes);
+        self.filled = end;
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.filled = 0;
+    }
+}
+
+/// What the answers of one operation have said about the object: the same for all its parts and attempts.
+#[derive(Debug, Default)]
+pub(super) struct Seen(Mutex<SeenState>);
+
+#[derive(Clone, Debug, Default)]
+struct SeenState {
+    etag: Option<String>,
+    whole: Option<u64>,
+}
+
+impl Seen {
+    fn get(&self) -> SeenState {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(super) fn etag(&self) -> Option<String> {
+        self.get().etag
+    }
+
+    /// Which of two lengths is wrong nobody knows: the next answer may say.
+    fn forget_whole(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).whole = None;
+    }
+
+    /// Compares an answer with those before it.
+    fn agree(&self, etag: Option<&str>, whole: Option<u64>) -> Result<(), Failure> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&state.etag, etag) {
+            (Some(known), Some(etag)) if known != etag => {
+                return Err(Failure::Final(RemoteFault::Changed));
+            }
+            (None, Some(etag)) => state.etag = Some(etag.to_owned()),
+            _ => {}
+        }
+        match (state.whole, whole) {
+            (Some(expected), Some(found)) if expected != found => {
+                Err(Failure::Lie(RemoteFault::BodyLength { expected, found }))
+            }
+            (None, Some(whole)) => {
+                state.whole = Some(whole);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Debug)]
+enum Failure {
+    /// Nothing will help.
+    Final(RemoteFault),
+    /// The answer is not what was asked for; once more may help, hardly more often.
+    Lie(RemoteFault),
+    /// The credentials have expired.
+    Expired(RemoteFault),
+    /// May help to try again.
+    Transient(String),
+    Stalled,
+    Throttled {
+        status: u16,
+        retry_after: Option<Duration>,
+    },
+}
+
+/// The time that an operation may take: what the options say, waits for its turn not counted, and a second more for each so many
+/// bytes that came.
+#[derive(Debug)]
+struct Clock {
+    began: Instant,
+    total: Duration,
+    bytes_per_second: u64,
+    waited: Duration,
+    received: u64,
+}
+
+impl Clock {
+    fn left(&self) -> Duration {
+        let earned = self.received.saturating_mul(1000) / self.bytes_per_second.max(1);
+        (self.total + self.waited + Duration::from_millis(earned))
+            .saturating_sub(self.began.elapsed())
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Fetches what is wanted into `sink`.
+pub(super) async fn fetch<S: Sink>(
+    live: &Live,
+    wanted: &Wanted<'_>,
+    sink: &mut S,
+    seen: &Seen,
+) -> Result<(), RemoteFault> {
+    let options = &live.options;
+    let mut clock = Clock {
+        began: Instant::now(),
+        total: options.total_timeout,
+        bytes_per_second: options.least_bytes_per_second,
+        waited: Duration::ZERO,
+        received: 0,
+    };
+    let (mut attempts, mut lies, mut renewed) = (0_u32, 0_u32, false);
+    loop {
+        let queued = Instant::now();
+        let pass = live.store.gate.enter().await;
+        clock.waited += queued.elapsed();
+        attempts += 1;
+        let failure = match attempt(live, wanted, sink, seen, &mut clock).await {
+            Ok(()) => {
+                pass.succeeded();
+                return Ok(());
+            }
+            Err(failure) => failure,
+        };
+        let mut wait = back_off(options.back_off, options.back_off_most, attempts);
+        let fault = match failure {
+            Failure::Final(fault) => return Err(fault),
+            Failure::Lie(fault) => {
+                sink.clear();
+                seen.forget_whole();
+                lies += 1;
+                if lies > LIES {
+                    return Err(fault);
+                }
+                fault
+            }
+            Failure::Expired(fault) => {
+                if renewed || !live.signer.renew() {
+                    return Err(fault);
+                }
+                renewed = true;
+                wait = Duration::ZERO;
+                fault
+            }
+            Failure::Transient(last) => RemoteFault::GaveUp {
+                last,
+                attempts,
+                after_ms: clock.elapsed_ms(),
+            },
+            Failure::Stalled => RemoteFault::Stalled {
+                attempts,
+                received: sink.filled(),
+                after_ms: clock.elapsed_ms(),
+            },
+            Failure::Throttled {
+                status,
+                retry_after,
+            } => {
+                pass.throttled();
+                if let Some(asked) = retry_after {
+                    wait = wait.max(asked.min(options.retry_after_most));
+                }
+                RemoteFault::Throttled {
+                    status,
+                    attempts,
+                    after_ms: clock.elapsed_ms(),
+                }
+            }
+        };
+        // Somebody else's turn meanwhile.
+        drop(pass);
+        if attempts >= options.attempts
+            || wait >= clock.left()
+            || !live
+                .engine
+                .may_retry(options.retry_percent, options.retry_floor)
+        {
+            return Err(fault);
+        }
+        live.counters.retries.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// A random time below the first one, doubled with each attempt.
+fn back_off(first: Duration, most: Duration, attempts: u32) -> Duration {
+    let doubled = 1_u32
+        .checked_shl(attempts.saturating_sub(1))
+        .unwrap_or(u32::MAX);
+    let longest = first.saturating_mul(doubled).min(most);
+    let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
+    // The bias of a remainder does not matter here.
+    Duration::from_nanos(super::random() % nanos.saturating_add(1))
+}
+
+async fn attempt<S: Sink>(
+    live: &Live,
+    wanted: &Wanted<'_>,
+    sink: &mut S,
+    seen: &Seen,
+    clock: &mut Clock,
+) -> Result<(), Failure> {
+    let before = seen.get();
+    let from = sink.filled();
+    let whole = wanted.object_bytes.or(before.whole);
+    let range = match (&wanted.range, from) {
+        (Some(range), _) => Some(range.start + from..range.end),
+        (None, 0) => None,
+        // What broke goes on where it broke.
+        (None, _) => match whole {
+            Some(whole) if from < whole => Some(from..whole),
+            _ => {
+                sink.clear();
+                None
+            }
+        },
+    };
+    let etag = before.etag.filter(|etag| !etag.starts_with("W/"));
+    let request = live
+        .signer
+        .request(wanted.key, range.as_ref(), etag.as_deref())
+        .await
+        .map_err(Failure::Final)?;
+    live.engine.count_request();
+    live.counters.requests.fetch_add(1, Ordering::Relaxed);
+    let patience = live.options.idle_timeout.min(clock.left());
+    let response = match timeout(patience, live.store.client.execute(request)).await {
+        Err(_) => return Err(Failure::Stalled),
+        Ok(Err(error)) => return Err(Failure::Transient(root_of(&error))),
+        Ok(Ok(response)) => response,
+    };
+    let head = Head::of(&response);
+    let end = match head.status {
+        200 => begin_whole(wanted, sink, &head, range.as_ref())?,
+        206 => begin_range(wanted, &head, range.as_ref())?,
+        _ => return Err(refused(live, wanted, response, head, range).await),
+    };
+    live.check_pin(wanted.key, head.etag.as_deref())
+        .map_err(Failure::Final)?;
+    let whole = match (&head.range, end) {
+        (Some((_, _, whole)), _) if head.status == 206 => *whole,
+        (_, end) => end.filter(|_| wanted.range.is_none()),
+    };
+    seen.agree(head.etag.as_deref(), whole)?;
+    if let Some(end) = end {
+        let claimed = wanted.object_bytes.is_none() && wanted.range.is_none();
+        // What only the answer claims is believed as it comes.
+        sink.expect(if claimed { end.min(CLAIMED) } else { end })
+            .map_err(Failure::Final)?;
+    }
+    body(live, response, sink, clock, end, wanted.most).await?;
+    match end {
+        Some(end) if sink.filled() != end => Err(Failure::Lie(RemoteFault::BodyLength {
+            expected: end,
+            found: sink.filled(),
+        })),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the head of an answer with the whole object; how many bytes there will be in the sink.
+fn begin_whole<S: Sink>(
+    wanted: &Wanted<'_>,
+    sink: &mut S,
+    head: &Head,
+    range: Option<&Range<u64>>,
+) -> Result<Option<u64>, Failure> {
+    if wanted.range.is_some()
+        && let Some(range) = range
+    {
+        return Err(Failure::Lie(RemoteFault::Range {
+            start: range.start,
+            end: range.end,
+            found: "the whole object".to_owned(),
+        }));
+    }
+    // What an earlier attempt left would be here twice.
+    sink.clear();
+    match (wanted.object_bytes, head.length) {
+        (Some(expected), Some(found)) if expected != found => {
+            Err(Failure::Lie(RemoteFault::BodyLength { expected, found }))
+        }
+        (Some(expected), _) => Ok(Some(expected)),
+        (None, Some(bytes)) if bytes > wanted.most => Err(Failure::Final(RemoteFault::TooLarge {
+            bytes,
+            most: wanted.most,
+        })),
+        (None, Some(bytes)) => Ok(Some(bytes)),
+        (None, None) if head.chunked => Ok(None),
+        // Whether all of it came could not be told.
+        (None, None) => Err(Failure::Lie(RemoteFault::NoLength)),
+    }
+}
+
+/// Checks the head of an answer with a range; how many bytes there will be in the sink.
+fn begin_range(
+    wanted: &Wanted<'_>,
+    head: &Head,
+    range: Option<&Range<u64>>,
+) -> Result<Option<u64>, Failure> {
+    let found = || {
+        head.range_text
+            .as_deref()
+            .map_or_else(|| "a part".to_owned(), shown)
+    };
+    let Some(asked) = range else {
+        return Err(Failure::Lie(RemoteFault::Range {
+            start: 0,
+            end: wanted.object_bytes.unwrap_or_default(),
+            found: found(),
+        }));
+    };
+    let right = head
+        .range
+        .is_some_and(|(start, end, _)| (start, end) == (asked.start, asked.end));
+    if let Some((_, _, Some(whole))) = head.range
+        && let Some(expected) = wanted.object_bytes
+        && whole != expected
+    {
+        return Err(Failure::Lie(RemoteFault::BodyLength {
+            expected,
+            found: whole,
+        }));
+    }
+    if !right {
+        return Err(Failure::Lie(RemoteFault::Range {
+            start: asked.start,
+            end: asked.end,
+            found: found(),
+        }));
+    }
+    let expected = asked.end - asked.start;
+    if let Some(found) = head.length.filter(|length| *length != expected) {
+        return Err(Failure::Lie(RemoteFault::BodyLength { expected, found }));
+    }
+    let begin = wanted.range.as_ref().map_or(0, |range| range.start);
+    Ok(Some(asked.end - begin))
+}
+
+/// A header from a foreign answer, cut to what may be shown.
+fn shown(text: &str) -> String {
+    text.chars()
+        .filter(|c| c.is_ascii_graphic() || *c == ' ')
+        .take(60)
+        .collect()
+}
+
+/// Sorts an answer that is no success.
+async fn refused(
+    live: &Live,
+    wanted: &Wanted<'_>,
+    response: Response,
+    head: Head,
+    range: Option<Range<u64>>,
+) -> Failure {
+    let status = head.status;
+    let code = match status {
+        300..400 => None,
+        _ => code_of(response, live.options.idle_timeout).await,
+    };
+    let expired = code.as_deref().is_some_and(|code| {
+        matches!(
+            code,
+            "ExpiredToken" | "ExpiredTokenException" | "RequestExpired"
+        )
+    });
+    match status {
+        300..400 => Failure::Final(RemoteFault::Redirect {
+            host: head.redirect,
+            region: head.region,
+        }),
+        400 | 401 | 403 if expired => Failure::Expired(RemoteFault::Credentials { status, code }),
+        // The same signature problems come with either status.
+        401 | 403 => Failure::Final(RemoteFault::Credentials { status, code }),
+        404 | 410 => Failure::Final(RemoteFault::NotFound { code }),
+        412 => Failure::Final(RemoteFault::Changed),
+        416 => {
+            let expected = wanted
+                .object_bytes
+                .or(range.map(|range| range.end))
+                .unwrap_or_default();
+            Failure::Lie(RemoteFault::BodyLength {
+                expected,
+                found: head.whole.unwrap_or_default(),
+            })
+        }
+        429 | 503 => Failure::Throttled {
+            status,
+            retry_after: head.retry_after,
+        },
+        408 | 409 | 425 | 500..600 => Failure::Transient(match code {
+            Some(code) => format!("status {status}, {code}"),
+            None => format!("status {status}"),
+        }),
+        400 if code.as_deref() == Some("RequestTimeout") => {
+            Failure::Transient("status 400, RequestTimeout".to_owned())
+        }
+        400 if code.as_deref() == Some("AuthorizationHeaderMalformed") && head.region.is_some() => {
+            Failure::Final(RemoteFault::Redirect {
+                host: None,
+                region: head.region,
+            })
+        }
+        _ => Failure::Final(RemoteFault::Refused { status, code }),
+    }
+}
+
+/// Reads a body into the sink.
+async fn body<S: Sink>(
+    live: &Live,
+    mut response: Response,
+    sink: &mut S,
+    clock: &mut Clock,
+    end: Option<u64>,
+    most: u64,
+) -> Result<(), Failure> {
+    let options = &live.options;
+    let mut last = Instant::now();
+    let mut window = (last, sink.filled());
+    loop {
+        let in_window = options.slow_window.saturating_sub(window.0.elapsed());
+        let idle = options.idle_timeout.saturating_sub(last.elapsed());
+        match timeout(in_window.min(idle).min(clock.left()), response.chunk()).await {
+            Ok(Ok(Some(bytes))) => {
+                last = Instant::now();
+                let count = bytes.len() as u64;
+                live.counters.bytes.fetch_add(count, Ordering::Relaxed);
+                clock.received += count;
+                sink.push(&bytes).map_err(|full| {
+                    let found = sink.filled() + count;
+                    match (full, end) {
+                        (Full::NoMemory, _) => {
+                            Failure::Final(RemoteFault::OutOfMemory { bytes: found })
+                        }
+                        (Full::TooMany, Some(expected)) => {
+                            Failure::Lie(RemoteFault::BodyLength { expected, found })
+                        }
+                        (Full::TooMany, None) => {
+                            Failure::Final(RemoteFault::TooLarge { bytes: found, most })
+                        }
+                    }
+                })?;
+            }
+            Ok(Ok(None)) => return Ok(()),
+            // All of it is here: how the connection ended does not matter.
+            Ok(Err(_)) if end == Some(sink.filled()) => return Ok(()),
+            Ok(Err(error)) => return Err(Failure::Transient(root_of(&error))),
+            Err(_) => {
+                if clock.left().is_zero() || last.elapsed() >= options.idle_timeout {
+                    return Err(Failure::Stalled);
+                }
+            }
+        }
+        let took = window.0.elapsed();
+        if took >= options.slow_window {
+            let came = u128::from(sink.filled().saturating_sub(window.1));
+            let least = u128::from(options.least_bytes_per_second) * took.as_millis() / 1000;
+            if came < least {
+                return Err(Failure::Stalled);
+            }
+            window = (Instant::now(), sink.filled());
+        }
+    }
+}

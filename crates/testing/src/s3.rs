@@ -1,0 +1,308 @@
+//! A small S3 on the loopback interface, with faults on demand and counters.
+//!
+//! [`S3Server`] answers `GET` (with `Range` and `If-Match`), `HEAD` and `ListObjectsV2` for the objects of one bucket, in the
+//! path style: `/bucket/key`. It runs on plain threads, one for each connection, so that it shares nothing with what it
+//! tests. [`Settings`] slow it down as a network would, a [`Script`] decides which requests go wrong and how, and
+//! [`Counts`] tell what was asked of it. It does not check signatures, it only counts them.
+//!
+//! ```
+//! use shardmill_testing::s3::{Objects, S3Server, Settings};
+//!
+//! let objects = Objects::memory("bucket", [("train/index.json".to_owned(), b"{}".to_vec())]);
+//! let server = S3Server::start(objects, Settings::default())?;
+//! assert!(server.endpoint().starts_with("http://127.0.0.1:"));
+//! assert_eq!(server.counts().requests, 0);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod answer;
+mod connection;
+mod fault;
+mod objects;
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Asked, Fault, Script};
+pub use objects::Objects;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How the server behaves.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Time from the end of a request to the first byte of its answer.
+    pub latency: Duration,
+    /// Bytes of bodies that a connection carries in a second; as many as it can without one.
+    pub bytes_per_second: Option<u64>,
+    /// What goes wrong.
+    pub faults: Script,
+    /// Objects on a page of a listing; 1,000 without one.
+    pub page: Option<usize>,
+}
+
+/// What was asked of a server so far.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Requests of any kind.
+    pub requests: u64,
+    /// `HEAD` requests.
+    pub heads: u64,
+    /// Requests for a listing.
+    pub lists: u64,
+    /// Requests that carried an `Authorization`.
+    pub signed: u64,
+    /// Requests that a fault was played on.
+    pub faults: u64,
+    /// Bytes of bodies that were sent.
+    pub bytes: u64,
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Most connections that were open at once.
+    pub most_connections: usize,
+    /// Most answers that were under way at once, from the end of the request to the last byte.
+    pub most_transfers: usize,
+    /// Requests for each key.
+    pub by_key: BTreeMap<String, u64>,
+    /// Answers under way: when their number changed, counted from the start of the server, and what it became.
+    pub transfers: Vec<(Duration, usize)>,
+}
+
+impl Counts {
+    /// The mean number of answers under way between the first and the last change.
+    #[must_use]
+    pub fn mean_transfers(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.transfers.first(), self.transfers.last()) else {
+            return 0.0;
+        };
+        let whole = (last.0 - first.0).as_secs_f64();
+        let weighted: f64 = self
+            .transfers
+            .windows(2)
+            .filter_map(|pair| match pair {
+                [(from, active), (to, _)] => Some(
+                    to.saturating_sub(*from).as_secs_f64()
+                        * f64::from(u32::try_from(*active).unwrap_or(u32::MAX)),
+                ),
+                _ => None,
+            })
+            .sum();
+        if whole > 0.0 { weighted / whole } else { 0.0 }
+    }
+}
+
+/// What the threads of a server share.
+#[derive(Debug)]
+struct Shared {
+    objects: Objects,
+    settings: Mutex<Settings>,
+    began: Instant,
+    state: Mutex<State>,
+    /// Woken at the end.
+    stopped: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: Counts,
+    transfers: usize,
+    stop: bool,
+    /// Open connections, to be cut at the end.
+    open: BTreeMap<usize, TcpStream>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Waits; answers whether the server goes on.
+    fn wait(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut state = self.state();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if state.stop || left.is_zero() {
+                return !state.stop;
+            }
+            state = match self.stopped.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
+    fn transfer(&self, begins: bool) {
+        let at = self.began.elapsed();
+        let mut state = self.state();
+        state.transfers = if begins {
+            state.transfers + 1
+        } else {
+            state.transfers.saturating_sub(1)
+        };
+        let active = state.transfers;
+        state.counts.most_transfers = state.counts.most_transfers.max(active);
+        state.counts.transfers.push((at, active));
+    }
+}
+
+/// A server that runs until it is dropped.
+#[derive(Debug)]
+pub struct S3Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl S3Server {
+    /// Starts a server on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    ///
+    /// What the system says about the socket or the thread.
+    pub fn start(objects: Objects, settings: Settings) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            objects,
+            settings: Mutex::new(settings),
+            began: Instant::now(),
+            state: Mutex::default(),
+            stopped: Condvar::new(),
+        });
+        let for_thread = Arc::clone(&shared);
+        let accepting = std::thread::Builder::new()
+            .name("s3-accept".to_owned())
+            .spawn(move || accept(&listener, &for_thread))?;
+        Ok(Self {
+            address,
+            shared,
+            accepting: Some(accepting),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its address as the URL of an endpoint.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The environment variables that lead an S3 client here, with credentials that are no secret.
+    #[must_use]
+    pub fn environment(&self) -> BTreeMap<String, String> {
+        [
+            ("AWS_ENDPOINT_URL", self.endpoint()),
+            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+    }
+
+    /// The objects; those in memory can be changed while the server runs.
+    #[must_use]
+    pub fn objects(&self) -> &Objects {
+        &self.shared.objects
+    }
+
+    /// Changes how it behaves from the next request on.
+    pub fn set(&self, settings: Settings) {
+        *self
+            .shared
+            .settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    /// What was asked of it so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shared.state().counts.clone()
+    }
+
+    /// Connections that are open now.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.shared.state().open.len()
+    }
+
+    /// Forgets what was counted.
+    pub fn forget_counts(&self) {
+        self.shared.state().counts = Counts::default();
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.stop = true;
+        for stream in state.open.values() {
+            // One that is closed already is what is wanted.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        drop(state);
+        self.shared.stopped.notify_all();
+        // Wakes the thread that accepts. Where that fails the listener is broken and the thread has ended.
+        let _ = TcpStream::connect(self.address);
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+    }
+}
+
+/// Accepts until the server stops, and then waits for the threads of the connections.
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    for (id, stream) in listener.incoming().enumerate() {
+        let Ok(stream) = stream else { break };
+        threads.retain(|thread| !thread.is_finished());
+        let mut state = shared.state();
+        if state.stop {
+            break;
+        }
+        let Ok(kept) = stream.try_clone() else { break };
+        state.open.insert(id, kept);
+        state.counts.connections += 1;
+        let open = state.open.len();
+        state.counts.most_connections = state.counts.most_connections.max(open);
+        drop(state);
+        let for_thread = Arc::clone(shared);
+        let spawned = std::thread::Builder::new()
+            .name(format!("s3-{id}"))
+            .stack_size(256 << 10)
+            .spawn(move || {
+                // A connection that breaks is the business of the client.
+                let _ = connection::serve(&stream, &for_thread);
+                let _ = stream.shutdown(Shutdown::Both);
+                for_thread.state().open.remove(&id);
+            });
+        match spawned {
+            Ok(thread) => threads.push(thread),
+            Err(_) => {
+                shared.state().open.remove(&id);
+            }
+        }
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+}

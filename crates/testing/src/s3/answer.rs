@@ -1,0 +1,239 @@
+//! What is answered to a request, faults included.
+
+use std::io;
+use std::time::Duration;
+
+use super::Shared;
+use super::connection::{Request, spoils_success, within};
+use super::fault::Fault;
+
+/// An answer that is ready to be sent.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(&'static str, String)>,
+    pub(super) body: Vec<u8>,
+    pub(super) drip: Option<(usize, Duration)>,
+    pub(super) end: End,
+}
+
+/// What happens to the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    KeepAlive,
+    Close,
+    CloseFirst,
+    CloseAfter(u64),
+    StallFirst,
+    StallAfter(u64),
+}
+
+impl Answer {
+    fn new(status: u16, kind: &str, body: Vec<u8>) -> Self {
+        Self {
+            status,
+            headers: vec![
+                ("Content-Type", kind.to_owned()),
+                ("Content-Length", body.len().to_string()),
+            ],
+            body,
+            drip: None,
+            end: End::KeepAlive,
+        }
+    }
+
+    fn error(status: u16, code: &str) -> Self {
+        let body = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>as the script says</Message></Error>"
+        );
+        Self::new(status, "application/xml", body.into_bytes())
+    }
+
+    fn set(&mut self, name: &'static str, value: String) {
+        self.headers.retain(|(known, _)| *known != name);
+        self.headers.push((name, value));
+    }
+
+    fn unset(&mut self, name: &str) {
+        self.headers.retain(|(known, _)| *known != name);
+    }
+}
+
+pub(super) fn answer(
+    shared: &Shared,
+    request: &Request,
+    key: Option<&str>,
+    fault: Option<&Fault>,
+) -> io::Result<Answer> {
+    match fault {
+        Some(Fault::Status {
+            status,
+            code,
+            retry_after,
+        }) => {
+            let mut answer = Answer::error(*status, code);
+            if let Some(seconds) = retry_after {
+                answer.set("Retry-After", seconds.to_string());
+            }
+            return Ok(answer);
+        }
+        Some(Fault::CloseBefore) => return Ok(ended(End::CloseFirst)),
+        Some(Fault::StallBefore) => return Ok(ended(End::StallFirst)),
+        Some(Fault::Redirect(to)) => {
+            let mut answer = Answer::error(307, "TemporaryRedirect");
+            answer.set("Location", to.clone());
+            return Ok(answer);
+        }
+        Some(Fault::Page) => {
+            let page = "<!DOCTYPE html><html><body>Please sign in to the network.</body></html>";
+            return Ok(Answer::new(200, "text/html", page.into()));
+        }
+        _ => {}
+    }
+    let whole = matches!(fault, Some(Fault::WholeObject));
+    let mut answer = match key {
+        _ if !matches!(request.method.as_str(), "GET" | "HEAD") => {
+            Answer::error(405, "MethodNotAllowed")
+        }
+        None => Answer::error(404, "NoSuchBucket"),
+        Some("") => list(shared, request)?,
+        Some(key) => object(shared, request, key, whole)?,
+    };
+    if let Some(fault) = fault.filter(|fault| spoils_success(fault))
+        && answer.status < 300
+    {
+        spoil(&mut answer, fault);
+    }
+    Ok(answer)
+}
+
+fn ended(end: End) -> Answer {
+    Answer {
+        end,
+        ..Answer::new(200, "", Vec::new())
+    }
+}
+
+fn object(shared: &Shared, request: &Request, key: &str, whole: bool) -> io::Result<Answer> {
+    let Some(mut found) = shared.objects.find(key)? else {
+        return Ok(Answer::error(404, "NoSuchKey"));
+    };
+    let wrong = |expected: &String| *expected != found.etag && expected != "*";
+    if request.if_match.as_ref().is_some_and(wrong) {
+        return Ok(Answer::error(412, "PreconditionFailed"));
+    }
+    let bytes = found.bytes;
+    let range = match request.range.filter(|_| !whole) {
+        None => None,
+        Some(asked) => match within(asked, bytes) {
+            Some(range) => Some(range),
+            None => {
+                let mut answer = Answer::error(416, "InvalidRange");
+                answer.set("Content-Range", format!("bytes */{bytes}"));
+                return Ok(answer);
+            }
+        },
+    };
+    let body = found.read(range.clone().unwrap_or(0..bytes))?;
+    let status = if range.is_some() { 206 } else { 200 };
+    let mut answer = Answer::new(status, "binary/octet-stream", body);
+    answer.set("ETag", found.etag.clone());
+    answer.set("Accept-Ranges", "bytes".to_owned());
+    if let Some(range) = range {
+        answer.set(
+            "Content-Range",
+            format!("bytes {}-{}/{bytes}", range.start, range.end - 1),
+        );
+    }
+    Ok(answer)
+}
+
+fn list(shared: &Shared, request: &Request) -> io::Result<Answer> {
+    let of = |name: &str| {
+        let found = request.query.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    let most = of("max-keys").and_then(|text| text.parse().ok());
+    let page = shared.settings().page.or(most).unwrap_or(1000).max(1);
+    let all = shared.objects.list(of("prefix").unwrap_or_default())?;
+    let behind = |key: &str| of("continuation-token").is_none_or(|last| key > last);
+    let mut rest = all.iter().filter(|(key, _)| behind(key)).peekable();
+    let mut contents = String::new();
+    let mut last = "";
+    for (key, bytes) in rest.by_ref().take(page) {
+        contents.push_str(&format!(
+            "<Contents><Key>{}</Key><LastModified>2025-01-01T00:00:00.000Z</LastModified><ETag>\"0\"</ETag><Size>{bytes}</Size></Contents>",
+            escape(key)
+        ));
+        last = key;
+    }
+    let more = rest.peek().is_some();
+    let token = if more {
+        format!(
+            "<NextContinuationToken>{}</NextContinuationToken>",
+            escape(last)
+        )
+    } else {
+        String::new()
+    };
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult><Name>{}</Name><IsTruncated>{more}</IsTruncated>{token}{contents}</ListBucketResult>",
+        shared.objects.bucket()
+    );
+    Ok(Answer::new(200, "application/xml", body.into_bytes()))
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+/// Plays a fault on an answer that would have been right.
+fn spoil(answer: &mut Answer, fault: &Fault) {
+    let moved = |value: u64, by: i64| value.saturating_add_signed(by);
+    match fault {
+        Fault::CloseAfter(bytes) => answer.end = End::CloseAfter(*bytes),
+        Fault::StallAfter(bytes) => answer.end = End::StallAfter(*bytes),
+        Fault::FlipByte(at) => {
+            let len = answer.body.len().max(1) as u64;
+            let at = usize::try_from(at % len).unwrap_or_default();
+            if let Some(byte) = answer.body.get_mut(at) {
+                *byte ^= 0x20;
+            }
+        }
+        Fault::ContentLength(by) => {
+            answer.set(
+                "Content-Length",
+                moved(answer.body.len() as u64, *by).to_string(),
+            );
+            answer.end = End::Close;
+        }
+        Fault::NoContentLength => {
+            answer.unset("Content-Length");
+            answer.end = End::Close;
+        }
+        Fault::ContentRange(by) => {
+            let shifted = answer
+                .headers
+                .iter()
+                .find(|(name, _)| *name == "Content-Range")
+                .and_then(|(_, value)| shift(value, *by));
+            if let Some(value) = shifted {
+                answer.set("Content-Range", value);
+            }
+        }
+        Fault::OtherEtag => answer.set("ETag", "\"another\"".to_owned()),
+        Fault::NoEtag => answer.unset("ETag"),
+        Fault::Drip { bytes, every } => answer.drip = Some((*bytes, *every)),
+        _ => {}
+    }
+}
+
+fn shift(value: &str, by: i64) -> Option<String> {
+    let (range, total) = value.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let first = first.parse::<u64>().ok()?.saturating_add_signed(by);
+    let last = last.parse::<u64>().ok()?.saturating_add_signed(by);
+    Some(format!("bytes {first}-{last}/{total}"))
+}

@@ -1,0 +1,271 @@
+//! One connection: requests in, answers out, at the speed of the settings.
+
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use super::answer::{Answer, End, answer};
+use super::fault::{Asked, Fault};
+
+/// Bytes written at once where the speed is limited.
+const STEP: usize = 32 << 10;
+
+/// Most bytes of a request line and its headers.
+const HEAD: u64 = 64 << 10;
+
+/// A request, read.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: String,
+    /// Decoded, without the slash in front.
+    pub(super) path: String,
+    pub(super) query: Vec<(String, String)>,
+    pub(super) range: Option<(u64, Option<u64>)>,
+    pub(super) if_match: Option<String>,
+    pub(super) signed: bool,
+    pub(super) close: bool,
+}
+
+/// Serves a connection until either side closes it.
+pub(super) fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut reader = BufReader::new(stream);
+    while let Some(request) = read_request(&mut reader)? {
+        let settings = shared.settings();
+        let key = request
+            .path
+            .strip_prefix(shared.objects.bucket())
+            .map(|rest| rest.trim_start_matches('/').to_owned());
+        let asked = count(shared, &request, key.as_deref().unwrap_or_default());
+        let fault = settings.faults.decide(&asked);
+        if fault.is_some() {
+            shared.state().counts.faults += 1;
+        }
+        shared.transfer(true);
+        let ended = (|| {
+            if !shared.wait(settings.latency) {
+                return Ok(false);
+            }
+            let answer = answer(shared, &request, key.as_deref(), fault.as_ref())?;
+            send(stream, shared, &settings, &request, answer)
+        })();
+        shared.transfer(false);
+        if !ended? || request.close {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn count(shared: &Shared, request: &Request, key: &str) -> Asked {
+    let mut state = shared.state();
+    let counts = &mut state.counts;
+    let number = counts.requests;
+    counts.requests += 1;
+    counts.heads += u64::from(request.method == "HEAD");
+    counts.lists += u64::from(key.is_empty());
+    counts.signed += u64::from(request.signed);
+    let of_key = counts.by_key.entry(key.to_owned()).or_default();
+    let nth = *of_key;
+    *of_key += 1;
+    Asked {
+        number,
+        nth,
+        method: request.method.clone(),
+        key: key.to_owned(),
+        range: request
+            .range
+            .map(|(from, last)| from..last.map_or(u64::MAX, |last| last.saturating_add(1))),
+    }
+}
+
+/// Sends an answer; `false` when the connection is to be closed behind it.
+fn send(
+    mut stream: &TcpStream,
+    shared: &Shared,
+    settings: &super::Settings,
+    request: &Request,
+    answer: Answer,
+) -> io::Result<bool> {
+    match answer.end {
+        End::CloseFirst => return Ok(false),
+        End::StallFirst => {
+            wait_for_the_end(stream);
+            return Ok(false);
+        }
+        _ => {}
+    }
+    let mut head = format!("HTTP/1.1 {} Answer\r\n", answer.status);
+    for (name, value) in &answer.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes())?;
+    if request.method == "HEAD" {
+        return Ok(true);
+    }
+    let limit = match answer.end {
+        End::CloseAfter(bytes) | End::StallAfter(bytes) => usize::try_from(bytes)
+            .unwrap_or(usize::MAX)
+            .min(answer.body.len()),
+        _ => answer.body.len(),
+    };
+    let body = answer.body.get(..limit).unwrap_or_default();
+    let pace = match (&answer.drip, settings.bytes_per_second) {
+        (Some((bytes, every)), _) => Pace::Drip(*bytes, *every),
+        (None, Some(speed)) => Pace::Speed(speed.max(1)),
+        (None, None) => Pace::Free,
+    };
+    if !write_body(stream, shared, body, pace)? {
+        return Ok(false);
+    }
+    match answer.end {
+        End::KeepAlive => Ok(true),
+        End::StallAfter(_) => {
+            wait_for_the_end(stream);
+            Ok(false)
+        }
+        _ => Ok(false),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Pace {
+    Free,
+    Speed(u64),
+    Drip(usize, Duration),
+}
+
+/// Writes a body at its pace; `false` when the server stops.
+fn write_body(
+    mut stream: &TcpStream,
+    shared: &Shared,
+    body: &[u8],
+    pace: Pace,
+) -> io::Result<bool> {
+    let step = match pace {
+        Pace::Free => 1 << 20,
+        Pace::Speed(_) => STEP,
+        Pace::Drip(bytes, _) => bytes.max(1),
+    };
+    let began = Instant::now();
+    let mut sent = 0_u64;
+    for piece in body.chunks(step) {
+        stream.write_all(piece)?;
+        sent += piece.len() as u64;
+        shared.state().counts.bytes += piece.len() as u64;
+        let wait = match pace {
+            Pace::Free => Duration::ZERO,
+            // When this many bytes are due, so that short waits that turn out long are made up for.
+            Pace::Speed(speed) => Duration::from_micros(sent.saturating_mul(1_000_000) / speed)
+                .saturating_sub(began.elapsed()),
+            Pace::Drip(_, every) => every,
+        };
+        if !wait.is_zero() && !shared.wait(wait) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Blocks until the client closes the connection or the server stops.
+fn wait_for_the_end(mut stream: &TcpStream) {
+    let mut buffer = [0; 256];
+    while matches!(stream.read(&mut buffer), Ok(read) if read > 0) {}
+}
+
+fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request>> {
+    let mut limited = reader.take(HEAD);
+    let mut line = String::new();
+    if limited.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let bad = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut words = line.split_whitespace();
+    let method = words.next().ok_or_else(bad)?.to_owned();
+    let target = words.next().ok_or_else(bad)?;
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let mut request = Request {
+        method,
+        path: decode(path.trim_start_matches('/')),
+        query: query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(name, value)| (decode(name), decode(value)))
+            .collect(),
+        range: None,
+        if_match: None,
+        signed: false,
+        close: false,
+    };
+    loop {
+        let mut line = String::new();
+        if limited.read_line(&mut line)? == 0 {
+            return Err(bad());
+        }
+        let line = line.trim_end();
+        if line.is_empty() {
+            return Ok(Some(request));
+        }
+        let (name, value) = line.split_once(':').ok_or_else(bad)?;
+        let value = value.trim();
+        match name.to_ascii_lowercase().as_str() {
+            "range" => request.range = parse_range(value),
+            "if-match" => request.if_match = Some(value.to_owned()),
+            "authorization" => request.signed = true,
+            "connection" => request.close = value.eq_ignore_ascii_case("close"),
+            _ => {}
+        }
+    }
+}
+
+fn parse_range(value: &str) -> Option<(u64, Option<u64>)> {
+    let (from, last) = value.strip_prefix("bytes=")?.split_once('-')?;
+    let last = if last.is_empty() {
+        None
+    } else {
+        Some(last.parse().ok()?)
+    };
+    Some((from.parse().ok()?, last))
+}
+
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let coded = after
+            .get(..2)
+            .filter(|_| first == b'%')
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match coded {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The bytes of a range within an object; `None` where it starts behind the end.
+pub(super) fn within(range: (u64, Option<u64>), bytes: u64) -> Option<Range<u64>> {
+    let end = range
+        .1
+        .map_or(bytes, |last| last.saturating_add(1).min(bytes));
+    (range.0 < end).then_some(range.0..end)
+}
+
+/// Whether a fault is about an answer that succeeds.
+pub(super) const fn spoils_success(fault: &Fault) -> bool {
+    !matches!(
+        fault,
+        Fault::Status { .. } | Fault::CloseBefore | Fault::StallBefore
+    )
+}

@@ -1,0 +1,202 @@
+//! The objects of the bucket.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// The objects of one bucket, in memory or in a directory.
+#[derive(Debug)]
+pub struct Objects {
+    bucket: String,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(Mutex<BTreeMap<String, Arc<Vec<u8>>>>),
+    Folder {
+        root: PathBuf,
+        /// What a file had as its tag when it was as long and as old.
+        tags: Mutex<BTreeMap<String, (u64, SystemTime, String)>>,
+    },
+}
+
+/// One object, with its contents where they are in memory.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) bytes: u64,
+    pub(super) etag: String,
+    from: From,
+}
+
+#[derive(Debug)]
+enum From {
+    Memory(Arc<Vec<u8>>),
+    File(File),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Objects {
+    /// A bucket of these objects.
+    pub fn memory(bucket: &str, objects: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
+        let objects = objects
+            .into_iter()
+            .map(|(key, bytes)| (key, Arc::new(bytes)))
+            .collect();
+        Self {
+            bucket: bucket.to_owned(),
+            place: Place::Memory(Mutex::new(objects)),
+        }
+    }
+
+    /// A bucket whose keys are the paths of the files below a directory.
+    #[must_use]
+    pub fn folder(bucket: &str, root: &Path) -> Self {
+        Self {
+            bucket: bucket.to_owned(),
+            place: Place::Folder {
+                root: root.to_owned(),
+                tags: Mutex::default(),
+            },
+        }
+    }
+
+    /// The name of the bucket.
+    #[must_use]
+    pub fn bucket(&self) -> &str {
+        &self.bucket
+    }
+
+    /// Puts an object in memory in the place of what had its key. Nothing happens with a directory.
+    pub fn put(&self, key: &str, bytes: Vec<u8>) {
+        if let Place::Memory(objects) = &self.place {
+            lock(objects).insert(key.to_owned(), Arc::new(bytes));
+        }
+    }
+
+    /// Takes an object from memory. Nothing happens with a directory.
+    pub fn remove(&self, key: &str) {
+        if let Place::Memory(objects) = &self.place {
+            lock(objects).remove(key);
+        }
+    }
+
+    pub(super) fn find(&self, key: &str) -> io::Result<Option<Found>> {
+        match &self.place {
+            Place::Memory(objects) => Ok(lock(objects).get(key).map(|contents| Found {
+                bytes: contents.len() as u64,
+                etag: tag(xxh3_64(contents)),
+                from: From::Memory(Arc::clone(contents)),
+            })),
+            Place::Folder { root, tags } => {
+                if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
+                    return Ok(None);
+                }
+                let mut file = match File::open(root.join(key)) {
+                    Ok(file) => file,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    Err(error) => return Err(error),
+                };
+                let metadata = file.metadata()?;
+                if !metadata.is_file() {
+                    return Ok(None);
+                }
+                let (bytes, changed) = (metadata.len(), metadata.modified()?);
+                let known = lock(tags)
+                    .get(key)
+                    .filter(|(len, at, _)| (*len, *at) == (bytes, changed))
+                    .map(|(_, _, tag)| tag.clone());
+                let etag = match known {
+                    Some(etag) => etag,
+                    None => {
+                        let etag = tag(hash(&mut file)?);
+                        lock(tags).insert(key.to_owned(), (bytes, changed, etag.clone()));
+                        etag
+                    }
+                };
+                Ok(Some(Found {
+                    bytes,
+                    etag,
+                    from: From::File(file),
+                }))
+            }
+        }
+    }
+
+    /// Keys that start with `prefix`, in order, with their lengths.
+    pub(super) fn list(&self, prefix: &str) -> io::Result<Vec<(String, u64)>> {
+        let mut found = match &self.place {
+            Place::Memory(objects) => lock(objects)
+                .iter()
+                .map(|(key, contents)| (key.clone(), contents.len() as u64))
+                .collect(),
+            Place::Folder { root, .. } => {
+                let mut found = Vec::new();
+                walk(root, "", &mut found)?;
+                found
+            }
+        };
+        found.retain(|(key, _)| key.starts_with(prefix));
+        found.sort();
+        Ok(found)
+    }
+}
+
+impl Found {
+    pub(super) fn read(&mut self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        match &mut self.from {
+            From::Memory(contents) => {
+                let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+                contents
+                    .get(at(range.start)..at(range.end))
+                    .map(<[u8]>::to_vec)
+                    .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+            }
+            From::File(file) => {
+                file.seek(SeekFrom::Start(range.start))?;
+                let mut bytes = Vec::new();
+                file.take(range.end.saturating_sub(range.start))
+                    .read_to_end(&mut bytes)?;
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+fn tag(hash: u64) -> String {
+    format!("\"{hash:016x}\"")
+}
+
+fn hash(file: &mut File) -> io::Result<u64> {
+    let mut hasher = Xxh3::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = file.read(&mut buffer)?;
+        match buffer.get(..read) {
+            Some(piece) if read > 0 => hasher.update(piece),
+            _ => return Ok(hasher.digest()),
+        }
+    }
+}
+
+fn walk(folder: &Path, prefix: &str, found: &mut Vec<(String, u64)>) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let key = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            walk(&entry.path(), &format!("{key}/"), found)?;
+        } else {
+            found.push((key, entry.metadata()?.len()));
+        }
+    }
+    Ok(())
+}
