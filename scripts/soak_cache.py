@@ -42,15 +42,25 @@ def make_table(path: pathlib.Path, draw: random.Random) -> None:
             out.write(json.dumps({"id": number, "text": text}) + "\n")
 
 
-def bytes_below(folder: pathlib.Path) -> int:
-    total = 0
+def files_below(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
+    """Paths of files with their inodes and sizes."""
+    found = {}
     for root, _, files in os.walk(folder):
         for name in files:
+            path = os.path.join(root, name)
             try:
-                total += os.lstat(os.path.join(root, name)).st_size
+                status = os.lstat(path)
             except FileNotFoundError:
-                pass
-    return total
+                continue
+            found[path] = status.st_ino, status.st_size
+    return found
+
+
+def bytes_below(folder: pathlib.Path) -> int:
+    """Bytes that were there at one moment, between two looks: what left meanwhile does not count."""
+    found = files_below(folder)
+    after = {inode for inode, _ in files_below(folder).values()}
+    return sum({inode: size for inode, size in found.values() if inode in after}.values())
 
 
 class Watch(threading.Thread):

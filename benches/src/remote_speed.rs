@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -216,12 +217,12 @@ fn measure(small: &Path, large: &Path, words: &[&str]) -> Result<()> {
         Case {
             cache_percent: Some(25),
             shuffle_block_size: Some(2000),
-            epochs: 2,
+            epochs: 3,
             ..case("4 MiB shards, blocks of 2,000, cache 25 %", small)
         },
         Case {
             cache_percent: Some(25),
-            epochs: 2,
+            epochs: 3,
             ..case("4 MiB shards, all mixed, cache 25 %", small)
         },
     ];
@@ -297,7 +298,12 @@ fn run(case: &Case, options: &Options) -> Result<Outcome> {
     config.shuffle_block_size = case.shuffle_block_size;
     let watch = Watch::start(cache.path());
     let (mut first, mut epoch_seconds, mut stall) = (0.0, 0.0, 0.0);
+    let mut fetched_before = 0;
     for epoch in 0..case.epochs {
+        // What is fetched ahead for the epoch behind the last one was fetched ahead for the second one, too.
+        if epoch == 1 {
+            fetched_before = reader.cache_stats().fetched_shards;
+        }
         let mut batches = reader.epoch(&config, BatchOptions::default())?;
         let mut waited = Duration::ZERO;
         let mut after_first = start;
@@ -328,7 +334,8 @@ fn run(case: &Case, options: &Options) -> Result<Outcome> {
         first,
         epoch: epoch_seconds,
         stall,
-        fetches: stats.fetched_shards as f64 / (counted.shards * case.epochs as f64),
+        fetches: (stats.fetched_shards - fetched_before) as f64
+            / (counted.shards * (case.epochs - 1).max(1) as f64),
         per_shard: counted.requests / stats.fetched_shards as f64,
         over: limit.map_or(0.0, |limit| {
             most_bytes.saturating_sub(limit) as f64 / limit as f64 * 100.0
@@ -338,19 +345,27 @@ fn run(case: &Case, options: &Options) -> Result<Outcome> {
     })
 }
 
+/// Bytes of files that were there at one moment, between two looks: what left meanwhile does not count.
 fn bytes_below(path: &Path) -> Result<u64> {
-    let mut sum = 0;
+    let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+    files_below(path, &mut before)?;
+    files_below(path, &mut after)?;
+    let stayed = before.iter().filter(|(inode, _)| after.contains_key(inode));
+    Ok(stayed.map(|(_, bytes)| bytes).sum())
+}
+
+fn files_below(path: &Path, found: &mut BTreeMap<u64, u64>) -> Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         // What is removed meanwhile has no bytes.
         let Ok(meta) = entry.metadata() else { continue };
-        sum += if meta.is_dir() {
-            bytes_below(&entry.path()).unwrap_or(0)
+        if meta.is_dir() {
+            files_below(&entry.path(), found)?;
         } else {
-            meta.len()
-        };
+            found.insert(meta.ino(), meta.len());
+        }
     }
-    Ok(sum)
+    Ok(())
 }
 
 /// Counts the bytes in a folder again and again.

@@ -76,19 +76,24 @@ impl Foresight {
             .last
             .as_ref()
             .and_then(|(last, of, tick)| (last == config && *of == node).then_some(*tick));
+        let residency = &self.supply.residency;
         let tick = match tick {
             Some(tick) => {
+                // As foretold: what was fetched ahead stays.
                 known.horizon.forget(tick);
+                residency.extend(known.horizon.clone());
+                residency.at(tick);
                 tick
             }
             None => {
                 // Something else than was foretold: what was known of the future does not hold.
                 known.horizon = Horizon::new(self.supply.catalog.len());
                 known.last = None;
-                known.add(config, node, &epoch)
+                let tick = known.add(config, node, &epoch);
+                residency.plan(known.horizon.clone(), tick);
+                tick
             }
         };
-        self.supply.residency.plan(known.horizon.clone(), tick);
         Ok((epoch, tick))
     }
 
