@@ -49,4 +49,13 @@ run convert "$tree" "$work/killed" --from tree --group file | head -n 2
 diff -r -x index.provenance "$work/sources" "$work/killed"
 echo "byte for byte what the undisturbed conversion wrote"
 
+step "Reading it as a training job would: two epochs, shuffled, through a cache of 300 MB"
+run bench "$work/sources" --local "$work/cache" --cache-limit 300MB --shuffle --shuffle-block-size 5000 --batch-size 64 --epochs 2
+
+step "Which samples every rank is given: the same order on any number of machines"
+run order "$work/unicode/val" --shuffle --nodes 2 --ranks-per-node 2 --batch-size 4 --batches 0..2
+
+step "What two machines with four GPUs each would fetch and wait for"
+run plan "$work/sources" --nodes 2 --ranks-per-node 4 --batch-size 64 --shuffle --cache-limit 300MB --step-time 100ms --bandwidth 1GB/s
+
 step "The data sets stay in $work; MosaicML Streaming reads them as its own"

@@ -23,6 +23,8 @@ use crate::signals;
 struct Report {
     samples: u64,
     shards: u64,
+    /// Reading the indexes.
+    open_seconds: f64,
     rank: u64,
     worker: u64,
     epochs: Vec<EpochReport>,
@@ -62,7 +64,9 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         let fact = format!("{} threads are too many", options.threads);
         return Err(CliError::option("threads", fact, "at most 1024").into());
     }
+    let opening = Instant::now();
     let reader = open(args, limits)?;
+    let open_seconds = opening.elapsed().as_secs_f64();
     let config = world::epoch_config(&args.world, Vec::new())?;
     let mut config = EpochConfig {
         streams: reader.epoch_config(1, config.world).streams,
@@ -90,6 +94,7 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     let mut report = Report {
         samples: reader.samples(),
         shards: reader.shards() as u64,
+        open_seconds,
         rank: options.rank,
         worker: options.worker,
         epochs: Vec::new(),
@@ -255,9 +260,10 @@ fn epoch_report(
 
 fn show(report: &Report, out: &mut Output) -> Result<(), Stop> {
     out.line(format_args!(
-        "{} in {}, read by rank {}",
+        "{} in {}, opened in {}, read by rank {}",
         many(report.samples, "sample"),
         many(report.shards, "shard"),
+        seconds(report.open_seconds),
         report.rank,
     ))?;
     let mut table = Table::with_heading(&[
