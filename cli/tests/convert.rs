@@ -391,3 +391,41 @@ fn an_interrupt_stops_where_it_can_go_on() {
 fn a_request_to_terminate_stops_where_it_can_go_on() {
     stopped_by("TERM", 143);
 }
+
+#[test]
+fn csv_may_have_another_delimiter_and_no_header() {
+    let place = Place::new();
+    place.write("in/rows.csv", "1;\"a;b\"\n2;c\n");
+    place.ok(&[
+        "convert",
+        "in",
+        "shards",
+        "--csv-delimiter",
+        ";",
+        "--csv-no-header",
+    ]);
+    let samples = place.ok(&["cat", "shards", ".."]);
+    assert_eq!(
+        samples,
+        "{\"column_1\":1,\"column_2\":\"a;b\"}\n{\"column_1\":2,\"column_2\":\"c\"}\n"
+    );
+    place.write("tabs/rows.csv", "id\tname\n1\ta\n");
+    place.ok(&["convert", "tabs", "tabbed", "--csv-delimiter", r"\t"]);
+    assert_eq!(
+        place.ok(&["cat", "tabbed", "0"]),
+        "{\"id\":1,\"name\":\"a\"}\n"
+    );
+    for (option, value, id) in [
+        ("--csv-delimiter", ";;", "config-csv-delimiter"),
+        ("--csv-delimiter", "\"", "config-csv-delimiter"),
+        ("--csv-delimiter", "§", "config-csv-delimiter"),
+        ("--infer-rows", "0", "config-infer-rows"),
+        ("--infer-rows", "many", "config-infer-rows"),
+    ] {
+        let shown = place.shown(&["convert", "in", "other", option, value]);
+        assert!(
+            shown.starts_with("exit 2") && shown.contains(id),
+            "{option} {value}: {shown}"
+        );
+    }
+}

@@ -82,6 +82,30 @@ pub struct ConvertArgs {
     #[arg(long, help_heading = "Columns and rows")]
     pub follow_links: bool,
 
+    /// In CSV: the byte between two values; `\t` for a tab
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "CHAR",
+        default_value = ",",
+        help_heading = "Columns and rows"
+    )]
+    pub csv_delimiter: String,
+
+    /// In CSV: the first line is data; columns are called column_1, column_2, …
+    #[arg(long, help_heading = "Columns and rows")]
+    pub csv_no_header: bool,
+
+    /// In CSV and JSON lines: rows of each file above 64 MiB that decide on the types of its columns
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "N",
+        default_value = "100000",
+        help_heading = "Columns and rows"
+    )]
+    pub infer_rows: String,
+
     /// What happens to a null: stop, store zero and a column `NAME__is_null`, or leave the row out
     #[arg(long, value_enum, value_name = "HOW", default_value_t = NullsName::Error, help_heading = "Columns and rows")]
     pub nulls: NullsName,

@@ -67,6 +67,9 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         GroupName::File => TreeGroup::File,
     };
     options.follow_links = args.follow_links;
+    options.csv_delimiter = csv_delimiter(&args.csv_delimiter)?;
+    options.csv_header = !args.csv_no_header;
+    options.infer_rows = infer_rows(&args.infer_rows)?;
     let splits = args
         .split
         .as_deref()
@@ -420,4 +423,28 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
         out.text(format_args!("\n{table}"))?;
     }
     Ok(Exit::Done)
+}
+
+/// One byte; a quote or a line break would not divide values.
+fn csv_delimiter(text: &str) -> Result<u8, CliError> {
+    match options::unescape("csv-delimiter", text)?.as_bytes() {
+        [byte] if !matches!(byte, b'"' | b'\n' | b'\r') => Ok(*byte),
+        _ => Err(CliError::option(
+            "csv-delimiter",
+            format!("`{}` cannot stand between values", escape(text)),
+            "write one ASCII character, such as ; or \\t",
+        )),
+    }
+}
+
+fn infer_rows(text: &str) -> Result<usize, CliError> {
+    let rows = super::world::number("infer-rows", text)?;
+    match usize::try_from(rows) {
+        Ok(rows) if rows > 0 => Ok(rows),
+        _ => Err(CliError::option(
+            "infer-rows",
+            "types cannot be told from no rows",
+            "write a number of rows, such as 100000",
+        )),
+    }
 }

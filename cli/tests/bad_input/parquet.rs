@@ -91,7 +91,34 @@ fn files() -> Vec<Case> {
         spoilt("a footer of 4 GiB", |bytes| {
             set_footer_length(bytes, |_| u32::MAX)
         })
-        .unconvertible("", 3, "parquet-limit", &[FILE, "4294967295"]),
+        .unconvertible(
+            "",
+            3,
+            "parquet-limit",
+            &[
+                FILE,
+                "4294967295",
+                "--limit parquet-footer-bytes=4294967295",
+            ],
+        ),
+        case("parquet: a footer above a limit of the user", |place| {
+            place.source()
+        })
+        .unconvertible(
+            "--limit parquet-footer-bytes=16",
+            3,
+            "parquet-limit",
+            &[FILE, "above the limit of 16"],
+        ),
+        case("parquet: a page above a limit of the user", |place| {
+            place.source()
+        })
+        .unconvertible(
+            "--limit parquet-page-bytes=1",
+            3,
+            "parquet-limit",
+            &[FILE, "--limit parquet-page-bytes="],
+        ),
         spoilt("a footer of no bytes", |bytes| {
             set_footer_length(bytes, |_| 0)
         })

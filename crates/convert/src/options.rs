@@ -74,6 +74,12 @@ pub struct ConvertOptions {
     pub group: TreeGroup,
     /// Whether symbolic links of a tree are followed.
     pub follow_links: bool,
+    /// The byte between two CSV values.
+    pub csv_delimiter: u8,
+    /// Whether the first line of a CSV file names the columns.
+    pub csv_header: bool,
+    /// Rows of a large CSV or JSON lines file that decide on the types of its columns.
+    pub infer_rows: usize,
     /// Empty for a single data set.
     pub split: Vec<SplitSpec>,
     /// The column whose value decides on the split; `None` for the row's number.
@@ -120,6 +126,9 @@ impl ConvertOptions {
             key: "__key__".to_owned(),
             group: TreeGroup::Stem,
             follow_links: false,
+            csv_delimiter: b',',
+            csv_header: true,
+            infer_rows: 100_000,
             split: Vec::new(),
             split_key: None,
             compression: "zstd:3".parse().ok(),
@@ -171,6 +180,9 @@ impl ConvertOptions {
             }),
         );
         put("follow_links", json!(self.follow_links));
+        put("csv_delimiter", json!(self.csv_delimiter));
+        put("csv_header", json!(self.csv_header));
+        put("infer_rows", json!(self.infer_rows));
         put(
             "split",
             json!(

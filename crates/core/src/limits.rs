@@ -27,6 +27,10 @@ pub struct Limits {
     pub expansion_ratio: u64,
     /// Most dimensions of an array.
     pub array_dims: u64,
+    /// Most bytes of the footer of a Parquet file. A million column chunks take about 200 MB.
+    pub parquet_footer_bytes: u64,
+    /// Most bytes of a page of a Parquet file, before and after decompression.
+    pub parquet_page_bytes: u64,
 }
 
 impl Default for Limits {
@@ -45,13 +49,15 @@ impl Default for Limits {
             expansion_bytes: GIB,
             expansion_ratio: 1000,
             array_dims: 32,
+            parquet_footer_bytes: 256 * MIB,
+            parquet_page_bytes: GIB,
         }
     }
 }
 
 impl Limits {
     /// The names accepted by [`Limits::set`], which are also those in [`LimitExceeded::name`].
-    pub const NAMES: [&'static str; 11] = [
+    pub const NAMES: [&'static str; 13] = [
         "index-bytes",
         "json-depth",
         "string-bytes",
@@ -63,6 +69,8 @@ impl Limits {
         "expansion-bytes",
         "expansion-ratio",
         "array-dims",
+        "parquet-footer-bytes",
+        "parquet-page-bytes",
     ];
 
     fn slot(&mut self, name: &str) -> Option<&mut u64> {
@@ -78,6 +86,8 @@ impl Limits {
             "expansion-bytes" => &mut self.expansion_bytes,
             "expansion-ratio" => &mut self.expansion_ratio,
             "array-dims" => &mut self.array_dims,
+            "parquet-footer-bytes" => &mut self.parquet_footer_bytes,
+            "parquet-page-bytes" => &mut self.parquet_page_bytes,
             _ => return None,
         })
     }
@@ -134,6 +144,7 @@ impl LimitExceeded {
             "zstd-window-bytes" => "limit-window",
             "expansion-bytes" | "expansion-ratio" => "limit-expansion",
             "array-dims" => "limit-array-dims",
+            "parquet-footer-bytes" | "parquet-page-bytes" => "parquet-limit",
             _ => "limit",
         }
     }

@@ -272,6 +272,8 @@ pub enum SourceError {
         object: String,
         /// What is too large.
         what: &'static str,
+        /// The name of the limit.
+        name: &'static str,
         /// Its claimed size in bytes.
         value: u64,
         /// The limit in bytes.
@@ -685,6 +687,16 @@ impl Diagnostic for SourceError {
             }
             Self::CsvRow { .. } => {
                 "types follow from the rows before: mend the row, or quote the column so that all of it is text"
+            }
+            Self::ParquetLimit {
+                name, value, limit, ..
+            } => {
+                let limit = LimitExceeded {
+                    name,
+                    value: *value,
+                    limit: *limit,
+                };
+                return Some(limit.hint());
             }
             Self::SqlMemory { .. } => "raise --memory-limit",
             _ => return None,

@@ -36,7 +36,8 @@ use transfer::{Growing, Part, Seen, Wanted};
 /// How objects are read. The defaults are those of the reliability rules N1 to N4.
 #[derive(Clone)]
 pub struct RemoteOptions {
-    /// Most requests to a store at once. Fewer after the store asked to slow down.
+    /// Most requests to a store at once, and as many more for ranges of up to 64 KiB. Fewer after the store asked to slow
+    /// down.
     pub connections: usize,
     /// Bytes of each part of an object that is fetched in parts.
     pub part_bytes: u64,
@@ -514,7 +515,7 @@ impl Remote {
             requests: live.counters.requests.load(Ordering::Relaxed),
             retries: live.counters.retries.load(Ordering::Relaxed),
             bytes: live.counters.bytes.load(Ordering::Relaxed),
-            most_connections: live.store.gate.peak(),
+            most_connections: live.store.gate.peak().max(live.store.small.peak()),
             connections: live.store.gate.limit(),
         }
     }

@@ -16,20 +16,18 @@ use crate::SourceError;
 use crate::files::InputFile;
 use crate::guard::{catch, one_line};
 
-/// Most bytes of a footer (limit L9). A million column chunks take about 200 MB.
-pub(crate) const FOOTER_BYTES: u64 = 256 << 20;
-/// Most bytes of a page before and after decompression (limit L9).
-pub(crate) const PAGE_BYTES: u64 = 1 << 30;
-
 const MAGIC: &[u8; 4] = b"PAR1";
 const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
 
-/// Reads and checks the footer of a file.
+/// Reads and checks the footer of a file, which may have so many bytes.
 ///
 /// # Errors
 ///
 /// `parquet-*` errors naming the file.
-pub(crate) fn read_footer(input: &InputFile) -> Result<(File, ParquetMetaData), SourceError> {
+pub(crate) fn read_footer(
+    input: &InputFile,
+    most_bytes: u64,
+) -> Result<(File, ParquetMetaData), SourceError> {
     let file = input.open()?;
     let name = || input.shown.clone();
     let read = |buffer: &mut [u8], at| {
@@ -64,12 +62,13 @@ pub(crate) fn read_footer(input: &InputFile) -> Result<(File, ParquetMetaData), 
         });
     }
     let length = u64::from(u32::from_le_bytes([l0, l1, l2, l3]));
-    if length > FOOTER_BYTES {
+    if length > most_bytes {
         return Err(SourceError::ParquetLimit {
             object: name(),
             what: "the footer",
+            name: "parquet-footer-bytes",
             value: length,
-            limit: FOOTER_BYTES,
+            limit: most_bytes,
         });
     }
     let footer_error = |reason: String| SourceError::ParquetFooter {
@@ -295,6 +294,8 @@ pub(crate) struct FooterCache {
     kept: Vec<Option<Arc<ParquetMetaData>>>,
     /// The last few that were read again: the units of one file are opened one after the other.
     recent: Mutex<Vec<(usize, Arc<ParquetMetaData>)>>,
+    /// Most bytes of a footer.
+    most_bytes: u64,
 }
 
 /// Most memory for kept footers.
@@ -303,10 +304,11 @@ const RECENT: usize = 8;
 
 impl FooterCache {
     /// A cache of what was read while opening; `None` for what must be read again.
-    pub(crate) const fn new(kept: Vec<Option<Arc<ParquetMetaData>>>) -> Self {
+    pub(crate) const fn new(kept: Vec<Option<Arc<ParquetMetaData>>>, most_bytes: u64) -> Self {
         Self {
             kept,
             recent: Mutex::new(Vec::new()),
+            most_bytes,
         }
     }
 
@@ -335,7 +337,7 @@ impl FooterCache {
         if let Some(metadata) = known {
             return Ok((input.open()?, metadata));
         }
-        let (file, metadata) = read_footer(input)?;
+        let (file, metadata) = read_footer(input, self.most_bytes)?;
         let metadata = Arc::new(metadata);
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.len() >= RECENT {

@@ -38,6 +38,8 @@ pub(crate) struct ParquetTable {
     null_counts: Vec<Option<u64>>,
     batch_bytes: usize,
     sample_bytes: u64,
+    /// Most bytes of a page, before and after decompression.
+    page_bytes: u64,
     description: SourceDescription,
 }
 
@@ -70,8 +72,10 @@ fn open_here(locations: &[PathBuf], options: &SourceOptions) -> Result<ParquetTa
     let partitions = Partitions::of(&files)?;
     let mut fold = Fold::default();
     for chunk in files.chunks(READ_TOGETHER) {
-        let summaries: Vec<Result<Summary, SourceError>> =
-            chunk.par_iter().map(summarise).collect();
+        let summaries: Vec<Result<Summary, SourceError>> = chunk
+            .par_iter()
+            .map(|input| summarise(input, options.limits.parquet_footer_bytes))
+            .collect();
         for summary in summaries {
             fold.add(&files, summary?)?;
         }
@@ -79,8 +83,8 @@ fn open_here(locations: &[PathBuf], options: &SourceOptions) -> Result<ParquetTa
     fold.finish(files, partitions, options)
 }
 
-fn summarise(input: &InputFile) -> Result<Summary, SourceError> {
-    let (_, metadata) = read_footer(input)?;
+fn summarise(input: &InputFile, footer_bytes: u64) -> Result<Summary, SourceError> {
+    let (_, metadata) = read_footer(input, footer_bytes)?;
     let metadata = Arc::new(metadata);
     let fields = arrow_fields(&input.shown, &metadata)?;
     let groups = metadata
@@ -255,12 +259,13 @@ impl Fold {
             schema: Arc::new(Schema::new(fields)),
             file_columns,
             partitions: Arc::new(partitions),
-            footers: FooterCache::new(self.kept),
+            footers: FooterCache::new(self.kept, options.limits.parquet_footer_bytes),
             units: self.units,
             groups: self.groups,
             null_counts,
             batch_bytes: options.batch_bytes.max(1),
             sample_bytes: options.limits.sample_bytes,
+            page_bytes: options.limits.parquet_page_bytes,
             description,
         })
     }

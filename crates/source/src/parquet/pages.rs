@@ -12,7 +12,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use super::metadata::{PAGE_BYTES, chunk_range};
+use super::metadata::chunk_range;
 use super::thrift::{Fault, PageHeader, PageKind, delta_extent, page_header};
 
 /// What a page reader found wrong. The Arrow reader above turns errors into text, so the facts take this
@@ -32,6 +32,8 @@ pub(crate) struct OneGroup {
     length: u64,
     metadata: Arc<ParquetMetaData>,
     group: usize,
+    /// Most bytes of a page, before and after decompression.
+    page_bytes: u64,
     faults: FaultSlot,
 }
 
@@ -40,7 +42,7 @@ impl OneGroup {
         file: Arc<File>,
         length: u64,
         metadata: Arc<ParquetMetaData>,
-        group: usize,
+        (group, page_bytes): (usize, u64),
         faults: FaultSlot,
     ) -> Self {
         Self {
@@ -48,6 +50,7 @@ impl OneGroup {
             length,
             metadata,
             group,
+            page_bytes,
             faults,
         }
     }
@@ -78,6 +81,7 @@ impl OneGroup {
             ),
             offset,
             remaining,
+            page_bytes: self.page_bytes,
             values_left: u64::try_from(chunk.num_values()).unwrap_or(0),
             header: None,
             faults: Arc::clone(&self.faults),
@@ -136,6 +140,7 @@ pub(crate) struct CheckedPages {
     /// Where the next page header lies, in step with `inner`.
     offset: u64,
     remaining: u64,
+    page_bytes: u64,
     values_left: u64,
     /// The header at `offset`, once it has been checked.
     header: Option<PageHeader>,
@@ -187,7 +192,7 @@ impl CheckedPages {
                 header.compressed
             )));
         }
-        if header.uncompressed > PAGE_BYTES {
+        if header.uncompressed > self.page_bytes {
             return Err(self.fault(PageFault::Limit {
                 column: self.column.clone(),
                 value: header.uncompressed,
@@ -240,7 +245,7 @@ impl CheckedPages {
     /// page could expand beyond the limit for pages, it is expanded once into nothing to see.
     fn check_expansion(&self, header: &PageHeader) -> Result<()> {
         let doubtful = match self.codec {
-            Compression::GZIP(_) => header.compressed.saturating_mul(GZIP_RATIO) > PAGE_BYTES,
+            Compression::GZIP(_) => header.compressed.saturating_mul(GZIP_RATIO) > self.page_bytes,
             Compression::BROTLI(_) => true,
             _ => false,
         };

@@ -13,7 +13,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use shardmill_core::Limits;
 
 use super::ParquetTable;
-use super::metadata::{PAGE_BYTES, arrow_fields, levels};
+use super::metadata::{arrow_fields, levels};
 use super::pages::{FaultSlot, OneGroup, PageFault, codec_name};
 use crate::base::{batch, project};
 use crate::conform::conform;
@@ -48,6 +48,7 @@ pub(super) struct GroupRows {
     /// `None` when the unit is over.
     reader: Option<ParquetRecordBatchReader>,
     faults: FaultSlot,
+    page_bytes: u64,
     schema: SchemaRef,
     origins: Vec<Origin>,
     rows_left: u64,
@@ -120,7 +121,7 @@ impl GroupRows {
                 Arc::clone(&file),
                 input.stamp.bytes,
                 Arc::clone(&metadata),
-                group,
+                (group, table.page_bytes),
                 Arc::clone(faults),
             )
         };
@@ -158,6 +159,7 @@ impl GroupRows {
             file,
             reader: None,
             faults,
+            page_bytes: table.page_bytes,
             schema: project(&table.schema, columns),
             origins,
             rows_left: rows,
@@ -207,8 +209,9 @@ impl GroupRows {
                         self.group
                     ),
                     what: "a page",
+                    name: "parquet-page-bytes",
                     value,
-                    limit: PAGE_BYTES,
+                    limit: self.page_bytes,
                 };
             }
             Some(PageFault::Corrupt { column, reason }) => (Some(column), reason),

@@ -46,6 +46,8 @@ struct StoreKey {
 pub(super) struct Store {
     pub(super) client: reqwest::Client,
     pub(super) gate: Arc<Gate>,
+    /// For what is over soon, so that it does not queue behind what takes long.
+    pub(super) small: Arc<Gate>,
 }
 
 impl Engine {
@@ -134,6 +136,7 @@ impl Engine {
                 access.is_plain(),
             )?,
             gate: Gate::new(connections),
+            small: Gate::new(connections),
         });
         stores.retain(|_, store| store.strong_count() > 0);
         stores.insert(key, Arc::downgrade(&store));

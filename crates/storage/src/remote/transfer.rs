@@ -30,6 +30,17 @@ pub(super) struct Wanted<'a> {
     pub(super) most: u64,
 }
 
+impl Wanted<'_> {
+    /// Whether it is a few bytes of an object, such as one sample.
+    fn is_small(&self) -> bool {
+        const SMALL: u64 = 64 << 10;
+
+        self.range
+            .as_ref()
+            .is_some_and(|range| range.end.saturating_sub(range.start) <= SMALL)
+    }
+}
+
 /// Why bytes do not fit.
 #[derive(Debug)]
 pub(super) enum Full {
@@ -239,7 +250,12 @@ pub(super) async fn fetch<S: Sink>(
     let (mut attempts, mut lies, mut renewed) = (0_u32, 0_u32, false);
     loop {
         let queued = Instant::now();
-        let pass = live.store.gate.enter().await;
+        let gate = if wanted.is_small() {
+            &live.store.small
+        } else {
+            &live.store.gate
+        };
+        let pass = gate.enter().await;
         clock.waited += queued.elapsed();
         attempts += 1;
         let failure = match attempt(live, wanted, sink, seen, &mut clock).await {
