@@ -132,6 +132,20 @@ fn convert() {
           --follow-links
               In a tree of files: follow symbolic links
 
+          --csv-delimiter <CHAR>
+              In CSV: the byte between two values; `\t` for a tab
+
+              [default: ,]
+
+          --csv-no-header
+              In CSV: the first line is data; columns are called column_1, column_2, …
+
+          --infer-rows <N>
+              In CSV and JSON lines: rows of each file above 64 MiB that decide on the types of its
+              columns
+
+              [default: 100000]
+
           --nulls <HOW>
               What happens to a null: stop, store zero and a column `NAME__is_null`, or leave the row
               out
