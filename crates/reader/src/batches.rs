@@ -5,7 +5,7 @@
 //! ready and nobody has claimed the next batch, the caller fills it itself: that is cheaper than waking somebody.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -96,6 +96,8 @@ struct Shared {
     /// There is room for more.
     room: Condvar,
     cancel: Cancel,
+    /// A thread has ended before its time.
+    lost: AtomicBool,
     /// About how large a batch is.
     batch_bytes: AtomicU64,
 }
@@ -205,6 +207,7 @@ impl Batches {
                 ready: Condvar::new(),
                 room: Condvar::new(),
                 cancel: Cancel::new(),
+                lost: AtomicBool::new(false),
                 batch_bytes: AtomicU64::new(0),
             }),
             threads: Vec::new(),
@@ -345,6 +348,9 @@ impl Batches {
                 queue.waiting = false;
                 return batch;
             }
+            if shared.lost.load(Ordering::Acquire) {
+                return Err(ReaderError::FillerLost);
+            }
             queue.waiting = true;
             // No deadline of its own: whoever fills the batch has one, and always puts something there.
             queue = shared
@@ -392,8 +398,23 @@ impl Drop for Batches {
     }
 }
 
+/// Tells the caller when a thread ends before its time, so that nobody waits for what it has begun.
+struct Alarm<'a>(&'a Shared);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lost.store(true, Ordering::Release);
+            // Under the lock, so that the caller is not about to wait.
+            let _queue = self.0.lock();
+            self.0.ready.notify_all();
+        }
+    }
+}
+
 /// Fills batches until there are no more, or nobody wants them.
 fn work(shared: &Shared, most: u64) {
+    let _alarm = Alarm(shared);
     let mut filler = Filler::new(&shared.supply);
     let mut claims = Vec::new();
     let mut filled = Vec::new();

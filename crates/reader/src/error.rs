@@ -325,6 +325,9 @@ pub enum ReaderError {
     /// The order of an epoch cannot be made.
     #[error(transparent)]
     Order(#[from] OrderError),
+    /// A thread that fills batches ended without a result.
+    #[error("a thread that fills batches ended without a result")]
+    FillerLost,
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread {
@@ -491,6 +494,7 @@ impl Diagnostic for ReaderError {
             | Self::NoShard { .. }
             | Self::Outside { .. }
             | Self::DirectoryName { .. } => ErrorKind::InvalidInput,
+            Self::FillerLost => ErrorKind::Bug,
             Self::CacheForeign { .. } => ErrorKind::Conflict,
             Self::OutOfMemory { .. } | Self::Thread { .. } => ErrorKind::Resource,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -516,6 +520,7 @@ impl Diagnostic for ReaderError {
             Self::CacheForeign { .. } => "cache-foreign",
             Self::ShardChanged { .. } => "shard-changed",
             Self::OutOfMemory { .. } => "out-of-memory",
+            Self::FillerLost => "internal-filler",
             Self::Thread { .. } => "no-thread",
             Self::NoShards { .. } => "index-no-shards",
             Self::Gap { .. } => "index-gap",
