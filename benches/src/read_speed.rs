@@ -67,6 +67,7 @@ struct Cost {
     wall: Duration,
     cpu: Duration,
     switches: u64,
+    switches_before: u64,
     threads: usize,
 }
 
@@ -107,14 +108,25 @@ fn one_epoch(
     let meter = Meter::start()?;
     let mut batches = reader.epoch(config, options)?;
     let mut samples = 0;
+    let (mut counted, mut switched) = (0, (0, 0));
+    // The threads end when the last batches are begun, and what they counted is forgotten with them.
+    let last = batches.len().saturating_sub(2 * settings.queue).max(1);
     while let Some(batch) = batches.next_batch()? {
         samples += batch.len() as u64;
+        if batch.step + 1 == last {
+            (counted, switched) = (samples, switches()?);
+        }
     }
     if samples < reader.samples() {
         return Err("samples are missing".into());
     }
-    // Before its threads end, whose switches would be forgotten with them.
-    meter.stop()
+    let (switches, threads) = switched;
+    let cost = meter.stop()?;
+    Ok(Cost {
+        switches: switches.saturating_sub(cost.switches_before) * samples / counted.max(1),
+        threads,
+        ..cost
+    })
 }
 
 /// All shards, mapped.
@@ -189,6 +201,7 @@ impl Meter {
             wall,
             cpu,
             switches: switches.saturating_sub(self.switches),
+            switches_before: self.switches,
             threads,
         })
     }

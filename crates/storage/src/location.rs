@@ -208,7 +208,8 @@ fn remote(text: &str, rest: &str) -> Result<RemoteLocation, StorageError> {
     })
 }
 
-fn local(text: &str) -> Result<PathBuf, StorageError> {
+/// A URL with nothing in it but a scheme, a host and a path.
+pub(crate) fn bare_url(text: &str) -> Result<Url, StorageError> {
     let refuse = |fault| Err(StorageError::url(text, fault));
     let Ok(url) = Url::parse(text) else {
         return refuse(UrlFault::Syntax);
@@ -219,6 +220,12 @@ fn local(text: &str) -> Result<PathBuf, StorageError> {
     if url.query().is_some() || url.fragment().is_some() {
         return refuse(UrlFault::Query);
     }
+    Ok(url)
+}
+
+fn local(text: &str) -> Result<PathBuf, StorageError> {
+    let refuse = |fault| Err(StorageError::url(text, fault));
+    let url = bare_url(text)?;
     let parts = text.split('/').skip(3);
     if parts
         .clone()

@@ -8,7 +8,7 @@ use url::{Host, Url};
 
 use crate::error::StorageError;
 use crate::fault::UrlFault;
-use crate::location::RemoteLocation;
+use crate::location::{RemoteLocation, bare_url};
 
 /// Names of the settings that [`settings_of`] picks: those of the tools of AWS, and `S3_ENDPOINT_URL`.
 pub const SETTINGS: [&str; 22] = [
@@ -219,15 +219,7 @@ fn check_endpoint(text: &str, allow_http: bool) -> Result<Url, StorageError> {
     if text.chars().any(char::is_control) {
         return refuse(UrlFault::Control);
     }
-    let Ok(url) = Url::parse(text) else {
-        return refuse(UrlFault::Syntax);
-    };
-    if !url.username().is_empty() || url.password().is_some() {
-        return refuse(UrlFault::UserInfo);
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return refuse(UrlFault::Query);
-    }
+    let url = bare_url(text)?;
     match url.scheme() {
         "https" => Ok(url),
         "http" if allow_http || is_loopback(&url) => Ok(url),

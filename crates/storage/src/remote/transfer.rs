@@ -202,6 +202,9 @@ enum Failure {
     Expired(RemoteFault),
     /// May help to try again.
     Transient(String),
+    /// The connection was closed without an answer: the store may have closed it while it was idle, just before the
+    /// request.
+    Unanswered(String),
     Stalled,
     Throttled {
         status: u16,
@@ -248,6 +251,8 @@ pub(super) async fn fetch<S: Sink>(
         received: 0,
     };
     let (mut attempts, mut lies, mut renewed) = (0_u32, 0_u32, false);
+    // A request on a connection that was closed while it was idle is not the store's failure, and is sent again at once.
+    let mut resent = false;
     loop {
         let queued = Instant::now();
         let gate = if wanted.is_small() {
@@ -265,6 +270,12 @@ pub(super) async fn fetch<S: Sink>(
             }
             Err(failure) => failure,
         };
+        if let Failure::Unanswered(_) = &failure
+            && !std::mem::replace(&mut resent, true)
+        {
+            attempts -= 1;
+            continue;
+        }
         let mut wait = back_off(options.back_off, options.back_off_most, attempts);
         let fault = match failure {
             Failure::Final(fault) => return Err(fault),
@@ -285,7 +296,7 @@ pub(super) async fn fetch<S: Sink>(
                 wait = Duration::ZERO;
                 fault
             }
-            Failure::Transient(last) => RemoteFault::GaveUp {
+            Failure::Transient(last) | Failure::Unanswered(last) => RemoteFault::GaveUp {
                 last,
                 attempts,
                 after_ms: clock.elapsed_ms(),
@@ -369,7 +380,10 @@ async fn attempt<S: Sink>(
     let patience = live.options.idle_timeout.min(clock.left());
     let response = match timeout(patience, live.store.client.execute(request)).await {
         Err(_) => return Err(Failure::Stalled),
-        Ok(Err(error)) => return Err(Failure::Transient(root_of(&error))),
+        Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
+            return Err(Failure::Transient(root_of(&error)));
+        }
+        Ok(Err(error)) => return Err(Failure::Unanswered(root_of(&error))),
         Ok(Ok(response)) => response,
     };
     let head = Head::of(&response);
