@@ -283,7 +283,8 @@ pub fn remotes() -> Vec<Case> {
         })
         .fails(READ, 2, "url-redirect", &[]),
         remote("shards that break off", || {
-            of_shards(Fault::CloseAfter(100))
+            // Far less each time than would add up to a shard.
+            of_shards(Fault::CloseAfter(10))
         })
         .fails(READ, 6, "storage-gave-up|body-length", &["shard.0000"]),
         remote("shards that are longer than they are", || {
