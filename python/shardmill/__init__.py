@@ -1,0 +1,67 @@
+"""Shards for training: write them, look at them, stream them to the GPU.
+
+Importing this package loads neither torch nor NumPy: a name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from shardmill._alias import install_as_streaming
+from shardmill._core import __version__
+
+if TYPE_CHECKING:
+    from shardmill.base import (
+        CSVWriter,
+        JSONWriter,
+        LocalDataset,
+        MDSWriter,
+        Stream,
+        StreamingDataLoader,
+        StreamingDataset,
+        TSVWriter,
+        XSVWriter,
+    )
+
+__all__ = [
+    'CSVWriter',
+    'JSONWriter',
+    'LocalDataset',
+    'MDSWriter',
+    'Stream',
+    'StreamingDataLoader',
+    'StreamingDataset',
+    'TSVWriter',
+    'XSVWriter',
+    '__version__',
+    'install_as_streaming',
+]
+
+_HOMES = {
+    'CSVWriter': 'shardmill.base.format',
+    'JSONWriter': 'shardmill.base.format',
+    'LocalDataset': 'shardmill.base.local',
+    'MDSWriter': 'shardmill.base.format',
+    'Stream': 'shardmill.base.stream',
+    'StreamingDataLoader': 'shardmill.base.dataloader',
+    'StreamingDataset': 'shardmill.base.dataset',
+    'TSVWriter': 'shardmill.base.format',
+    'XSVWriter': 'shardmill.base.format',
+}
+_MODULES = frozenset(['base', 'errors', 'multimodal', 'text', 'vision'])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f'{__name__}.{name}')
+    else:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -1,0 +1,110 @@
+"""The exceptions of shardmill, one class for each exit code of the command line.
+
+Every class is also a subclass of the builtin exception that a caller would catch without knowing shardmill.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+__all__ = [
+    'AccessError',
+    'ConflictError',
+    'DataError',
+    'InternalError',
+    'NotFoundError',
+    'RemoteError',
+    'ResourceError',
+    'ShardmillError',
+    'StoppedError',
+    'UnsupportedError',
+    'UsageError',
+]
+
+
+class ShardmillError(Exception):
+    """What all of them have in common.
+
+    Attributes:
+        id: A stable, lower-case, hyphenated name of the failure, such as ``hash-mismatch``.
+        object: What it is about: a path, a shard, a column, an option.
+        hint: What to do about it, where there is something to do.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        id: str = 'bug',
+        object: Optional[str] = None,
+        hint: Optional[str] = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.id = id
+        self.object = object
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f'[{self.id}] {self.message}'
+        return f'{text}; {self.hint}' if self.hint else text
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, Optional[str], Optional[str]]]:
+        return type(self), (self.message, self.id, self.object, self.hint)
+
+
+class InternalError(ShardmillError, RuntimeError):
+    """A broken invariant inside shardmill."""
+
+
+class UsageError(ShardmillError, ValueError):
+    """An argument or a configuration that cannot be carried out."""
+
+    exit_code = 2
+
+
+class DataError(ShardmillError, ValueError):
+    """Data that contradicts itself, its index or its hash."""
+
+    exit_code = 3
+
+
+class UnsupportedError(DataError):
+    """Well-formed data that asks for something that shardmill does not do."""
+
+
+class NotFoundError(ShardmillError, FileNotFoundError):
+    """Something that the caller or an index named does not exist."""
+
+    exit_code = 3
+
+
+class ConflictError(ShardmillError, FileExistsError):
+    """The destination or the state belongs to something else."""
+
+    exit_code = 4
+
+
+class RemoteError(ShardmillError, RuntimeError):
+    """A file system, a store or the network gave up."""
+
+    exit_code = 6
+
+
+class ResourceError(ShardmillError, OSError):
+    """This machine ran out of disk, memory or open files."""
+
+    exit_code = 7
+
+
+class AccessError(ShardmillError, PermissionError):
+    """Access was denied."""
+
+    exit_code = 8
+
+
+class StoppedError(ShardmillError, RuntimeError):
+    """Stopped by a signal or by the caller; the work can be resumed."""
+
+    exit_code = 130

@@ -1,0 +1,21 @@
+//! The extension module of the Python package: a thin shell over the crates.
+//!
+//! It decides how Rust values become Python objects and back, and when the interpreter lock is held: not while anything is
+//! read, fetched, compressed, hashed or shuffled. Everything else is left to the crates below and to the Python files in
+//! `shardmill/`, which give these functions their public names.
+//!
+//! Unsafe code is for two things only: memory that NumPy and torch look at without a copy, and Arrow's C data interface.
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("values are handed to NumPy as little-endian bytes");
+
+mod errors;
+
+use pyo3::prelude::*;
+
+/// The module `shardmill._core`.
+#[pymodule(name = "_core", gil_used = true)]
+fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    Ok(())
+}
