@@ -14,37 +14,14 @@ peers' favour. Each peer is fed the way its documentation recommends and with th
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 
-import pyarrow as pa
 import pyarrow.parquet as pq
+from peer_columns import column_values, cpu_seconds, encoding
 from streaming import MDSWriter
 
 BATCH_ROWS = 1_024
-
-
-def encoding(field: pa.Field) -> str:
-    if pa.types.is_string(field.type):
-        return "str"
-    if pa.types.is_binary(field.type):
-        return "bytes"
-    if pa.types.is_fixed_size_list(field.type):
-        return f"ndarray:{field.type.value_type}:{field.type.list_size}"
-    return {"double": "float64", "float": "float32"}.get(str(field.type), str(field.type))
-
-
-def column_values(column: pa.Array):
-    """One Python value a row, by the shortest way there is."""
-    if pa.types.is_fixed_size_list(column.type):
-        return column.flatten().to_numpy().reshape(len(column), column.type.list_size)
-    return column.to_pylist()
-
-
-def cpu_seconds() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> None:

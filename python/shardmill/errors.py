@@ -12,6 +12,7 @@ __all__ = [
     'ConflictError',
     'DataError',
     'InternalError',
+    'MissingIndexError',
     'NotFoundError',
     'RemoteError',
     'ResourceError',
@@ -78,6 +79,10 @@ class NotFoundError(ShardmillError, FileNotFoundError):
     """Something that the caller or an index named does not exist."""
 
     exit_code = 3
+
+
+class MissingIndexError(NotFoundError, RuntimeError):
+    """There is no index where a data set was said to be."""
 
 
 class ConflictError(ShardmillError, FileExistsError):

@@ -9,7 +9,16 @@
 #[cfg(not(target_endian = "little"))]
 compile_error!("values are handed to NumPy as little-endian bytes");
 
+mod batches;
+mod block;
+mod codec;
+mod decode;
 mod errors;
+mod order;
+mod process;
+mod reader;
+mod storage;
+mod writer;
 
 use pyo3::prelude::*;
 
@@ -17,5 +26,13 @@ use pyo3::prelude::*;
 #[pymodule(name = "_core", gil_used = true)]
 fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<block::Block>()?;
+    module.add_class::<reader::Reader>()?;
+    module.add_class::<batches::Batches>()?;
+    module.add_function(wrap_pyfunction!(reader::is_served, module)?)?;
+    codec::register(module)?;
+    order::register(module)?;
+    storage::register(module)?;
+    writer::register(module)?;
     Ok(())
 }

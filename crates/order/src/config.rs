@@ -172,7 +172,7 @@ impl World {
     }
 
     /// Samples of a step of all ranks, for as many steps as a rank has workers, stay below 2^44.
-    fn check_batch(self, batch_size: u64) -> Result<(), OrderError> {
+    pub(crate) fn check_batch(self, batch_size: u64) -> Result<(), OrderError> {
         let product = [self.nodes, self.ranks_per_node, self.workers_per_rank]
             .into_iter()
             .try_fold(batch_size, u64::checked_mul);

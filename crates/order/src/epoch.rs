@@ -289,7 +289,7 @@ impl Epoch {
 }
 
 /// A stream's part of the shuffle block.
-fn block_of(
+pub(crate) fn block_of(
     method: BatchingMethod,
     stream: usize,
     shares: &[Share],

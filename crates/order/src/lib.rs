@@ -55,6 +55,7 @@ pub mod reference;
 mod request;
 pub mod rng;
 pub mod shuffle;
+pub mod tables;
 pub mod units;
 mod uses;
 pub mod weights;

@@ -179,6 +179,20 @@ impl Partition {
         self.per_rank / self.cut.batch_size
     }
 
+    /// Whether there are so few samples for the canonical nodes that they are dealt round and round.
+    #[must_use]
+    pub const fn is_tiny(&self) -> bool {
+        self.tiny
+    }
+
+    /// Whether a node has so few samples that its ranks are given them round and round.
+    #[must_use]
+    pub const fn is_scarce(&self) -> bool {
+        let ranks = self.cut.ranks_per_node;
+        let short = self.per_rank * ranks - self.per_node;
+        short > 0 && ranks + short - 1 > self.per_node
+    }
+
     /// What stands at `entry` of global batch `batch`; `None` behind the end.
     #[must_use]
     pub fn place(&self, batch: u64, entry: u64) -> Option<Place> {

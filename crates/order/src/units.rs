@@ -13,6 +13,7 @@ use std::ops::Range;
 use crate::error::OrderError;
 use crate::num::{count, index, low32, room, share};
 use crate::rng::{Checkpoint, Pcg64};
+use crate::weights::MOST_SAMPLES;
 
 /// What sampling depends on beside the shards.
 #[derive(Clone, Copy, Debug)]
@@ -201,6 +202,35 @@ impl Units {
             granularity: 1,
         };
         Self::resample(&table, &[(0..sizes.len(), table.samples())], &sampling)
+    }
+
+    /// Units of these sizes, one for each shard. Unlike those of [`whole`](Self::whole), they may be empty, and all of them
+    /// together too: an empty unit takes part in the shuffling of units.
+    ///
+    /// # Errors
+    /// `InvalidInput` for more than 2^27 units or 2^48 samples.
+    pub fn of_sizes(sizes: &[u64]) -> Result<Self, OrderError> {
+        let mut units = Self {
+            starts: vec![0],
+            shards: Vec::with_capacity(sizes.len()),
+            partial: BTreeMap::new(),
+            rng: Pcg64::new(0),
+            offset: Some(0),
+        };
+        let mut next = 0_u64;
+        for (shard, size) in sizes.iter().enumerate() {
+            next = next.saturating_add(*size);
+            let name = u32::try_from(shard).map_err(|_| too_many(count(shard)))?;
+            units.push(name, next)?;
+        }
+        if next > MOST_SAMPLES {
+            return Err(OrderError::BadValue {
+                option: "samples",
+                value: next,
+                expected: "at most 2^48",
+            });
+        }
+        Ok(units)
     }
 
     /// Draws `choose` samples of each given stream; streams are ranges of shards in `table`.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ use crate::residency::Cancel;
 
 /// Bytes that are worth waking a thread for.
 const GROUP_BYTES: u64 = 512 << 10;
+/// How long a caller waits before it is asked whether to go on.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Batches of a group at most.
 const MOST_GROUP: u64 = 8;
 
@@ -308,6 +310,65 @@ impl Batches {
                 Err(error)
             }
         }
+    }
+
+    /// As [`Self::next_batch`]. While it has to wait for shards to be fetched, `go_on` is asked now and then (about every
+    /// 50 milliseconds) whether it should; where not, the epoch ends with an error.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::Interrupted`] when `go_on` says no; else as [`Self::next_batch`].
+    pub fn next_batch_while(
+        &mut self,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Batch>, ReaderError> {
+        let ready = matches!(self.shared.lock().ready.front(), Some(Some(_)));
+        if ready || !self.shared.supply.catalog.is_cached() {
+            return self.next_batch();
+        }
+        let shared = Arc::clone(&self.shared);
+        let (sender, receiver) = mpsc::channel();
+        std::thread::scope(|scope| {
+            // Only the receiver knows whether anybody still waits.
+            let waiting = move || drop(sender.send(self.next_batch()));
+            let spawned = std::thread::Builder::new()
+                .name("shardmill-wait".to_owned())
+                .spawn_scoped(scope, waiting);
+            spawned.map_err(|source| ReaderError::Thread { source })?;
+            loop {
+                match receiver.recv_timeout(PATIENCE) {
+                    Ok(batch) => return batch,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => {
+                        return Err(ReaderError::FillerLost);
+                    }
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        if !go_on() {
+                            shared.cancel.set();
+                            shared.supply.residency.wake();
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// The samples of the next batch, without reading them. Not to be mixed with [`Self::next_batch`].
+    ///
+    /// # Errors
+    ///
+    /// None so far: the order is made before.
+    pub fn next_entries(&mut self) -> Result<Option<Vec<Entry>>, ReaderError> {
+        let shared = Arc::clone(&self.shared);
+        let mut queue = shared.lock();
+        let Some(claim) = queue.claim(&shared) else {
+            self.over = true;
+            return Ok(None);
+        };
+        queue.ready.pop_back();
+        queue.next += 1;
+        self.stats.batches += 1;
+        self.stats.samples += claim.entries.len() as u64;
+        Ok(Some(claim.entries))
     }
 
     /// The next batch where it is ready.

@@ -226,6 +226,11 @@ impl Catalog {
     }
 
     /// Whether all shards have the same columns.
+    pub(crate) fn schemas(&self) -> &[Arc<Schema>] {
+        &self.schemas
+    }
+
+    /// The columns, where they are the same in all shards.
     pub(crate) fn single_schema(&self) -> Option<&Arc<Schema>> {
         match self.schemas.as_slice() {
             [schema] => Some(schema),

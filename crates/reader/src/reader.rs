@@ -6,10 +6,10 @@ use shardmill_core::Limits;
 use shardmill_mds::HashAlgo;
 use shardmill_memory::Pool;
 use shardmill_order::{EpochConfig, World};
-use shardmill_storage::RemoteOptions;
+use shardmill_storage::{RemoteOptions, RemoteStats};
 
 use crate::batches::{BatchOptions, Batches};
-use crate::catalog::{Catalog, CatalogOptions, StreamOptions};
+use crate::catalog::{Catalog, CatalogOptions, Origin, StreamOptions};
 use crate::error::ReaderError;
 use crate::fill::Supply;
 use crate::foresight::Foresight;
@@ -113,6 +113,12 @@ impl Reader {
         self.supply.catalog.single_schema()
     }
 
+    /// The columns that occur, each once.
+    #[must_use]
+    pub fn schemas(&self) -> &[Arc<Schema>] {
+        self.supply.catalog.schemas()
+    }
+
     /// A configuration of epoch 0 of these streams with everything else as by default: to be changed, then given to
     /// [`Reader::epoch`].
     #[must_use]
@@ -156,6 +162,24 @@ impl Reader {
         let place = catalog.locate(sample).ok_or_else(beyond)?;
         let mut found = self.supply.residency.samples(&[place])?;
         found.pop().ok_or_else(beyond)
+    }
+
+    /// What the stores were asked for so far, all streams together; nothing for streams of folders. Streams of one store
+    /// share its connections, so the most and the present number of them are the largest of any stream.
+    #[must_use]
+    pub fn remote_stats(&self) -> RemoteStats {
+        let mut all = RemoteStats::default();
+        for stream in self.supply.catalog.streams() {
+            if let Some(Origin::Store(remote)) = &stream.origin {
+                let stats = remote.stats();
+                all.requests += stats.requests;
+                all.retries += stats.retries;
+                all.bytes += stats.bytes;
+                all.most_connections = all.most_connections.max(stats.most_connections);
+                all.connections = all.connections.max(stats.connections);
+            }
+        }
+        all
     }
 
     /// What the cache has done so far.

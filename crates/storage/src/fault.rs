@@ -189,6 +189,20 @@ pub enum RemoteFault {
         /// The code in the answer.
         code: Option<String>,
     },
+    /// The object was to be new, and there is one with other contents.
+    Exists,
+    /// The store says it is done, or lists objects, in an answer that is none of a store.
+    Answer {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// More objects than the caller is ready to hold.
+    TooMany {
+        /// The most that was allowed.
+        most: u64,
+    },
+    /// The caller did not want to go on.
+    Interrupted,
     /// The thread or the client that talks to stores could not be made.
     NoStart {
         /// What the system says.
@@ -207,13 +221,17 @@ impl RemoteFault {
             | Self::NoLength
             | Self::Range { .. }
             | Self::Changed
-            | Self::TooLarge { .. } => ErrorKind::Corrupt,
+            | Self::TooLarge { .. }
+            | Self::TooMany { .. } => ErrorKind::Corrupt,
             Self::OutOfMemory { .. } | Self::NoStart { .. } => ErrorKind::Resource,
             Self::Redirect { .. } => ErrorKind::InvalidInput,
             Self::Stalled { .. }
             | Self::Throttled { .. }
             | Self::GaveUp { .. }
-            | Self::Refused { .. } => ErrorKind::Storage,
+            | Self::Refused { .. }
+            | Self::Answer { .. } => ErrorKind::Storage,
+            Self::Exists => ErrorKind::Conflict,
+            Self::Interrupted => ErrorKind::Interrupted,
             Self::NoAnswer => ErrorKind::Bug,
         }
     }
@@ -232,6 +250,10 @@ impl RemoteFault {
             Self::Throttled { .. } => "throttled",
             Self::GaveUp { .. } => "storage-gave-up",
             Self::Refused { .. } => "storage-refused",
+            Self::Exists => "exists",
+            Self::Answer { .. } => "storage-answer",
+            Self::TooMany { .. } => "limit-list",
+            Self::Interrupted => "interrupted",
             Self::NoStart { .. } => "remote-start",
             Self::NoAnswer => "internal-remote",
         }
@@ -244,7 +266,7 @@ impl RemoteFault {
                     "check the name of the bucket and the endpoint"
                 }
                 Self::Credentials { .. } => {
-                    "check the credentials and that they may read this object (a store also answers so for objects that do not exist)"
+                    "check the credentials and what they allow (a store also answers so for objects that do not exist)"
                 }
                 Self::NoCredentials { .. } => {
                     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
@@ -257,6 +279,9 @@ impl RemoteFault {
                 } => return Some(format!("set AWS_REGION={region}")),
                 Self::Redirect { .. } => "check the endpoint and AWS_REGION",
                 Self::Throttled { .. } => "use fewer connections, or try again later",
+                Self::Exists => "write to another place, or take the object away",
+                Self::Answer { .. } => "check the endpoint, and whether a proxy answers in its place",
+                Self::TooMany { .. } => "list a longer prefix",
                 Self::Stalled { .. } | Self::GaveUp { .. } => {
                     "check the network and the endpoint, or try again later"
                 }
@@ -351,6 +376,12 @@ impl fmt::Display for RemoteFault {
                     behind(code.as_ref())
                 )
             }
+            Self::Exists => f.write_str("the store has an object of this name with other contents"),
+            Self::Answer { what } => write!(f, "this is no answer of a store: {what}"),
+            Self::TooMany { most } => {
+                write!(f, "there are more objects than the {most} that are allowed")
+            }
+            Self::Interrupted => f.write_str("stopped before it was done"),
             Self::NoStart { reason } => write!(f, "cannot start to talk to the store: {reason}"),
             Self::NoAnswer => f.write_str("the request was dropped without an answer"),
         }

@@ -1,5 +1,5 @@
 //! Opening files by names that came from data, publishing files so that a reader sees all or nothing, and fetching
-//! objects from a store so that what arrives is whole.
+//! objects from a store and putting them there so that what arrives is whole.
 //!
 //! This crate decides how a name becomes an open file (reliability rule S4), what has to happen before a
 //! file counts as published (P2, P8), how two writers of one directory notice each other (P7), and what is tried again
@@ -17,7 +17,8 @@
 //!   Dropped before that, it is gone.
 //! - A [`Claim`] is how processes of one machine agree on a file: who makes it, who reads it, who may remove it.
 //! - A [`Lease`] is the claim of one writer on a folder, released by the kernel when the process ends.
-//! - A [`Location`] is a path or a prefix of a bucket, and a [`Remote`] reads whole objects and ranges beneath one.
+//! - A [`Location`] is a path or a prefix of a bucket, and a [`Remote`] reads whole objects and ranges beneath one, puts
+//!   objects there and lists them.
 //!
 //! ```
 //! use std::io::Write as _;
@@ -58,5 +59,7 @@ pub use fault::{RemoteFault, UrlFault};
 pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};
 pub use lease::Lease;
 pub use location::{Location, RemoteLocation};
-pub use remote::{Fetching, Remote, RemoteOptions, RemoteStats, SETTINGS, settings_of};
+pub use remote::{
+    Fetching, GoOn, Remote, RemoteObject, RemoteOptions, RemoteStats, SETTINGS, settings_of,
+};
 pub use temp::{PublishMode, TempFile};

@@ -1,20 +1,25 @@
-//! Reading objects from a store.
+//! Reading objects from a store, and writing them.
 
 mod engine;
 mod gate;
+mod list;
 mod process;
+mod put;
 mod request;
+mod save;
+mod send;
 mod settings;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod xml;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -27,7 +32,9 @@ use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::location::RemoteLocation;
 use engine::{Engine, Store};
+pub use list::RemoteObject;
 use process::PerProcess;
+pub use put::GoOn;
 use request::Signer;
 use settings::Access;
 pub use settings::{SETTINGS, settings_of};
@@ -43,6 +50,12 @@ pub struct RemoteOptions {
     pub part_bytes: u64,
     /// Objects and ranges with more bytes than this are fetched in parts.
     pub split_above: u64,
+    /// Files with more bytes than this are put in parts.
+    pub put_split_above: u64,
+    /// Most bytes of each of these parts, which are equal but for the last. They grow where there would be more than 10,000.
+    pub put_part_bytes: u64,
+    /// Parts of a file that are put at once. So many are in memory.
+    pub put_parts: usize,
     /// Most requests for one object or part.
     pub attempts: u32,
     /// Longest wait before the second request. It doubles with each one; the wait is a random part of it.
@@ -76,6 +89,9 @@ impl Default for RemoteOptions {
             connections: 64,
             part_bytes: 4 << 20,
             split_above: 8 << 20,
+            put_split_above: 64 << 20,
+            put_part_bytes: 16 << 20,
+            put_parts: 4,
             attempts: 8,
             back_off: Duration::from_millis(100),
             back_off_most: Duration::from_secs(15),
@@ -122,7 +138,7 @@ pub struct RemoteStats {
     pub connections: usize,
 }
 
-/// One prefix of a bucket, to read from. Clones share everything.
+/// One prefix of a bucket, to read from and to write to. Clones share everything.
 ///
 /// Nothing is made before the first request: no client, no thread, no socket. All of that belongs to the process that
 /// made the request, and a child that was forked after it makes its own, so that a `Remote` may cross a fork.
@@ -164,6 +180,8 @@ struct Live {
     pins: Mutex<BTreeMap<u64, u64>>,
     hasher: RandomState,
     engine: Arc<Engine>,
+    /// The store has said that it does not know checksums.
+    no_sums: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -363,6 +381,7 @@ impl Remote {
             pins: Mutex::default(),
             hasher: RandomState::new(),
             engine,
+            no_sums: AtomicBool::new(false),
         });
         *slot = Some(Arc::clone(&live));
         Ok(live)

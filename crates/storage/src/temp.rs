@@ -126,20 +126,37 @@ impl TempFile {
     /// [`StorageError::Exists`] with [`PublishMode::CreateNew`]; [`StorageError::Incomplete`],
     /// [`StorageError::Length`]; `Resource`, `Permission`, `Storage`. A failure to reach the disk is final
     /// (reliability rule P8).
-    pub fn publish(mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
+    pub fn publish(self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
+        let target = self.target.clone();
+        self.publish_pending(name, mode, true)?;
+        match name.rsplit_once('/') {
+            None => target.sync(),
+            Some((folders, _)) => target.open_dir(folders)?.sync(),
+        }
+    }
+
+    /// As [`TempFile::publish`], but without waiting for the directory: with `sync` the contents survive a power cut, and
+    /// the name does so after [`Dir::sync`] on the directory that it is in, once for many files.
+    ///
+    /// # Errors
+    ///
+    /// As [`TempFile::publish`].
+    pub fn publish_pending(
+        mut self,
+        name: &str,
+        mode: PublishMode,
+        sync: bool,
+    ) -> Result<(), StorageError> {
         Dir::check(name)?;
         self.check_written()?;
         let path = self.path();
         fchmod(&self.file, Mode::from_raw_mode(0o644 & !umask()))
             .map_err(|errno| StorageError::io("open to other users", &path, errno))?;
-        sync_handle(self.file.as_fd())
-            .map_err(|errno| StorageError::io("bring to the disk", &path, errno))?;
-        self.rename(name, mode)?;
-        let target = &self.target;
-        match name.rsplit_once('/') {
-            None => target.sync(),
-            Some((folders, _)) => target.open_dir(folders)?.sync(),
+        if sync {
+            sync_handle(self.file.as_fd())
+                .map_err(|errno| StorageError::io("bring to the disk", &path, errno))?;
         }
+        self.rename(name, mode)
     }
 
     /// Gives the file its name without waiting for the disk, for what can be had again: it stays closed to other users

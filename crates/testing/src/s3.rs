@@ -1,7 +1,8 @@
 //! A small S3 on the loopback interface, with faults on demand and counters.
 //!
-//! [`S3Server`] answers `GET` (with `Range` and `If-Match`), `HEAD` and `ListObjectsV2` for the objects of one bucket, in the
-//! path style: `/bucket/key`. It runs on plain threads, one for each connection, so that it shares nothing with what it
+//! [`S3Server`] answers `GET` (with `Range` and `If-Match`), `HEAD`, `ListObjectsV2`, `PUT` (with `If-None-Match: *`) and
+//! uploads in parts for the objects of one bucket, in the path style: `/bucket/key`. Bodies are compared with the checksums
+//! that came along. It runs on plain threads, one for each connection, so that it shares nothing with what it
 //! tests. [`Settings`] slow it down as a network would, a [`Script`] decides which requests go wrong and how, and
 //! [`Counts`] tell what was asked of it. It does not check signatures, it only counts them.
 //!
@@ -19,10 +20,12 @@ mod answer;
 mod connection;
 mod fault;
 mod objects;
+mod sha256;
 #[cfg(test)]
 mod tests;
+mod uploads;
 
-pub use fault::{Asked, Fault, Script};
+pub use fault::{Action, Asked, Fault, Script};
 pub use objects::Objects;
 
 use std::collections::BTreeMap;
@@ -31,6 +34,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use uploads::Uploads;
 
 /// How the server behaves.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +48,12 @@ pub struct Settings {
     pub faults: Script,
     /// Objects on a page of a listing; 1,000 without one.
     pub page: Option<usize>,
+    /// What every listing is answered with.
+    pub listing: Option<String>,
+    /// It does not know `If-None-Match`, and says so.
+    pub no_conditions: bool,
+    /// It does not know `x-amz-checksum-sha256`, and says so.
+    pub no_sums: bool,
 }
 
 /// What was asked of a server so far.
@@ -66,8 +77,14 @@ pub struct Counts {
     pub most_connections: usize,
     /// Most answers that were under way at once, from the end of the request to the last byte.
     pub most_transfers: usize,
+    /// Bytes of the bodies of requests that came.
+    pub received: u64,
     /// Requests for each key.
     pub by_key: BTreeMap<String, u64>,
+    /// Requests of each kind.
+    pub by_action: BTreeMap<Action, u64>,
+    /// The canned access rights that objects came with.
+    pub acls: BTreeMap<String, String>,
     /// Answers under way: when their number changed, counted from the start of the server, and what it became.
     pub transfers: Vec<(Duration, usize)>,
 }
@@ -99,6 +116,7 @@ impl Counts {
 #[derive(Debug)]
 struct Shared {
     objects: Objects,
+    uploads: Uploads,
     settings: Mutex<Settings>,
     began: Instant,
     state: Mutex<State>,
@@ -109,6 +127,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     counts: Counts,
+    /// Requests for each key and kind.
+    of_action: BTreeMap<(String, Action), u64>,
     transfers: usize,
     stop: bool,
     /// Open connections, to be cut at the end.
@@ -176,6 +196,7 @@ impl S3Server {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             objects,
+            uploads: Uploads::default(),
             settings: Mutex::new(settings),
             began: Instant::now(),
             state: Mutex::default(),
@@ -239,6 +260,12 @@ impl S3Server {
         self.shared.state().counts.clone()
     }
 
+    /// Uploads in parts that have begun, and have neither been completed nor thrown away.
+    #[must_use]
+    pub fn open_uploads(&self) -> usize {
+        self.shared.uploads.count()
+    }
+
     /// Connections that are open now.
     #[must_use]
     pub fn open_connections(&self) -> usize {
@@ -247,7 +274,9 @@ impl S3Server {
 
     /// Forgets what was counted.
     pub fn forget_counts(&self) {
-        self.shared.state().counts = Counts::default();
+        let mut state = self.shared.state();
+        state.counts = Counts::default();
+        state.of_action.clear();
     }
 }
 

@@ -77,6 +77,16 @@ pub enum WriteError {
     /// The disk refused.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The system gave no thread.
+    #[error("no thread could be started")]
+    Thread {
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Samples after the end, or after a failure.
+    #[error("nothing can be written any more: the writer was finished or failed before")]
+    Closed,
     /// Stopped before the end.
     #[error("stopped after {samples} samples")]
     Interrupted {
@@ -164,7 +174,8 @@ impl Diagnostic for WriteError {
             Self::Value { .. } | Self::Null { .. } | Self::SampleTooLarge { .. } => {
                 ErrorKind::Corrupt
             }
-            Self::Columns { .. } => ErrorKind::InvalidInput,
+            Self::Columns { .. } | Self::Closed => ErrorKind::InvalidInput,
+            Self::Thread { .. } => ErrorKind::Resource,
             Self::Format { source, .. } => source.kind(),
             Self::Compression { source, .. } => source.kind(),
             Self::Storage(source) => source.kind(),
@@ -192,6 +203,8 @@ impl Diagnostic for WriteError {
             Self::Format { source, .. } => source.id(),
             Self::Compression { source, .. } => source.id(),
             Self::Storage(source) => source.id(),
+            Self::Thread { .. } => "thread",
+            Self::Closed => "writer-closed",
             Self::Interrupted { .. } => "interrupted",
             Self::Bug { .. } => "internal",
         }
@@ -206,7 +219,11 @@ impl Diagnostic for WriteError {
             Self::Storage(source) => source.object(),
             Self::Format { source, .. } => source.object(),
             Self::Compression { source, .. } => source.object(),
-            Self::SampleTooLarge { .. } | Self::Interrupted { .. } | Self::Bug { .. } => None,
+            Self::SampleTooLarge { .. }
+            | Self::Thread { .. }
+            | Self::Closed
+            | Self::Interrupted { .. }
+            | Self::Bug { .. } => None,
         }
     }
 
@@ -253,7 +270,11 @@ impl Diagnostic for WriteError {
             Self::Format { source, .. } => source.hint(),
             Self::Compression { source, .. } => source.hint(),
             Self::Interrupted { .. } => Some("run the same command again to continue".to_owned()),
-            Self::Columns { .. } | Self::Value { .. } | Self::Bug { .. } => None,
+            Self::Columns { .. }
+            | Self::Value { .. }
+            | Self::Thread { .. }
+            | Self::Closed
+            | Self::Bug { .. } => None,
         }
     }
 }

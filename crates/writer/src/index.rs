@@ -1,5 +1,7 @@
 //! The one commit point: a data set exists when its index does.
 
+use std::io::Write as _;
+
 use shardmill_mds::{Index, ShardEntry};
 use shardmill_storage::{Dir, PublishMode, StorageError};
 
@@ -32,11 +34,7 @@ pub fn publish_index(
     folder: &str,
     index: &Index,
 ) -> Result<(), WriteError> {
-    let name = if folder.is_empty() {
-        INDEX_NAME.to_owned()
-    } else {
-        format!("{folder}/{INDEX_NAME}")
-    };
+    let name = beneath(folder, INDEX_NAME);
     let text = index.to_json();
     match dir.publish_bytes(
         Some(temp_folder),
@@ -46,6 +44,39 @@ pub fn publish_index(
     ) {
         Err(StorageError::Exists { .. }) if same(dir, &name, text.as_bytes()) => Ok(()),
         outcome => Ok(outcome?),
+    }
+}
+
+/// Publishes the index of a data set whose shards have their names, in `dir` itself.
+pub(crate) fn publish_last(dir: &Dir, index: &Index, durable: bool) -> Result<(), WriteError> {
+    if dir.exists(INDEX_NAME)? {
+        return Err(StorageError::Exists {
+            path: dir.path_of(INDEX_NAME),
+        }
+        .into());
+    }
+    let text = index.to_json();
+    let mut temp = dir.temp_file(None)?;
+    temp.write_all(text.as_bytes())
+        .map_err(|error| temp.write_error(error))?;
+    // Replacing needs nothing of the file system but renaming, and nothing is there.
+    if durable {
+        // The names of the shards first.
+        dir.sync()?;
+    }
+    temp.publish_pending(INDEX_NAME, PublishMode::Replace, durable)?;
+    if durable {
+        dir.sync()?;
+    }
+    Ok(())
+}
+
+/// A name in a folder, `""` being the root itself.
+pub(crate) fn beneath(folder: &str, name: &str) -> String {
+    if folder.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{folder}/{name}")
     }
 }
 

@@ -14,6 +14,8 @@
 //! 4. A publisher brings the files to the disk and gives them their names, in any order.
 //! 5. The index is the caller's last act.
 //!
+//! Samples that the caller encodes, one at a time, take the same way from step 2 on: [`SampleWriter`].
+//!
 //! The bytes depend on the rows and the configuration alone, not on the number of threads. Memory is bounded
 //! by [`Resources::budget_bytes`], or by one shard if that is more.
 //!
@@ -31,6 +33,7 @@ mod index;
 mod pack;
 mod pipeline;
 mod rows;
+mod samples;
 mod shard;
 
 pub use columns::{
@@ -44,4 +47,5 @@ pub use pipeline::{
     Written, run,
 };
 pub use rows::RowEncoder;
+pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
 pub use shard::FileCheck;

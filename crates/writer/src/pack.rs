@@ -99,6 +99,34 @@ impl Packer {
         (!self.sizes.is_empty()).then(|| self.take(Position::default()))
     }
 
+    /// The number of the shard that is being filled.
+    pub(crate) const fn next_shard(&self) -> u64 {
+        self.next_shard
+    }
+
+    /// Bytes of the shard that is being filled, as the limit counts them.
+    pub(crate) const fn open_bytes(&self) -> u64 {
+        self.cutter.bytes()
+    }
+
+    /// The samples of the shard that is being filled.
+    pub(crate) fn open_samples(&self) -> Vec<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for piece in &self.pieces {
+            bytes.extend_from_slice(piece.chunk.slice(piece.range.clone()));
+        }
+        let mut rest = bytes.as_slice();
+        let sizes = self.sizes.iter();
+        sizes
+            .map(|size| {
+                let at = usize::try_from(*size).unwrap_or(usize::MAX);
+                let (sample, after) = rest.split_at(at.min(rest.len()));
+                rest = after;
+                sample.to_vec()
+            })
+            .collect()
+    }
+
     fn close_piece(&mut self, chunk: &Arc<Chunk>, range: Range<usize>) {
         if !range.is_empty() {
             self.pieces.push(Piece {

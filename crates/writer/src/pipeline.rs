@@ -17,9 +17,9 @@ use shardmill_storage::{Dir, PublishMode, StorageError};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::error::WriteError;
-use crate::index::stored_bytes;
+use crate::index::{beneath, stored_bytes};
 use crate::pack::{CutShard, Packer, Position};
-use crate::rows::{BatchError, RowEncoder};
+use crate::rows::RowEncoder;
 use crate::shard::{FileCheck, FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step};
 
 /// What the engine needs from an input: units in a fixed order, each a run of batches. Units are read by
@@ -195,7 +195,7 @@ pub fn run<I: Input>(
         input,
         encoder,
         output,
-        kind: ShardKind::new(Arc::clone(&output.config)),
+        kind: ShardKind::resumable(Arc::clone(&output.config)),
         pool: BufferPool::new(jobs * 8),
         ledger,
         progress,
@@ -456,7 +456,7 @@ impl<I: Input> Engine<'_, I> {
                     &step,
                     &self.kind,
                     self.output.dir,
-                    self.output.temp_folder,
+                    Some(self.output.temp_folder),
                     scratch,
                 )? {
                     Outcome::Nothing => {}
@@ -518,9 +518,11 @@ impl<I: Input> Engine<'_, I> {
                 let encoded = self
                     .encoder
                     .encode(&batch, origin, &self.pool, |chunk| chunks.push(chunk));
-                failure = encoded
-                    .err()
-                    .map(|error| self.locate(error, unit, skipped, &next.rows));
+                failure = encoded.err().map(|error| {
+                    error.locate(self.encoder, |row| {
+                        self.input.place(unit, next.rows.get(row + skipped))
+                    })
+                });
             }
         }
         self.progress.add_input_bytes(next.input_bytes);
@@ -546,38 +548,6 @@ impl<I: Input> Engine<'_, I> {
             }
         }
         self.pack(state);
-    }
-
-    fn locate(
-        &self,
-        error: BatchError,
-        unit: usize,
-        skipped: usize,
-        rows: &RowNumbers,
-    ) -> WriteError {
-        let place = |row: usize| self.input.place(unit, rows.get(row + skipped));
-        let column = |column: usize| {
-            self.encoder
-                .columns()
-                .get(column)
-                .map_or_else(String::new, |c| c.name().to_owned())
-        };
-        match error {
-            BatchError::Null { column: at, row } => WriteError::Null {
-                column: column(at),
-                row: place(row),
-            },
-            BatchError::Value { column: at, error } => WriteError::Value {
-                column: column(at),
-                row: place(error.row),
-                reason: error.reason,
-            },
-            BatchError::SampleTooLarge { row, bytes, limit } => WriteError::SampleTooLarge {
-                row: place(row),
-                bytes,
-                limit,
-            },
-        }
     }
 
     fn end_unit(&self, unit: usize, error: Option<PipelineError<I::Error>>) {
@@ -698,12 +668,7 @@ impl<I: Input> Engine<'_, I> {
         } = shard;
         let folder = self.output.splits.get(split).map_or("", String::as_str);
         for (name, temp) in files {
-            let name = if folder.is_empty() {
-                name
-            } else {
-                format!("{folder}/{name}")
-            };
-            temp.publish(&name, PublishMode::Replace)?;
+            temp.publish(&beneath(folder, &name), PublishMode::Replace)?;
         }
         self.ledger.published(&Published {
             split,

@@ -10,11 +10,11 @@ use shardmill_mds::{Layout, TextColumn};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::columns::{ColumnEncoder, Datums};
-use crate::error::{RowError, ValueReason};
+use crate::error::{RowError, ValueReason, WriteError};
 
 /// Encoded bytes after which a chunk is closed. Small enough to stay in a core's cache while its columns are
 /// scattered into it, large enough that handing it over costs nothing.
-const CHUNK_BYTES: usize = 2 << 20;
+pub(crate) const CHUNK_BYTES: usize = 2 << 20;
 
 /// How the values of one sample are put together.
 #[derive(Clone, Debug)]
@@ -46,6 +46,38 @@ pub(crate) enum BatchError {
     Null { column: usize, row: usize },
     Value { column: usize, error: RowError },
     SampleTooLarge { row: usize, bytes: u64, limit: u64 },
+}
+
+impl BatchError {
+    /// The error as others see it; `place` names a row of the batch.
+    pub(crate) fn locate(
+        self,
+        encoder: &RowEncoder,
+        place: impl Fn(usize) -> String,
+    ) -> WriteError {
+        let column = |column: usize| {
+            encoder
+                .columns()
+                .get(column)
+                .map_or_else(String::new, |c| c.name().to_owned())
+        };
+        match self {
+            Self::Null { column: at, row } => WriteError::Null {
+                column: column(at),
+                row: place(row),
+            },
+            Self::Value { column: at, error } => WriteError::Value {
+                column: column(at),
+                row: place(error.row),
+                reason: error.reason,
+            },
+            Self::SampleTooLarge { row, bytes, limit } => WriteError::SampleTooLarge {
+                row: place(row),
+                bytes,
+                limit,
+            },
+        }
+    }
 }
 
 impl RowEncoder {

@@ -25,18 +25,27 @@ pub(crate) struct ShardKind {
     pub(crate) config: Arc<ShardConfig>,
     config_json: String,
     xsv_header: Vec<u8>,
-    /// The hash that a later run checks before it reuses a shard.
-    check: HashAlgo,
+    /// The hash that a later run checks before it reuses a shard; `None` when there will be no such run.
+    check: Option<HashAlgo>,
 }
 
 impl ShardKind {
-    pub(crate) fn new(config: Arc<ShardConfig>) -> Self {
+    /// Shards that a later run of the same conversion may reuse.
+    pub(crate) fn resumable(config: Arc<ShardConfig>) -> Self {
         let check = config.hashes.first().copied().unwrap_or(HashAlgo::Xxh3_128);
+        Self {
+            check: Some(check),
+            ..Self::final_only(config)
+        }
+    }
+
+    /// Shards that are only as good as the index that lists them.
+    pub(crate) fn final_only(config: Arc<ShardConfig>) -> Self {
         Self {
             config_json: config.to_json(),
             xsv_header: config.xsv_header(),
             config,
-            check,
+            check: None,
         }
     }
 
@@ -273,7 +282,7 @@ impl ShardWork {
         step: &Step,
         kind: &ShardKind,
         dir: &Dir,
-        temp_folder: &str,
+        temp_folder: Option<&str>,
         scratch: &mut Scratch,
     ) -> Result<Outcome, WriteError> {
         match step {
@@ -317,12 +326,12 @@ impl ShardWork {
         &self,
         kind: &ShardKind,
         dir: &Dir,
-        folder: &str,
+        folder: Option<&str>,
         scratch: &mut Scratch,
     ) -> Result<FinishedShard, WriteError> {
         let parts = lock(&self.segments[0]).take().unwrap_or_default();
         let Some(compression) = kind.config.compression else {
-            let mut temp = dir.temp_file(Some(folder))?;
+            let mut temp = dir.temp_file(folder)?;
             let mut hashers = self.check_hashers(kind);
             for part in parts {
                 update_stepwise(part.bytes(), &mut hashers, |bytes| {
@@ -352,7 +361,7 @@ impl ShardWork {
         &self,
         kind: &ShardKind,
         dir: &Dir,
-        folder: &str,
+        folder: Option<&str>,
         scratch: &mut Scratch,
     ) -> Result<FinishedShard, WriteError> {
         let zipped: Vec<Vec<u8>> = self
@@ -374,7 +383,7 @@ impl ShardWork {
     /// The hashers of a stored file: those of the index, or the check alone.
     fn check_hashers(&self, kind: &ShardKind) -> Vec<Hasher> {
         if kind.config.hashes.is_empty() {
-            hashers(&[kind.check])
+            hashers(kind.check.as_slice())
         } else {
             hashers(&kind.config.hashes)
         }
@@ -384,10 +393,10 @@ impl ShardWork {
         &self,
         kind: &ShardKind,
         dir: &Dir,
-        folder: &str,
+        folder: Option<&str>,
         zipped: &[Vec<u8>],
     ) -> Result<(TempFile, FileHashes), WriteError> {
-        let mut temp = dir.temp_file(Some(folder))?;
+        let mut temp = dir.temp_file(folder)?;
         let mut hashers = self.check_hashers(kind);
         for bytes in zipped {
             update_stepwise(bytes, &mut hashers, |bytes| {
@@ -402,7 +411,7 @@ impl ShardWork {
         &self,
         kind: &ShardKind,
         dir: &Dir,
-        folder: &str,
+        folder: Option<&str>,
         scratch: &mut Scratch,
         data: Data,
     ) -> Result<FinishedShard, WriteError> {
@@ -412,16 +421,15 @@ impl ShardWork {
         let mut checks = Vec::new();
         let mut stored = |name: String, temp: TempFile, hashes: FileHashes| -> FileInfo {
             let bytes = temp.written();
-            let hex = hashes
-                .get(kind.check)
-                .map(|digest| digest.to_string())
-                .unwrap_or_default();
-            checks.push(FileCheck {
-                name: name.clone(),
-                bytes,
-                algo: kind.check,
-                hex,
-            });
+            checks.extend(kind.check.map(|algo| {
+                let digest = hashes.get(algo);
+                FileCheck {
+                    name: name.clone(),
+                    bytes,
+                    algo,
+                    hex: digest.map(|digest| digest.to_string()).unwrap_or_default(),
+                }
+            }));
             files.push((name.clone(), temp));
             let hashes = if kind.config.hashes.is_empty() {
                 FileHashes::default()
@@ -480,7 +488,7 @@ impl ShardWork {
                     hashes,
                 ));
             } else {
-                let mut temp = dir.temp_file(Some(folder))?;
+                let mut temp = dir.temp_file(folder)?;
                 temp.write_all(meta)
                     .map_err(|error| temp.write_error(error))?;
                 raw_meta = Some(stored(name, temp, raw_hashes));

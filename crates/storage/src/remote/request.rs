@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -188,6 +189,171 @@ impl Signer {
     }
 }
 
+/// A request that is no read of a range.
+#[derive(Clone, Copy)]
+pub(super) struct Wish<'a> {
+    pub(super) method: &'a Method,
+    pub(super) key: &'a str,
+    pub(super) query: &'a [(&'a str, &'a str)],
+    pub(super) headers: &'a [(&'static str, &'a str)],
+    pub(super) payload: Option<&'a Payload>,
+}
+
+impl Signer {
+    /// A signed request; the bytes of its body are counted in `sent` as they leave.
+    pub(super) async fn sign(
+        &self,
+        wish: &Wish<'_>,
+        sent: &Arc<AtomicU64>,
+    ) -> Result<Request, RemoteFault> {
+        let credential = self.credential().await?;
+        let text = self.access.url_with(wish.key, wish.query);
+        let bug = || RemoteFault::NoAnswer;
+        let mut signed = http::Request::builder()
+            .method(wish.method.clone())
+            .uri(&text)
+            .body(HttpRequestBody::empty())
+            .map_err(|_| bug())?;
+        let headers = signed.headers_mut();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        for (name, value) in wish.headers {
+            let value = HeaderValue::from_str(value).map_err(|_| bug())?;
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        match credential {
+            Some(credential) => AwsAuthorizer::new(&credential, "s3", &self.access.region)
+                .with_request_payer(self.access.request_payer)
+                .authorize(&mut signed, wish.payload.map(|payload| &payload.digest[..])),
+            None if self.access.request_payer => {
+                headers.insert(
+                    HeaderName::from_static("x-amz-request-payer"),
+                    HeaderValue::from_static("requester"),
+                );
+            }
+            None => {}
+        }
+        let url = Url::parse(&text).map_err(|_| bug())?;
+        let mut request = Request::new(wish.method.clone(), url);
+        *request.headers_mut() = std::mem::take(signed.headers_mut());
+        if let Some(payload) = wish.payload {
+            let length = HeaderValue::from(payload.len());
+            request.headers_mut().insert(CONTENT_LENGTH, length);
+            *request.body_mut() = Some(payload.body(sent));
+        }
+        Ok(request)
+    }
+
+    /// The rights that objects are put with.
+    pub(super) fn acl(&self) -> Option<&str> {
+        self.access.acl.as_deref()
+    }
+}
+
+/// The body of a request and its SHA-256. Clones share the bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Payload {
+    bytes: HttpRequestBody,
+    digest: [u8; 32],
+}
+
+impl Payload {
+    /// Takes as long as hashing does: not for the engine's thread.
+    pub(super) fn new(bytes: Vec<u8>) -> Result<Self, RemoteFault> {
+        let bytes = HttpRequestBody::from(bytes);
+        let digest = digest_of(&bytes).ok_or(RemoteFault::NoAnswer)?;
+        Ok(Self { bytes, digest })
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.bytes.content_length() as u64
+    }
+
+    pub(super) const fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// The SHA-256 as the headers of a store have it.
+    pub(super) fn sum(&self) -> String {
+        base64(&self.digest)
+    }
+
+    /// The bytes themselves, where they are `other`.
+    pub(super) fn is(&self, other: &[u8]) -> bool {
+        self.bytes
+            .as_bytes()
+            .is_some_and(|bytes| bytes[..] == *other)
+    }
+
+    fn body(&self, sent: &Arc<AtomicU64>) -> reqwest::Body {
+        /// Bytes that are counted at once.
+        const PIECE: usize = 64 << 10;
+
+        let Some(bytes) = self.bytes.as_bytes().filter(|bytes| !bytes.is_empty()) else {
+            return reqwest::Body::from("");
+        };
+        let whole = (bytes.clone(), Arc::clone(sent));
+        let pieces = futures::stream::unfold(whole, |(mut rest, sent)| async move {
+            if rest.is_empty() {
+                return None;
+            }
+            let piece = rest.split_to(rest.len().min(PIECE));
+            sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            Some((Ok::<_, std::convert::Infallible>(piece), (rest, sent)))
+        });
+        // The feature of reqwest that this needs is one that object_store switches on to send its own requests.
+        reqwest::Body::wrap_stream(pieces)
+    }
+}
+
+/// The SHA-256 of some bytes. It is a part of what a signed request says, so one is signed, which is never sent.
+fn digest_of(bytes: &HttpRequestBody) -> Option<[u8; 32]> {
+    let mut request = http::Request::put("https://localhost/")
+        .body(bytes.clone())
+        .ok()?;
+    let nobody = AwsCredential {
+        key_id: String::new(),
+        secret_key: String::new(),
+        token: None,
+    };
+    AwsAuthorizer::new(&nobody, "s3", "none").authorize(&mut request, None);
+    let hex = request
+        .headers()
+        .get("x-amz-content-sha256")?
+        .to_str()
+        .ok()?;
+    let mut digest = [0; 32];
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    (hex.len() == 64).then_some(digest)
+}
+
+/// The checksum of an object that was put in parts with these digests.
+pub(super) fn sum_of_parts(digests: &[[u8; 32]]) -> Option<String> {
+    let all = HttpRequestBody::from(digests.concat());
+    Some(format!("{}-{}", base64(&digest_of(&all)?), digests.len()))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let all = three
+            .iter()
+            .chain([0; 2].iter())
+            .take(3)
+            .fold(0_usize, |all, byte| all << 8 | usize::from(*byte));
+        for at in 0..4 {
+            let letter = LETTERS.get(all >> (18 - 6 * at) & 63).copied();
+            text.push(match letter {
+                Some(letter) if at <= three.len() => char::from(letter),
+                _ => '=',
+            });
+        }
+    }
+    text
+}
+
 /// Whether the parts of a credential that become headers can be ones.
 fn is_header(credential: &AwsCredential) -> bool {
     let graphic = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -274,7 +440,7 @@ impl Head {
     }
 }
 
-fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
+pub(super) fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
@@ -305,7 +471,12 @@ pub(super) async fn code_of(mut response: Response, most: Duration) -> Option<St
     };
     // What came in time is what there is.
     let _ = tokio::time::timeout(most.min(Duration::from_secs(2)), read).await;
-    let text = String::from_utf8_lossy(&body);
+    code_in(&body)
+}
+
+/// The code in the text of an error.
+pub(super) fn code_in(body: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(body);
     let (code, _) = text.split_once("<Code>")?.1.split_once("</Code>")?;
     is_code(code).then(|| code.to_owned())
 }
@@ -355,6 +526,31 @@ mod tests {
             ("0-9/100", None),
         ] {
             assert_eq!(parse_content_range(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn bodies_carry_their_checksums() {
+        let payload = |text: &str| Payload::new(text.as_bytes().to_vec()).unwrap();
+        // From FIPS 180-4, and of nothing.
+        assert_eq!(
+            payload("abc").sum(),
+            "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0="
+        );
+        assert_eq!(
+            payload("").sum(),
+            "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+        );
+        assert_eq!((payload("abc").len(), payload("").len()), (3, 0));
+        assert!(payload("abc").is(b"abc") && !payload("abc").is(b"ab"));
+        for (text, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+        ] {
+            assert_eq!(base64(text.as_bytes()), coded);
         }
     }
 

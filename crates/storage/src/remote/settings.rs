@@ -10,8 +10,8 @@ use crate::error::StorageError;
 use crate::fault::UrlFault;
 use crate::location::{RemoteLocation, bare_url};
 
-/// Names of the settings that [`settings_of`] picks: those of the tools of AWS, and `S3_ENDPOINT_URL`.
-pub const SETTINGS: [&str; 22] = [
+/// Names of the settings that [`settings_of`] picks: those of the tools of AWS, and two of MosaicML Streaming.
+pub const SETTINGS: [&str; 23] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_ALLOW_HTTP",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
@@ -33,6 +33,7 @@ pub const SETTINGS: [&str; 22] = [
     "AWS_SKIP_SIGNATURE",
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "S3_CANNED_ACL",
     "S3_ENDPOINT_URL",
 ];
 
@@ -53,6 +54,8 @@ pub(super) struct Access {
     pub(super) loopback: bool,
     pub(super) region: String,
     pub(super) request_payer: bool,
+    /// Who may do what with objects that are put, by one of the names that the store has for that.
+    pub(super) acl: Option<String>,
     pub(super) signing: Signing,
 }
 
@@ -152,6 +155,7 @@ impl Access {
             base,
             region: region.to_owned(),
             request_payer: known.flag("AWS_REQUEST_PAYER")?,
+            acl: known.header("S3_CANNED_ACL")?,
             signing: signing(&known)?,
         })
     }
@@ -161,19 +165,36 @@ impl Access {
         let mut url = String::with_capacity(self.base.len() + key.len() + 8);
         url.push_str(&self.base);
         url.push('/');
-        for byte in key.bytes() {
-            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/') {
-                url.push(char::from(byte));
-            } else {
-                // Writing to a String cannot fail.
-                let _ = write!(url, "%{byte:02X}");
-            }
+        encode(&mut url, key, true);
+        url
+    }
+
+    /// The URL of a key with a query.
+    pub(super) fn url_with(&self, key: &str, query: &[(&str, &str)]) -> String {
+        let mut url = self.url(key);
+        for (at, (name, value)) in query.iter().enumerate() {
+            url.push(if at == 0 { '?' } else { '&' });
+            encode(&mut url, name, false);
+            url.push('=');
+            encode(&mut url, value, false);
         }
         url
     }
 
     pub(super) fn is_plain(&self) -> bool {
         self.base.starts_with("http:")
+    }
+}
+
+fn encode(url: &mut String, text: &str, is_path: bool) {
+    for byte in text.bytes() {
+        let is_plain = matches!(byte, b'-' | b'.' | b'_' | b'~') || is_path && byte == b'/';
+        if byte.is_ascii_alphanumeric() || is_plain {
+            url.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(url, "%{byte:02X}");
+        }
     }
 }
 
@@ -334,6 +355,7 @@ mod tests {
             ("AWS_SKIP_SIGNATURE", "maybe", "url-setting"),
             ("AWS_ACCESS_KEY_ID", "hush", "url-setting"),
             ("AWS_SECRET_ACCESS_KEY", "hush", "url-setting"),
+            ("S3_CANNED_ACL", "hush\r\nx: y", "url-setting"),
         ] {
             let Err(error) = access("b", &[(name, value)]) else {
                 panic!("{name}={value}");
@@ -380,6 +402,10 @@ mod tests {
         assert_eq!(
             access.url("a b/ü%20+~x"),
             "https://s/b/a%20b/%C3%BC%2520%2B~x"
+        );
+        assert_eq!(
+            access.url_with("a", &[("prefix", "b/c d&"), ("uploads", "")]),
+            "https://s/b/a?prefix=b%2Fc%20d%26&uploads="
         );
         assert!(SETTINGS.is_sorted());
     }

@@ -1,7 +1,9 @@
 //! The promises of [`Remote`] against a store that fails on demand.
 
 mod faults;
+mod lists;
 mod throughput;
+mod writes;
 
 use std::sync::mpsc;
 use std::sync::{Arc, Weak};

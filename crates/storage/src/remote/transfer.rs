@@ -13,7 +13,7 @@ use super::request::{Head, code_of, root_of};
 use crate::fault::RemoteFault;
 
 /// How often an answer may have the wrong shape (length, range) before that counts as the truth.
-const LIES: u32 = 2;
+pub(super) const LIES: u32 = 2;
 
 /// Most memory that is reserved for a length that nothing but the answer says.
 const CLAIMED: u64 = 64 << 20;
@@ -169,7 +169,7 @@ impl Seen {
     }
 
     /// Compares an answer with those before it.
-    fn agree(&self, etag: Option<&str>, whole: Option<u64>) -> Result<(), Failure> {
+    pub(super) fn agree(&self, etag: Option<&str>, whole: Option<u64>) -> Result<(), Failure> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match (&state.etag, etag) {
             (Some(known), Some(etag)) if known != etag => {
@@ -193,7 +193,7 @@ impl Seen {
 
 /// Why an attempt failed.
 #[derive(Debug)]
-enum Failure {
+pub(super) enum Failure {
     /// Nothing will help.
     Final(RemoteFault),
     /// The answer is not what was asked for; once more may help, hardly more often.
@@ -215,22 +215,22 @@ enum Failure {
 /// The time that an operation may take: what the options say, waits for its turn not counted, and a second more for each so many
 /// bytes that came.
 #[derive(Debug)]
-struct Clock {
-    began: Instant,
-    total: Duration,
-    bytes_per_second: u64,
-    waited: Duration,
-    received: u64,
+pub(super) struct Clock {
+    pub(super) began: Instant,
+    pub(super) total: Duration,
+    pub(super) bytes_per_second: u64,
+    pub(super) waited: Duration,
+    pub(super) received: u64,
 }
 
 impl Clock {
-    fn left(&self) -> Duration {
+    pub(super) fn left(&self) -> Duration {
         let earned = self.received.saturating_mul(1000) / self.bytes_per_second.max(1);
         (self.total + self.waited + Duration::from_millis(earned))
             .saturating_sub(self.began.elapsed())
     }
 
-    fn elapsed_ms(&self) -> u64 {
+    pub(super) fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
@@ -337,7 +337,7 @@ pub(super) async fn fetch<S: Sink>(
 }
 
 /// A random time below the first one, doubled with each attempt.
-fn back_off(first: Duration, most: Duration, attempts: u32) -> Duration {
+pub(super) fn back_off(first: Duration, most: Duration, attempts: u32) -> Duration {
     let doubled = 1_u32
         .checked_shl(attempts.saturating_sub(1))
         .unwrap_or(u32::MAX);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::Shared;
 use super::connection::{Request, spoils_success, within};
-use super::fault::Fault;
+use super::fault::{Action, Fault};
+use super::sha256::{base64, hex, sha256};
 
 /// An answer that is ready to be sent.
 #[derive(Debug)]
@@ -61,7 +62,8 @@ impl Answer {
 
 pub(super) fn answer(
     shared: &Shared,
-    request: &Request,
+    request: &mut Request,
+    action: Action,
     key: Option<&str>,
     fault: Option<&Fault>,
 ) -> io::Result<Answer> {
@@ -88,17 +90,24 @@ pub(super) fn answer(
             let page = "<!DOCTYPE html><html><body>Please sign in to the network.</body></html>";
             return Ok(Answer::new(200, "text/html", page.into()));
         }
+        Some(Fault::ErrorInside(code)) => {
+            let mut answer = Answer::error(500, code);
+            answer.status = 200;
+            return Ok(answer);
+        }
         _ => {}
     }
     let whole = matches!(fault, Some(Fault::WholeObject));
-    let mut answer = match key {
-        _ if !matches!(request.method.as_str(), "GET" | "HEAD") => {
-            Answer::error(405, "MethodNotAllowed")
-        }
-        None => Answer::error(404, "NoSuchBucket"),
-        Some("") => list(shared, request)?,
-        Some(key) => object(shared, request, key, whole)?,
+    let mut answer = match (key, action) {
+        (_, Action::Other) => Answer::error(405, "MethodNotAllowed"),
+        (None, _) => Answer::error(404, "NoSuchBucket"),
+        (Some(_), Action::List) => list(shared, request)?,
+        (Some(key), Action::Get | Action::Head) => object(shared, request, key, whole)?,
+        (Some(key), _) => write(shared, request, action, key)?,
     };
+    if matches!(fault, Some(Fault::AnswerLost)) {
+        return Ok(ended(End::CloseFirst));
+    }
     if let Some(fault) = fault.filter(|fault| spoils_success(fault))
         && answer.status < 300
     {
@@ -134,11 +143,15 @@ fn object(shared: &Shared, request: &Request, key: &str, whole: bool) -> io::Res
             }
         },
     };
+    let sum = shared.objects.sum(key, &found.etag);
     let body = found.read(range.clone().unwrap_or(0..bytes))?;
     let status = if range.is_some() { 206 } else { 200 };
     let mut answer = Answer::new(status, "binary/octet-stream", body);
     answer.set("ETag", found.etag.clone());
     answer.set("Accept-Ranges", "bytes".to_owned());
+    if let Some(sum) = sum.filter(|_| request.wants_sum) {
+        answer.set("x-amz-checksum-sha256", sum);
+    }
     if let Some(range) = range {
         answer.set(
             "Content-Range",
@@ -148,11 +161,105 @@ fn object(shared: &Shared, request: &Request, key: &str, whole: bool) -> io::Res
     Ok(answer)
 }
 
-fn list(shared: &Shared, request: &Request) -> io::Result<Answer> {
-    let of = |name: &str| {
-        let found = request.query.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
+/// Objects that come, whole or in parts.
+fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> io::Result<Answer> {
+    let settings = shared.settings();
+    if request.only_new && settings.no_conditions || request.sum.is_some() && settings.no_sums {
+        return Ok(Answer::error(501, "NotImplemented"));
+    }
+    let body = std::mem::take(&mut request.body);
+    let sum = sha256(&body);
+    let signed = request.content.as_deref();
+    if signed.is_some_and(|signed| signed.len() == 64 && signed != hex(&sum)) {
+        return Ok(Answer::error(400, "XAmzContentSHA256Mismatch"));
+    }
+    if request
+        .sum
+        .as_ref()
+        .is_some_and(|said| *said != base64(&sum))
+    {
+        return Ok(Answer::error(400, "BadDigest"));
+    }
+    let id = request.of("uploadId").unwrap_or_default();
+    let xml = |name: &str, inner: String| {
+        let body = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{name} xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{inner}</{name}>"
+        );
+        Answer::new(200, "application/xml", body.into_bytes())
     };
+    let stored = |etag: String| {
+        let mut answer = Answer::new(200, "", Vec::new());
+        answer.set("ETag", etag);
+        if let Some(sum) = &request.sum {
+            answer.set("x-amz-checksum-sha256", sum.clone());
+        }
+        answer
+    };
+    Ok(match action {
+        Action::Put => {
+            if let Some(acl) = &request.acl {
+                let mut state = shared.state();
+                state.counts.acls.insert(key.to_owned(), acl.clone());
+            }
+            let sum = request.sum.clone();
+            match shared.objects.write(key, body, request.only_new, sum)? {
+                Some(etag) => stored(etag),
+                None => Answer::error(412, "PreconditionFailed"),
+            }
+        }
+        Action::Create => {
+            if let Some(acl) = &request.acl {
+                let mut state = shared.state();
+                state.counts.acls.insert(key.to_owned(), acl.clone());
+            }
+            let id = shared.uploads.create(key);
+            let (bucket, key) = (shared.objects.bucket(), escape(key));
+            xml(
+                "InitiateMultipartUploadResult",
+                format!("<Bucket>{bucket}</Bucket><Key>{key}</Key><UploadId>{id}</UploadId>"),
+            )
+        }
+        Action::Part => {
+            let number = request.of("partNumber").and_then(|text| text.parse().ok());
+            match number.filter(|number| (1..=10_000).contains(number)) {
+                None => Answer::error(400, "InvalidArgument"),
+                Some(number) => match shared.uploads.part(id, key, number, body) {
+                    Some(etag) => stored(etag),
+                    None => Answer::error(404, "NoSuchUpload"),
+                },
+            }
+        }
+        Action::Complete => {
+            let list = String::from_utf8_lossy(&body);
+            match shared.uploads.complete(id, key, &list) {
+                Ok(whole) => {
+                    let sum = whole.sum;
+                    let etag = shared
+                        .objects
+                        .write(key, whole.bytes, false, Some(sum.clone()))?
+                        .unwrap_or_default();
+                    let (key, etag) = (escape(key), etag.replace('"', "&quot;"));
+                    xml(
+                        "CompleteMultipartUploadResult",
+                        format!(
+                            "<Key>{key}</Key><ETag>{etag}</ETag><ChecksumSHA256>{sum}</ChecksumSHA256>"
+                        ),
+                    )
+                }
+                Err("NoSuchUpload") => Answer::error(404, "NoSuchUpload"),
+                Err(code) => Answer::error(400, code),
+            }
+        }
+        _ if shared.uploads.abort(id, key) => Answer::new(204, "", Vec::new()),
+        _ => Answer::error(404, "NoSuchUpload"),
+    })
+}
+
+fn list(shared: &Shared, request: &Request) -> io::Result<Answer> {
+    if let Some(text) = shared.settings().listing {
+        return Ok(Answer::new(200, "application/xml", text.into_bytes()));
+    }
+    let of = |name: &str| request.of(name);
     let most = of("max-keys").and_then(|text| text.parse().ok());
     let page = shared.settings().page.or(most).unwrap_or(1000).max(1);
     let all = shared.objects.list(of("prefix").unwrap_or_default())?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::answer::{Answer, End, answer};
-use super::fault::{Asked, Fault};
+use super::fault::{Action, Asked, Fault};
 
 /// Bytes written at once where the speed is limited.
 const STEP: usize = 32 << 10;
@@ -24,15 +24,54 @@ pub(super) struct Request {
     pub(super) query: Vec<(String, String)>,
     pub(super) range: Option<(u64, Option<u64>)>,
     pub(super) if_match: Option<String>,
+    /// `If-None-Match: *`.
+    pub(super) only_new: bool,
+    /// `x-amz-checksum-sha256`.
+    pub(super) sum: Option<String>,
+    /// `x-amz-content-sha256`.
+    pub(super) content: Option<String>,
+    /// Whether the checksum of the object is wanted.
+    pub(super) wants_sum: bool,
+    /// `x-amz-acl`.
+    pub(super) acl: Option<String>,
     pub(super) signed: bool,
     pub(super) close: bool,
+    /// Waits to be told that the body is wanted.
+    pub(super) asks: bool,
+    /// Bytes of the body.
+    pub(super) length: u64,
+    pub(super) body: Vec<u8>,
+}
+
+impl Request {
+    pub(super) fn of(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn action(&self) -> Action {
+        let (_, key) = self.path.split_once('/').unwrap_or_default();
+        let (method, upload) = (self.method.as_str(), self.of("uploadId").is_some());
+        match (method, upload) {
+            ("GET", false) if key.is_empty() => Action::List,
+            _ if key.is_empty() => Action::Other,
+            ("GET", false) => Action::Get,
+            ("HEAD", false) => Action::Head,
+            ("PUT", false) => Action::Put,
+            ("PUT", true) => Action::Part,
+            ("POST", true) => Action::Complete,
+            ("POST", false) if self.of("uploads").is_some() => Action::Create,
+            ("DELETE", true) => Action::Abort,
+            _ => Action::Other,
+        }
+    }
 }
 
 /// Serves a connection until either side closes it.
 pub(super) fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
-    while let Some(request) = read_request(&mut reader)? {
+    while let Some(mut request) = read_request(&mut reader)? {
         let settings = shared.settings();
         let key = request
             .path
@@ -43,12 +82,21 @@ pub(super) fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
         if fault.is_some() {
             shared.state().counts.faults += 1;
         }
+        if !read_body(&mut reader, shared, &mut request, fault.as_ref())? {
+            break;
+        }
         shared.transfer(true);
         let ended = (|| {
             if !shared.wait(settings.latency) {
                 return Ok(false);
             }
-            let answer = answer(shared, &request, key.as_deref(), fault.as_ref())?;
+            let answer = answer(
+                shared,
+                &mut request,
+                asked.action,
+                key.as_deref(),
+                fault.as_ref(),
+            )?;
             send(stream, shared, &settings, &request, answer)
         })();
         shared.transfer(false);
@@ -64,16 +112,22 @@ fn count(shared: &Shared, request: &Request, key: &str) -> Asked {
     let counts = &mut state.counts;
     let number = counts.requests;
     counts.requests += 1;
+    let action = request.action();
     counts.heads += u64::from(request.method == "HEAD");
     counts.lists += u64::from(key.is_empty());
+    *counts.by_action.entry(action).or_default() += 1;
     counts.signed += u64::from(request.signed);
     let of_key = counts.by_key.entry(key.to_owned()).or_default();
     let nth = *of_key;
     *of_key += 1;
+    let of_action = state.of_action.entry((key.to_owned(), action)).or_default();
+    let nth_action = *of_action;
+    *of_action += 1;
     Asked {
         number,
         nth,
-        method: request.method.clone(),
+        action,
+        nth_action,
         key: key.to_owned(),
         range: request
             .range
@@ -192,13 +246,22 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request
         path: decode(path.trim_start_matches('/')),
         query: query
             .split('&')
-            .filter_map(|pair| pair.split_once('='))
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
             .map(|(name, value)| (decode(name), decode(value)))
             .collect(),
         range: None,
         if_match: None,
+        only_new: false,
+        sum: None,
+        content: None,
+        wants_sum: false,
+        acl: None,
         signed: false,
         close: false,
+        asks: false,
+        length: 0,
+        body: Vec::new(),
     };
     loop {
         let mut line = String::new();
@@ -214,11 +277,59 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request
         match name.to_ascii_lowercase().as_str() {
             "range" => request.range = parse_range(value),
             "if-match" => request.if_match = Some(value.to_owned()),
+            "if-none-match" => request.only_new = value == "*",
+            "x-amz-checksum-sha256" => request.sum = Some(value.to_owned()),
+            "x-amz-content-sha256" => request.content = Some(value.to_owned()),
+            "x-amz-checksum-mode" => request.wants_sum = value.eq_ignore_ascii_case("enabled"),
+            "x-amz-acl" => request.acl = Some(value.to_owned()),
+            "content-length" => request.length = value.parse().map_err(|_| bad())?,
+            "transfer-encoding" => return Err(bad()),
+            "expect" => request.asks = true,
             "authorization" => request.signed = true,
             "connection" => request.close = value.eq_ignore_ascii_case("close"),
             _ => {}
         }
     }
+}
+
+/// Reads the body of a request as far as the fault lets it; `false` when the connection is to be closed.
+fn read_body(
+    reader: &mut BufReader<&TcpStream>,
+    shared: &Shared,
+    request: &mut Request,
+    fault: Option<&Fault>,
+) -> io::Result<bool> {
+    if request.asks {
+        reader
+            .get_mut()
+            .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
+    let most = match fault {
+        Some(Fault::CloseWithin(bytes) | Fault::StallWithin(bytes)) => *bytes,
+        _ => u64::MAX,
+    };
+    let wanted = request.length.min(most);
+    let read = reader.take(wanted).read_to_end(&mut request.body)?;
+    shared.state().counts.received += read as u64;
+    if (read as u64) < wanted {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    match fault {
+        Some(Fault::CloseWithin(_)) => return Ok(false),
+        Some(Fault::StallWithin(_)) => {
+            while shared.wait(Duration::from_millis(100)) {}
+            return Ok(false);
+        }
+        Some(Fault::FlipWithin(at)) => {
+            let len = request.body.len().max(1) as u64;
+            let at = usize::try_from(at % len).unwrap_or_default();
+            if let Some(byte) = request.body.get_mut(at) {
+                *byte ^= 0x20;
+            }
+        }
+        _ => {}
+    }
+    Ok(true)
 }
 
 fn parse_range(value: &str) -> Option<(u64, Option<u64>)> {
@@ -266,6 +377,6 @@ pub(super) fn within(range: (u64, Option<u64>), bytes: u64) -> Option<Range<u64>
 pub(super) const fn spoils_success(fault: &Fault) -> bool {
     !matches!(
         fault,
-        Fault::Status { .. } | Fault::CloseBefore | Fault::StallBefore
+        Fault::Status { .. } | Fault::CloseBefore | Fault::StallBefore | Fault::ErrorInside(_)
     )
 }

@@ -52,6 +52,16 @@ pub enum Fault {
     Redirect(String),
     /// A page of HTML with status 200, as a proxy sends it.
     Page,
+    /// Status 200, and in the body the error that came up behind it. Nothing is done.
+    ErrorInside(&'static str),
+    /// The connection is closed after so many bytes of the request's body. Nothing is done.
+    CloseWithin(u64),
+    /// Nothing more is read after so many bytes of the request's body, and the connection stays open. Nothing is done.
+    StallWithin(u64),
+    /// This byte of the request's body arrives as another one.
+    FlipWithin(u64),
+    /// What was asked for is done, and the connection is closed without an answer.
+    AnswerLost,
 }
 
 impl Fault {
@@ -66,6 +76,7 @@ impl Fault {
             409 => "OperationAborted",
             412 => "PreconditionFailed",
             429 => "TooManyRequests",
+            501 => "NotImplemented",
             503 => "SlowDown",
             _ => "InternalError",
         };
@@ -77,6 +88,29 @@ impl Fault {
     }
 }
 
+/// What a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Action {
+    /// The contents of an object.
+    Get,
+    /// What is known about an object.
+    Head,
+    /// A page of a listing.
+    List,
+    /// A whole object.
+    Put,
+    /// The begin of an upload in parts.
+    Create,
+    /// One part of it.
+    Part,
+    /// Its end.
+    Complete,
+    /// The parts are thrown away.
+    Abort,
+    /// Anything else.
+    Other,
+}
+
 /// A request, as a script sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
@@ -84,8 +118,10 @@ pub struct Asked {
     pub number: u64,
     /// How many requests for the same key came before it.
     pub nth: u64,
-    /// `GET`, `HEAD`.
-    pub method: String,
+    /// What it is about.
+    pub action: Action,
+    /// How many requests for the same key with the same action came before it.
+    pub nth_action: u64,
     /// The key within the bucket; empty for a listing.
     pub key: String,
     /// The range that was asked for: both ends are bytes of the object, the second not included.
@@ -108,6 +144,15 @@ impl Script {
     #[must_use]
     pub fn always(fault: Fault) -> Self {
         Self::by(move |_| Some(fault.clone()))
+    }
+
+    /// The first `count` requests of this kind for each key; all of them without a count.
+    #[must_use]
+    pub fn on(action: Action, count: Option<u64>, fault: Fault) -> Self {
+        Self::by(move |asked| {
+            let hit = asked.action == action && count.is_none_or(|count| asked.nth_action < count);
+            hit.then(|| fault.clone())
+        })
     }
 
     /// The first `count` requests for each key.

@@ -1,8 +1,10 @@
+mod writes;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::{Fault, Objects, S3Server, Script, Settings};
+use super::{Action, Fault, Objects, S3Server, Script, Settings};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -305,7 +307,8 @@ fn a_seed_decides_which_requests_go_wrong() {
     let asked = |number| super::Asked {
         number,
         nth: 0,
-        method: "GET".to_owned(),
+        action: Action::Get,
+        nth_action: 0,
         key: "k".to_owned(),
         range: None,
     };

@@ -11,3 +11,4 @@
 mod columns;
 mod engine;
 mod naive;
+mod samples;

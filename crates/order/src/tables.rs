@@ -1,0 +1,321 @@
+//! Partitions, shuffles, resampling and epochs all at once, in memory: for programs that look at an order as a whole.
+//!
+//! Everything here needs 8 bytes a sample and more. Training reads an [`Epoch`](crate::Epoch), which computes the same
+//! entries when they are asked for.
+//!
+//! Source: MosaicML Streaming 0.13, `streaming/base/partition/`, `shuffle/` and `batching/`; the shapes are theirs.
+
+use std::ops::Range;
+
+use crate::config::{BatchingMethod, PartitionAlgo, Resolved, ShuffleAlgo, World, check_count};
+use crate::deal::{Deal, Terms};
+use crate::epoch::block_of;
+use crate::error::OrderError;
+use crate::num::{count, index, room};
+use crate::partition::{Cut, Partition};
+use crate::reference;
+use crate::shuffle::{Shuffle, ShuffleConfig};
+use crate::units::{Drawn, Sampling, ShardTable, Units, counts};
+use crate::weights::{MOST_SAMPLES, Share};
+
+/// What stands for an entry that no sample is given to.
+pub const PADDING: i64 = -1;
+
+/// A partition: who is given which position of the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionTable {
+    /// Row by row: node, rank of the node, worker of the rank, batch of the worker, place in the batch. Positions, or
+    /// [`PADDING`].
+    pub entries: Vec<i64>,
+    /// Whether there are so few samples for the canonical nodes that they are dealt round and round.
+    pub tiny: bool,
+    /// Whether a node has so few samples that its ranks are given some of them again and again.
+    pub scarce: bool,
+}
+
+/// The whole partition.
+///
+/// # Errors
+/// As [`Partition::orig`] and [`Partition::relaxed`]; `InvalidInput` for a count of 0, `Resource` without the memory.
+pub fn partition(
+    algo: PartitionAlgo,
+    cut: Cut,
+    workers_per_rank: u64,
+    initial_nodes: Option<u64>,
+) -> Result<PartitionTable, OrderError> {
+    let world = World {
+        nodes: cut.nodes,
+        ranks_per_node: cut.ranks_per_node,
+        workers_per_rank,
+    };
+    check_world(world, cut.batch_size, cut.canonical_nodes)?;
+    check_samples("num_samples", cut.samples)?;
+    let partition = match algo {
+        PartitionAlgo::Orig => Partition::orig(cut)?,
+        PartitionAlgo::Relaxed => Partition::relaxed(cut, initial_nodes)?,
+    };
+    let entries = spread(
+        world,
+        cut.batch_size,
+        partition.batches(),
+        |batch, entry| Some(partition.place(batch, entry)?.position),
+    )?;
+    Ok(PartitionTable {
+        entries,
+        tiny: partition.is_tiny(),
+        scarce: partition.is_scarce(),
+    })
+}
+
+/// The whole shuffle of units of these sizes: position to big id. Units may be empty.
+///
+/// # Errors
+/// `InvalidInput` when a block size leaves no choice, or `py1e` has a canonical node without samples; `Resource` without
+/// the memory.
+pub fn shuffle(sizes: &[u64], config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
+    check_count("num_canonical_nodes", config.canonical_nodes)?;
+    if config.block > 1 << 48 {
+        return Err(OrderError::BadValue {
+            option: "shuffle_block_size",
+            value: config.block,
+            expected: "at most 2^48",
+        });
+    }
+    let units = Units::of_sizes(sizes)?;
+    room::<u64>(units.samples(), "the shuffled order")?;
+    if let Some(order) = reference::shuffle(&units, config)? {
+        return Ok(order);
+    }
+    // Its layout has no empty spans; they hold no id either.
+    let sizes: Vec<u64> = sizes.iter().copied().filter(|size| *size > 0).collect();
+    if sizes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let shuffle = Shuffle::new(&Units::of_sizes(&sizes)?, config)?;
+    let mut order = room(units.samples(), "the shuffled order")?;
+    order.extend((0..units.samples()).filter_map(|position| shuffle.direct(position)));
+    Ok(order)
+}
+
+/// How many samples of each shard make up `choose`.
+///
+/// # Errors
+/// `InvalidInput` for a granularity of 0 or more than 2^48 samples; `Resource` without the memory.
+pub fn sample(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64>, OrderError> {
+    check_sampling(sizes, choose, sampling)?;
+    counts(sizes, choose, sampling)
+}
+
+/// What sampling makes of shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resampled {
+    /// Samples of each unit: a shard as often as it is used whole, and what is drawn of it in part.
+    pub units: Vec<u64>,
+    /// The sample id of each big id.
+    pub samples: Vec<u64>,
+}
+
+/// Draws `choose` samples of each given stream; streams are ranges of `shards`, the sizes of all shards there are.
+///
+/// # Errors
+/// As [`Units::resample`]; `Resource` without the memory.
+pub fn resample(
+    shards: &[u64],
+    streams: &[(Range<usize>, u64)],
+    sampling: &Sampling,
+) -> Result<Resampled, OrderError> {
+    for (_, choose) in streams {
+        check_sampling(shards, *choose, sampling)?;
+    }
+    let table = ShardTable::from_streams(&[shards]);
+    let units = Units::resample(&table, streams, sampling)?;
+    let mut samples: Vec<u64> = room(units.samples(), "the resampled ids")?;
+    samples.extend(0..units.samples());
+    units.resolve(&table, &mut Drawn::default(), &mut samples);
+    Ok(Resampled {
+        units: units.ranges().map(|unit| unit.end - unit.start).collect(),
+        samples,
+    })
+}
+
+/// Samples that are dealt together: those of the whole epoch (`random`), or those of one stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Source<'a> {
+    /// Samples of each unit.
+    pub units: &'a [u64],
+    /// The sample id of each big id.
+    pub samples: &'a [u64],
+    /// The stream's part of the epoch; not used by `random`.
+    pub proportion: f64,
+}
+
+/// What an epoch depends on once its streams are resampled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work<'a> {
+    /// Which streams a batch is made of.
+    pub batching: BatchingMethod,
+    /// How positions are dealt.
+    pub partition: PartitionAlgo,
+    /// Machines, ranks and workers, replicas counted once.
+    pub world: World,
+    /// Samples of a rank in a step.
+    pub batch_size: u64,
+    /// The fixed division of sample space.
+    pub canonical_nodes: u64,
+    /// Physical nodes of the first run, where the run was resumed.
+    pub initial_nodes: Option<u64>,
+    /// The seed of the run.
+    pub seed: u64,
+    /// The epoch.
+    pub epoch: u64,
+    /// Whether the epoch is added to the seed of batch origins.
+    pub epoch_seed: bool,
+    /// Where the epoch starts, in samples of all ranks.
+    pub sample_in_epoch: u64,
+    /// The shuffle and its block, if there is one.
+    pub shuffle: Option<(ShuffleAlgo, u64)>,
+    /// One for `random`, else one for each stream.
+    pub sources: &'a [Source<'a>],
+}
+
+/// The whole epoch from where it starts: sample ids, or [`PADDING`], row by row as in [`PartitionTable::entries`].
+///
+/// # Errors
+/// As [`Epoch::new`](crate::Epoch::new); `InvalidInput` when a source has not as many sample ids as its units have samples.
+pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
+    check_world(work.world, work.batch_size, work.canonical_nodes)?;
+    let mut samples = Vec::with_capacity(work.sources.len());
+    let mut shares = Vec::with_capacity(work.sources.len());
+    for source in work.sources {
+        let length = total("units", source.units)?;
+        if length != count(source.samples.len()) {
+            return Err(OrderError::BadValue {
+                option: "units",
+                value: length,
+                expected: "the number of sample ids",
+            });
+        }
+        samples.push(length);
+        shares.push(Share {
+            samples: length,
+            choose: length,
+            proportion: source.proportion,
+        });
+    }
+    let deal = Deal::new(&Terms {
+        method: work.batching,
+        algo: work.partition,
+        batch_size: work.batch_size,
+        resolved: &Resolved {
+            world: work.world,
+            epoch: work.epoch,
+            sample_in_epoch: work.sample_in_epoch,
+            canonical_nodes: work.canonical_nodes,
+            seed: work.seed,
+            initial_nodes: work.initial_nodes,
+            block: work.shuffle.map_or(0, |(_, block)| block),
+            epoch_seed: work.epoch_seed,
+        },
+        shares: &shares,
+        samples: &samples,
+    })?;
+    let mut orders = Vec::with_capacity(work.sources.len());
+    for (stream, source) in work.sources.iter().enumerate() {
+        orders.push(match work.shuffle {
+            None => None,
+            Some((algo, block)) => {
+                let block = block_of(work.batching, stream, &shares, block)?;
+                let config = ShuffleConfig {
+                    algo,
+                    canonical_nodes: work.canonical_nodes,
+                    seed: work.seed,
+                    epoch: work.epoch,
+                    block,
+                };
+                Some(shuffle(source.units, &config)?)
+            }
+        });
+    }
+    spread(
+        work.world,
+        work.batch_size,
+        deal.batches(),
+        |batch, entry| {
+            let (source, place) = deal.place(batch, entry)?;
+            let big = match orders.get(source)? {
+                None => place.position,
+                Some(order) => order.get(index(place.position)).copied()?,
+            };
+            work.sources.get(source)?.samples.get(index(big)).copied()
+        },
+    )
+}
+
+/// Entries of global batches, sorted by the rank and the worker that are given them.
+fn spread(
+    world: World,
+    batch_size: u64,
+    batches: u64,
+    at: impl Fn(u64, u64) -> Option<u64>,
+) -> Result<Vec<i64>, OrderError> {
+    let workers = world.workers_per_rank;
+    let rounds = batches.div_ceil(workers);
+    let length = [world.ranks(), workers, batch_size]
+        .into_iter()
+        .fold(rounds, u64::saturating_mul);
+    let mut entries = room(length, "the table of an epoch")?;
+    for rank in 0..world.ranks() {
+        let part = rank * batch_size..(rank + 1) * batch_size;
+        for worker in 0..workers {
+            for round in 0..rounds {
+                let batch = round * workers + worker;
+                let row = part.clone().map(|entry| at(batch, entry));
+                entries.extend(row.map(|id| id.map_or(PADDING, u64::cast_signed)));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+fn check_world(world: World, batch_size: u64, canonical_nodes: u64) -> Result<(), OrderError> {
+    world.check()?;
+    check_count("batch_size", batch_size)?;
+    world.check_batch(batch_size)?;
+    check_count("num_canonical_nodes", canonical_nodes)
+}
+
+fn check_samples(option: &'static str, value: u64) -> Result<(), OrderError> {
+    if value > MOST_SAMPLES {
+        return Err(OrderError::BadValue {
+            option,
+            value,
+            expected: "at most 2^48",
+        });
+    }
+    Ok(())
+}
+
+fn check_sampling(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<(), OrderError> {
+    total("samples_per_shard", sizes)?;
+    check_samples("choose", choose)?;
+    if sampling.granularity == 0 {
+        return Err(OrderError::BadValue {
+            option: "sampling_granularity",
+            value: 0,
+            expected: "positive",
+        });
+    }
+    Ok(())
+}
+
+fn total(option: &'static str, sizes: &[u64]) -> Result<u64, OrderError> {
+    let sum = sizes
+        .iter()
+        .fold(0, |sum: u64, size| sum.saturating_add(*size));
+    check_samples(option, sum)?;
+    Ok(sum)
+}
+
+#[cfg(test)]
+#[path = "tables_tests.rs"]
+mod tests;

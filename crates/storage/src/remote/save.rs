@@ -1,0 +1,135 @@
+//! Objects that become files.
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+
+use tokio::task::AbortHandle;
+
+use super::list::stat;
+use super::put::GoOn;
+use super::send::SLICE;
+use super::transfer::{self, Failure, Growing, Seen, Wanted};
+use super::{Live, Remote, check_name};
+use crate::error::StorageError;
+use crate::fault::RemoteFault;
+use crate::temp::TempFile;
+
+/// Parts that are fetched at once. So many are in memory.
+const PARTS: usize = 8;
+
+/// A part that is fetched.
+struct Coming {
+    receiver: Receiver<Result<Vec<u8>, RemoteFault>>,
+    task: AbortHandle,
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn part(
+    live: &Live,
+    key: &str,
+    range: Range<u64>,
+    whole: u64,
+    seen: &Seen,
+) -> Result<Vec<u8>, RemoteFault> {
+    let mut sink = Growing::new(range.end - range.start);
+    let wanted = Wanted {
+        key,
+        range: Some(range),
+        object_bytes: Some(whole),
+        most: whole,
+    };
+    transfer::fetch(live, &wanted, &mut sink, seen).await?;
+    Ok(sink.bytes)
+}
+
+impl Remote {
+    /// Writes an object to a file, in parts of `part_bytes` that come side by side, and answers with its length. All parts are
+    /// from the same version of it; which one that was is forgotten afterwards. `go_on` is asked several times a second,
+    /// with the bytes that have been written.
+    ///
+    /// After an error a part of the object is in the file.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Remote`]: see [`RemoteFault`]. [`StorageError::Name`]. What keeps the file from being written.
+    pub fn save(
+        &self,
+        name: &str,
+        file: &mut TempFile,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<u64, StorageError> {
+        check_name(name)?;
+        let key = self.shared.location.key(name);
+        let failed = |fault| self.error(name, fault);
+        let of_task = key.clone();
+        let found = self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
+            stat(&live, &of_task).await
+        })?;
+        let found = found.ok_or_else(|| failed(RemoteFault::NotFound { code: None }))?;
+        let seen = Arc::new(Seen::default());
+        let agreed = seen.agree(found.etag.as_deref(), Some(found.bytes));
+        if let Err(Failure::Lie(fault) | Failure::Final(fault)) = agreed {
+            return Err(failed(fault));
+        }
+        let live = self.live().map_err(failed)?;
+        let mut coming: VecDeque<Coming> = VecDeque::new();
+        let (mut asked, mut written) = (0, 0);
+        while written < found.bytes {
+            while asked < found.bytes && coming.len() < PARTS {
+                let end = found
+                    .bytes
+                    .min(asked + self.shared.options.part_bytes.max(1));
+                coming.push_back(self.fetch_part(&live, &key, asked..end, found.bytes, &seen));
+                asked = end;
+            }
+            let Some(first) = coming.front() else { break };
+            let bytes = match first.receiver.recv_timeout(SLICE) {
+                Ok(result) => result.map_err(failed)?,
+                Err(RecvTimeoutError::Disconnected) => return Err(failed(RemoteFault::NoAnswer)),
+                Err(RecvTimeoutError::Timeout) => {
+                    if !go_on(written) {
+                        return Err(failed(RemoteFault::Interrupted));
+                    }
+                    continue;
+                }
+            };
+            coming.pop_front();
+            file.write_all(&bytes)
+                .map_err(|error| file.write_error(error))?;
+            written += bytes.len() as u64;
+            if !go_on(written) {
+                return Err(failed(RemoteFault::Interrupted));
+            }
+        }
+        Ok(written)
+    }
+
+    fn fetch_part(
+        &self,
+        live: &Arc<Live>,
+        key: &str,
+        range: Range<u64>,
+        whole: u64,
+        seen: &Arc<Seen>,
+    ) -> Coming {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let (of_task, key, seen) = (Arc::clone(live), key.to_owned(), Arc::clone(seen));
+        let task = live.engine.handle.spawn(async move {
+            // Where the receiver is gone the caller did not go on.
+            let _ = sender.send(part(&of_task, &key, range, whole, &seen).await);
+        });
+        Coming {
+            receiver,
+            task: task.abort_handle(),
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! One request that is no read of a range, sent until it is answered as it should be or there is nothing left to try.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use reqwest::{Request, Response};
+use tokio::time::timeout;
+
+use super::put::GoOn;
+use super::request::{Head, Wish, code_in, code_of, root_of, text_of};
+use super::transfer::{Clock, Failure, LIES, back_off};
+use super::{Live, Remote};
+use crate::error::StorageError;
+use crate::fault::RemoteFault;
+
+/// How long a caller is not asked whether to go on.
+pub(super) const SLICE: Duration = Duration::from_millis(100);
+
+/// Most bytes of a request that this machine may hold back: of them nobody knows whether they are under way.
+const BUFFERED: u64 = 1 << 20;
+
+/// A request with what its caller understands of the answers.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) wish: Wish<'a>,
+    /// Statuses that are the caller's business.
+    pub(super) accepts: &'static [u16],
+    /// Most bytes of the body of an answer.
+    pub(super) most: usize,
+}
+
+/// An answer with one of the statuses that the caller understands.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) etag: Option<String>,
+    /// `x-amz-checksum-sha256`.
+    pub(super) sum: Option<String>,
+    /// `Content-Length`.
+    pub(super) length: Option<u64>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Answer {
+    /// The code in it, where it is an error.
+    pub(super) fn code(&self) -> Option<String> {
+        code_in(&self.body)
+    }
+}
+
+/// An answer that is none of a store: once more may help.
+pub(super) const fn lie(what: &'static str) -> Failure {
+    Failure::Lie(RemoteFault::Answer { what })
+}
+
+/// Sends a request until `read` finds an answer right. Only requests that may be sent twice belong here.
+pub(super) async fn send<T>(
+    live: &Live,
+    call: &Call<'_>,
+    sent: &Arc<AtomicU64>,
+    read: impl Fn(Answer) -> Result<T, Failure>,
+) -> Result<T, RemoteFault> {
+    let options = &live.options;
+    let mut clock = Clock {
+        began: Instant::now(),
+        total: options.total_timeout,
+        bytes_per_second: options.least_bytes_per_second,
+        waited: Duration::ZERO,
+        received: 0,
+    };
+    let (mut attempts, mut lies, mut renewed, mut resent) = (0_u32, 0_u32, false, false);
+    loop {
+        let queued = Instant::now();
+        let gate = match call.wish.payload {
+            Some(_) => &live.store.gate,
+            None => &live.store.small,
+        };
+        let pass = gate.enter().await;
+        clock.waited += queued.elapsed();
+        attempts += 1;
+        let failure = match attempt(live, call, sent, &mut clock).await.and_then(&read) {
+            Ok(value) => {
+                pass.succeeded();
+                return Ok(value);
+            }
+            Err(failure) => failure,
+        };
+        if let Failure::Unanswered(_) = &failure
+            && !std::mem::replace(&mut resent, true)
+        {
+            attempts -= 1;
+            continue;
+        }
+        let mut wait = back_off(options.back_off, options.back_off_most, attempts);
+        let fault = match failure {
+            Failure::Final(fault) => return Err(fault),
+            Failure::Lie(fault) => {
+                lies += 1;
+                if lies > LIES {
+                    return Err(fault);
+                }
+                fault
+            }
+            Failure::Expired(fault) => {
+                if renewed || !live.signer.renew() {
+                    return Err(fault);
+                }
+                renewed = true;
+                wait = Duration::ZERO;
+                fault
+            }
+            Failure::Transient(last) | Failure::Unanswered(last) => RemoteFault::GaveUp {
+                last,
+                attempts,
+                after_ms: clock.elapsed_ms(),
+            },
+            Failure::Stalled => RemoteFault::Stalled {
+                attempts,
+                received: sent.load(Ordering::Relaxed),
+                after_ms: clock.elapsed_ms(),
+            },
+            Failure::Throttled {
+                status,
+                retry_after,
+            } => {
+                pass.throttled();
+                if let Some(asked) = retry_after {
+                    wait = wait.max(asked.min(options.retry_after_most));
+                }
+                RemoteFault::Throttled {
+                    status,
+                    attempts,
+                    after_ms: clock.elapsed_ms(),
+                }
+            }
+        };
+        // Somebody else's turn meanwhile.
+        drop(pass);
+        if attempts >= options.attempts
+            || wait >= clock.left()
+            || !live
+                .engine
+                .may_retry(options.retry_percent, options.retry_floor)
+        {
+            return Err(fault);
+        }
+        live.counters.retries.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(wait).await;
+    }
+}
+
+async fn attempt(
+    live: &Live,
+    call: &Call<'_>,
+    sent: &Arc<AtomicU64>,
+    clock: &mut Clock,
+) -> Result<Answer, Failure> {
+    sent.store(0, Ordering::Relaxed);
+    let signed = live.signer.sign(&call.wish, sent).await;
+    let request = signed.map_err(Failure::Final)?;
+    live.engine.count_request();
+    live.counters.requests.fetch_add(1, Ordering::Relaxed);
+    let bytes = call.wish.payload.map_or(0, super::request::Payload::len);
+    let response = execute(live, request, sent, bytes, clock).await?;
+    let head = Head::of(&response);
+    if !call.accepts.contains(&head.status) {
+        return Err(refused(live, response, head).await);
+    }
+    let sum = text_of(response.headers(), "x-amz-checksum-sha256");
+    Ok(Answer {
+        status: head.status,
+        body: body(live, response, &head, call.most, clock).await?,
+        etag: head.etag,
+        sum,
+        length: head.length,
+    })
+}
+
+/// Sends a request with `bytes` bytes and waits for the head of its answer, as long as it gets on.
+async fn execute(
+    live: &Live,
+    request: Request,
+    sent: &AtomicU64,
+    bytes: u64,
+    clock: &mut Clock,
+) -> Result<Response, Failure> {
+    let options = &live.options;
+    let before = clock.received;
+    let mut answer = pin!(live.store.client.execute(request));
+    let mut last = (Instant::now(), 0);
+    let mut window = last;
+    let look = (options.idle_timeout / 4).clamp(Duration::from_millis(1), Duration::from_secs(1));
+    loop {
+        match timeout(look.min(clock.left()), &mut answer).await {
+            Ok(Ok(response)) => return Ok(response),
+            Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
+                return Err(Failure::Transient(root_of(&error)));
+            }
+            Ok(Err(error)) => return Err(Failure::Unanswered(root_of(&error))),
+            Err(_) => {}
+        }
+        let now = sent.load(Ordering::Relaxed);
+        clock.received = before.saturating_add(now);
+        if now > last.1 {
+            last = (Instant::now(), now);
+        }
+        let least = options.least_bytes_per_second.max(1);
+        let under_way = Duration::from_millis(now.min(BUFFERED).saturating_mul(1000) / least);
+        if clock.left().is_zero() || last.0.elapsed() >= options.idle_timeout + under_way {
+            return Err(Failure::Stalled);
+        }
+        let took = window.0.elapsed();
+        if took >= options.slow_window {
+            let went = u128::from(now.saturating_sub(window.1));
+            if now < bytes && went < u128::from(least) * took.as_millis() / 1000 {
+                return Err(Failure::Stalled);
+            }
+            window = (Instant::now(), now);
+        }
+    }
+}
+
+/// The body of an answer.
+async fn body(
+    live: &Live,
+    mut response: Response,
+    head: &Head,
+    most: usize,
+    clock: &Clock,
+) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    loop {
+        let patience = live.options.idle_timeout.min(clock.left());
+        match timeout(patience, response.chunk()).await {
+            Ok(Ok(Some(piece))) => {
+                live.counters
+                    .bytes
+                    .fetch_add(piece.len() as u64, Ordering::Relaxed);
+                if piece.len() > most.saturating_sub(bytes.len()) {
+                    return Err(lie("it is too long"));
+                }
+                bytes.extend_from_slice(&piece);
+            }
+            Ok(Ok(None)) => return Ok(bytes),
+            // All of it is here: how the connection ended does not matter.
+            Ok(Err(_)) if head.length == Some(bytes.len() as u64) => return Ok(bytes),
+            Ok(Err(error)) => return Err(Failure::Transient(root_of(&error))),
+            Err(_) => return Err(Failure::Stalled),
+        }
+    }
+}
+
+/// Sorts an answer that the caller does not understand.
+async fn refused(live: &Live, response: Response, head: Head) -> Failure {
+    let status = head.status;
+    let code = match status {
+        300..400 => None,
+        _ => code_of(response, live.options.idle_timeout).await,
+    };
+    let is = |codes: &[&str]| code.as_deref().is_some_and(|code| codes.contains(&code));
+    match status {
+        300..400 => Failure::Final(RemoteFault::Redirect {
+            host: head.redirect,
+            region: head.region,
+        }),
+        400 | 401 | 403 if is(&["ExpiredToken", "ExpiredTokenException", "RequestExpired"]) => {
+            Failure::Expired(RemoteFault::Credentials { status, code })
+        }
+        401 | 403 => Failure::Final(RemoteFault::Credentials { status, code }),
+        404 | 410 => Failure::Final(RemoteFault::NotFound { code }),
+        429 | 503 => Failure::Throttled {
+            status,
+            retry_after: head.retry_after,
+        },
+        // Other bytes than were sent have arrived.
+        400 if is(&[
+            "BadDigest",
+            "InvalidDigest",
+            "XAmzContentChecksumMismatch",
+            "XAmzContentSHA256Mismatch",
+        ]) =>
+        {
+            Failure::Lie(RemoteFault::Refused { status, code })
+        }
+        400 if is(&["AuthorizationHeaderMalformed"]) && head.region.is_some() => {
+            Failure::Final(RemoteFault::Redirect {
+                host: None,
+                region: head.region,
+            })
+        }
+        501 => Failure::Final(RemoteFault::Refused { status, code }),
+        400 if !is(&["RequestTimeout", "IncompleteBody"]) => {
+            Failure::Final(RemoteFault::Refused { status, code })
+        }
+        400 | 408 | 409 | 425 | 500..600 => Failure::Transient(again(status, code.as_deref())),
+        _ => Failure::Final(RemoteFault::Refused { status, code }),
+    }
+}
+
+/// An error inside of an answer that began as a success.
+pub(super) fn inside(status: u16, code: Option<String>) -> Failure {
+    match code.as_deref() {
+        Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout") => {
+            Failure::Transient(again(status, code.as_deref()))
+        }
+        _ => Failure::Final(RemoteFault::Refused { status, code }),
+    }
+}
+
+fn again(status: u16, code: Option<&str>) -> String {
+    match code {
+        Some(code) => format!("status {status}, {code}"),
+        None => format!("status {status}"),
+    }
+}
+
+impl Remote {
+    /// Runs `work` on the engine's thread and waits for it, as long as the caller wants to go on.
+    pub(super) fn wait_while<T, F>(
+        &self,
+        name: &str,
+        go_on: &mut GoOn<'_>,
+        sent: &AtomicU64,
+        work: impl FnOnce(Arc<Live>) -> F,
+    ) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, RemoteFault>> + Send + 'static,
+    {
+        let failed = |fault| self.error(name, fault);
+        let live = self.live().map_err(failed)?;
+        if std::thread::current().id() == live.engine.thread {
+            return Err(failed(RemoteFault::NoAnswer));
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let work = work(Arc::clone(&live));
+        let task = live.engine.handle.spawn(async move {
+            // Where the receiver is gone the caller did not go on.
+            let _ = sender.send(work.await);
+        });
+        loop {
+            match receiver.recv_timeout(SLICE) {
+                Ok(result) => return result.map_err(failed),
+                Err(RecvTimeoutError::Disconnected) => return Err(failed(RemoteFault::NoAnswer)),
+                Err(RecvTimeoutError::Timeout) => {
+                    if !go_on(sent.load(Ordering::Relaxed)) {
+                        task.abort();
+                        return Err(failed(RemoteFault::Interrupted));
+                    }
+                }
+            }
+        }
+    }
+}

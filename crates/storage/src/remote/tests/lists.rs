@@ -1,0 +1,229 @@
+//! What there is: sizes and listings.
+
+use shardmill_testing::s3::Action;
+
+use super::*;
+
+fn go_on(_: u64) -> bool {
+    true
+}
+
+const MOST: u64 = Remote::LIST_MOST;
+
+/// A server whose answers to a listing are all this text.
+fn answering(text: &str) -> S3Server {
+    // A listing is an object of a bucket without a name here.
+    let server = server(Script::default());
+    server.set(Settings {
+        listing: Some(text.to_owned()),
+        ..Settings::default()
+    });
+    server
+}
+
+fn names(remote: &Remote, prefix: &str) -> Vec<String> {
+    let listed = remote.list(prefix, MOST, &mut go_on).unwrap();
+    listed.into_iter().map(|object| object.name).collect()
+}
+
+#[test]
+fn sizes_cost_a_request_without_contents() {
+    let server = server(Script::default());
+    let remote = alone(&quick(&server));
+    let size = |name: &str| remote.size(name, &mut go_on).unwrap();
+    assert_eq!(size("small"), Some(SMALL as u64));
+    assert_eq!(size("empty"), Some(0));
+    assert_eq!(size("none"), None);
+    assert!(remote.exists("large", &mut go_on).unwrap());
+    assert!(!remote.exists("larg", &mut go_on).unwrap());
+    assert_eq!(server.counts().heads, 5);
+    assert_eq!(server.counts().bytes, 0);
+    let error = remote.size("../small", &mut go_on).unwrap_err();
+    assert_eq!(error.id(), "path-traversal");
+}
+
+#[test]
+fn listings_are_put_together_from_their_pages() {
+    let server = server(Script::default());
+    for at in 0..25 {
+        server
+            .objects()
+            .put(&format!("data/a&<b>/{at:02}"), vec![0; at]);
+    }
+    server.objects().put("database", Vec::new());
+    server.set(Settings {
+        page: Some(7),
+        ..Settings::default()
+    });
+    let remote = alone(&quick(&server));
+    let expected: Vec<_> = (0..25).map(|at| format!("a&<b>/{at:02}")).collect();
+    assert_eq!(names(&remote, "a&"), expected);
+    assert_eq!(server.counts().lists, 4);
+    assert_eq!(names(&remote, "a&<b>/0").len(), 10);
+    let listed = remote.list("", MOST, &mut go_on).unwrap();
+    assert_eq!(listed.len(), 28);
+    assert_eq!(
+        (listed[24].name.as_str(), listed[24].bytes),
+        ("a&<b>/24", 24)
+    );
+    assert_eq!(listed[25].name, "empty");
+    assert_eq!(names(&remote, "none"), [""; 0]);
+    let all = match Location::parse("s3://bucket").unwrap() {
+        Location::Remote(location) => Remote::new(&location, &quick(&server), true).unwrap(),
+        Location::Local(_) => panic!(),
+    };
+    assert_eq!(names(&all, "database"), ["database"]);
+    assert_eq!(names(&all, "").len(), 29);
+
+    let error = remote.list("", 27, &mut go_on).unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("limit-list", ErrorKind::Corrupt)
+    );
+    assert_eq!(remote.list("", 28, &mut go_on).unwrap().len(), 28);
+}
+
+#[test]
+fn a_bucket_is_asked_for_one_object() {
+    let server = server(Script::default());
+    let remote = alone(&quick(&server));
+    remote.check_bucket(&mut go_on).unwrap();
+    assert_eq!(server.counts().requests, 1);
+    let Location::Remote(other) = Location::parse("s3://other/data").unwrap() else {
+        panic!();
+    };
+    let other = Remote::new(&other, &quick(&server), true).unwrap();
+    let error = other.check_bucket(&mut go_on).unwrap_err();
+    assert!(error.is_not_found());
+    assert_eq!(error.to_string(), "no such object (404, NoSuchBucket)");
+    assert!(!other.exists("small", &mut go_on).unwrap());
+}
+
+#[test]
+fn listings_that_are_none() {
+    let entry =
+        |key: &str, size: &str| format!("<Contents><Key>{key}</Key><Size>{size}</Size></Contents>");
+    let page = |inner: &str| format!("<ListBucketResult>{inner}</ListBucketResult>");
+    let more = |inner: &str, token: &str| {
+        page(&format!(
+            "{inner}<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>"
+        ))
+    };
+    for (text, what) in [
+        (String::new(), "the XML is cut off"),
+        ("{}".to_owned(), "the XML is cut off"),
+        (
+            "<html><body>Sign in</body></html>".to_owned(),
+            "it is no listing",
+        ),
+        (
+            page("<Contents><Key>data/a</Key></Contents>"),
+            "an object without a key or a size",
+        ),
+        (page(&entry("data/a", "-1")), "a size that is no number"),
+        (page(&entry("data/a", "1e9")), "a size that is no number"),
+        (page(&entry("other/a", "1")), "a key that was not asked for"),
+        (
+            page(&entry("database", "1")),
+            "a key that was not asked for",
+        ),
+        (
+            page("<IsTruncated>true</IsTruncated>"),
+            "a listing goes on and does not say where",
+        ),
+        (
+            more(&entry("data/a", "1"), "x"),
+            "a listing that has no end",
+        ),
+        (more("", "x"), "a listing that has no end"),
+        (
+            format!(
+                "<!DOCTYPE x [<!ENTITY a \"aaaa\">]>{}",
+                page(&entry("&a;", "1"))
+            ),
+            "a declaration in the XML",
+        ),
+        (page(&entry("data/&a;", "1")), "an entity in the XML"),
+        (
+            "<a>".repeat(100_000),
+            "the XML has too many levels or roots",
+        ),
+        (" ".repeat(17 << 20), "it is too long"),
+    ] {
+        let server = answering(&text);
+        let error = alone(&quick(&server))
+            .list("", MOST, &mut go_on)
+            .unwrap_err();
+        assert_eq!(
+            (error.id(), error.kind()),
+            ("storage-answer", ErrorKind::Storage)
+        );
+        assert_eq!(
+            error.to_string(),
+            format!("this is no answer of a store: {what}")
+        );
+    }
+    let server = answering("<Error><Code>AccessDenied</Code></Error>");
+    let error = alone(&quick(&server))
+        .list("", MOST, &mut go_on)
+        .unwrap_err();
+    assert_eq!(error.id(), "storage-refused");
+}
+
+#[test]
+fn each_fault_of_a_question() {
+    let list = |remote: &Remote| {
+        remote
+            .list("", MOST, &mut go_on)
+            .map(|all| all.len() as u64)
+    };
+    let size = |remote: &Remote| {
+        let found = remote.size("small", &mut go_on)?;
+        Ok::<_, StorageError>(found.unwrap_or_default())
+    };
+    let check = |fault: &Fault, asks_list: bool, always: &str| {
+        for once in [true, false] {
+            let server = server(if once {
+                Script::first(1, fault.clone())
+            } else {
+                Script::always(fault.clone())
+            });
+            let remote = alone(&RemoteOptions {
+                total_timeout: Duration::from_secs(5),
+                ..quick(&server)
+            });
+            let (result, right) = if asks_list {
+                (list(&remote), 3)
+            } else {
+                (size(&remote), SMALL as u64)
+            };
+            match result {
+                Ok(found) => assert!(found == right && (once || always.is_empty()), "{fault:?}"),
+                Err(error) => assert_eq!((once, error.id()), (false, always), "{fault:?}"),
+            }
+        }
+    };
+    for (fault, list, size) in [
+        (Fault::status(500), "storage-gave-up", "storage-gave-up"),
+        (Fault::status(503), "throttled", "throttled"),
+        (Fault::CloseBefore, "storage-gave-up", "storage-gave-up"),
+        (Fault::CloseAfter(100), "storage-gave-up", ""),
+        (Fault::StallBefore, "stalled", "stalled"),
+        (Fault::StallAfter(100), "stalled", ""),
+        (Fault::NoContentLength, "", "body-length"),
+        (Fault::NoEtag, "", "storage-answer"),
+        (Fault::Page, "storage-answer", "storage-answer"),
+        (
+            Fault::ErrorInside("InternalError"),
+            "storage-gave-up",
+            "storage-answer",
+        ),
+        (Fault::FlipByte(1), "storage-answer", ""),
+    ] {
+        check(&fault, true, list);
+        check(&fault, false, size);
+    }
+    let server = server(Script::on(Action::Head, None, Fault::status(403)));
+    let error = alone(&quick(&server)).size("none", &mut go_on).unwrap_err();
+    assert_eq!(error.id(), "credentials");
+}

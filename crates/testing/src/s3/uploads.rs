@@ -1,0 +1,126 @@
+//! Uploads in parts that have begun and not ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::objects::tag;
+use super::sha256::{base64, sha256};
+
+/// The uploads of a server, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Uploads(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    begun: u64,
+    open: BTreeMap<String, Upload>,
+}
+
+#[derive(Debug)]
+struct Upload {
+    key: String,
+    parts: BTreeMap<u32, Part>,
+}
+
+#[derive(Debug)]
+struct Part {
+    bytes: Vec<u8>,
+    tag: String,
+    sum: [u8; 32],
+}
+
+/// An upload that has ended well.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) bytes: Vec<u8>,
+    /// The checksum of the checksums of the parts, and their number.
+    pub(super) sum: String,
+}
+
+impl Uploads {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    pub(super) fn create(&self, key: &str) -> String {
+        let mut state = self.lock();
+        state.begun += 1;
+        let id = format!("upload-{}", state.begun);
+        let upload = Upload {
+            key: key.to_owned(),
+            parts: BTreeMap::new(),
+        };
+        state.open.insert(id.clone(), upload);
+        id
+    }
+
+    /// Keeps a part; its tag. `None` where there is no such upload.
+    pub(super) fn part(&self, id: &str, key: &str, number: u32, bytes: Vec<u8>) -> Option<String> {
+        let (tag, sum) = (tag(xxh3_64(&bytes)), sha256(&bytes));
+        let mut state = self.lock();
+        let upload = state.open.get_mut(id).filter(|upload| upload.key == key)?;
+        let part = Part {
+            bytes,
+            tag: tag.clone(),
+            sum,
+        };
+        upload.parts.insert(number, part);
+        Some(tag)
+    }
+
+    /// Puts the listed parts together; the code of an error where that cannot be.
+    pub(super) fn complete(&self, id: &str, key: &str, list: &str) -> Result<Whole, &'static str> {
+        let mut state = self.lock();
+        let upload = state
+            .open
+            .get(id)
+            .filter(|upload| upload.key == key)
+            .ok_or("NoSuchUpload")?;
+        let (mut bytes, mut sums, mut count, mut last) = (Vec::new(), Vec::new(), 0, 0);
+        for part in list.split("<Part>").skip(1) {
+            let number = field(part, "PartNumber")
+                .and_then(|text| text.parse().ok())
+                .ok_or("MalformedXML")?;
+            if number <= last {
+                return Err("InvalidPartOrder");
+            }
+            last = number;
+            let known = upload.parts.get(&number).ok_or("InvalidPart")?;
+            let sum = field(part, "ChecksumSHA256");
+            if field(part, "ETag").map(|tag| tag.replace("&quot;", "\"")) != Some(known.tag.clone())
+                || sum.is_some_and(|sum| sum != base64(&known.sum))
+            {
+                return Err("InvalidPart");
+            }
+            bytes.extend_from_slice(&known.bytes);
+            sums.extend_from_slice(&known.sum);
+            count += 1;
+        }
+        if count == 0 {
+            return Err("MalformedXML");
+        }
+        state.open.remove(id);
+        Ok(Whole {
+            bytes,
+            sum: format!("{}-{count}", base64(&sha256(&sums))),
+        })
+    }
+
+    /// Throws an upload away; `false` where there is none.
+    pub(super) fn abort(&self, id: &str, key: &str) -> bool {
+        let mut state = self.lock();
+        let known = state.open.get(id).is_some_and(|upload| upload.key == key);
+        known && state.open.remove(id).is_some()
+    }
+}
+
+fn field<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
+    Some(rest.split_once(&format!("</{name}>"))?.0.trim())
+}

@@ -1,0 +1,82 @@
+"""Programs that say ``import streaming`` run on shardmill: the same modules under a second name.
+
+``streaming.X.Y`` *is* ``shardmill.X.Y``, the same object, loaded when it is first asked for. So
+classes are identical whichever name they were imported by, and replacing an attribute under one
+name replaces it under the other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+__all__ = ['install_as_streaming']
+
+_ALIAS = 'streaming'
+_OURS = __name__.partition('.')[0]
+
+
+def _target(name: str) -> str:
+    """The module of ours that an alias stands for."""
+    return _OURS + name[len(_ALIAS) :]
+
+
+class _AliasLoader(Loader):
+    """Puts the module that an alias stands for in the place of the one that is being made."""
+
+    def create_module(self, spec: ModuleSpec) -> Optional[ModuleType]:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import machinery takes what it finds under the name after this call.
+        name = module.__name__
+        sys.modules[name] = importlib.import_module(_target(name))
+
+
+class _AliasFinder(MetaPathFinder):
+    """Finds every ``streaming`` module that there is a ``shardmill`` module for."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Optional[Sequence[str]],
+        target: Optional[ModuleType] = None,
+    ) -> Optional[ModuleSpec]:
+        if fullname != _ALIAS and not fullname.startswith(f'{_ALIAS}.'):
+            return None
+        found = importlib.util.find_spec(_target(fullname))
+        if found is None:
+            return None
+        is_package = found.submodule_search_locations is not None
+        return ModuleSpec(fullname, _AliasLoader(), is_package=is_package)
+
+
+def install_as_streaming() -> None:
+    """Makes ``import streaming`` and every import below it give shardmill.
+
+    Call it once, before anything imports ``streaming``; further calls do nothing. What is pickled
+    or printed still names shardmill.
+
+    Raises:
+        ImportError: Another ``streaming`` is already imported in this process: its classes would be
+            mixed with ours.
+    """
+    ours = sys.modules[_OURS]
+    already = sys.modules.get(_ALIAS)
+    if already is not None and already is not ours:
+        where = getattr(already, '__file__', None) or 'an unknown place'
+        raise ImportError(
+            f'another module named {_ALIAS!r} is already imported, from {where}; '
+            f'call shardmill.install_as_streaming() before the first import of {_ALIAS!r}'
+        )
+    if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AliasFinder())
+    sys.modules[_ALIAS] = ours

@@ -1,0 +1,181 @@
+"""Shards that Python brings to the local folder: by hand, or because a stream has its own way of fetching."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from queue import Queue
+from typing import TYPE_CHECKING, Any, Optional
+
+from shardmill.base.util import bytes_to_int
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardmill import _core
+    from shardmill.base.dataset import StreamingDataset
+    from shardmill.base.format.base.reader import Reader
+    from shardmill.base.stream import Stream
+
+
+class Fetcher:
+    """Keeps shards in the local folders of a data set within its limit, the ones asked for last the longest.
+
+    One lock covers the books, none covers a download: threads that want the same shard wait for the one that fetches it.
+    """
+
+    def __init__(self, dataset: StreamingDataset) -> None:
+        self._dataset = dataset
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._under_way: set[int] = set()
+        #: Shards that are there, the one asked for longest ago first, and their bytes.
+        self._there: OrderedDict[int, int] = OrderedDict()
+        self._limit = bytes_to_int(dataset.cache_limit) if dataset.cache_limit else None
+        self._index_bytes = sum(stream.get_index_size() for stream in dataset.streams)
+        for shard_id, shard in enumerate(dataset.shards):
+            size = _resident(shard, self._stream(shard_id))
+            if size:
+                self._there[shard_id] = size
+
+    def _stream(self, shard_id: int) -> Stream:
+        return self._dataset.streams[self._dataset.stream_per_shard[shard_id]]
+
+    def usage(self) -> int:
+        """Bytes of shards and indexes in the local folders."""
+        with self._lock:
+            return self._index_bytes + sum(
+                _resident(shard, self._stream(shard_id))
+                for shard_id, shard in enumerate(self._dataset.shards)
+            )
+
+    def prepare(self, shard_id: int) -> None:
+        """Sees to it that a shard is there. Others make room for it."""
+        shard = self._dataset.shards[shard_id]
+        stream = self._stream(shard_id)
+        with self._lock:
+            while shard_id in self._under_way:
+                self._changed.wait()
+            if shard_id in self._there and _has_raw(shard, stream):
+                self._there.move_to_end(shard_id)
+                return
+            self._make_room(shard.get_max_size())
+            self._under_way.add(shard_id)
+        try:
+            stream.prepare_shard(shard)
+        finally:
+            with self._lock:
+                self._under_way.discard(shard_id)
+                size = _resident(shard, stream)
+                if size:
+                    self._there[shard_id] = size
+                self._changed.notify_all()
+
+    def _make_room(self, size: int) -> None:
+        if self._limit is None:
+            return
+        while self._there and self._index_bytes + sum(self._there.values()) + size > self._limit:
+            self._evict(next(iter(self._there)))
+
+    def _evict(self, shard_id: int) -> None:
+        self._there.pop(shard_id, None)
+        self._dataset.shards[shard_id].evict()
+
+    def evict(self, shard_id: int) -> None:
+        """Removes a shard."""
+        with self._lock:
+            self._evict(shard_id)
+
+    def evict_coldest(self) -> None:
+        """Removes the shard that was not asked for for longest."""
+        with self._lock:
+            if not self._there:
+                raise ValueError('there is no shard in the local folders to remove')
+            self._evict(next(iter(self._there)))
+
+    def sample(self, sample_id: int, retry: int) -> Any:
+        """One sample, its shard fetched where it has to be."""
+        shard_id, _ = self._dataset.spanner[sample_id]
+        reader = self._dataset._here()
+        for attempt in range(1 + retry):
+            self.prepare(shard_id)
+            try:
+                return reader.sample(sample_id)
+            except FileNotFoundError:
+                # Somebody has removed it in between.
+                if attempt == retry:
+                    raise
+                with self._lock:
+                    self._there.pop(shard_id, None)
+                time.sleep(0.01 * attempt)
+        raise AssertionError('the last attempt returns or raises')
+
+    def samples(self, batches: _core.Batches) -> Iterator[Any]:
+        """The samples of an epoch, their shards fetched ahead by a thread."""
+        ahead: Queue[Optional[tuple[list[int], Optional[BaseException]]]] = Queue(
+            maxsize=max(1, self._batches_ahead())
+        )
+        stopped = threading.Event()
+        thread = threading.Thread(
+            target=self._fetch, args=(batches, ahead, stopped), name='shardmill-fetch', daemon=True
+        )
+        thread.start()
+        try:
+            while True:
+                item = ahead.get()
+                if item is None:
+                    return
+                numbers, error = item
+                if error is not None:
+                    raise error
+                for number in numbers:
+                    yield self._dataset[number]
+        finally:
+            stopped.set()
+            while not ahead.empty():
+                ahead.get_nowait()
+            thread.join()
+
+    def _batches_ahead(self) -> int:
+        samples = self._dataset.predownload or 0
+        return samples // (self._dataset.batch_size or 1)
+
+    def _fetch(
+        self,
+        batches: _core.Batches,
+        ahead: Queue[Optional[tuple[list[int], Optional[BaseException]]]],
+        stopped: threading.Event,
+    ) -> None:
+        spanner = self._dataset.spanner
+        try:
+            while not stopped.is_set():
+                numbers = batches.next_numbers()
+                if numbers is None:
+                    ahead.put(None)
+                    return
+                for shard_id in dict.fromkeys(spanner[number][0] for number in numbers):
+                    self.prepare(shard_id)
+                ahead.put((numbers, None))
+        except BaseException as error:
+            # Raised where the samples are taken.
+            ahead.put(([], error))
+
+
+def _paths(shard: Reader, stream: Stream) -> Iterator[tuple[str, int, bool]]:
+    """The files that a shard may have, their bytes, and whether they are raw."""
+    folder = os.path.join(stream.local, stream.split)
+    for raw, zipped in shard.file_pairs:
+        yield os.path.join(folder, raw.basename), raw.bytes, True
+        if zipped is not None:
+            yield os.path.join(folder, zipped.basename), zipped.bytes, False
+
+
+def _resident(shard: Reader, stream: Stream) -> int:
+    """Bytes of a shard that are there."""
+    return sum(size for path, size, _ in _paths(shard, stream) if os.path.isfile(path))
+
+
+def _has_raw(shard: Reader, stream: Stream) -> bool:
+    return all(os.path.isfile(path) for path, _, raw in _paths(shard, stream) if raw)

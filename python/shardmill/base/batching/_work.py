@@ -1,0 +1,80 @@
+"""The call that all batching methods are."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Optional
+
+from shardmill import _core
+from shardmill.base._numbers import int64_array, int64_bytes, whole, whole_or_none
+from shardmill.base.sampling import resample_streams
+from shardmill.base.shuffle.py1e import warn_of_small_block
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shardmill.base.dataset import StreamingDataset
+    from shardmill.base.world import World
+
+_logger = logging.getLogger(__name__)
+
+
+def work(
+    batching: str, dataset: StreamingDataset, world: World, epoch: int, sample_in_epoch: int
+) -> NDArray[np.int64]:
+    """See `generate_work`."""
+    if dataset.num_canonical_nodes is None:
+        raise RuntimeError('`num_canonical_nodes` is not known before the first epoch: set it')
+    if not isinstance(dataset.batch_size, int):
+        raise TypeError(f'`batch_size` must be an int, not {type(dataset.batch_size)}')
+    batch_size = whole('batch_size', dataset.batch_size, 1)
+    shuffle = None
+    if dataset.shuffle:
+        if not isinstance(dataset.shuffle_block_size, int):
+            raise TypeError(
+                f'`shuffle_block_size` must be an int, not {type(dataset.shuffle_block_size)}'
+            )
+        shuffle = (dataset.shuffle_algo, whole('shuffle_block_size', dataset.shuffle_block_size))
+    nodes = whole('num_nodes', world.num_nodes, 1)
+    ranks = whole('ranks_per_node', world.ranks_per_node, 1)
+    start = whole('sample_in_epoch', sample_in_epoch)
+    global_batch = batch_size * nodes * ranks
+    if batching != 'random' and start % global_batch:
+        _logger.warning(
+            'batching %s goes on behind a whole global batch of %d samples: at %d, not at %d',
+            batching,
+            global_batch,
+            start - start % global_batch,
+            start,
+        )
+    streams: list[Optional[int]] = [None]
+    if batching != 'random':
+        streams = list(range(len(dataset.streams)))
+    resample = getattr(dataset, 'resample_streams', partial(resample_streams, dataset))
+    sources = []
+    for stream in streams:
+        units, samples = resample(epoch, stream)
+        proportion = 1.0 if stream is None else float(dataset.streams[stream].proportion)
+        sources.append((int64_bytes(units), int64_bytes(samples), proportion))
+        if shuffle is not None and shuffle[0] == 'py1e':
+            block = shuffle[1] if stream is None else int(shuffle[1] * proportion)
+            warn_of_small_block(units, block, stacklevel=5)
+    data = _core.work(
+        batching=batching,
+        partition=dataset.partition_algo,
+        nodes=nodes,
+        ranks=ranks,
+        workers=whole('workers_per_rank', world.workers_per_rank, 1),
+        batch_size=batch_size,
+        canonical_nodes=whole('num_canonical_nodes', dataset.num_canonical_nodes, 1),
+        initial_nodes=whole_or_none('initial_physical_nodes', dataset.initial_physical_nodes, 1),
+        seed=whole('shuffle_seed', dataset.shuffle_seed),
+        epoch=whole('epoch', epoch),
+        epoch_seed=bool(dataset.epoch_seed_change),
+        sample_in_epoch=start,
+        shuffle=shuffle,
+        sources=sources,
+    )
+    return int64_array(data, (nodes, ranks, world.workers_per_rank, -1, batch_size))

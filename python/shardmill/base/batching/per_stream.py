@@ -1,0 +1,26 @@
+"""Every global batch comes from one stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardmill.base.batching._work import work
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shardmill.base.dataset import StreamingDataset
+    from shardmill.base.world import World
+
+__all__ = ['generate_work_per_stream_batching']
+
+
+def generate_work_per_stream_batching(
+    dataset: StreamingDataset, world: World, epoch: int, sample_in_epoch: int
+) -> NDArray[np.int64]:
+    """Every global batch comes from one stream. It goes on behind a whole global batch only.
+
+    See `generate_work`.
+    """
+    return work('per_stream', dataset, world, epoch, sample_in_epoch)

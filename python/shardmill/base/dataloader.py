@@ -1,0 +1,231 @@
+"""torch's ``DataLoader``, with batches that Rust has put together and a place to resume from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Optional, cast
+
+from shardmill import _core, _torch
+from shardmill.base.dataset import StreamingDataset, _Carried
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ['StreamingDataLoader']
+
+
+class _Loader:
+    """Keeps the layout of the class, so that torch's can take its place among the bases."""
+
+
+class StreamingDataLoader(_Loader, _torch.Placeholder):
+    """A ``torch.utils.data.DataLoader`` that knows how many samples it has given out.
+
+    The arguments are those of ``DataLoader``. Where the data set is a `StreamingDataset` of the same batch size, batches
+    are put together without the samples becoming objects one by one; what comes out is the same.
+
+    Args:
+        *args: Of ``DataLoader``.
+        **kwargs: Of ``DataLoader``.
+
+    Attributes:
+        num_samples_yielded: Samples that this rank was given since the iteration began.
+    """
+
+    dataset: Any
+    batch_size: Optional[int]
+    num_workers: int
+    drop_last: bool
+    pin_memory: bool
+    collate_fn: Callable[[list[Any]], Any]
+    worker_init_fn: Optional[Callable[[int], None]]
+    generator: Any
+    _iterator: Any
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> StreamingDataLoader:
+        if not _torch.adopt(StreamingDataLoader, 'DataLoader', load=True):
+            raise ImportError('StreamingDataLoader needs torch, which is not installed')
+        return cast('StreamingDataLoader', super().__new__(cls))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.num_samples_yielded = 0
+
+    def _get_batch_size(self, batch: Any) -> int:
+        """How many samples a batch has.
+
+        Args:
+            batch: A mapping of columns, a tensor, or a sequence of columns.
+
+        Raises:
+            ValueError: A mapping without columns.
+        """
+        if hasattr(batch, 'values') and hasattr(batch, 'keys'):
+            for value in batch.values():
+                return len(value)
+            raise ValueError('Batch is empty')
+        if hasattr(batch, 'shape'):
+            return len(batch)
+        return len(batch[0])
+
+    def _is_native(self) -> bool:
+        """Whether whole batches can be taken from the data set."""
+        dataset = self.dataset
+        return (
+            isinstance(dataset, StreamingDataset)
+            and dataset._is_plain()
+            and self.batch_size is not None
+            and self.batch_size == dataset.batch_size
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of this rank in the next epoch."""
+        self.num_samples_yielded = 0
+        if self.num_workers == 0 and self._is_native():
+            for samples, batch in self._batches():
+                self.num_samples_yielded += samples
+                yield batch
+            return
+        for batch in super().__iter__():  # type: ignore[misc]
+            self.num_samples_yielded += self._get_batch_size(batch)
+            yield batch
+
+    def _batches(self) -> Iterator[tuple[int, Any]]:
+        """Batches put together in this process, and how many samples each has."""
+        import torch
+
+        # torch's own loop draws a number here, which later draws of the program depend on.
+        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        pin = self.pin_memory and torch.cuda.is_available()
+        size = cast(int, self.batch_size)
+        _, batches = self.dataset._begin()
+        columns = self._is_default()
+        try:
+            while True:
+                if columns:
+                    taken = batches.next_columns()
+                    if taken is None:
+                        return
+                    samples, batch = taken
+                else:
+                    batch = batches.next_samples()
+                    if batch is None:
+                        return
+                    samples = len(batch)
+                if not samples or (self.drop_last and samples < size):
+                    continue
+                batch = collate(batch) if columns else self.collate_fn(batch)
+                yield samples, _pinned(batch) if pin else batch
+        finally:
+            batches.close()
+
+    def _is_default(self) -> bool:
+        """Whether batches are put together in torch's own way."""
+        from torch.utils.data import default_collate
+
+        return self.collate_fn is default_collate
+
+    def _get_iterator(self) -> Any:
+        """torch's iterator over worker processes; they are told to hand over whole batches where they can."""
+        if self.num_workers == 0 or not self._is_native() or not self._is_default():
+            return super()._get_iterator()  # type: ignore[misc]
+        kept = self.collate_fn, self.worker_init_fn
+        self.collate_fn = _collate_carried
+        self.worker_init_fn = _AsBatches(self.worker_init_fn)
+        try:
+            return super()._get_iterator()  # type: ignore[misc]
+        finally:
+            self.collate_fn, self.worker_init_fn = kept
+
+    def state_dict(self) -> Optional[dict[str, Any]]:
+        """Where the run stands behind the last batch that was given out; ``None`` for other data sets.
+
+        Samples that workers have read ahead do not count.
+        """
+        dataset = self.dataset
+        if not isinstance(dataset, StreamingDataset):
+            return None
+        ranks = dataset._set_world().num_ranks
+        samples = self.num_samples_yielded * ranks
+        if dataset.replication is not None:
+            samples //= dataset.replication
+        return dataset.state_dict(samples, False)
+
+    def load_state_dict(self, obj: dict[str, Any]) -> None:
+        """Goes on where a state says, from the next iteration on.
+
+        Args:
+            obj: What `state_dict` gave, here or in ``streaming``.
+        """
+        if isinstance(self.dataset, StreamingDataset):
+            self.dataset.load_state_dict(obj)
+
+    def stats(self) -> dict[str, Any]:
+        """What reading has cost in this process: see `StreamingDataset.stats`."""
+        stats = self.dataset.stats() if isinstance(self.dataset, StreamingDataset) else {}
+        return {**stats, 'num_samples_yielded': self.num_samples_yielded}
+
+    def __del__(self) -> None:
+        iterator = getattr(self, '_iterator', None)
+        if iterator is not None:
+            iterator._shutdown_workers()
+
+
+class _AsBatches:
+    """Tells the data set of a worker process to hand over whole batches, then does what the user wants done there."""
+
+    def __init__(self, user: Optional[Callable[[int], None]]) -> None:
+        self._user = user
+
+    def __call__(self, worker_id: int) -> None:
+        info = _torch.worker_info()
+        if info is not None:
+            info.dataset._as_batches = True
+        if self._user is not None:
+            self._user(worker_id)
+
+
+def _collate_carried(samples: list[Any]) -> Any:
+    """The batch that travels in the place of its first sample."""
+    first = samples[0]
+    if isinstance(first, _Carried):
+        return collate(first.columns)
+    from torch.utils.data import default_collate
+
+    return default_collate(samples)
+
+
+def collate(batch: Any) -> Any:
+    """What torch's ``default_collate`` makes of the samples of a batch, from its columns.
+
+    Args:
+        batch: Columns by name, each a `Block` or a list of values; or a list of samples that differ in their columns.
+
+    Returns:
+        Tensors over the same memory for numbers, lists for text and bytes.
+    """
+    import numpy as np
+    import torch
+    from torch.utils.data import default_collate
+
+    if not isinstance(batch, dict):
+        return default_collate(batch)
+    made = {}
+    for name, values in batch.items():
+        if isinstance(values, _core.Block):
+            made[name] = torch.from_numpy(np.asarray(values))
+        elif isinstance(values[0], (str, bytes)):
+            made[name] = values
+        else:
+            made[name] = default_collate(values)
+    return made
+
+
+def _pinned(batch: Any) -> Any:
+    """The batch with its tensors in page-locked memory."""
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    return pin_memory(batch)
+
+
+_torch.adopt(StreamingDataLoader, 'DataLoader')
+

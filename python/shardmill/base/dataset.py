@@ -1,0 +1,744 @@
+"""Samples of one or several streams, in an order that is the same on any number of nodes, ranks and workers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+import zlib
+from functools import cached_property
+from itertools import chain
+from math import ceil
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
+
+from shardmill import _core, _torch
+from shardmill.base._board import Board
+from shardmill.base._fetching import Fetcher
+from shardmill.base.array import Array
+from shardmill.base.constant import DEFAULT_TIMEOUT
+from shardmill.base.registry_utils import construct_from_registry
+from shardmill.base.spanner import Spanner
+from shardmill.base.stream import Stream, streams_registry
+from shardmill.base.util import bytes_to_int, number_abbrev_to_int
+from shardmill.base.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shardmill.base.format.base.reader import Reader
+
+__all__ = ['StreamingDataset']
+
+logger = logging.getLogger(__name__)
+
+_SAMPLING_METHODS = ('balanced', 'fixed')
+_BATCHING_METHODS = ('random', 'stratified', 'per_stream', 'device_per_stream')
+#: What a process makes for itself, and a pickled data set leaves behind.
+_OWN = (
+    '_batches',
+    '_reader',
+    '_fetcher',
+    '_as_batches',
+    '_ready',
+    'shards',
+    'spanner',
+    'stream_per_shard',
+    'samples_per_shard',
+    'sample_offset_per_shard',
+    'shard_offset_per_stream',
+    'shards_per_stream',
+    'sample_offset_per_stream',
+    'samples_per_stream',
+)
+
+
+class _Carried:
+    """A whole batch, travelling in the place of its first sample."""
+
+    def __init__(self, samples: int, columns: Any) -> None:
+        self.samples = samples
+        self.columns = columns
+
+
+class StreamingDataset(Array, _torch.Placeholder):
+    """An iterable data set for torch, resumed in the middle of an epoch on any number of nodes.
+
+    Give either ``streams``, or ``remote`` and ``local`` of a single one. Where torch is installed this is a
+    ``torch.utils.data.IterableDataset``.
+
+    Args:
+        streams: Several data sets, mixed.
+        remote: Where the only data set is kept: a folder, or the URL of a prefix.
+        local: The folder it is read from, or that its shards are fetched to.
+        split: A folder beneath both, such as ``train``.
+        download_retry: How many times a download is tried again.
+        download_timeout: Seconds that the download of a file may take.
+        validate_hash: The hash that every shard has to pass before it is used.
+        keep_zip: Whether compressed files are kept beside the raw ones.
+        epoch_size: Samples of an epoch where streams have relative weights or none; ``'100k'`` and the like are understood.
+        predownload: How many samples ahead shards are fetched; by default as many as the cache has room for.
+        cache_limit: Most bytes that ``local`` may take; ``'10gb'`` and the like are understood.
+        sampling_method: ``balanced`` draws anew every epoch, ``fixed`` takes the same samples.
+        sampling_granularity: How many samples at a time are drawn from a shard.
+        partition_algo: ``relaxed`` or ``orig``.
+        num_canonical_nodes: Into how many parts sample space is divided, whatever the number of nodes.
+        batch_size: Samples of a batch of one rank: that of the ``DataLoader``.
+        shuffle: Whether to shuffle.
+        shuffle_algo: ``py1e``, ``py1br``, ``py1b``, ``py1s``, ``py2s``, ``naive`` or ``shardmill``.
+        shuffle_seed: Decides the order.
+        shuffle_block_size: How far a sample may move.
+        batching_method: ``random``, ``stratified``, ``per_stream`` or ``device_per_stream``.
+        allow_unsafe_types: Whether columns of pickles are loaded. A pickle can run any code.
+        replication: How many consecutive ranks are given the same samples.
+        stream_name: The class of the only stream, by its name in ``streams_registry``.
+        stream_config: Further arguments of it.
+        rank: Which rank this is. Without it torch.distributed and the environment are asked, when iteration begins.
+        world_size: How many ranks there are.
+        local_world_size: How many of them a node has; by default all.
+        worker: Which loader process of the rank this is, for loaders other than torch's.
+        num_workers: How many loader processes a rank has, for loaders other than torch's.
+        threads: Threads that fill batches ahead in a process that is no worker.
+
+    Attributes:
+        num_samples: Samples of all streams.
+        num_shards: Shards of all streams.
+        epoch_size: Samples of an epoch.
+        shards: The shards, with their files, sizes and hashes.
+
+    Raises:
+        ValueError: Arguments that contradict each other or are out of range.
+        RuntimeError: A stream has no index or no samples.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> StreamingDataset:
+        _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
+        return cast('StreamingDataset', super().__new__(cls))
+
+    def __init__(
+        self,
+        *,
+        streams: Optional[Sequence[Stream]] = None,
+        remote: Optional[str] = None,
+        local: Optional[str] = None,
+        split: Optional[str] = None,
+        download_retry: int = 2,
+        download_timeout: float = DEFAULT_TIMEOUT,
+        validate_hash: Optional[str] = None,
+        keep_zip: bool = False,
+        epoch_size: Optional[Union[int, str]] = None,
+        predownload: Optional[int] = None,
+        cache_limit: Optional[Union[int, str]] = None,
+        sampling_method: str = 'balanced',
+        sampling_granularity: int = 1,
+        partition_algo: str = 'relaxed',
+        num_canonical_nodes: Optional[int] = None,
+        batch_size: Optional[int] = None,
+        shuffle: bool = False,
+        shuffle_algo: str = 'py1e',
+        shuffle_seed: int = 9176,
+        shuffle_block_size: Optional[int] = None,
+        batching_method: str = 'random',
+        allow_unsafe_types: bool = False,
+        replication: Optional[int] = None,
+        stream_name: str = 'stream',
+        stream_config: Optional[dict[str, Any]] = None,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        local_world_size: Optional[int] = None,
+        worker: Optional[int] = None,
+        num_workers: Optional[int] = None,
+        threads: int = 1,
+    ) -> None:
+        if bool(streams) == (bool(remote) or bool(local)):
+            raise ValueError('give either `streams`, or `remote` and `local`; not both, not neither')
+        if sampling_method not in _SAMPLING_METHODS:
+            raise ValueError(
+                f'Invalid sampling method: {sampling_method}. Must be one of {_SAMPLING_METHODS}.'
+            )
+        if sampling_granularity <= 0:
+            raise ValueError(
+                f'`sampling_granularity` must be a positive integer, but got: {sampling_granularity}.'
+            )
+        if batching_method not in _BATCHING_METHODS:
+            raise ValueError(
+                f'Invalid batching method: {batching_method}. Must be one of {_BATCHING_METHODS}.'
+            )
+        if shuffle_seed < 0:
+            raise ValueError(
+                f'`shuffle_seed` must be a non-negative integer, but got: {shuffle_seed}.'
+            )
+        if (rank is None) != (world_size is None):
+            raise ValueError('`rank` and `world_size` go together')
+        if (worker is None) != (num_workers is None):
+            raise ValueError('`worker` and `num_workers` go together')
+
+        self.predownload = predownload
+        self.cache_limit = bytes_to_int(cache_limit) if cache_limit else cache_limit
+        self.sampling_method = sampling_method
+        self.sampling_granularity = sampling_granularity
+        self.partition_algo = partition_algo
+        self.num_canonical_nodes = num_canonical_nodes
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.shuffle_algo = shuffle_algo
+        self.shuffle_seed = shuffle_seed
+        self.shuffle_block_size = shuffle_block_size
+        self.batching_method = batching_method
+        self.allow_unsafe_types = allow_unsafe_types
+        self.replication = replication
+        self.threads = threads
+        self.initial_physical_nodes: Optional[int] = None
+        self.epoch_seed_change = shuffle and sampling_method == 'balanced'
+        self._given_world = (rank, world_size, local_world_size, worker, num_workers)
+        self._set_world()
+
+        self._lookahead = predownload
+        if predownload is None:
+            self.predownload = 8 * batch_size if batch_size is not None else 64
+        elif batch_size is not None and predownload < batch_size:
+            warnings.warn(
+                f'predownload < batch_size ({predownload} < {batch_size}): shards are fetched less than '
+                f'a batch ahead, so that batches will wait; give at least the batch size',
+                stacklevel=2,
+            )
+
+        self._epoch_size_given: Optional[int] = None
+        if epoch_size:
+            self._epoch_size_given = number_abbrev_to_int(epoch_size)
+            if self._epoch_size_given < 0:
+                raise ValueError(
+                    f'Epoch size cannot be negative. Received {self._epoch_size_given}.'
+                )
+
+        default = {
+            'remote': remote,
+            'local': local,
+            'split': split,
+            'download_retry': download_retry,
+            'download_timeout': download_timeout,
+            'validate_hash': validate_hash,
+            'keep_zip': keep_zip,
+        }
+        if streams:
+            for stream in streams:
+                stream.apply_default(default)
+        else:
+            streams = [
+                construct_from_registry(
+                    name=stream_name,
+                    registry=streams_registry,
+                    partial_function=False,
+                    pre_validation_function=None,
+                    post_validation_function=None,
+                    kwargs={**(stream_config or {}), **default},
+                )
+            ]
+        Stream.validate_weights(streams)
+        self.streams = streams
+        self.num_streams = len(streams)
+
+        self._board = Board()
+        self._open()
+        self.epoch_size = Stream.apply_weights(
+            self.streams, self.samples_per_stream, self._epoch_size_given, self.shuffle_seed
+        )
+        self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
+
+    # Where this is: which rank, which worker.
+
+    def _detect_world(self) -> World:
+        """This rank and worker, by what was given, by torch, by the environment."""
+        rank, world_size, local_world_size, worker, num_workers = self._given_world
+        world = World.detect()
+        if rank is not None and world_size is not None:
+            per_node = local_world_size or world_size
+            world = World(
+                num_nodes=max(world_size // per_node, 1),
+                ranks_per_node=per_node,
+                workers_per_rank=world.workers_per_rank,
+                worker=rank * world.workers_per_rank + world.worker_of_rank,
+            )
+        if worker is not None and num_workers is not None and world.workers_per_rank == 1:
+            world = World(
+                num_nodes=world.num_nodes,
+                ranks_per_node=world.ranks_per_node,
+                workers_per_rank=num_workers,
+                worker=world.rank * num_workers + worker,
+            )
+        return world
+
+    def _set_world(self) -> World:
+        """Finds out where this is; the attributes are those of the rank, without its workers."""
+        world = self._detect_world()
+        ranks = World(world.num_nodes, world.ranks_per_node, 1, world.rank)
+        self._unique_rank_world = ranks
+        self._parallel_rank_world = (
+            ranks.copy() if self.replication is None else ranks.replicate(self.replication)
+        )
+        return world
+
+    # What is read.
+
+    def _open(self) -> None:
+        """Opens the streams in this process: reads their indexes, nothing else."""
+        self._batches: Optional[_core.Batches] = None
+        self._fetcher: Optional[Fetcher] = None
+        self._ready: Optional[tuple[int, Any]] = None
+        self._as_batches = False
+        self._is_fetched_here = any(
+            stream._is_fetched_here() or not _core.is_served(stream.remote)
+            for stream in self.streams
+        )
+        if self._is_fetched_here:
+            # Shards come by the methods of the streams; the index has to be there before it is read.
+            self.shards = self._get_shards()
+        else:
+            for stream in self.streams:
+                stream_has_index(stream)
+        self._reader = self._make_reader()
+        self._process = os.getpid()
+        self.num_samples = self._reader.samples
+        self.num_shards = self._reader.shards
+        if not self.allow_unsafe_types:
+            self._refuse_unsafe_types()
+        for stream, samples in zip(self.streams, self.samples_per_stream):
+            if not samples:
+                index = os.path.join(stream.local, stream.split, 'index.json')
+                raise RuntimeError(f'Stream contains no samples: {index}.')
+
+    def _make_reader(self) -> _core.Reader:
+        from shardmill.base.format.mds.encodings import mds_decode
+
+        first = self.streams[0]
+        options: dict[str, Any] = {
+            'validate_hash': first.validate_hash,
+            'download_retry': max(stream.download_retry for stream in self.streams),
+            'download_timeout': max(stream.download_timeout for stream in self.streams),
+        }
+        if not self._is_fetched_here:
+            if self.cache_limit:
+                options['cache_limit'] = self.cache_limit
+            if self._lookahead is not None:
+                options['lookahead'] = ceil(self._lookahead / (self.batch_size or 1))
+            options['peers'] = self._peers()
+        return _core.Reader(
+            [stream._describe(self._is_fetched_here) for stream in self.streams],
+            options,
+            mds_decode,
+            decode_line,
+        )
+
+    def _peers(self) -> tuple[int, int, int]:
+        """Which of the processes of this node this is, how many there are, and a number of this run."""
+        world = self._detect_world()
+        names = ('TORCHELASTIC_RUN_ID', 'SLURM_JOB_ID', 'MASTER_ADDR', 'MASTER_PORT')
+        run = ':'.join(os.environ.get(name, '') for name in names)
+        return world.worker_of_node, world.workers_per_node, zlib.crc32(run.encode())
+
+    def _here(self) -> _core.Reader:
+        """The reader of this process: a forked child makes its own."""
+        if self._process != os.getpid():
+            self._reader = self._make_reader()
+            self._batches = None
+            self._fetcher = None
+            self._process = os.getpid()
+        return self._reader
+
+    def _refuse_unsafe_types(self) -> None:
+        unsafe = self._reader.columns_of('pkl')
+        if unsafe:
+            raise ValueError(
+                f'Column {unsafe[0]!r} contains an unsafe type: a pickle, which can run any code when it '
+                f'is loaded. Where you trust the data set, give `allow_unsafe_types=True`.'
+            )
+
+    def _get_shards(self) -> list[Reader]:
+        shards: list[Reader] = []
+        for stream in self.streams:
+            shards += stream.get_shards(self._unique_rank_world, self.allow_unsafe_types)
+        return shards
+
+    @cached_property
+    def shards(self) -> list[Reader]:
+        """The shards of all streams, as the index describes them."""
+        return self._get_shards()
+
+    def _sizes(self) -> list[NDArray[np.int64]]:
+        import numpy as np
+
+        return [np.frombuffer(sizes, np.int64) for sizes in self._here().shard_sizes()]
+
+    @cached_property
+    def samples_per_shard(self) -> NDArray[np.int64]:
+        """Samples of each shard. Shape: ``[shards]``."""
+        import numpy as np
+
+        return np.concatenate(self._sizes())
+
+    @cached_property
+    def sample_offset_per_shard(self) -> NDArray[np.int64]:
+        """The first sample of each shard. Shape: ``[shards]``."""
+        sizes = self.samples_per_shard
+        offsets: NDArray[np.int64] = sizes.cumsum() - sizes
+        return offsets
+
+    @cached_property
+    def shards_per_stream(self) -> NDArray[np.int64]:
+        """Shards of each stream. Shape: ``[streams]``."""
+        import numpy as np
+
+        return np.array([len(sizes) for sizes in self._sizes()], np.int64)
+
+    @cached_property
+    def shard_offset_per_stream(self) -> NDArray[np.int64]:
+        """The first shard of each stream. Shape: ``[streams]``."""
+        shards = self.shards_per_stream
+        offsets: NDArray[np.int64] = shards.cumsum() - shards
+        return offsets
+
+    @cached_property
+    def samples_per_stream(self) -> NDArray[np.int64]:
+        """Samples of each stream. Shape: ``[streams]``."""
+        import numpy as np
+
+        return np.array([sizes.sum() for sizes in self._sizes()], np.int64)
+
+    @cached_property
+    def sample_offset_per_stream(self) -> NDArray[np.int64]:
+        """The first sample of each stream. Shape: ``[streams]``."""
+        samples = self.samples_per_stream
+        offsets: NDArray[np.int64] = samples.cumsum() - samples
+        return offsets
+
+    @cached_property
+    def stream_per_shard(self) -> NDArray[np.int64]:
+        """The stream of each shard. Shape: ``[shards]``."""
+        import numpy as np
+
+        return np.repeat(np.arange(self.num_streams), self.shards_per_stream)
+
+    @cached_property
+    def spanner(self) -> Spanner:
+        """From the number of a sample to its shard and its place in it."""
+        return Spanner(self.samples_per_shard)
+
+    @property
+    def size(self) -> int:
+        """Samples of all streams, each counted once."""
+        return self.num_samples
+
+    def __len__(self) -> int:
+        """Samples of an epoch for one rank."""
+        return self.length
+
+    # Single samples.
+
+    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+        """One sample; its shard is fetched if it is not there.
+
+        Args:
+            sample_id: Its number through all streams, from 0.
+            retry: How many times a shard is fetched again that is removed before it was read.
+
+        Returns:
+            The values of its columns by name.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        ready = self._ready
+        if ready is not None and ready[0] == sample_id:
+            # The iteration has it already; `get_item` was only called because a subclass has its own.
+            self._ready = None
+            return ready[1]
+        if not 0 <= sample_id < self.num_samples:
+            raise IndexError(
+                f'there is no sample {sample_id}: the data set has {self.num_samples}'
+            )
+        reader = self._here()
+        if self._is_fetched_here:
+            return self._fetching().sample(int(sample_id), retry)
+        return reader.sample(int(sample_id))
+
+    def _fetching(self) -> Fetcher:
+        if self._fetcher is None:
+            self._fetcher = Fetcher(self)
+        return self._fetcher
+
+    # Epochs.
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch that begins next."""
+        return self._board.next_epoch
+
+    @next_epoch.setter
+    def next_epoch(self, next_epoch: int) -> None:
+        self._board.next_epoch = next_epoch
+
+    def _resume(self, world: World, epoch: int) -> tuple[int, int]:
+        """Where an epoch starts: at a state that was loaded, or at its beginning.
+
+        Args:
+            world: Where this is.
+            epoch: The epoch, if no state says otherwise.
+
+        Returns:
+            The epoch, and the samples of it that were delivered before.
+        """
+        offset = 0
+        state = self._board.state
+        if state is not None:
+            # A state that the run has passed still says how sample space is divided.
+            if state['num_canonical_nodes']:
+                self.num_canonical_nodes = state['num_canonical_nodes']
+            self.shuffle_seed = state['shuffle_seed']
+            self.initial_physical_nodes = state.get('initial_physical_nodes')
+            if state['epoch'] >= epoch:
+                epoch, offset = state['epoch'], state['sample_in_epoch']
+        if not self.num_canonical_nodes:
+            many = self.shuffle_algo in ('py1s', 'py2s')
+            self.num_canonical_nodes = 64 * world.num_nodes if many else world.num_nodes
+        if self.shuffle_block_size is None:
+            self.shuffle_block_size = max(4_000_000 // self.num_canonical_nodes, 1 << 18)
+        return epoch, offset
+
+    def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:
+        """Where the run stands, as JSON can hold it. One state serves every rank and any number of them.
+
+        Args:
+            num_samples: Samples of this epoch that all ranks together were given.
+            from_beginning: Whether they are counted from the start of the epoch, or from where it was resumed.
+
+        Returns:
+            ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``.
+        """
+        world = self._parallel_rank_world
+        epoch, offset = self._resume(world, self.next_epoch - 1)
+        nodes = self.initial_physical_nodes
+        return {
+            'epoch': epoch,
+            'sample_in_epoch': num_samples if from_beginning else offset + num_samples,
+            'num_canonical_nodes': self.num_canonical_nodes,
+            'shuffle_seed': self.shuffle_seed,
+            'initial_physical_nodes': world.num_nodes if nodes is None else nodes,
+        }
+
+    def load_state_dict(self, obj: dict[str, Any]) -> None:
+        """Goes on where a state says, from the next iteration on; in persistent workers too.
+
+        Args:
+            obj: What `state_dict` gave, here or in ``streaming``.
+
+        Raises:
+            ValueError: It is no such state.
+        """
+        for key in ('epoch', 'sample_in_epoch', 'num_canonical_nodes', 'shuffle_seed'):
+            if key not in obj:
+                raise ValueError(f'a state without {key!r} cannot be resumed; it has {sorted(obj)}')
+        self._board.state = dict(obj)
+        if obj['epoch'] >= 0:
+            self._board.next_epoch = obj['epoch']
+
+    def _begin(self) -> tuple[World, _core.Batches]:
+        """Begins the next epoch for this worker."""
+        if self._batches is not None and self._process == os.getpid():
+            # One epoch at a time: the one before ends, wherever it was.
+            self._batches.close()
+        reader = self._here()
+        world = self._set_world()
+        self._unique_worker_world = world
+        self._parallel_worker_world = (
+            world.copy() if self.replication is None else world.replicate(self.replication)
+        )
+        epoch, offset = self._resume(
+            self._parallel_worker_world, self._board.begin(world.worker_of_rank)
+        )
+        self._board_moved(world, epoch)
+        if not isinstance(self.batch_size, int):
+            raise ValueError(
+                'give `batch_size` to StreamingDataset, the same as to the DataLoader: the order depends '
+                'on it'
+            )
+        nodes = self.initial_physical_nodes
+        batches = reader.epoch(
+            {
+                'nodes': world.num_nodes,
+                'ranks_per_node': world.ranks_per_node,
+                'workers_per_rank': world.workers_per_rank,
+                'batch_size': self.batch_size,
+                'epoch_size': self._epoch_size_given,
+                'num_canonical_nodes': self.num_canonical_nodes,
+                'shuffle_block_size': self.shuffle_block_size,
+                'replication': self.replication,
+                'shuffle': self.shuffle,
+                'shuffle_algo': self.shuffle_algo,
+                'shuffle_seed': self.shuffle_seed,
+                'sampling_method': self.sampling_method,
+                'sampling_granularity': self.sampling_granularity,
+                'partition_algo': self.partition_algo,
+                'batching_method': self.batching_method,
+                'epoch': epoch,
+                'resume': {
+                    'epoch': epoch,
+                    'sample_in_epoch': offset,
+                    'num_canonical_nodes': self.num_canonical_nodes,
+                    'shuffle_seed': self.shuffle_seed,
+                    'initial_physical_nodes': nodes,
+                },
+            },
+            world.rank,
+            world.worker_of_rank,
+            0 if world.workers_per_rank > 1 else self.threads,
+        )
+        self._batches = batches
+        return world, batches
+
+    def _board_moved(self, world: World, epoch: int) -> None:
+        """Keeps the counters right where a state took the run to a later epoch."""
+        if self._board.next_epoch <= epoch:
+            self._board.next_epoch = epoch
+            self._board.begin(world.worker_of_rank)
+
+    def _is_plain(self) -> bool:
+        """Whether samples are what the columns say: no subclass has a hand in them."""
+        own = type(self)
+        return (
+            own.get_item is StreamingDataset.get_item
+            and own.__getitem__ is Array.__getitem__
+            and own.__iter__ is StreamingDataset.__iter__
+            and not self._is_fetched_here
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """The samples of this rank and worker in the next epoch."""
+        _, batches = self._begin()
+        try:
+            if self._is_fetched_here:
+                yield from self._fetching().samples(batches)
+            elif self._as_batches:
+                yield from self._carry(batches)
+            elif self._is_plain():
+                yield from chain.from_iterable(iter(batches.next_samples, None))
+            else:
+                yield from self._each(batches)
+        finally:
+            batches.close()
+
+    def _each(self, batches: _core.Batches) -> Iterator[Any]:
+        """Samples for a subclass with its own `get_item`, read ahead a batch at a time."""
+        while True:
+            batch = batches.next_numbered()
+            if batch is None:
+                return
+            for number, sample in zip(*batch):
+                self._ready = (number, sample)
+                yield self[number]
+
+    def _carry(self, batches: _core.Batches) -> Iterator[Any]:
+        """Whole batches, each in the place of its first sample and followed by placeholders for the others.
+
+        A worker of a ``DataLoader`` asks for as many samples as a batch has; so it gets a batch, and counts right.
+        """
+        while True:
+            batch = batches.next_columns()
+            if batch is None:
+                return
+            samples, columns = batch
+            if samples:
+                yield _Carried(samples, columns)
+                yield from (None,) * (samples - 1)
+
+    # The cache by hand.
+
+    @property
+    def cache_usage(self) -> int:
+        """Bytes of shards and indexes in the local folders."""
+        return self._fetching().usage()
+
+    def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
+        """Sees to it that a shard is in the local folder.
+
+        Args:
+            shard_id: Its number through all streams.
+            blocking: Kept for compatibility: the call always waits.
+        """
+        self._fetching().prepare(shard_id)
+
+    def evict_shard(self, shard_id: int) -> None:
+        """Removes a shard from the local folder.
+
+        Args:
+            shard_id: Its number through all streams.
+        """
+        self._fetching().evict(shard_id)
+
+    def evict_coldest_shard(self) -> None:
+        """Removes the shard from the local folder that was not asked for for longest.
+
+        Raises:
+            ValueError: There is none.
+        """
+        self._fetching().evict_coldest()
+
+    def stats(self) -> dict[str, Any]:
+        """What reading has cost in this process, by name: batches, samples, bytes, waits and their seconds in this epoch,
+        shards and bytes fetched and cache hits since the data set was opened.
+        """
+        stats: dict[str, Any] = dict(self._here().cache_stats())
+        if self._batches is not None:
+            stats.update(self._batches.stats())
+        return stats
+
+    # Between processes.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+
+def stream_has_index(stream: Stream) -> None:
+    """Raises what callers of ``streaming`` expect where a local data set has no index."""
+    from shardmill.errors import MissingIndexError
+
+    path = os.path.join(stream.local, stream.split, 'index.json')
+    if stream.remote is None and not os.path.exists(path):
+        raise MissingIndexError(
+            f'No `remote` provided, but local file {path} does not exist either',
+            'index-missing',
+            path,
+        )
+
+
+def decode_line(layout: tuple[str, list[str], list[str], Optional[str], str], line: bytes) -> Any:
+    """Decodes a line of a shard of JSON or separated values.
+
+    Args:
+        layout: The format, the names of the columns, their encodings, the separator, the newline.
+        line: The line.
+
+    Returns:
+        The values of its columns by name.
+    """
+    kind, names, encodings, separator, newline = layout
+    text = line.decode()
+    if text.endswith(newline):
+        text = text[: -len(newline)]
+    if kind == 'json':
+        return json.loads(text)
+    from shardmill.base.format.xsv.encodings import xsv_decode
+
+    parts = text.split(separator)
+    return {
+        name: xsv_decode(encoding, part) for name, encoding, part in zip(names, encodings, parts)
+    }
+
+
+_torch.adopt(StreamingDataset, 'IterableDataset')

@@ -1,0 +1,191 @@
+"""Which process this is of how many, and how they wait for one another.
+
+A process group of torch comes first, where torch is imported and has one. Else the environment says
+it: that of torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`), of Open MPI, or of a
+Slurm step, the first that is there. It is read at every call, so that it may be set late. torch is
+not imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, cast
+
+from shardmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    'all_gather',
+    'all_gather_object',
+    'barrier',
+    'broadcast',
+    'get_local_rank',
+    'get_local_world_size',
+    'get_rank',
+    'get_world_size',
+    'maybe_init_dist',
+]
+
+T = TypeVar('T')
+
+_TORCHRUN = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE')
+
+
+class _Processes(NamedTuple):
+    """What a launcher says of this process."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+
+
+def _number(name: str, default: Optional[int] = None) -> int:
+    text = os.environ.get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        return int(text or '')
+    except ValueError:
+        problem = f'the environment variable {name} is {text!r}, which is not a number'
+        raise UsageError(problem, 'config-world', name) from None
+
+
+def _environment() -> _Processes:
+    """What the environment says; a single process where it says nothing."""
+    if any(name in os.environ for name in _TORCHRUN):
+        return _Processes(*(_number(name, int('WORLD_SIZE' in name)) for name in _TORCHRUN))
+    if 'OMPI_COMM_WORLD_RANK' in os.environ:
+        start = 'OMPI_COMM_WORLD_'
+        return _Processes(
+            _number(f'{start}RANK'),
+            _number(f'{start}SIZE'),
+            _number(f'{start}LOCAL_RANK', 0),
+            _number(f'{start}LOCAL_SIZE', 1),
+        )
+    # A batch script has these variables too; only what srun starts is one of several processes.
+    in_step = 'SLURM_STEP_ID' in os.environ or 'SLURM_JOB_ID' not in os.environ
+    if 'SLURM_PROCID' in os.environ and in_step:
+        world_size = _number('SLURM_STEP_NUM_TASKS', _number('SLURM_NTASKS', 1))
+        local_world_size = _slurm_tasks_per_node(world_size)
+        rank = _number('SLURM_PROCID')
+        local_rank = _number('SLURM_LOCALID', rank % local_world_size)
+        return _Processes(rank, world_size, local_rank, local_world_size)
+    return _Processes(0, 1, 0, 1)
+
+
+def _slurm_tasks_per_node(world_size: int) -> int:
+    """Processes of each node of a Slurm step."""
+    for name in ('SLURM_STEP_TASKS_PER_NODE', 'SLURM_NTASKS_PER_NODE', 'SLURM_TASKS_PER_NODE'):
+        text = os.environ.get(name)
+        if text is None:
+            continue
+        # Such as `4`, `4(x2)` or `4(x2),3`.
+        counts = [re.fullmatch(r'(\d+)(\(x\d+\))?', part) for part in text.split(',')]
+        numbers = {int(count.group(1)) for count in counts if count}
+        if len(numbers) != 1 or not all(counts) or numbers == {0}:
+            raise UsageError(
+                f'the environment variable {name} is {text!r}: every node needs as many tasks',
+                'config-world',
+                name,
+                'start the job with --ntasks-per-node',
+            )
+        return min(numbers.pop(), world_size)
+    nodes = _number('SLURM_STEP_NUM_NODES', _number('SLURM_NNODES', 1))
+    return max(world_size // max(nodes, 1), 1)
+
+
+def _group() -> Optional[Any]:
+    """torch.distributed, if it is imported and has a process group."""
+    if 'torch' not in sys.modules:
+        return None
+    import torch.distributed as dist
+
+    return dist if dist.is_available() and dist.is_initialized() else None
+
+
+def get_rank() -> int:
+    """The number of this process, from 0 to the number of processes, exclusive."""
+    group = _group()
+    return int(group.get_rank()) if group else _environment().rank
+
+
+def get_world_size() -> int:
+    """How many processes there are on all nodes."""
+    group = _group()
+    return int(group.get_world_size()) if group else _environment().world_size
+
+
+def get_local_rank() -> int:
+    """The number of this process among those of its node."""
+    return _environment().local_rank
+
+
+def get_local_world_size() -> int:
+    """How many processes there are on this node."""
+    return _environment().local_world_size
+
+
+def barrier() -> None:
+    """Waits for all processes of the process group; without one it does nothing."""
+    group = _group()
+    if group:
+        group.barrier()
+
+
+def broadcast(tensor: Tensor, src: int) -> None:
+    """Gives a tensor of rank `src` to all, who receive it in theirs.
+
+    Without a process group it does nothing.
+    """
+    group = _group()
+    if group:
+        group.broadcast(tensor, src)
+
+
+def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
+    """Puts the tensor of each rank into a list of tensors.
+
+    Without a process group it does nothing.
+    """
+    group = _group()
+    if group:
+        group.all_gather(tensor_list, tensor)
+
+
+def all_gather_object(obj: T) -> list[T]:
+    """An object of each rank, by rank. They are pickled.
+
+    Raises:
+        RuntimeError: There are several processes, and no process group of them.
+    """
+    group = _group()
+    world_size = get_world_size()
+    if group:
+        objects: list[Optional[T]] = [None] * world_size
+        group.all_gather_object(objects, obj)
+        return cast('list[T]', objects)
+    if world_size == 1:
+        return [obj]
+    raise RuntimeError(
+        f'there are {world_size} processes and no process group: '
+        f'call torch.distributed.init_process_group first'
+    )
+
+
+def maybe_init_dist() -> bool:
+    """Makes a process group where there are several processes and none yet. Whether it did."""
+    if get_world_size() == 1:
+        return False
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available() or dist.is_initialized():
+        return False
+    backend = 'nccl' if torch.cuda.is_available() and dist.is_nccl_available() else 'gloo'
+    dist.init_process_group(backend=backend, rank=get_rank(), world_size=get_world_size())
+    return True

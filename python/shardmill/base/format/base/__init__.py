@@ -1,0 +1,7 @@
+"""What the formats have in common."""
+
+from __future__ import annotations
+
+from shardmill.base.format.base.reader import FileInfo, Reader
+
+__all__ = ['FileInfo', 'Reader']

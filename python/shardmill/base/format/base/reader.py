@@ -1,0 +1,283 @@
+"""Shards as an index describes them, and their samples one at a time.
+
+Datasets read through Rust. These classes say what files a shard has and what it takes on the disk,
+and read single samples for whoever wants to look into a shard.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Optional, Union
+
+from shardmill.base.array import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+    from typing_extensions import Self
+
+__all__ = ['FileInfo', 'JointReader', 'Reader', 'SplitReader']
+
+
+@dataclass
+class FileInfo:
+    """A file of a shard.
+
+    Attributes:
+        basename: Its name, relative to the index.
+        bytes: Its length.
+        hashes: Its hashes in hexadecimal digits, by their names.
+    """
+
+    basename: str
+    bytes: int
+    hashes: dict[str, str]
+
+
+class Reader(Array, ABC):
+    """A shard, and a sequence of its samples.
+
+    Args:
+        dirname: Where the data set is.
+        split: The directory beneath it that holds the index; ``None`` and ``''`` for none.
+        compression: The compression of the stored files; ``None`` for none.
+        hashes: The names of the hashes of each file.
+        samples: How many samples it has.
+        size_limit: Most bytes, as its writer was told.
+
+    Attributes:
+        file_pairs: The files, each raw and compressed; the latter ``None`` without compression.
+    """
+
+    format: ClassVar[str] = ''
+
+    def __init__(
+        self,
+        dirname: str,
+        split: Optional[str],
+        compression: Optional[str],
+        hashes: list[str],
+        samples: int,
+        size_limit: Optional[Union[int, str]],
+    ) -> None:
+        if isinstance(size_limit, str):
+            from shardmill.base.util import bytes_to_int
+
+            size_limit = bytes_to_int(size_limit)
+        if size_limit is not None and size_limit < 0:
+            raise ValueError(f'a size limit is not negative: {size_limit}')
+        self.dirname = dirname
+        self.split = split or ''
+        self.compression = compression
+        self.hashes = hashes
+        self.samples = samples
+        self.size_limit = size_limit
+        self.file_pairs: list[tuple[FileInfo, Optional[FileInfo]]] = []
+
+    @classmethod
+    def from_json(cls, dirname: str, split: Optional[str], obj: dict[str, Any]) -> Self:
+        """The shard that an entry of an index describes.
+
+        Raises:
+            ValueError: The entry is of another version or format.
+            TypeError: It has a field too many, or one too few.
+        """
+        fields = dict(obj)
+        version, format_ = fields.pop('version'), fields.pop('format')
+        if version != 2:
+            raise ValueError(f'shards of version {version} are not supported, only of 2')
+        if format_ != cls.format:
+            raise ValueError(f'a shard of {cls.format} is needed, not of {format_}')
+        for name in ('raw_data', 'raw_meta', 'zip_data', 'zip_meta'):
+            if fields.get(name):
+                fields[name] = FileInfo(**fields[name])
+        return cls(dirname=dirname, split=split, **fields)
+
+    def validate(self, allow_unsafe_types: bool) -> None:
+        """Checks that the samples may be decoded.
+
+        Raises:
+            ValueError: Decoding runs code from the data, which `allow_unsafe_types` does not allow.
+        """
+
+    @property
+    def size(self) -> int:
+        """How many samples it has."""
+        return self.samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for idx in range(self.samples):
+            yield self.get_item(idx)
+
+    def _path(self, info: FileInfo) -> str:
+        return os.path.join(self.dirname, self.split, info.basename)
+
+    def _remove(self, infos: Iterable[Optional[FileInfo]], listing: Container[str]) -> int:
+        removed = 0
+        for info in infos:
+            if info is None or self._path(info) not in listing:
+                continue
+            try:
+                os.remove(self._path(info))
+            except FileNotFoundError:
+                continue
+            removed += info.bytes
+        return removed
+
+    def evict(self) -> int:
+        """Removes its files; answers how many bytes they had."""
+        infos = [info for pair in self.file_pairs for info in pair if info]
+        return self._remove(infos, {self._path(info) for info in infos})
+
+    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> int:
+        """Removes what is there in part, and what is there without need.
+
+        Args:
+            listing: The paths of all files beneath the directory.
+            safe_keep_zip: Whether compressed files stay beside raw ones.
+
+        Returns:
+            The bytes of the files that stay; 0 when the shard is not there.
+        """
+        raws = [raw for raw, _ in self.file_pairs]
+        zips = [zipped for _, zipped in self.file_pairs]
+        has_raw = all(self._path(raw) in listing for raw in raws)
+        has_zip = all(zipped is not None and self._path(zipped) in listing for zipped in zips)
+        if safe_keep_zip and self.compression and not has_zip:
+            # Raw files come from compressed ones, which would be there still.
+            has_raw = False
+        if not safe_keep_zip and has_raw:
+            has_zip = False
+        if not has_raw:
+            self._remove(raws, listing)
+        if not has_zip:
+            self._remove(zips, listing)
+        raw_bytes = self.get_raw_size() if has_raw else 0
+        zip_bytes = (self.get_zip_size() or 0) if has_zip else 0
+        return raw_bytes + zip_bytes
+
+    def get_raw_size(self) -> int:
+        """Bytes of the raw files."""
+        return sum(raw.bytes for raw, _ in self.file_pairs)
+
+    def get_zip_size(self) -> Optional[int]:
+        """Bytes of the compressed files; ``None`` without compression."""
+        total = 0
+        for _, zipped in self.file_pairs:
+            if zipped is None:
+                return None
+            total += zipped.bytes
+        return total
+
+    def get_max_size(self) -> int:
+        """Bytes while it is unpacked: raw and compressed files together."""
+        return self.get_raw_size() + (self.get_zip_size() or 0)
+
+    def get_persistent_size(self, keep_zip: bool) -> int:
+        """Bytes once it is unpacked.
+
+        Args:
+            keep_zip: Whether compressed files stay.
+        """
+        return self.get_max_size() if keep_zip else self.get_raw_size()
+
+    @abstractmethod
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """The sample in the bytes."""
+
+    @abstractmethod
+    def get_sample_data(self, idx: int) -> bytes:
+        """The bytes of a sample.
+
+        Raises:
+            FileNotFoundError: A raw file is not there.
+            IndexError: The file has no such sample.
+        """
+
+    def get_item(self, idx: int) -> dict[str, Any]:
+        """A sample, decoded."""
+        return self.decode_sample(self.get_sample_data(idx))
+
+    def _read_sample(self, idx: int, data: FileInfo, offsets: FileInfo) -> bytes:
+        """The bytes of a sample in one file, by the offsets in the same or another file."""
+        if not 0 <= idx < self.samples:
+            raise IndexError(f'sample {idx} of {self.samples} in {data.basename}')
+        with open(self._path(offsets), 'rb', 0) as file:
+            pair = os.pread(file.fileno(), 8, 4 * (1 + idx))
+        if len(pair) < 8:
+            raise IndexError(f'{offsets.basename} ends before the offsets of sample {idx}')
+        begin, end = struct.unpack('<2I', pair)
+        with open(self._path(data), 'rb', 0) as file:
+            sample = os.pread(file.fileno(), end - begin, begin) if begin < end else b''
+        if len(sample) < end - begin or end < begin:
+            raise IndexError(f'{data.basename} ends before the end of sample {idx}')
+        return sample
+
+
+class JointReader(Reader):
+    """A shard with samples and offsets in one file.
+
+    Args:
+        raw_data: The raw file.
+        zip_data: The compressed file; ``None`` without compression.
+    """
+
+    def __init__(
+        self,
+        dirname: str,
+        split: Optional[str],
+        compression: Optional[str],
+        hashes: list[str],
+        raw_data: FileInfo,
+        samples: int,
+        size_limit: Optional[Union[int, str]],
+        zip_data: Optional[FileInfo],
+    ) -> None:
+        super().__init__(dirname, split, compression, hashes, samples, size_limit)
+        self.raw_data = raw_data
+        self.zip_data = zip_data
+        self.file_pairs.append((raw_data, zip_data))
+
+    def get_sample_data(self, idx: int) -> bytes:
+        return self._read_sample(idx, self.raw_data, self.raw_data)
+
+
+class SplitReader(Reader):
+    """A shard with samples in one file and offsets in another.
+
+    Args:
+        raw_data: The raw file of samples.
+        raw_meta: The raw file of offsets.
+        zip_data: The compressed file of samples; ``None`` without compression.
+        zip_meta: The compressed file of offsets; ``None`` without compression.
+    """
+
+    def __init__(
+        self,
+        dirname: str,
+        split: Optional[str],
+        compression: Optional[str],
+        hashes: list[str],
+        raw_data: FileInfo,
+        raw_meta: FileInfo,
+        samples: int,
+        size_limit: Optional[Union[int, str]],
+        zip_data: Optional[FileInfo],
+        zip_meta: Optional[FileInfo],
+    ) -> None:
+        super().__init__(dirname, split, compression, hashes, samples, size_limit)
+        self.raw_data = raw_data
+        self.raw_meta = raw_meta
+        self.zip_data = zip_data
+        self.zip_meta = zip_meta
+        self.file_pairs.append((raw_meta, zip_meta))
+        self.file_pairs.append((raw_data, zip_data))
+
+    def get_sample_data(self, idx: int) -> bytes:
+        return self._read_sample(idx, self.raw_data, self.raw_meta)

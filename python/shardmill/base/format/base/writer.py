@@ -1,0 +1,613 @@
+"""Writers of data sets: one sample at a time in, shards and an index out.
+
+The work is done in Rust: samples are encoded into the memory that is written, and shards are
+    finished and published by
+threads that Python does not wait for. A subclass with an encoding, a configuration or a layout of
+its own takes a slower way through the methods that it overrides; the files are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import threading
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Union
+
+from shardmill import _core
+from shardmill.base.compression import compress, get_compression_extension, is_compression
+from shardmill.base.format.index import get_index_basename
+from shardmill.base.hashing import get_hash, is_hash
+from shardmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    Columns = list[tuple[str, str, Any, bool]]
+
+__all__ = ['JointWriter', 'SplitWriter']
+
+logger = logging.getLogger(__name__)
+
+_ARGUMENTS = ('exist_ok', 'jobs', 'max_workers', 'progress_bar', 'retry')
+
+#: What a subclass may override without leaving the fast way.
+_FREE = frozenset(
+    [
+        '__enter__',
+        '__exit__',
+        '__init__',
+        'cancel_future_jobs',
+        'encode_sample',
+        'exception_callback',
+        'finish',
+        'write',
+        'write_batch',
+    ]
+)
+
+
+class Uploads:
+    """Files of a data set on their way to its remote place, by background threads.
+
+    Args:
+        uploader: Knows where files go.
+        max_workers: Most files at a time.
+
+    Attributes:
+        failed: Set once a file could not be uploaded.
+    """
+
+    def __init__(self, uploader: Any, max_workers: Optional[int]) -> None:
+        self.uploader = uploader
+        self.executor = ThreadPoolExecutor(max_workers, 'shardmill-upload')
+        self.failed = threading.Event()
+        self.failure: Optional[BaseException] = None
+        self._lock = threading.Lock()
+        self._feeder: Optional[threading.Thread] = None
+
+    def submit(self, name: str) -> None:
+        """Uploads a file as soon as a thread is free."""
+        with self._lock:
+            if self.failed.is_set():
+                return
+            future = self.executor.submit(self.uploader.upload_file, name)
+        future.add_done_callback(self.settle)
+
+    def settle(self, future: Future[Any]) -> None:
+        """Notes the end of an upload; a failure leaves out those that have not begun."""
+        failure = None if future.cancelled() else future.exception()
+        with self._lock:
+            if failure is None or self.failed.is_set():
+                return
+            self.failure = failure
+            self.failed.set()
+        logger.error('an upload failed: %s', failure)
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+    def feed(self, files: _core.PublishedFiles) -> None:
+        """Uploads files as they are published, until there are no more."""
+
+        def run() -> None:
+            while names := files.next():
+                for name in names:
+                    self.submit(name)
+
+        self._feeder = threading.Thread(target=run, name='shardmill-published', daemon=True)
+        self._feeder.start()
+
+    def check(self) -> None:
+        """Raises what an upload failed with."""
+        if self.failure is not None:
+            raise self.failure
+
+    def drain(self) -> None:
+        """Waits until everything that was published is uploaded; nothing can be submitted
+        afterwards.
+
+        Raises:
+            Exception: What an upload failed with.
+        """
+        if self._feeder is not None:
+            self._feeder.join()
+        self.executor.shutdown(wait=True)
+        self.check()
+
+    def cancel(self) -> None:
+        """Waits for uploads that have begun, and leaves out the others."""
+        self.executor.shutdown(wait=True, cancel_futures=True)
+
+
+class Writer(ABC):
+    """Writes a data set, and uploads it where it has a remote place.
+
+    An exception within a ``with`` block leaves a data set without an index, which is none.
+
+    Args:
+        out: A directory, which must be empty or missing; or a URL; or both, as a tuple.
+        keep_local: Whether local files stay once they are uploaded.
+        compression: A compression, with a level or without: ``zstd``, ``zstd:7``, ``gz``,
+            ``snappy``.
+        hashes: The names of hashes of all files, sorted.
+        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``; ``None``
+            for one shard.
+        extra_bytes_per_shard: Bytes of a shard that are not in its samples.
+        extra_bytes_per_sample: Bytes of a shard for each sample, beside its own.
+        progress_bar: Whether uploads show bars.
+        max_workers: Most uploads at a time.
+        retry: How often an upload is tried again.
+        exist_ok: Whether a local directory that exists is removed first.
+        jobs: Threads that compress, hash and write; ``None`` for as many as there are cores.
+
+    Attributes:
+        local: Where files are written.
+        remote: Where they are uploaded to; ``None`` for nowhere.
+
+    Raises:
+        ValueError: An argument has a value that cannot be.
+        FileExistsError: The local directory is not empty.
+    """
+
+    format: ClassVar[str] = ''
+
+    def __init__(
+        self,
+        *,
+        out: Union[str, tuple[str, str]],
+        keep_local: bool = False,
+        compression: Optional[str] = None,
+        hashes: Optional[list[str]] = None,
+        size_limit: Optional[Union[int, str]] = 1 << 26,
+        extra_bytes_per_shard: int = 0,
+        extra_bytes_per_sample: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        from shardmill.base.storage.upload import CloudUploader
+
+        if compression and not is_compression(compression):
+            raise UsageError(f'{compression!r} is not a compression', 'compression-unknown')
+        hashes = hashes or []
+        if list(hashes) != sorted(hashes):
+            raise UsageError(f'hashes have to be sorted: {hashes}', 'config-hashes')
+        for algo in hashes:
+            if not is_hash(algo):
+                raise UsageError(f'{algo!r} is not a hash', 'hash-unknown')
+        unknown = sorted(set(kwargs).difference(_ARGUMENTS))
+        self.size_limit = _size_limit(size_limit)
+        if unknown:
+            raise UsageError(
+                f'Invalid Writer argument: {", ".join(unknown)}',
+                'config-argument',
+                None,
+                f'use some of {", ".join(_ARGUMENTS)}',
+            )
+        self.keep_local = keep_local
+        self.compression = compression or None
+        self.hashes = hashes
+        self.extra_bytes_per_shard = extra_bytes_per_shard
+        self.extra_bytes_per_sample = extra_bytes_per_sample
+        self._jobs: Optional[int] = kwargs.get('jobs')
+
+        local = os.path.expanduser(out if isinstance(out, str) else out[0])
+        if kwargs.get('exist_ok', False) and os.path.exists(local):
+            logger.warning('%s is removed: exist_ok is set', local)
+            shutil.rmtree(local)
+        self.cloud_writer = CloudUploader.get(
+            out, keep_local, kwargs.get('progress_bar', False), kwargs.get('retry', 2)
+        )
+        self.local: str = self.cloud_writer.local
+        self.remote: Optional[str] = self.cloud_writer.remote
+        self._uploads = Uploads(self.cloud_writer, kwargs.get('max_workers'))
+        self.executor = self._uploads.executor
+        self.event = self._uploads.failed
+
+        self._core: Optional[_core.SampleWriter] = None
+        self._add: Optional[Callable[[dict[str, Any]], None]] = None
+        self._finished = False
+        self._shards: list[dict[str, Any]] = []
+        self._reset_cache()
+
+    def _reset_cache(self) -> None:
+        """Begins a shard."""
+        self._samples: list[bytes] = []
+        self._shard_size = self.extra_bytes_per_shard
+
+    # What the formats say.
+
+    @abstractmethod
+    def encode_sample(self, sample: dict[str, Any]) -> bytes:
+        """The bytes of a sample.
+
+        Raises:
+            KeyError: A column is missing.
+        """
+
+    @abstractmethod
+    def flush_shard(self) -> None:
+        """Writes the samples since the last shard as the next one, where Python does it."""
+
+    def get_config(self) -> dict[str, Any]:
+        """What an index says of every shard."""
+        return {
+            'version': 2,
+            'format': self.format,
+            'compression': self.compression,
+            'hashes': self.hashes,
+            'size_limit': self.size_limit,
+        }
+
+    def _columns(self) -> Optional[Columns]:
+        """Name, encoding, encoder, and whether that encodes every value, of each column; ``None``
+        where Rust cannot.
+        """
+        return None
+
+    def _layout(self) -> tuple[str, Optional[str]]:
+        """What ends a line, and what stands between values."""
+        return '\n', None
+
+    # Writing.
+
+    def write(self, sample: dict[str, Any]) -> None:
+        """Adds a sample: the values of its columns, by their names. Other names are ignored.
+
+        Raises:
+            KeyError: A column is missing.
+            AttributeError, TypeError, ValueError: A value cannot be stored in its column.
+            Exception: A shard could not be written or uploaded.
+        """
+        if self.event.is_set():
+            self._give_up()
+        if self._add is None:
+            self._start()
+        assert self._add is not None
+        self._add(sample)
+
+    def write_batch(self, batch: Any) -> int:
+        """Adds the rows of an Arrow table, record batch or stream: anything with
+        ``__arrow_c_stream__`` or ``__arrow_c_array__``, of PyArrow, Polars and others. Other
+        columns are ignored.
+
+        When a row cannot be stored, rows before it may have been added.
+
+        Returns:
+            How many rows there were.
+
+        Raises:
+            KeyError: A column is missing.
+            ValueError: A value cannot be stored in its column.
+            TypeError: Columns have encodings or samples have a form that only Python knows.
+            Exception: A shard could not be written or uploaded.
+        """
+        if self.event.is_set():
+            self._give_up()
+        if self._add is None:
+            self._start()
+        if self._core is None or self._is_own('encode_sample'):
+            raise TypeError(f'{type(self).__name__} encodes samples in Python, and takes no Arrow')
+        return self._core.write_arrow(batch)
+
+    def _is_own(self, method: str) -> bool:
+        """Whether a subclass of somebody else defines a method."""
+        stock = self._stock()
+        return getattr(type(self), method) is not getattr(stock, method)
+
+    def _stock(self) -> type[Writer]:
+        """The class of this package that this is, or is derived from."""
+        return next(each for each in type(self).__mro__ if each.__module__.startswith('shardmill.'))
+
+    def _start(self) -> None:
+        """Decides who does the work."""
+        self._core = self._make_core()
+        if self._core is None:
+            self._add = self._add_in_python
+        elif self._is_own('encode_sample'):
+            push = self._core.push
+            self._add = lambda sample: push(self.encode_sample(sample))
+        else:
+            self._add = self._core.write
+        if self._core is not None and self.remote is not None:
+            self._uploads.feed(self._core.published())
+
+    def _make_core(self) -> Optional[_core.SampleWriter]:
+        """The writer in Rust, where it does all that this class does."""
+        stock = self._stock()
+        methods = [name for name in vars(Writer) if callable(getattr(Writer, name))]
+        methods += [
+            name for name in ('encode_joint_shard', 'encode_split_shard') if hasattr(stock, name)
+        ]
+        if any(self._is_own(name) for name in methods if name not in _FREE):
+            return None
+        columns = self._columns()
+        if columns is None:
+            return None
+        newline, separator = self._layout()
+        core = _core.SampleWriter(
+            self.local,
+            {
+                'format': self.format,
+                'columns': columns,
+                'newline': newline,
+                'separator': separator,
+                'compression': self.compression,
+                'hashes': self.hashes,
+                'size_limit': self.size_limit,
+                'jobs': self._jobs,
+                'durable': self.remote is None or self.keep_local,
+            },
+        )
+        return core if core.config() == self._config_text() else None
+
+    def _config_text(self) -> str:
+        return json.dumps(self.get_config(), sort_keys=True)
+
+    def _add_in_python(self, sample: dict[str, Any]) -> None:
+        if self._finished:
+            raise UsageError('nothing can be written after the end', 'writer-closed')
+        encoded = self.encode_sample(sample)
+        size = len(encoded) + self.extra_bytes_per_sample
+        if self.size_limit and self._shard_size + size > self.size_limit:
+            self.flush_shard()
+            self._reset_cache()
+        self._samples.append(encoded)
+        self._shard_size += size
+
+    # What has been written.
+
+    @property
+    def shards(self) -> list[dict[str, Any]]:
+        """The entries of the shards that are full so far; waits until they are published."""
+        if self._core is None:
+            return self._shards
+        shards: list[dict[str, Any]] = json.loads(self._core.index())['shards']
+        return shards
+
+    @property
+    def new_samples(self) -> list[bytes]:
+        """The encoded samples of the shard that is being filled."""
+        return self._samples if self._core is None else self._core.open_samples()
+
+    @new_samples.setter
+    def new_samples(self, samples: list[bytes]) -> None:
+        self._samples = samples
+
+    @property
+    def new_shard_size(self) -> int:
+        """The bytes of the shard that is being filled, as the size limit counts them."""
+        return self._shard_size if self._core is None else self._core.open_bytes()
+
+    @new_shard_size.setter
+    def new_shard_size(self, size: int) -> None:
+        self._shard_size = size
+
+    # The end.
+
+    def finish(self) -> None:
+        """Writes what is left, waits until everything is written and uploaded, and publishes the
+        index last.
+
+        Raises:
+            Exception: A shard or the index could not be written or uploaded; then there is no
+                index, at least not at the remote place.
+        """
+        if self._finished:
+            return
+        try:
+            if self.event.is_set():
+                self._give_up()
+            if self._add is None:
+                self._start()
+            if self._core is not None:
+                self._core.finish()
+            else:
+                self._finish_in_python()
+            if self.remote is not None:
+                self._uploads.drain()
+                self.cloud_writer.upload_file(get_index_basename())
+        except BaseException:
+            self._abort()
+            raise
+        self._finished = True
+        self.executor.shutdown()
+        self._remove_local()
+
+    def _give_up(self) -> None:
+        self._abort()
+        self._uploads.check()
+
+    def _abort(self) -> None:
+        """Stops without an index."""
+        self._finished = True
+        if self._core is not None:
+            self._core.abort()
+        self._uploads.cancel()
+        self._remove_local()
+
+    def _remove_local(self) -> None:
+        if self.remote is not None and not self.keep_local:
+            shutil.rmtree(self.local, ignore_errors=True)
+
+    def cancel_future_jobs(self) -> None:
+        """Leaves out the uploads that have not begun."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+    def exception_callback(self, future: Future[Any]) -> None:
+        """Notes the end of an upload."""
+        self._uploads.settle(future)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: Optional[type[BaseException]],
+        exc: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        if exc_type is None:
+            self.finish()
+        elif not self._finished:
+            self._abort()
+
+    # The slower way.
+
+    def _name_next_shard(self, extension: Optional[str] = None) -> tuple[str, Optional[str]]:
+        """The names of a file of the next shard, raw and compressed; the latter ``None`` without
+        compression.
+
+        Args:
+            extension: What stands behind the format.
+        """
+        parts = ['shard', f'{len(self._shards):05}', self.format]
+        if extension:
+            parts.append(extension)
+        raw = '.'.join(parts)
+        if self.compression is None:
+            return raw, None
+        return raw, f'{raw}.{get_compression_extension(self.compression)}'
+
+    def _hash(self, data: bytes, basename: str) -> dict[str, Any]:
+        """What an index says of a file."""
+        hashes = {algo: get_hash(algo, data) for algo in self.hashes}
+        return {'basename': basename, 'bytes': len(data), 'hashes': hashes}
+
+    def _process_file(
+        self, raw_data: bytes, raw_basename: str, zip_basename: Optional[str]
+    ) -> tuple[dict[str, Any], Optional[dict[str, Any]]]:
+        """Writes and uploads a file; answers what an index says of it, raw and compressed."""
+        raw_info, zip_info = self._hash(raw_data, raw_basename), None
+        data, basename = raw_data, raw_basename
+        if zip_basename is not None:
+            data, basename = compress(self.compression, raw_data), zip_basename
+            zip_info = self._hash(data, zip_basename)
+        _publish(self.local, basename, data)
+        if self.remote is not None:
+            self._uploads.submit(basename)
+        return raw_info, zip_info
+
+    def _finish_in_python(self) -> None:
+        if self._samples:
+            self.flush_shard()
+            self._reset_cache()
+        index = json.dumps({'version': 2, 'shards': self._shards}, sort_keys=True)
+        _publish(self.local, get_index_basename(), index.encode())
+
+
+class JointWriter(Writer):
+    """Writes shards of one file."""
+
+    @abstractmethod
+    def encode_joint_shard(self) -> bytes:
+        """The file of the samples since the last shard."""
+
+    def flush_shard(self) -> None:
+        names = self._name_next_shard()
+        raw_data, zip_data = self._process_file(self.encode_joint_shard(), *names)
+        entry = {'samples': len(self._samples), 'raw_data': raw_data, 'zip_data': zip_data}
+        self._shards.append({**entry, **self.get_config()})
+
+
+class SplitWriter(Writer):
+    """Writes shards of two files: samples and their offsets."""
+
+    extra_bytes_per_shard = 0
+    extra_bytes_per_sample = 0
+
+    def __init__(
+        self,
+        *,
+        out: Union[str, tuple[str, str]],
+        keep_local: bool = False,
+        compression: Optional[str] = None,
+        hashes: Optional[list[str]] = None,
+        size_limit: Optional[Union[int, str]] = 1 << 26,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            out=out,
+            keep_local=keep_local,
+            compression=compression,
+            hashes=hashes,
+            size_limit=size_limit,
+            extra_bytes_per_shard=self.extra_bytes_per_shard,
+            extra_bytes_per_sample=self.extra_bytes_per_sample,
+            **kwargs,
+        )
+
+    @abstractmethod
+    def encode_split_shard(self) -> tuple[bytes, bytes]:
+        """The files of the samples since the last shard: samples, offsets."""
+
+    def flush_shard(self) -> None:
+        data_names, meta_names = self._name_next_shard(), self._name_next_shard('meta')
+        data, meta = self.encode_split_shard()
+        raw_data, zip_data = self._process_file(data, *data_names)
+        raw_meta, zip_meta = self._process_file(meta, *meta_names)
+        entry = {
+            'samples': len(self._samples),
+            'raw_data': raw_data,
+            'zip_data': zip_data,
+            'raw_meta': raw_meta,
+            'zip_meta': zip_meta,
+        }
+        self._shards.append({**entry, **self.get_config()})
+
+
+def table(first: int, samples: list[bytes], config: str) -> bytes:
+    """What says where the samples of a shard are: their number, their offsets in 32 bits, the
+    configuration.
+
+    Args:
+        first: The offset of the first sample.
+        samples: The samples.
+        config: The configuration as text.
+
+    Raises:
+        ValueError: 32 bits are not enough.
+    """
+    offsets = [first]
+    for sample in samples:
+        offsets.append(offsets[-1] + len(sample))
+    if offsets[-1] >> 32:
+        raise UsageError(f'a shard of {offsets[-1]} bytes is too large', 'shard-too-large')
+    numbers = (number.to_bytes(4, 'little') for number in [len(samples), *offsets])
+    return b''.join(numbers) + config.encode()
+
+
+def _size_limit(size_limit: Optional[Union[int, str]]) -> Optional[int]:
+    """The limit in bytes."""
+    from shardmill.base.util import bytes_to_int
+
+    if not size_limit:
+        return None
+    value = bytes_to_int(size_limit)
+    if value < 0:
+        raise UsageError(f'`size_limit` must not be negative: {value}', 'config-size-limit')
+    if value >= 1 << 32:
+        raise UsageError(
+            f'`size_limit` must be less than 2**32, which is what offsets can tell: {value}',
+            'config-size-limit',
+        )
+    return value
+
+
+def _publish(folder: str, name: str, data: bytes) -> None:
+    """Writes a file that has its name once it is complete and on the disk."""
+    path = os.path.join(folder, name)
+    temporary = os.path.join(folder, f'tmp-{os.getpid()}-{name}')
+    try:
+        with open(temporary, 'xb') as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+        raise

@@ -1,0 +1,84 @@
+"""The types of values in JSON shards."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import Any
+
+__all__ = ['is_json_encoded', 'is_json_encoding']
+
+
+class Encoding(ABC):
+    """A type of values that JSON has."""
+
+    @classmethod
+    @abstractmethod
+    def is_encoded(cls, obj: Any) -> bool:
+        """``True`` for a value of the type.
+
+        Raises:
+            AttributeError: The value is of another type.
+        """
+
+    @staticmethod
+    def _validate(data: Any, expected_type: Any) -> bool:
+        if not isinstance(data, expected_type):
+            raise AttributeError(f'a value of {expected_type} is needed, not one of {type(data)}')
+        return True
+
+
+class Str(Encoding):
+    """Text."""
+
+    @classmethod
+    def is_encoded(cls, obj: Any) -> bool:
+        return cls._validate(obj, str)
+
+
+class Int(Encoding):
+    """An integer; truth values are among them."""
+
+    @classmethod
+    def is_encoded(cls, obj: Any) -> bool:
+        return cls._validate(obj, int)
+
+
+class Float(Encoding):
+    """A float."""
+
+    @classmethod
+    def is_encoded(cls, obj: Any) -> bool:
+        return cls._validate(obj, float)
+
+
+_encodings: dict[str, type[Encoding]] = {'str': Str, 'int': Int, 'float': Float}
+
+#: The classes that the Rust code stands in for.
+_stock = dict(_encodings)
+
+
+def is_json_encoded(encoding: str, value: Any) -> bool:
+    """``True`` for a value of the encoding.
+
+    Raises:
+        AttributeError: The value is of another type.
+        KeyError: There is no such encoding.
+    """
+    return _encodings[encoding].is_encoded(value)
+
+
+def is_json_encoding(encoding: str) -> bool:
+    """Whether there is such an encoding."""
+    return encoding in _encodings
+
+
+class _Coder:
+    """Encodes one value of a column as JSON."""
+
+    def __init__(self, encoding: str) -> None:
+        self.encoding = encoding
+
+    def encode(self, obj: Any) -> bytes:
+        assert is_json_encoded(self.encoding, obj)
+        return json.dumps(obj).encode()

@@ -1,0 +1,87 @@
+"""Writing JSON lines."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from shardmill.base.format.base.writer import SplitWriter, table
+from shardmill.base.format.json import encodings
+from shardmill.base.format.json.encodings import is_json_encoded, is_json_encoding
+
+if TYPE_CHECKING:
+    from shardmill.base.format.base.writer import Columns
+
+__all__ = ['JSONWriter']
+
+
+class JSONWriter(SplitWriter):
+    r"""Writes a data set of JSON lines.
+
+    Args:
+        columns: The encodings of the columns, ``str``, ``int`` or ``float``, by their names.
+        newline: What ends a line.
+        out: A directory, which must be empty or missing; or a URL; or both, as a tuple.
+        keep_local: Whether local files stay once they are uploaded.
+        compression: A compression, with a level or without.
+        hashes: The names of hashes of all files, sorted.
+        size_limit: Most raw bytes of the lines of a shard, as a number or as text such as
+            ``'64mb'``; ``None`` for one shard.
+        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as for every
+            writer.
+
+    Raises:
+        AssertionError: There is no such encoding.
+        ValueError: Another argument has a value that cannot be.
+        FileExistsError: The local directory is not empty.
+    """
+
+    format = 'json'
+
+    def __init__(
+        self,
+        *,
+        columns: dict[str, str],
+        newline: str = '\n',
+        out: Union[str, tuple[str, str]],
+        keep_local: bool = False,
+        compression: Optional[str] = None,
+        hashes: Optional[list[str]] = None,
+        size_limit: Optional[Union[int, str]] = 1 << 26,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            out=out,
+            keep_local=keep_local,
+            compression=compression,
+            hashes=hashes,
+            size_limit=size_limit,
+            **kwargs,
+        )
+        for name, encoding in columns.items():
+            assert is_json_encoding(encoding), f'column {name!r}: JSON has no encoding {encoding!r}'
+        self.columns = columns
+        self.newline = newline
+
+    def encode_sample(self, sample: dict[str, Any]) -> bytes:
+        values = {name: sample[name] for name in self.columns}
+        for name, value in values.items():
+            assert is_json_encoded(self.columns[name], value)
+        return (json.dumps(values, sort_keys=True) + self.newline).encode()
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), 'columns': self.columns, 'newline': self.newline}
+
+    def encode_split_shard(self) -> tuple[bytes, bytes]:
+        return b''.join(self._samples), table(0, self._samples, self._config_text())
+
+    def _columns(self) -> Optional[Columns]:
+        columns: Columns = []
+        for name, encoding in self.columns.items():
+            if encodings._encodings[encoding] is not encodings._stock.get(encoding):
+                return None
+            columns.append((name, encoding, encodings._Coder(encoding), False))
+        return columns
+
+    def _layout(self) -> tuple[str, Optional[str]]:
+        return self.newline, None

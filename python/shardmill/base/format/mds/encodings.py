@@ -1,0 +1,659 @@
+"""How the values of MDS columns become bytes, and bytes values.
+
+An encoding has a name, such as ``int``, ``jpeg`` or ``ndarray:float32:2,3``, and a class with
+`encode` and `decode`. A class of your own becomes an encoding by an entry in `_encodings`.
+
+Numbers are little-endian. NumPy and Pillow are imported when a value needs them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import struct
+from abc import ABC, abstractmethod
+from decimal import Decimal
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, ClassVar, Optional
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray as Array
+    from PIL import Image
+
+__all__ = [
+    'get_mds_encoded_size',
+    'get_mds_encodings',
+    'is_mds_encoding',
+    'is_mds_encoding_safe',
+    'mds_decode',
+    'mds_encode',
+]
+
+
+class Encoding(ABC):
+    """How values of one kind are stored.
+
+    Attributes:
+        size: The bytes of every value; ``None`` where they differ.
+    """
+
+    size: Optional[int] = None
+
+    @abstractmethod
+    def encode(self, obj: Any) -> bytes:
+        """The bytes of a value.
+
+        Raises:
+            AttributeError: The value is of another type.
+            ValueError: The value cannot be stored this way.
+        """
+
+    @abstractmethod
+    def decode(self, data: bytes) -> Any:
+        """The value in the bytes.
+
+        Raises:
+            ValueError: There is none.
+        """
+
+    @staticmethod
+    def _validate(data: Any, expected_type: Any) -> None:
+        if not isinstance(data, expected_type):
+            raise AttributeError(f'a value of {expected_type} is needed, not one of {type(data)}')
+
+
+class Bytes(Encoding):
+    """Bytes as they are."""
+
+    def encode(self, obj: bytes) -> bytes:
+        self._validate(obj, bytes)
+        return obj
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+
+class Str(Encoding):
+    """Text as UTF-8."""
+
+    def encode(self, obj: str) -> bytes:
+        self._validate(obj, str)
+        return obj.encode()
+
+    def decode(self, data: bytes) -> str:
+        return data.decode()
+
+
+class Int(Encoding):
+    """A Python integer of 64 bits."""
+
+    size = 8
+
+    def encode(self, obj: int) -> bytes:
+        self._validate(obj, int)
+        return int(obj).to_bytes(8, 'little', signed=True)
+
+    def decode(self, data: bytes) -> int:
+        if len(data) != 8:
+            raise ValueError(f'an integer has 8 bytes, not {len(data)}')
+        return int.from_bytes(data, 'little', signed=True)
+
+
+class NDArray(Encoding):
+    """A NumPy array of numbers, of at least one dimension and one item.
+
+    What is not declared stands before the numbers: a byte for the type, then a byte for how many
+    dimensions there are and how wide each is written (1, 2, 4 or 8 bytes), then the dimensions.
+    The numbers are in row-major order.
+
+    Args:
+        dtype: The type of all arrays, by NumPy's name; ``None`` where they differ.
+        shape: The shape of all arrays; ``None`` where they differ.
+    """
+
+    _codes: ClassVar[dict[str, int]] = {
+        'uint8': 8,
+        'int8': 9,
+        'uint16': 16,
+        'int16': 17,
+        'float16': 18,
+        'uint32': 32,
+        'int32': 33,
+        'float32': 34,
+        'uint64': 64,
+        'int64': 65,
+        'float64': 66,
+    }
+    _dtypes: ClassVar[dict[int, str]] = {code: dtype for dtype, code in _codes.items()}
+    _most_dims = 63
+
+    def __init__(
+        self, dtype: Optional[str] = None, shape: Optional[tuple[int, ...]] = None
+    ) -> None:
+        assert dtype is None or dtype in self._codes, f'{dtype!r} is no type of array'
+        assert shape is None or min(shape) >= 1, f'{shape} has an empty dimension'
+        self.dtype = dtype
+        self.shape = shape
+        self.size = None
+        if dtype is not None and shape is not None:
+            # A code is the bits of a number, and up to 2 for its kind.
+            self.size = math.prod(shape) * (self._codes[dtype] // 8)
+
+    @classmethod
+    def from_str(cls, text: str) -> NDArray:
+        """The encoding that is called ``ndarray:`` and this text."""
+        parts = text.split(':') if text else []
+        assert len(parts) <= 2, f'{text!r} is more than a type and a shape'
+        dtype = parts[0] if parts else None
+        shape = tuple(map(int, parts[1].split(','))) if len(parts) == 2 else None
+        return cls(dtype, shape)
+
+    def encode(self, obj: Array[Any]) -> bytes:
+        name = obj.dtype.name
+        code = self._codes.get(name)
+        if code is None:
+            raise ValueError(f'arrays of {name} cannot be stored')
+        head = b''
+        if self.dtype is None:
+            head = bytes([code])
+        elif name != self.dtype:
+            raise ValueError(f'the array is of {name}, not of {self.dtype}')
+        if obj.size == 0:
+            raise ValueError('Attempting to encode a numpy array with 0 elements')
+        if self.shape is None:
+            head += self._encode_shape(obj.shape)
+        elif obj.shape != self.shape:
+            raise ValueError(f'the array has shape {obj.shape}, not {self.shape}')
+        return head + obj.astype(obj.dtype.newbyteorder('<'), copy=False).tobytes()
+
+    def _encode_shape(self, shape: tuple[int, ...]) -> bytes:
+        if not shape:
+            raise ValueError('Attempting to encode a scalar with NDArray encoding')
+        if len(shape) > self._most_dims:
+            raise ValueError(f'the array has {len(shape)} dimensions, more than {self._most_dims}')
+        bits = max(shape).bit_length()
+        width = next(code for code in range(4) if bits <= 8 << code)
+        dims = (dim.to_bytes(1 << width, 'little') for dim in shape)
+        return bytes([(len(shape) << 2) | width]) + b''.join(dims)
+
+    def decode(self, data: bytes) -> Array[Any]:
+        import numpy as np
+
+        at = 0
+        dtype, shape = self.dtype, self.shape
+        if dtype is None:
+            try:
+                dtype = self._dtypes[data[0]]
+            except (IndexError, KeyError):
+                raise ValueError(f'no array begins with {data[:1]!r}') from None
+            at = 1
+        if shape is None:
+            shape, at = self._decode_shape(data, at)
+        return np.frombuffer(data[at:], dtype).reshape(shape)
+
+    @staticmethod
+    def _decode_shape(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
+        head = data[at : at + 1]
+        if not head:
+            raise ValueError('the array ends before its shape')
+        dims, width = head[0] >> 2, 1 << (head[0] & 3)
+        at += 1
+        end = at + dims * width
+        if end > len(data):
+            raise ValueError('the array ends within its shape')
+        starts = range(at, end, width)
+        return tuple(int.from_bytes(data[i : i + width], 'little') for i in starts), end
+
+
+class Scalar(Encoding):
+    """A NumPy number.
+
+    Args:
+        dtype: Its type, such as ``numpy.uint8``.
+    """
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self.dtype = dtype
+        self.size = dtype().nbytes
+
+    def encode(self, obj: Any) -> bytes:
+        # Whatever the type can be made of will do.
+        make: Any = self.dtype
+        number: bytes = make(obj).tobytes()
+        return number
+
+    def decode(self, data: bytes) -> Any:
+        import numpy as np
+
+        return np.frombuffer(data, self.dtype)[0]
+
+
+class UInt8(Scalar):
+    """An unsigned integer of 8 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.uint8)
+
+
+class UInt16(Scalar):
+    """An unsigned integer of 16 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.uint16)
+
+
+class UInt32(Scalar):
+    """An unsigned integer of 32 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.uint32)
+
+
+class UInt64(Scalar):
+    """An unsigned integer of 64 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.uint64)
+
+
+class Int8(Scalar):
+    """An integer of 8 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.int8)
+
+
+class Int16(Scalar):
+    """An integer of 16 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.int16)
+
+
+class Int32(Scalar):
+    """An integer of 32 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.int32)
+
+
+class Int64(Scalar):
+    """An integer of 64 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.int64)
+
+
+class Float16(Scalar):
+    """A float of 16 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.float16)
+
+
+class Float32(Scalar):
+    """A float of 32 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.float32)
+
+
+class Float64(Scalar):
+    """A float of 64 bits."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        super().__init__(np.float64)
+
+
+class StrEncoding(Encoding):
+    """A number as text, without a limit on its digits."""
+
+
+class StrInt(StrEncoding):
+    """A Python integer as text."""
+
+    def encode(self, obj: int) -> bytes:
+        self._validate(obj, int)
+        return str(obj).encode()
+
+    def decode(self, data: bytes) -> int:
+        return int(data.decode())
+
+
+class StrFloat(StrEncoding):
+    """A Python float as the shortest text that gives it back."""
+
+    def encode(self, obj: float) -> bytes:
+        self._validate(obj, float)
+        return str(obj).encode()
+
+    def decode(self, data: bytes) -> float:
+        return float(data.decode())
+
+
+class StrDecimal(StrEncoding):
+    """A `decimal.Decimal` as text."""
+
+    def encode(self, obj: Decimal) -> bytes:
+        self._validate(obj, Decimal)
+        return str(obj).encode()
+
+    def decode(self, data: bytes) -> Decimal:
+        return Decimal(data.decode())
+
+
+def _words(data: bytes, at: int, count: int) -> tuple[int, ...]:
+    """Numbers of 32 bits at some place."""
+    if len(data) - at < 4 * count:
+        raise ValueError(f'{len(data)} bytes end before byte {at + 4 * count}')
+    words: tuple[int, ...] = struct.unpack_from(f'<{count}I', data, at)
+    return words
+
+
+class PIL(Encoding):
+    """An image of Pillow as its pixels: width, height and length of the mode's name in 32 bits
+    each, the name, the rows.
+    """
+
+    def encode(self, obj: Image.Image) -> bytes:
+        from PIL import Image
+
+        self._validate(obj, Image.Image)
+        mode = obj.mode.encode()
+        return struct.pack('<3I', *obj.size, len(mode)) + mode + obj.tobytes()
+
+    def decode(self, data: bytes) -> Image.Image:
+        from PIL import Image
+
+        width, height, length = _words(data, 0, 3)
+        end = 12 + length
+        return Image.frombytes(data[12:end].decode(), (width, height), data[end:])
+
+
+class _File(Encoding):
+    """An image in a file format of Pillow."""
+
+    format = ''
+
+    def encode(self, obj: Image.Image) -> bytes:
+        from PIL import Image
+
+        self._validate(obj, Image.Image)
+        file = BytesIO()
+        obj.save(file, format=self.format)
+        return file.getvalue()
+
+    def decode(self, data: bytes) -> Image.Image:
+        from PIL import Image
+
+        return Image.open(BytesIO(data))
+
+
+class JPEG(_File):
+    """An image as a JPEG file: that from which it was opened where it is still there, else a new
+    one.
+    """
+
+    format = 'JPEG'
+
+    def encode(self, obj: Image.Image) -> bytes:
+        from PIL.JpegImagePlugin import JpegImageFile
+
+        path = getattr(obj, 'filename', None)
+        if isinstance(obj, JpegImageFile) and path and os.path.exists(path):
+            with open(path, 'rb') as file:
+                return file.read()
+        return super().encode(obj)
+
+
+class PNG(_File):
+    """An image as a PNG file."""
+
+    format = 'PNG'
+
+
+class Pickle(Encoding):
+    """Any value as a pickle. Whoever wrote the bytes decides what `decode` runs."""
+
+    def encode(self, obj: Any) -> bytes:
+        return pickle.dumps(obj)
+
+    def decode(self, data: bytes) -> Any:
+        return pickle.loads(data)
+
+
+class JSON(Encoding):
+    """A value as JSON; a NumPy array as nested lists."""
+
+    def encode(self, obj: Any) -> bytes:
+        import numpy as np
+
+        if isinstance(obj, np.ndarray):
+            obj = obj.tolist()
+        return json.dumps(obj).encode()
+
+    def decode(self, data: bytes) -> Any:
+        return json.loads(data.decode())
+
+    def _is_valid(self, original: Any, converted: str) -> None:
+        try:
+            json.loads(converted)
+        except json.JSONDecodeError as error:
+            error.args = (f'not JSON: {original}',)
+            raise
+
+
+def _lengths(data: bytes, at: int) -> tuple[int, ...]:
+    """The lengths at some place: their number, then each of them, in 32 bits."""
+    (count,) = _words(data, at, 1)
+    return _words(data, at + 4, count)
+
+
+def _items(data: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
+    if len(data) - at < sum(lengths):
+        raise ValueError(f'a list of {len(lengths)} items ends before the last of them')
+    items = []
+    for length in lengths:
+        items.append(data[at : at + length])
+        at += length
+    return items
+
+
+class List(Encoding):
+    """A list of values of one encoding: 32 bits of zero, how many there are, their lengths, the
+    values.
+    """
+
+    @abstractmethod
+    def underlying_encoder(self) -> Encoding:
+        """The encoding of each value."""
+
+    def encode(self, obj: list[Any]) -> bytes:
+        self._validate(obj, list)
+        encoder = self.underlying_encoder()
+        items = [encoder.encode(item) for item in obj]
+        return struct.pack(f'<{len(items) + 2}I', 0, len(items), *map(len, items)) + b''.join(items)
+
+    def decode(self, data: bytes) -> list[Any]:
+        encoder = self.underlying_encoder()
+        lengths = _lengths(data, 4)
+        return [encoder.decode(item) for item in _items(data, 8 + 4 * len(lengths), lengths)]
+
+
+class PILList(List):
+    """A list of images of Pillow."""
+
+    def underlying_encoder(self) -> Encoding:
+        return PIL()
+
+
+class JPEGList(List):
+    """A list of images as JPEG files."""
+
+    def underlying_encoder(self) -> Encoding:
+        return JPEG()
+
+
+class PNGList(List):
+    """A list of images as PNG files."""
+
+    def underlying_encoder(self) -> Encoding:
+        return PNG()
+
+
+class JPEGArray(Encoding):
+    """JPEG files in, images out: how many there are, their lengths, the files."""
+
+    def encode(self, obj: Sequence[bytes]) -> bytes:
+        lengths = [len(item) for item in obj]
+        return struct.pack(f'<{len(lengths) + 1}I', len(lengths), *lengths) + b''.join(obj)
+
+    def decode(self, data: bytes) -> list[Image.Image]:
+        lengths = _lengths(data, 0)
+        if not lengths:
+            raise ValueError('a list of files is empty')
+        return [JPEG().decode(item) for item in _items(data, 4 + 4 * len(lengths), lengths)]
+
+
+_encodings: dict[str, Any] = {
+    'bytes': Bytes,
+    'str': Str,
+    'int': Int,
+    'ndarray': NDArray,
+    'uint8': UInt8,
+    'uint16': UInt16,
+    'uint32': UInt32,
+    'uint64': UInt64,
+    'int8': Int8,
+    'int16': Int16,
+    'int32': Int32,
+    'int64': Int64,
+    'float16': Float16,
+    'float32': Float32,
+    'float64': Float64,
+    'str_int': StrInt,
+    'str_float': StrFloat,
+    'str_decimal': StrDecimal,
+    'pil': PIL,
+    'jpeg': JPEG,
+    'jpeg_array': JPEGArray,
+    'jpegarray': JPEGArray,
+    'png': PNG,
+    'list[pil]': PILList,
+    'list[jpeg]': JPEGList,
+    'list[png]': PNGList,
+    'pkl': Pickle,
+    'json': JSON,
+}
+
+#: The classes that the Rust code stands in for.
+_stock = dict(_encodings)
+
+_unsafe_encodings = {'pkl'}
+
+#: Encoders of plain names, which have no state; each with the class it is of.
+_coders: dict[str, tuple[Any, Encoding]] = {}
+
+
+def get_mds_encodings() -> set[str]:
+    """The names of all encodings, without parameters."""
+    return set(_encodings)
+
+
+def _get_coder(encoding: str) -> Optional[Encoding]:
+    """What encodes and decodes values of an encoding; ``None`` for a plain name that there is none
+    of.
+
+    Raises:
+        AttributeError: The encoding has no parameters.
+        KeyError: There is no encoding of the name before the colon.
+    """
+    name, colon, parameters = encoding.partition(':')
+    if colon:
+        with_parameters: Encoding = _encodings[name].from_str(parameters)
+        return with_parameters
+    made_by = _encodings.get(name)
+    if made_by is None:
+        return None
+    known = _coders.get(name)
+    if known is None or known[0] is not made_by:
+        known = _coders[name] = (made_by, made_by())
+    return known[1]
+
+
+def _require_coder(encoding: str) -> Encoding:
+    coder = _get_coder(encoding)
+    if coder is None:
+        raise ValueError(f'there is no encoding {encoding!r}')
+    return coder
+
+
+def is_mds_encoding(encoding: str) -> bool:
+    """Whether there is such an encoding.
+
+    Raises:
+        AttributeError, KeyError, AssertionError: Parameters behind a colon that are no encoding's.
+    """
+    return _get_coder(encoding) is not None
+
+
+def is_mds_encoding_safe(encoding: str) -> bool:
+    """Whether decoding runs no code from the data."""
+    return encoding not in _unsafe_encodings
+
+
+def mds_encode(encoding: str, obj: Any) -> bytes:
+    """The bytes of a value. Bytes are taken for encoded already, whatever the encoding.
+
+    Raises:
+        ValueError: There is no such encoding, or it cannot store the value.
+        AttributeError: The value is of another type.
+    """
+    if isinstance(obj, bytes):
+        return obj
+    return _require_coder(encoding).encode(obj)
+
+
+def mds_decode(encoding: str, data: bytes) -> Any:
+    """The value in the bytes.
+
+    Raises:
+        ValueError: There is no such encoding, or no value of it.
+    """
+    return _require_coder(encoding).decode(data)
+
+
+def get_mds_encoded_size(encoding: str) -> Optional[int]:
+    """The bytes of every value of an encoding; ``None`` where they differ.
+
+    Raises:
+        ValueError: There is no such encoding.
+    """
+    return _require_coder(encoding).size

@@ -1,0 +1,68 @@
+"""MDS shards as an index describes them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Optional, Union
+
+from shardmill.base.format.base.reader import FileInfo, JointReader
+from shardmill.base.format.mds.encodings import is_mds_encoding_safe, mds_decode
+
+__all__ = ['MDSReader']
+
+
+class MDSReader(JointReader):
+    """An MDS shard, and a sequence of its samples.
+
+    Args:
+        column_encodings: The encoding of each column.
+        column_names: The name of each column.
+        column_sizes: The bytes of each value, ``None`` where they differ, of each column.
+    """
+
+    format = 'mds'
+
+    def __init__(
+        self,
+        dirname: str,
+        split: Optional[str],
+        column_encodings: list[str],
+        column_names: list[str],
+        column_sizes: list[Optional[int]],
+        compression: Optional[str],
+        hashes: list[str],
+        raw_data: FileInfo,
+        samples: int,
+        size_limit: Optional[Union[int, str]],
+        zip_data: Optional[FileInfo],
+    ) -> None:
+        super().__init__(
+            dirname, split, compression, hashes, raw_data, samples, size_limit, zip_data
+        )
+        self.column_encodings = column_encodings
+        self.column_names = column_names
+        self.column_sizes = column_sizes
+
+    def validate(self, allow_unsafe_types: bool) -> None:
+        if allow_unsafe_types:
+            return
+        for name, encoding in zip(self.column_names, self.column_encodings):
+            if not is_mds_encoding_safe(encoding):
+                raise ValueError(
+                    f'column {name} contains an unsafe type, {encoding}: reading it runs code '
+                    f'from the data; pass allow_unsafe_types=True where that is wanted'
+                )
+
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        at = 0
+        sizes: list[int] = []
+        for size in self.column_sizes:
+            if not size:
+                (size,) = struct.unpack_from('<I', data, at)
+                at += 4
+            sizes.append(size)
+        sample = {}
+        for name, encoding, size in zip(self.column_names, self.column_encodings, sizes):
+            sample[name] = mds_decode(encoding, data[at : at + size])
+            at += size
+        return sample

@@ -1,0 +1,122 @@
+"""Writing MDS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from shardmill import _core
+from shardmill.base.format.base.writer import JointWriter, table
+from shardmill.base.format.mds import encodings
+from shardmill.base.format.mds.encodings import (
+    get_mds_encoded_size,
+    get_mds_encodings,
+    is_mds_encoding,
+    mds_encode,
+)
+
+if TYPE_CHECKING:
+    from shardmill.base.format.base.writer import Columns
+
+__all__ = ['MDSWriter']
+
+
+class MDSWriter(JointWriter):
+    """Writes a data set of MDS shards.
+
+    Args:
+        columns: The encodings of the columns, by their names.
+        out: A directory, which must be empty or missing; or a URL; or both, as a tuple.
+        keep_local: Whether local files stay once they are uploaded.
+        compression: A compression, with a level or without.
+        hashes: The names of hashes of all files, sorted.
+        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``; ``None``
+            for one shard.
+        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as for every
+            writer.
+
+    Attributes:
+        column_names: The names of the columns, sorted, which is their order in the shards.
+        column_encodings: The encoding of each.
+        column_sizes: The bytes of each value of each; ``None`` where they differ.
+        config_data: What every shard says of itself.
+
+    Raises:
+        TypeError: There is no such encoding.
+        ValueError: Another argument has a value that cannot be.
+        FileExistsError: The local directory is not empty.
+    """
+
+    format = 'mds'
+    extra_bytes_per_sample = 4
+
+    def __init__(
+        self,
+        *,
+        columns: dict[str, str],
+        out: Union[str, tuple[str, str]],
+        keep_local: bool = False,
+        compression: Optional[str] = None,
+        hashes: Optional[list[str]] = None,
+        size_limit: Optional[Union[int, str]] = 1 << 26,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            out=out,
+            keep_local=keep_local,
+            compression=compression,
+            hashes=hashes,
+            size_limit=size_limit,
+            extra_bytes_per_sample=self.extra_bytes_per_sample,
+            **kwargs,
+        )
+        self.columns = columns
+        self.column_names: list[str] = []
+        self.column_encodings: list[str] = []
+        self.column_sizes: list[Optional[int]] = []
+        for name in sorted(columns):
+            encoding = columns[name]
+            if not is_mds_encoding(encoding):
+                known = ', '.join(sorted(get_mds_encodings()))
+                raise TypeError(f'column {name!r}: {encoding!r} is none of the encodings {known}')
+            self.column_names.append(name)
+            self.column_encodings.append(encoding)
+            self.column_sizes.append(get_mds_encoded_size(encoding))
+        self.config_data = self._config_text().encode()
+        self.extra_bytes_per_shard = 8 + len(self.config_data)
+        self._reset_cache()
+
+    def encode_sample(self, sample: dict[str, Any]) -> bytes:
+        head, body = b'', b''
+        columns = zip(self.column_names, self.column_encodings, self.column_sizes)
+        for name, encoding, size in columns:
+            datum = mds_encode(encoding, sample[name])
+            if size is None:
+                head += len(datum).to_bytes(4, 'little')
+            elif size != len(datum):
+                raise KeyError(f'column {name!r}: {len(datum)} bytes are no {encoding} of {size}')
+            body += datum
+        return head + body
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            'column_names': self.column_names,
+            'column_encodings': self.column_encodings,
+            'column_sizes': self.column_sizes,
+        }
+
+    def encode_joint_shard(self) -> bytes:
+        config = self.config_data.decode()
+        first = 8 + 4 * len(self._samples) + len(self.config_data)
+        return table(first, self._samples, config) + b''.join(self._samples)
+
+    def _columns(self) -> Optional[Columns]:
+        columns: Columns = []
+        for name, encoding in zip(self.column_names, self.column_encodings):
+            plain = encoding.partition(':')[0]
+            if encodings._encodings[plain] is not encodings._stock.get(plain):
+                return None
+            if not _core.is_encoding(encoding):
+                return None
+            columns.append((name, encoding, encodings._get_coder(encoding), False))
+        return columns

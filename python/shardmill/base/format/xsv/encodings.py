@@ -1,0 +1,116 @@
+"""The types of values in XSV, CSV and TSV shards."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+__all__ = ['is_xsv_encoding', 'xsv_decode', 'xsv_encode']
+
+
+class Encoding(ABC):
+    """A type of values that are stored as text."""
+
+    @classmethod
+    @abstractmethod
+    def encode(cls, obj: Any) -> str:
+        """The text of a value.
+
+        Raises:
+            AttributeError: The value is of another type.
+        """
+
+    @classmethod
+    @abstractmethod
+    def decode(cls, obj: str) -> Any:
+        """The value of a text.
+
+        Raises:
+            ValueError: It has none.
+        """
+
+    @staticmethod
+    def _validate(data: Any, expected_type: Any) -> None:
+        if not isinstance(data, expected_type):
+            raise AttributeError(f'a value of {expected_type} is needed, not one of {type(data)}')
+
+
+class Str(Encoding):
+    """Text as it is."""
+
+    @classmethod
+    def encode(cls, obj: Any) -> str:
+        cls._validate(obj, str)
+        text: str = obj
+        return text
+
+    @classmethod
+    def decode(cls, obj: str) -> str:
+        return obj
+
+
+class Int(Encoding):
+    """An integer in decimal digits."""
+
+    @classmethod
+    def encode(cls, obj: Any) -> str:
+        cls._validate(obj, int)
+        return str(obj)
+
+    @classmethod
+    def decode(cls, obj: str) -> int:
+        return int(obj)
+
+
+class Float(Encoding):
+    """A float as the shortest text that gives it back."""
+
+    @classmethod
+    def encode(cls, obj: Any) -> str:
+        cls._validate(obj, float)
+        return str(obj)
+
+    @classmethod
+    def decode(cls, obj: str) -> float:
+        return float(obj)
+
+
+_encodings: dict[str, type[Encoding]] = {'str': Str, 'int': Int, 'float': Float}
+
+#: The classes that the Rust code stands in for.
+_stock = dict(_encodings)
+
+
+def is_xsv_encoding(encoding: str) -> bool:
+    """Whether there is such an encoding."""
+    return encoding in _encodings
+
+
+def xsv_encode(encoding: str, value: Any) -> str:
+    """The text of a value.
+
+    Raises:
+        AttributeError: The value is of another type.
+        KeyError: There is no such encoding.
+    """
+    return _encodings[encoding].encode(value)
+
+
+def xsv_decode(encoding: str, value: str) -> Any:
+    """The value of a text.
+
+    Raises:
+        KeyError: There is no such encoding.
+        ValueError: The text is none of it.
+    """
+    return _encodings[encoding].decode(value)
+
+
+class _Coder:
+    """Encodes one value of a column as text in UTF-8."""
+
+    def __init__(self, encoding: str) -> None:
+        self.encoding = encoding
+
+    def encode(self, obj: Any) -> bytes:
+        return xsv_encode(self.encoding, obj).encode()

@@ -1,0 +1,161 @@
+"""Writing XSV, CSV and TSV."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from shardmill.base.format.base.writer import SplitWriter, table
+from shardmill.base.format.xsv import encodings
+from shardmill.base.format.xsv.encodings import is_xsv_encoding, xsv_encode
+
+if TYPE_CHECKING:
+    from shardmill.base.format.base.writer import Columns
+
+__all__ = ['CSVWriter', 'TSVWriter', 'XSVWriter']
+
+
+class XSVWriter(SplitWriter):
+    r"""Writes a data set of lines of values without quotes, beneath a line of their names.
+
+    Args:
+        columns: The encodings of the columns, ``str``, ``int`` or ``float``, by their names.
+        separator: What stands between two values; no value may contain it.
+        newline: What ends a line; no value may contain it.
+        out: A directory, which must be empty or missing; or a URL; or both, as a tuple.
+        keep_local: Whether local files stay once they are uploaded.
+        compression: A compression, with a level or without.
+        hashes: The names of hashes of all files, sorted.
+        size_limit: Most raw bytes of the lines of a shard, as a number or as text such as
+            ``'64mb'``; ``None`` for one shard.
+        **kwargs: `progress_bar`, `max_workers`, `retry`, `exist_ok` and `jobs`, as for every
+            writer.
+
+    Attributes:
+        column_names: The names of the columns, sorted, which is their order in the shards.
+        column_encodings: The encoding of each.
+
+    Raises:
+        AssertionError: There is no such encoding, or a name contains the separator or the newline.
+        ValueError: Another argument has a value that cannot be.
+        FileExistsError: The local directory is not empty.
+    """
+
+    format = 'xsv'
+
+    def __init__(
+        self,
+        *,
+        columns: dict[str, str],
+        separator: str,
+        newline: str = '\n',
+        out: Union[str, tuple[str, str]],
+        keep_local: bool = False,
+        compression: Optional[str] = None,
+        hashes: Optional[list[str]] = None,
+        size_limit: Optional[Union[int, str]] = 1 << 26,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            out=out,
+            keep_local=keep_local,
+            compression=compression,
+            hashes=hashes,
+            size_limit=size_limit,
+            **kwargs,
+        )
+        self.columns = columns
+        self.column_names = sorted(columns)
+        self.column_encodings = [columns[name] for name in self.column_names]
+        for name, encoding in columns.items():
+            assert newline not in name, f'the name {name!r} contains the newline'
+            assert separator not in name, f'the name {name!r} contains the separator'
+            assert is_xsv_encoding(encoding), f'column {name!r}: there is no encoding {encoding!r}'
+        self.separator = separator
+        self.newline = newline
+
+    def encode_sample(self, sample: dict[str, Any]) -> bytes:
+        values = []
+        for name, encoding in zip(self.column_names, self.column_encodings):
+            value = xsv_encode(encoding, sample[name])
+            assert self.newline not in value, f'column {name!r}: {value!r} contains the newline'
+            assert self.separator not in value, f'column {name!r}: {value!r} contains the separator'
+            values.append(value)
+        return (self.separator.join(values) + self.newline).encode()
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            'column_names': self.column_names,
+            'column_encodings': self.column_encodings,
+            'separator': self.separator,
+            'newline': self.newline,
+        }
+
+    def encode_split_shard(self) -> tuple[bytes, bytes]:
+        header = (self.separator.join(self.column_names) + self.newline).encode()
+        meta = table(len(header), self._samples, self._config_text())
+        return header + b''.join(self._samples), meta
+
+    def _columns(self) -> Optional[Columns]:
+        columns: Columns = []
+        for name, encoding in self.columns.items():
+            if encodings._encodings[encoding] is not encodings._stock.get(encoding):
+                return None
+            columns.append((name, encoding, encodings._Coder(encoding), False))
+        return columns
+
+    def _layout(self) -> tuple[str, Optional[str]]:
+        return self.newline, self.separator
+
+
+class _FixedWriter(XSVWriter):
+    """A format that says what stands between two values."""
+
+    separator: str
+
+    def __init__(
+        self,
+        *,
+        columns: dict[str, str],
+        newline: str = '\n',
+        out: Union[str, tuple[str, str]],
+        keep_local: bool = False,
+        compression: Optional[str] = None,
+        hashes: Optional[list[str]] = None,
+        size_limit: Optional[Union[int, str]] = 1 << 26,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            columns=columns,
+            separator=self.separator,
+            newline=newline,
+            out=out,
+            keep_local=keep_local,
+            compression=compression,
+            hashes=hashes,
+            size_limit=size_limit,
+            **kwargs,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        del config['separator']
+        return config
+
+
+class CSVWriter(_FixedWriter):
+    """Writes a data set of values with commas between them: as `XSVWriter`, but without its
+    separator.
+    """
+
+    format = 'csv'
+    separator = ','
+
+
+class TSVWriter(_FixedWriter):
+    """Writes a data set of values with tabs between them: as `XSVWriter`, but without its
+    separator.
+    """
+
+    format = 'tsv'
+    separator = '\t'

@@ -1,0 +1,35 @@
+"""Hashes of files by the names that an index uses."""
+
+from __future__ import annotations
+
+from shardmill import _core
+from shardmill.errors import UsageError
+
+__all__ = ['get_hash', 'get_hashes', 'is_hash']
+
+_NAMES = frozenset(_core.hash_names())
+
+
+def get_hashes() -> set[str]:
+    """The names of all hashes."""
+    return set(_NAMES)
+
+
+def is_hash(algo: str) -> bool:
+    """Whether there is a hash of this name."""
+    return algo in _NAMES
+
+
+def get_hash(algo: str, data: bytes) -> str:
+    """The hash of the data, in lower-case hexadecimal digits.
+
+    Raises:
+        ValueError: There is no hash of this name.
+    """
+    if not is_hash(algo):
+        raise UsageError(f'{algo!r} is not a supported hash', 'hash-unknown', None, _hint())
+    return _core.hash_hex(algo, data if isinstance(data, bytes) else memoryview(data).tobytes())
+
+
+def _hint() -> str:
+    return f'use one of {", ".join(sorted(_NAMES))}'

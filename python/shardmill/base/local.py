@@ -1,0 +1,112 @@
+"""A data set on a disk, for random access."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Optional, cast
+
+from shardmill import _core, _torch
+from shardmill.base.array import Array
+from shardmill.base.format.index import get_index_basename
+from shardmill.base.spanner import Spanner
+
+if TYPE_CHECKING:
+    from shardmill.base.format.base.reader import Reader
+
+__all__ = ['LocalDataset']
+
+
+class LocalDataset(Array, _torch.Placeholder):
+    """A map-style data set for torch: samples by their number.
+
+    Args:
+        local: The folder of the data set.
+        split: A folder beneath it, such as ``train``.
+
+    Attributes:
+        num_samples: How many samples there are.
+        shards: The shards, with their files, sizes and hashes.
+
+    Raises:
+        FileNotFoundError: There is no index.
+        ValueError: The index is damaged or of another version.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> LocalDataset:
+        _torch.adopt(LocalDataset, 'Dataset', load=True)
+        return cast('LocalDataset', super().__new__(cls))
+
+    def __init__(self, local: str, split: Optional[str] = None) -> None:
+        self.local = local
+        self.split = split or ''
+        self._open()
+
+    def _open(self) -> None:
+        from shardmill.base.dataset import decode_line
+        from shardmill.base.format.mds.encodings import mds_decode
+
+        stream = {'local': self.local, 'split': self.split}
+        self._reader = _core.Reader([stream], {}, mds_decode, decode_line)
+        self._process = os.getpid()
+        self.num_samples = self._reader.samples
+
+    @cached_property
+    def shards(self) -> list[Reader]:
+        """The shards, as the index describes them."""
+        import json
+
+        from shardmill.base.format import reader_from_json
+
+        path = os.path.join(self.local, self.split, get_index_basename())
+        with open(path, encoding='utf-8') as file:
+            infos = json.load(file)['shards']
+        return [reader_from_json(self.local, self.split, info) for info in infos]
+
+    @cached_property
+    def spanner(self) -> Spanner:
+        """From the number of a sample to its shard and its place in it."""
+        import numpy as np
+
+        return Spanner(np.frombuffer(self._reader.shard_sizes()[0], np.int64))
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+        return self.num_samples
+
+    @property
+    def size(self) -> int:
+        """How many samples there are."""
+        return self.num_samples
+
+    def get_item(self, sample_id: int) -> dict[str, Any]:
+        """One sample.
+
+        Args:
+            sample_id: Its number, from 0.
+
+        Returns:
+            The values of its columns by name.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        if not 0 <= sample_id < self.num_samples:
+            raise IndexError(
+                f'there is no sample {sample_id}: the data set has {self.num_samples}'
+            )
+        if self._process != os.getpid():
+            self._open()
+        sample: dict[str, Any] = self._reader.sample(int(sample_id))
+        return sample
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ('_reader', 'shards', 'spanner')
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+
+_torch.adopt(LocalDataset, 'Dataset')

@@ -1,0 +1,72 @@
+"""Which node, rank and worker is given which sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, Optional
+
+from shardmill.base.partition.orig import get_partitions_orig
+from shardmill.base.partition.relaxed import get_partitions_relaxed
+from shardmill.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ['algos', 'get_partitions', 'get_partitions_orig', 'get_partitions_relaxed']
+
+algos: dict[str, Callable[..., NDArray[np.int64]]] = {
+    'orig': get_partitions_orig,
+    'relaxed': get_partitions_relaxed,
+}
+
+
+def get_partitions(
+    algo: str,
+    num_samples: int,
+    num_canonical_nodes: int,
+    num_physical_nodes: int,
+    ranks_per_node: int,
+    workers_per_rank: int,
+    batch_size: int,
+    drop_first: int = 0,
+    initial_physical_nodes: Optional[int] = None,
+) -> NDArray[np.int64]:
+    """Deals the positions of an epoch.
+
+    Args:
+        algo: ``orig`` or ``relaxed``.
+        num_samples: Positions of the epoch.
+        num_canonical_nodes: The fixed division of sample space.
+        num_physical_nodes: Nodes there are.
+        ranks_per_node: Ranks of each.
+        workers_per_rank: Workers of each.
+        batch_size: Samples of a rank in a step.
+        drop_first: Positions that were dealt before, to all ranks together.
+        initial_physical_nodes: Nodes of the first run, where this one was resumed; ``orig`` does
+            not look at it.
+
+    Returns:
+        Positions by node, rank, worker, batch of the worker and place in the batch, int64; -1 is
+        padding.
+
+    Raises:
+        KeyError: There is no such algorithm.
+        ValueError: Nodes do not divide one another, or more is dropped than there is.
+    """
+    partition = algos[algo]
+    ranks = num_physical_nodes * ranks_per_node
+    if ranks > 0 and drop_first > num_samples + ranks - num_samples % ranks:
+        raise UsageError(
+            f'Resuming further into the dataset than its {num_samples} samples: at {drop_first}',
+            'state-position',
+        )
+    return partition(
+        num_samples,
+        num_canonical_nodes,
+        num_physical_nodes,
+        ranks_per_node,
+        workers_per_rank,
+        batch_size,
+        drop_first,
+        initial_physical_nodes,
+    )

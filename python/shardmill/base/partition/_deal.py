@@ -1,0 +1,69 @@
+"""The call that both partitions are."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Optional
+
+from shardmill import _core
+from shardmill.base._numbers import int64_array, whole, whole_or_none
+from shardmill.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def deal(
+    algo: str,
+    num_samples: int,
+    num_canonical_nodes: int,
+    num_physical_nodes: int,
+    ranks_per_node: int,
+    workers_per_rank: int,
+    batch_size: int,
+    drop_first: int,
+    initial_physical_nodes: Optional[int],
+) -> NDArray[np.int64]:
+    """See `get_partitions`."""
+    samples = whole('num_samples', num_samples)
+    canonical = whole('num_canonical_nodes', num_canonical_nodes, 1)
+    nodes = whole('num_physical_nodes', num_physical_nodes, 1)
+    ranks = whole('ranks_per_node', ranks_per_node, 1)
+    workers = whole('workers_per_rank', workers_per_rank, 1)
+    size = whole('batch_size', batch_size, 1)
+    initial = whole_or_none('initial_physical_nodes', initial_physical_nodes, 1)
+    dealt_over = nodes
+    if algo == 'relaxed' and initial is not None and not _divide(canonical, nodes):
+        dealt_over = initial
+    if not _divide(canonical, dealt_over):
+        raise UsageError(
+            f'Either canonical or physical nodes must be a multiple of the others, '
+            f'which {canonical} canonical and {dealt_over} physical nodes are not',
+            'config-world',
+            None,
+            'choose num_canonical_nodes so that one divides the other',
+        )
+    dropped = whole('drop_first', drop_first)
+    data, tiny, scarce = _core.partitions(
+        algo, samples, canonical, nodes, ranks, workers, size, dropped, initial
+    )
+    # The first words of both are what callers look for.
+    if tiny:
+        warnings.warn(
+            f'Trying to partition {samples} samples over {canonical} canonical nodes: there are '
+            f'too few, so that samples are repeated, and with some batching methods dropped',
+            stacklevel=4,
+        )
+    if scarce:
+        warnings.warn(
+            f'Attempting to partition the samples of a node, out of {samples}, over {ranks} ranks: '
+            f'there are too few, so that samples are repeated, and with some batching methods '
+            f'dropped',
+            stacklevel=4,
+        )
+    return int64_array(data, (nodes, ranks, workers, -1, size))
+
+
+def _divide(one: int, other: int) -> bool:
+    return max(one, other) % min(one, other) == 0

@@ -1,0 +1,284 @@
+"""Registries of classes and functions by name.
+
+A registry is the part of one dict whose keys begin with its namespace. Where the package
+``catalogue`` is installed, that dict is catalogue's: what other programs register there is found
+here, and the other way round. It is not needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, Union, cast, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+__all__ = [
+    'RegistryError',
+    'TypedRegistry',
+    'construct_from_registry',
+    'create_registry',
+    'import_file',
+    'save_registry',
+]
+
+T = TypeVar('T')
+
+_Store = dict[tuple[str, ...], Any]
+
+
+class _RegistryError(ValueError):
+    """Something is not registered, or is registered already."""
+
+
+class _Shelf:
+    """Where everything is registered when catalogue is not installed, spelled as there."""
+
+    def __init__(self) -> None:
+        self.REGISTRY: _Store = {}
+        self.RegistryError: type[ValueError] = _RegistryError
+
+
+def _shelf() -> Any:
+    try:
+        import catalogue  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    except ImportError:
+        return _Shelf()
+    return catalogue
+
+
+_catalogue = _shelf()
+
+RegistryError: type[ValueError] = _catalogue.RegistryError
+
+
+def _store() -> _Store:
+    # Looked up each time: programs put another dict there.
+    return cast(_Store, _catalogue.REGISTRY)
+
+
+class TypedRegistry(Generic[T]):
+    """Things of one type by name.
+
+    Args:
+        namespace: What the keys of the registry begin with.
+        entry_points: Whether entry points of installed packages are found too: those of the group
+            that is the namespace, joined by ``_``.
+        description: What it is for.
+    """
+
+    def __init__(
+        self, namespace: Sequence[str], entry_points: bool = False, description: str = ''
+    ) -> None:
+        self.namespace = tuple(namespace)
+        self.entry_points = entry_points
+        self.entry_point_namespace = '_'.join(self.namespace)
+        self.description = description
+
+    def __contains__(self, name: str) -> bool:
+        if self._key(name) in _store():
+            return True
+        return self.entry_points and name in self._entry_points()
+
+    @overload
+    def __call__(self, name: str) -> Callable[[T], T]: ...
+
+    @overload
+    def __call__(self, name: str, func: T) -> T: ...
+
+    def __call__(self, name: str, func: Optional[T] = None) -> Any:
+        """As `register`."""
+        return self._register(name, func)
+
+    @overload
+    def register(self, name: str) -> Callable[[T], T]: ...
+
+    @overload
+    def register(self, name: str, *, func: T) -> T: ...
+
+    def register(self, name: str, *, func: Optional[T] = None) -> Any:
+        """Registers `func` under a name, in the place of what was there.
+
+        Without `func` it is a decorator.
+        """
+        return self._register(name, func)
+
+    def register_class(self, name: str, *, func: Optional[T] = None) -> Any:
+        """As `register`."""
+        return self._register(name, func)
+
+    def _register(self, name: str, func: Optional[T]) -> Any:
+        def put(value: T) -> T:
+            _store()[self._key(name)] = value
+            return value
+
+        return put if func is None else put(func)
+
+    def get(self, name: str) -> T:
+        """What is registered under a name.
+
+        Raises:
+            RegistryError: A ValueError: nothing is.
+        """
+        found = self.get_entry_point(name) if self.entry_points else None
+        if found is not None:
+            return found
+        try:
+            return cast(T, _store()[self._key(name)])
+        except KeyError:
+            known = ', '.join(sorted(self.get_all())) or 'nothing'
+            registry = ' -> '.join(self.namespace)
+            problem = f'there is no {name!r} in the registry {registry}, which has {known}'
+            raise RegistryError(problem) from None
+
+    def get_all(self) -> dict[str, T]:
+        """Everything that is registered, by name."""
+        found = self.get_entry_points() if self.entry_points else {}
+        length = len(self.namespace)
+        for key, value in list(_store().items()):
+            if len(key) == length + 1 and key[:length] == self.namespace:
+                found[key[-1]] = value
+        return found
+
+    def get_entry_points(self) -> dict[str, T]:
+        """Everything that installed packages register as entry points, by name."""
+        return {name: entry.load() for name, entry in self._entry_points().items()}
+
+    def get_entry_point(self, name: str, default: Optional[T] = None) -> Optional[T]:
+        """What an installed package registers under a name, or the default."""
+        entry = self._entry_points().get(name)
+        return default if entry is None else cast(T, entry.load())
+
+    def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
+        found: Any = importlib.metadata.entry_points()
+        group = self.entry_point_namespace
+        # A dict of groups before Python 3.10.
+        entries = found.select(group=group) if hasattr(found, 'select') else found.get(group, ())
+        return {entry.name: entry for entry in entries}
+
+    def _key(self, name: str) -> tuple[str, ...]:
+        return (*self.namespace, name)
+
+
+@overload
+def create_registry(
+    *namespace: str, generic_type: type[T], entry_points: bool = ..., description: str = ...
+) -> TypedRegistry[T]: ...
+
+
+@overload
+def create_registry(
+    *namespace: str, generic_type: Any, entry_points: bool = ..., description: str = ...
+) -> TypedRegistry[Any]: ...
+
+
+def create_registry(
+    *namespace: str,
+    generic_type: Any,
+    entry_points: bool = False,
+    description: str = '',
+) -> TypedRegistry[Any]:
+    """A registry of a new namespace.
+
+    Args:
+        namespace: What the keys of the registry begin with.
+        generic_type: The type of what is registered; for type checkers.
+        entry_points: See `TypedRegistry`.
+        description: What it is for.
+
+    Raises:
+        RegistryError: A ValueError: something is registered under that very namespace.
+    """
+    if namespace in _store():
+        raise RegistryError(f'the namespace {namespace} is taken')
+    return TypedRegistry(namespace, entry_points=entry_points, description=description)
+
+
+def construct_from_registry(
+    name: str,
+    registry: TypedRegistry[Any],
+    partial_function: bool = True,
+    pre_validation_function: Optional[Union[Callable[[Any], None], type]] = None,
+    post_validation_function: Optional[Callable[[Any], None]] = None,
+    kwargs: Optional[dict[str, Any]] = None,
+) -> Any:
+    """Makes what is registered under a name.
+
+    Args:
+        name: The name.
+        registry: The registry.
+        partial_function: Whether a function becomes a partial function of `kwargs`, and is not
+            called.
+        pre_validation_function: A class that the registered one must be or derive from, or a
+            function that looks at what is registered and raises if it is wrong.
+        post_validation_function: A function that looks at what was made and raises if it is wrong.
+        kwargs: Arguments of the class or function.
+
+    Returns:
+        An instance of a class, what a function returned, or a partial function.
+
+    Raises:
+        ValueError: Nothing is registered under that name, or something of another kind.
+    """
+    # The first words of the errors are what callers look for.
+    found = registry.get(name)
+    if isinstance(pre_validation_function, type):
+        if not (isinstance(found, type) and issubclass(found, pre_validation_function)):
+            raise ValueError(
+                f'Expected {name} to be of type {pre_validation_function}, not {found}'
+            )
+    elif callable(pre_validation_function):
+        pre_validation_function(found)
+    elif pre_validation_function is not None:
+        raise ValueError(
+            f'Expected pre_validation_function to be a callable or a type, '
+            f'not {pre_validation_function}'
+        )
+    if not callable(found):
+        raise ValueError(f'Expected {name} to be a class or function, not {type(found)}')
+    if isinstance(found, type) or not partial_function:
+        made = found(**(kwargs or {}))
+    else:
+        made = functools.partial(found, **(kwargs or {}))
+    if post_validation_function is not None:
+        post_validation_function(made)
+    return made
+
+
+def import_file(loc: Union[str, Path]) -> ModuleType:
+    """Runs a Python file of the caller's as a module, which is not put into `sys.modules`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        RuntimeError: It raised something, which is the cause.
+    """
+    # The first words of both errors are what callers look for.
+    if not os.path.exists(loc):
+        raise FileNotFoundError(f'File {loc} does not exist')
+    spec = importlib.util.spec_from_file_location('python_code', str(loc))
+    if spec is None or spec.loader is None:
+        raise RuntimeError(f'Error executing {loc}: it is no Python file')
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RuntimeError(f'Error executing {loc}') from error
+    return module
+
+
+@contextmanager
+def save_registry() -> Iterator[None]:
+    """What is registered within the context is forgotten behind it, in all registries."""
+    saved = dict(_store())
+    try:
+        yield
+    finally:
+        store = _store()
+        store.clear()
+        store.update(saved)

@@ -1,0 +1,98 @@
+"""A barrier in shared memory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from time import sleep
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardmill.base.constant import TICK
+from shardmill.base.shared.array import SharedArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ['SharedBarrier']
+
+
+class SharedBarrier:
+    """A barrier for processes that were started separately. It can be used again and again.
+
+    Args:
+        filelock_path: A file to lock; made when it is first used, in a folder that is there. It
+            stays.
+        shm_name: The name of the block of shared memory.
+
+    Attributes:
+        num_enter: How many processes wait now, int32.
+        num_exit: How many have left since it opened, int32; -1 before it first opens and when all
+            have left.
+        flag: Changes whenever the barrier opens.
+    """
+
+    def __init__(self, filelock_path: str, shm_name: str) -> None:
+        self.filelock_path = filelock_path
+        self._arr = SharedArray(3, np.int32, shm_name)
+        self.num_enter = 0
+        self.num_exit = -1
+        self.flag = True
+
+    @property
+    def num_enter(self) -> int:
+        value: int = self._arr[0]
+        return value
+
+    @num_enter.setter
+    def num_enter(self, num_enter: int) -> None:
+        self._arr[0] = num_enter
+
+    @property
+    def num_exit(self) -> int:
+        value: int = self._arr[1]
+        return value
+
+    @num_exit.setter
+    def num_exit(self, num_exit: int) -> None:
+        self._arr[1] = num_exit
+
+    @property
+    def flag(self) -> bool:
+        return bool(self._arr[2])
+
+    @flag.setter
+    def flag(self, flag: bool) -> None:
+        self._arr[2] = bool(flag)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        # Opened anew each time, so that threads and forked children exclude each other too.
+        file = os.open(self.filelock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+    def __call__(self, num_procs: int) -> None:
+        """Waits until so many processes wait.
+
+        Who enters remembers the flag, and waits for it to change; the last one changes it. It
+        cannot change again before all have entered again, so that nobody misses it.
+        """
+        with self._locked():
+            before = self.flag
+            self.num_enter += 1
+            if self.num_enter == num_procs:
+                self.num_enter = 0
+                self.num_exit = 0
+                self.flag = not before
+        while self.flag == before:
+            sleep(TICK)
+        with self._locked():
+            self.num_exit += 1
+            if self.num_exit == num_procs:
+                self.num_exit = -1

@@ -1,0 +1,54 @@
+"""Shard parts in a random order, every sample moved by a bounded random distance."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardmill.base.shuffle._order import shuffled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ['get_shuffle_py1e', 'warn_of_small_block']
+
+
+def get_shuffle_py1e(
+    shard_sizes: NDArray[np.int64],
+    num_canonical_nodes: int,
+    seed: int,
+    epoch: int,
+    block_size: int = 1 << 18,
+) -> NDArray[np.int64]:
+    """Shard parts in a random order, every sample moved by up to half of about `block_size`
+    samples.
+
+    See `get_shuffle`.
+    """
+    order = shuffled('py1e', shard_sizes, num_canonical_nodes, seed, epoch, block_size)
+    warn_of_small_block(shard_sizes, block_size)
+    return order
+
+
+def warn_of_small_block(
+    shard_sizes: NDArray[np.int64], block_size: int, stacklevel: int = 3
+) -> None:
+    """Warns when a shard is larger than the smallest block that is drawn for a block size.
+
+    Args:
+        shard_sizes: How many samples each shard has, before it is cut at the borders of canonical
+            nodes.
+        block_size: The block size; blocks of 3/4 to 5/4 of it are drawn.
+        stacklevel: Whose line the warning names, as for `warnings.warn`.
+    """
+    largest = int(np.max(shard_sizes, initial=0))
+    if largest > int(0.75 * block_size):
+        # The first words are what callers look for.
+        warnings.warn(
+            f'Shuffle block size was smaller than shard size: blocks are of about {block_size} '
+            f'samples, and there is a shard of {largest}; the samples of such a shard are not '
+            f'mixed with those of others',
+            stacklevel=stacklevel,
+        )

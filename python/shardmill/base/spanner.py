@@ -1,0 +1,47 @@
+"""From the number of a sample to its shard."""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ['Spanner']
+
+
+class Spanner:
+    """Says which shard a sample is in.
+
+    Args:
+        shard_sizes: How many samples each shard has.
+        span_size: Kept as an attribute; the search does not need it.
+
+    Attributes:
+        num_samples: How many samples there are.
+        shard_bounds: The first sample of each shard, and at the end the number of samples; int64.
+    """
+
+    def __init__(self, shard_sizes: NDArray[np.int64], span_size: int = 1 << 10) -> None:
+        self.shard_sizes = shard_sizes
+        self.span_size = span_size
+        self.shard_bounds: NDArray[np.int64] = np.zeros(len(shard_sizes) + 1, np.int64)
+        np.cumsum(shard_sizes, out=self.shard_bounds[1:])
+        self.num_samples = int(self.shard_bounds[-1])
+        self._bounds: list[int] = self.shard_bounds.tolist()
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        """The shard of a sample, and the place of the sample within it.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        sample = operator.index(index)
+        if not 0 <= sample < self.num_samples:
+            raise IndexError(f'Invalid sample index {sample}: there are {self.num_samples} samples')
+        shard = bisect_right(self._bounds, sample) - 1
+        return shard, sample - self._bounds[shard]

@@ -1,0 +1,472 @@
+"""One data set of a mix: where it is kept, where it is read, how much of it an epoch takes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any, Optional
+
+from shardmill.base.compression import decompress
+from shardmill.base.constant import TICK
+from shardmill.base.distributed import barrier, get_local_rank
+from shardmill.base.format.index import get_index_basename
+from shardmill.base.hashing import get_hash
+from shardmill.base.registry_utils import create_registry
+from shardmill.base.util import retry, wait_for_file_to_exist
+from shardmill.errors import MissingIndexError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shardmill.base.format.base.reader import FileInfo, Reader
+    from shardmill.base.storage.download import CloudDownloader
+    from shardmill.base.world import World
+
+__all__ = ['Stream', 'streams_registry']
+
+#: Methods that bring files to the local folder. A subclass that has its own is asked for every shard; the streams of
+#: others are fetched by the Rust reader.
+_FETCHING = (
+    '_decompress_shard_part',
+    '_download_file',
+    '_prepare_shard_part',
+    'get_shards',
+    'prepare_shard',
+)
+
+
+class Stream:
+    """A data set from which samples are streamed and cached.
+
+    Args:
+        remote: Where the data set is kept: a folder or the URL of a prefix. ``None`` if it is local already.
+        local: The folder it is read from, or that its shards are fetched to. ``None`` for a folder of the temporary
+            directory that depends on ``remote`` and ``split`` alone.
+        split: A folder beneath both, such as ``train``.
+        proportion: Its share of an epoch. Either all streams of a data set have one, or none has.
+        repeat: How many times an epoch takes each of its samples; 0.5 for every other one.
+        choose: How many samples an epoch takes.
+        download_retry: How many times a download is tried again.
+        download_timeout: Seconds that the download of a file may take.
+        validate_hash: The hash that every shard has to pass before it is used.
+        keep_zip: Whether compressed files are kept beside the raw ones.
+
+    Raises:
+        ValueError: More than one of ``proportion``, ``repeat`` and ``choose``, or a value out of its range.
+        FileExistsError: There is no ``remote``, no ``local``, and so no folder that would be its own.
+    """
+
+    proportion: float
+    repeat: float
+    choose: int
+    download_retry: int
+    download_timeout: float
+    keep_zip: bool
+    safe_keep_zip: bool
+
+    def __init__(
+        self,
+        *,
+        remote: Optional[str] = None,
+        local: Optional[str] = None,
+        split: Optional[str] = None,
+        proportion: Optional[float] = None,
+        repeat: Optional[float] = None,
+        choose: Optional[int] = None,
+        download_retry: Optional[int] = None,
+        download_timeout: Optional[float] = None,
+        validate_hash: Optional[str] = None,
+        keep_zip: Optional[bool] = None,
+    ) -> None:
+        self.remote = remote
+        self._local = local
+        self.split = split or ''
+        weights = {'proportion': proportion, 'repeat': repeat, 'choose': choose}
+        given = {name: value for name, value in weights.items() if value is not None}
+        if len(given) > 1:
+            raise ValueError(
+                f'a stream has at most one of `proportion`, `repeat` and `choose`, not {sorted(given)}'
+            )
+        self._proportion = proportion
+        self._repeat = repeat
+        self._choose = choose
+        for name, value in given.items():
+            if value < 0:
+                raise ValueError(f'`{name}` must be non-negative, not {value}')
+            setattr(self, name, value)
+        self._download_retry = download_retry
+        if download_retry is not None:
+            if download_retry < 0:
+                raise ValueError(f'`download_retry` must be non-negative, not {download_retry}')
+            self.download_retry = download_retry
+        self._download_timeout = download_timeout
+        if download_timeout is not None:
+            if download_timeout <= 0:
+                raise ValueError(f'`download_timeout` must be positive, not {download_timeout}')
+            self.download_timeout = download_timeout
+        self.validate_hash = validate_hash
+        self.local = self._make_temporary_directory() if local is None else local
+        self._keep_zip = keep_zip
+        if keep_zip is not None:
+            self._set_keep_zip(keep_zip)
+        self._downloader_made: Optional[CloudDownloader] = None
+
+    def _set_keep_zip(self, keep_zip: bool) -> None:
+        self.keep_zip = keep_zip
+        # What is read in place is not ours to remove.
+        self.safe_keep_zip = keep_zip or self.remote in {None, self.local}
+
+    def _get_temporary_directory(self) -> str:
+        """The folder of the temporary directory that belongs to this remote and split."""
+        name = ''
+        if self.remote is not None:
+            name = hashlib.blake2s(self.remote.encode(), digest_size=16).hexdigest()
+        return os.path.join(tempfile.gettempdir(), name, self.split)
+
+    def _make_temporary_directory(self) -> str:
+        local = self._get_temporary_directory()
+        if get_local_rank() == 0:
+            if self.remote is None and os.path.exists(local):
+                raise FileExistsError(
+                    f'Could not create a temporary local directory {local}: it is there already, and '
+                    f'without `remote` there is nothing to fetch to it; give `local`'
+                )
+            os.makedirs(local, mode=0o700, exist_ok=True)
+        barrier()
+        return local
+
+    @property
+    def _downloader(self) -> CloudDownloader:
+        """Made late: the SDK of a store takes its time to import."""
+        if self._downloader_made is None:
+            from shardmill.base.storage.download import CloudDownloader
+
+            self._downloader_made = CloudDownloader.get(self.remote)
+        return self._downloader_made
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Clients of stores are made anew in every process.
+        return {**self.__dict__, '_downloader_made': None}
+
+    def apply_default(self, default: dict[str, Any]) -> None:
+        """Fills in what was not given.
+
+        Args:
+            default: ``split``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``keep_zip`` of the data set.
+
+        Raises:
+            ValueError: There is neither ``remote`` nor ``local``.
+        """
+        if not (self.remote or self._local):
+            raise ValueError('a stream needs `remote`, `local` or both')
+        if not self.split:
+            self.split = default['split'] or ''
+        if self._download_retry is None:
+            self.download_retry = default['download_retry']
+        if self._download_timeout is None:
+            self.download_timeout = default['download_timeout']
+        if self.validate_hash is None:
+            self.validate_hash = default['validate_hash'] or None
+        if self._keep_zip is None:
+            self._set_keep_zip(default['keep_zip'])
+
+    @classmethod
+    def validate_weights(cls, streams: Sequence[Stream]) -> tuple[bool, bool]:
+        """Whether the weights of streams go together.
+
+        Args:
+            streams: All streams of a data set.
+
+        Returns:
+            Whether they are relative (``proportion``), and whether there are none.
+
+        Raises:
+            ValueError: A stream has several weights, or some are relative and some are not.
+        """
+        names = ('proportion', 'repeat', 'choose')
+        weights = [[name for name in names if hasattr(stream, name)] for stream in streams]
+        relative = 'proportion' in weights[0]
+        for number, given in enumerate(weights):
+            if len(given) > 1:
+                raise ValueError(f'stream {number} has more than one weight: {", ".join(given)}')
+            if ('proportion' in given) != relative:
+                raise ValueError(
+                    f'stream {number}: relative weights (`proportion`) and absolute ones (`repeat`, '
+                    f'`choose`, none) cannot be mixed'
+                )
+        return relative, not any(weights)
+
+    @classmethod
+    def apply_weights(
+        cls,
+        streams: Sequence[Stream],
+        samples_per_stream: NDArray[np.int64],
+        choose_per_epoch: Optional[int],
+        seed: int,
+    ) -> int:
+        """Works out how many samples of each stream an epoch takes, and sets all three weights of each accordingly.
+
+        Args:
+            streams: All streams of a data set.
+            samples_per_stream: How many samples each has. Shape: ``[streams]``.
+            choose_per_epoch: Samples of an epoch, where weights are relative or absent.
+            seed: Decides which streams get the samples that are left over by rounding.
+
+        Returns:
+            Samples of an epoch.
+
+        Raises:
+            ValueError: Weights that do not go together, or an epoch size beside absolute ones.
+        """
+        import numpy as np
+
+        relative, absent = cls.validate_weights(streams)
+        if relative or (absent and choose_per_epoch):
+            total = choose_per_epoch or int(sum(samples_per_stream))
+            if relative:
+                shares = np.array([stream.proportion for stream in streams], np.float64)
+            else:
+                shares = samples_per_stream.astype(np.float64)
+            shares /= shares.sum()
+            chosen = (total * shares).astype(np.int64)
+            generator = np.random.default_rng(seed)
+            lucky = generator.choice(len(streams), total - chosen.sum(), False)
+            chosen[lucky] += 1
+        else:
+            if choose_per_epoch:
+                raise ValueError('`epoch_size` goes with relative weights (`proportion`) or none')
+            chosen = np.array(
+                [
+                    cls._absolute(stream, int(samples))
+                    for stream, samples in zip(streams, samples_per_stream)
+                ],
+                np.int64,
+            )
+            total = int(chosen.sum())
+            shares = chosen / chosen.sum()
+        repeats = chosen / samples_per_stream
+        for stream, proportion, repeat, choose in zip(streams, shares, repeats, chosen):
+            stream.proportion = proportion
+            stream.repeat = repeat
+            stream.choose = choose
+        return total
+
+    @staticmethod
+    def _absolute(stream: Stream, samples: int) -> int:
+        if hasattr(stream, 'repeat'):
+            return int(stream.repeat * samples)
+        return getattr(stream, 'choose', samples)
+
+    def _is_fetched_here(self) -> bool:
+        """Whether a subclass has its own way of bringing shards to the local folder."""
+        return any(getattr(type(self), name) is not getattr(Stream, name) for name in _FETCHING)
+
+    def _describe(self, is_fetched_here: bool) -> dict[str, Any]:
+        """What the Rust reader is told of this stream."""
+        return {
+            'remote': None if is_fetched_here else self.remote,
+            'local': self.local,
+            'split': self.split,
+            'proportion': self._proportion,
+            'repeat': self._repeat,
+            'choose': self._choose,
+            'keep_zip': self.keep_zip,
+        }
+
+    def _download_file(self, from_basename: str, to_basename: Optional[str] = None) -> str:
+        """Brings a file to the local folder.
+
+        Args:
+            from_basename: Its name beneath ``remote`` and ``split``.
+            to_basename: Its name beneath ``local`` and ``split``; by default the same.
+
+        Returns:
+            Where it is now.
+        """
+        remote = None
+        if self.remote is not None:
+            remote = os.path.join(self.remote, self.split, from_basename)
+        local = os.path.join(self.local, self.split, to_basename or from_basename)
+        downloader = self._downloader
+        again = retry(clean_up_fn=downloader.clean_up, num_attempts=self.download_retry)
+        again(lambda: downloader.download(remote, local, self.download_timeout))()
+        return local
+
+    def _check(self, info: FileInfo, path: str, data: bytes) -> None:
+        """Checks what was fetched against ``validate_hash``."""
+        name = self.validate_hash
+        if not name:
+            return
+        if name not in info.hashes:
+            raise ValueError(
+                f'{path}: `validate_hash` is {name!r}, and the index has {sorted(info.hashes)} of it'
+            )
+        found = get_hash(name, data)
+        if found != info.hashes[name]:
+            raise ValueError(
+                f'Checksum failure: {path}: {name} is {found}, and {info.hashes[name]} in the index'
+            )
+
+    def _decompress_shard_part(
+        self, zip_info: FileInfo, zip_filename: str, raw_filename: str, compression: Optional[str]
+    ) -> None:
+        """Makes the raw file from the compressed one.
+
+        Args:
+            zip_info: The compressed file as the index has it.
+            zip_filename: Where the compressed file is.
+            raw_filename: Where the raw file goes.
+            compression: The compression of the index.
+        """
+        with open(zip_filename, 'rb') as file:
+            data = file.read()
+        self._check(zip_info, zip_filename, data)
+        part = f'{raw_filename}.tmp'
+        with open(part, 'wb') as file:
+            file.write(decompress(compression, data))
+        os.replace(part, raw_filename)
+        if not self.safe_keep_zip:
+            os.remove(zip_filename)
+
+    def _prepare_shard_part(
+        self,
+        raw_info: FileInfo,
+        zip_info: Optional[FileInfo] = None,
+        compression: Optional[str] = None,
+    ) -> int:
+        """Sees to it that a raw file of a shard is there.
+
+        Args:
+            raw_info: The raw file as the index has it.
+            zip_info: The compressed file, if there is one.
+            compression: Its compression.
+
+        Returns:
+            By how many bytes the local folder has grown.
+        """
+        folder = os.path.join(self.local, self.split)
+        raw = os.path.join(folder, raw_info.basename)
+        zipped = None if zip_info is None else os.path.join(folder, zip_info.basename)
+        if os.path.isfile(raw):
+            if zip_info and zipped and not self.safe_keep_zip and os.path.isfile(zipped):
+                os.remove(zipped)
+                return -zip_info.bytes
+            return 0
+        if zip_info is None or zipped is None:
+            self._download_file(raw_info.basename)
+            if self.validate_hash:
+                with open(raw, 'rb') as file:
+                    self._check(raw_info, raw, file.read())
+            return raw_info.bytes
+        delta = raw_info.bytes
+        if not os.path.isfile(zipped):
+            self._download_file(zip_info.basename)
+            delta += zip_info.bytes
+        self._decompress_shard_part(zip_info, zipped, raw, compression)
+        return delta if self.safe_keep_zip else delta - zip_info.bytes
+
+    def prepare_shard(self, shard: Reader) -> int:
+        """Sees to it that the raw files of a shard are there: fetched, checked, decompressed.
+
+        Args:
+            shard: The shard.
+
+        Returns:
+            By how many bytes the local folder has grown.
+        """
+        return sum(
+            self._prepare_shard_part(raw, zipped, shard.compression)
+            for raw, zipped in shard.file_pairs
+        )
+
+    def get_shards(self, world: World, allow_unsafe_types: bool) -> list[Reader]:
+        """Reads the index; fetches it first where it is not there.
+
+        Args:
+            world: Which rank this is: one of a node fetches, the others wait.
+            allow_unsafe_types: Whether columns of pickles are accepted.
+
+        Returns:
+            The shards.
+
+        Raises:
+            RuntimeError: There is no index, and no remote to fetch it from.
+            ValueError: The index is damaged or of another version, or asks for unsafe types.
+        """
+        from shardmill.base.format import reader_from_json
+
+        name = get_index_basename()
+        path = os.path.join(self.local, self.split, name)
+        if not os.path.exists(path):
+            self._fetch_index(world, name, path)
+        with open(path, encoding='utf-8') as file:
+            try:
+                index = json.load(file)
+            except json.JSONDecodeError as error:
+                error.args = (f'the index {path} is empty or damaged: {error.args[0]}',)
+                raise
+        if index['version'] != 2:
+            raise ValueError(
+                f'{path}: version {index["version"]!r} is not supported, only version 2 is'
+            )
+        shards = []
+        for info in index['shards']:
+            shard = reader_from_json(self.local, self.split, info)
+            shard.validate(allow_unsafe_types)
+            shards.append(shard)
+        return shards
+
+    def _fetch_index(self, world: World, name: str, path: str) -> None:
+        if not self.remote:
+            raise MissingIndexError(
+                f'No `remote` provided, but local file {path} does not exist either',
+                'index-missing',
+                path,
+            )
+        if world.is_local_leader:
+            part = self._download_file(name, f'{name}.tmp')
+            os.replace(part, path)
+            return
+        wait_for_file_to_exist(
+            path,
+            TICK,
+            self.download_timeout,
+            f'the index {os.path.join(self.remote, self.split, name)} was not fetched to {path} in '
+            f'time: see what the first rank of this node says, or raise `download_timeout`',
+        )
+
+    def set_up_local(
+        self, shards: list[Reader], cache_usage_per_shard: NDArray[np.int64]
+    ) -> None:
+        """Looks which shards are there, and removes what is left of half-fetched ones.
+
+        Args:
+            shards: The shards of this stream.
+            cache_usage_per_shard: Set to the bytes of each that are there. Shape: ``[shards]``.
+        """
+        listing = {
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(os.path.join(self.local, self.split))
+            for name in names
+        }
+        for place, shard in enumerate(shards):
+            cache_usage_per_shard[place] = shard.set_up_local(listing, self.safe_keep_zip)
+
+    def get_index_size(self) -> int:
+        """The bytes of the index."""
+        return os.stat(os.path.join(self.local, self.split, get_index_basename())).st_size
+
+
+streams_registry: Any = create_registry(
+    'streaming',
+    'streams_registry',
+    generic_type=type[Stream],
+    entry_points=True,
+    description='Classes of streams, by the name that `stream_name` gives.',
+)
+streams_registry.register('stream', func=Stream)

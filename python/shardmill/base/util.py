@@ -1,0 +1,422 @@
+"""Helpers around data sets: sizes as text, waiting, trying again, merging indexes."""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import logging
+import os
+import random
+import tempfile
+import urllib.parse
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overload
+
+from shardmill import _core
+from shardmill.base import distributed
+from shardmill.base.constant import SHM_TO_CLEAN
+from shardmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    'bytes_to_int',
+    'clean_stale_shared_memory',
+    'get_import_exception_message',
+    'get_list_arg',
+    'merge_index',
+    'number_abbrev_to_int',
+    'retry',
+    'wait_for_file_to_exist',
+]
+
+logger = logging.getLogger(__name__)
+
+F = TypeVar('F', bound=Callable[..., Any])
+
+_Place = Union[str, tuple[str, str]]
+_INDEX = 'index.json'
+# A folder that a writer works in; what it holds is not finished.
+_WORK_FOLDER = '.shardmill'
+
+
+def get_list_arg(text: str) -> list[str]:
+    """The parts of a text between its commas; none of an empty text."""
+    return text.split(',') if text else []
+
+
+def wait_for_file_to_exist(
+    filename: str, poll_interval: float, timeout: float, err_msg: str
+) -> None:
+    """Waits until a file is there.
+
+    Args:
+        filename: The file.
+        poll_interval: Seconds between two looks.
+        timeout: Seconds to wait.
+        err_msg: What the error begins with.
+
+    Raises:
+        RuntimeError: It is not there in time.
+    """
+    start = monotonic()
+    while not os.path.exists(filename):
+        waited = monotonic() - start
+        if waited > timeout:
+            raise RuntimeError(f'{err_msg}: {filename} is not there after {waited:.3f} seconds')
+        sleep(poll_interval)
+
+
+_BYTES = {f'{letter}b': 1 << 10 * (power + 1) for power, letter in enumerate('kmgtpezy')}
+_ABBREVIATIONS = {'k': 10**3, 'm': 10**6, 'b': 10**9, 't': 10**12}
+
+
+def _scaled(text: str, units: dict[str, int], known: str) -> int:
+    """A number, whole or with a unit behind it."""
+    value = text.strip().lower()
+    unit = next((unit for unit in units if value.endswith(unit)), None)
+    try:
+        if unit is not None:
+            return int(float(value[: -len(unit)]) * units[unit])
+        if value.isdigit():
+            return int(value)
+    except (ValueError, OverflowError):
+        pass
+    # The first words are what callers look for.
+    raise UsageError(
+        f'Unsupported value/suffix {text!r}', 'config-value', None, f'use one of {known}'
+    )
+
+
+def bytes_to_int(bytes_str: Union[int, float, str]) -> int:
+    """A number of bytes from a text such as ``16mb`` (units of 1024) or ``500``; a number is
+    rounded down.
+
+    Raises:
+        ValueError: The text is something else.
+    """
+    if not isinstance(bytes_str, str):
+        return int(bytes_str)
+    text = bytes_str.strip().lower()
+    if text.endswith('b') and text[:-1].isdigit():
+        return int(text[:-1])
+    return _scaled(bytes_str, _BYTES, f'b, {", ".join(_BYTES)}')
+
+
+def number_abbrev_to_int(abbrev_str: Union[int, float, str]) -> int:
+    """A number from a text such as ``10k``, ``1.5m``, ``2b`` (units of 1000) or ``500``; a number
+    is rounded down.
+
+    Raises:
+        ValueError: The text is something else.
+    """
+    if not isinstance(abbrev_str, str):
+        return int(abbrev_str)
+    return _scaled(abbrev_str, _ABBREVIATIONS, ', '.join(_ABBREVIATIONS))
+
+
+def clean_stale_shared_memory() -> None:
+    """Destroys blocks of shared memory that runs of ``streaming`` left behind.
+
+    shardmill's own data sets keep nothing there and never need this. The first process of each node
+    does it; where there is a process group, all wait for it. It goes from prefix to prefix, to the
+    first that has no block.
+    """
+    from multiprocessing.shared_memory import SharedMemory
+
+    from shardmill.base.shared.prefix import _get_path
+
+    prefix = 0 if distributed.get_local_rank() == 0 else None
+    while prefix is not None:
+        found = False
+        for name in SHM_TO_CLEAN:
+            try:
+                block = SharedMemory(_get_path(prefix, name))
+            except FileNotFoundError:
+                continue
+            except PermissionError:
+                # Another user's, to whom it may be of use.
+                found = True
+                continue
+            found = True
+            block.close()
+            block.unlink()
+        prefix = prefix + 1 if found else None
+    distributed.barrier()
+
+
+def get_import_exception_message(package_name: str, extra_deps: str) -> str:
+    """What an ImportError says when an optional package is missing.
+
+    Args:
+        package_name: The package.
+        extra_deps: What to install to have it.
+    """
+    return f'{package_name} is not installed, which this needs: run `pip install {extra_deps}`'
+
+
+def merge_index(*args: Any, **kwargs: Any) -> None:
+    """Makes one index of the indexes of several partitions, so that they are one data set.
+
+    Called as ``merge_index(index_file_urls, out, keep_local=True, download_timeout=60)`` it merges
+    those, in order; called as ``merge_index(out, keep_local=True, download_timeout=60)``, all that
+    lie in folders beneath `out`, at any depth. Without any index it does nothing but to warn.
+
+    Args:
+        index_file_urls: The indexes. Each is a path, a URL, or both as a tuple: the path is read if
+            it is there.
+        out: Where the partitions are and the merged index goes, as ``index.json``: a folder, a URL,
+            or both as a tuple. To a URL it is uploaded.
+        keep_local: Whether the merged index stays in the folder. Nothing else is ever removed from
+            it.
+        download_timeout: Seconds that the download of an index may take.
+
+    Raises:
+        ValueError: The arguments are others, or two indexes name the same file.
+        RuntimeError: An index cannot be read.
+        FileNotFoundError: An index is not there, and no URL is given for it.
+    """
+    named = dict(zip(('index_file_urls', 'out', 'keep_local', 'download_timeout'), args))
+    first = args[0] if args else kwargs.get('index_file_urls')
+    if not isinstance(first, list):
+        named = dict(zip(('out', 'keep_local', 'download_timeout'), args))
+    arguments = {**named, **kwargs}
+    known = {'index_file_urls', 'out', 'keep_local', 'download_timeout'}
+    twice = set(named) & set(kwargs)
+    if len(named) < len(args) or twice or not set(arguments) <= known or 'out' not in arguments:
+        raise UsageError(f'Invalid arguments to merge_index: {args}, {kwargs}', 'config-value')
+    if not isinstance(arguments['out'], (str, tuple)):
+        problem = f'Invalid arguments to merge_index: out is {arguments["out"]!r}'
+        raise UsageError(problem, 'config-value')
+    if isinstance(first, list):
+        _merge_index_from_list(**arguments)
+    else:
+        _merge_index_from_root(**arguments)
+
+
+def _merge_index_from_list(
+    index_file_urls: Sequence[_Place],
+    out: _Place,
+    keep_local: bool = True,
+    download_timeout: float = 60,
+) -> None:
+    """The first form of `merge_index`."""
+    if not index_file_urls or not out:
+        logger.warning('there is no index to merge, or nowhere to put the result')
+        return
+    _merge(index_file_urls, _destination(out), keep_local, download_timeout)
+
+
+def _merge(
+    index_file_urls: Sequence[_Place],
+    destination: tuple[str, Optional[Any]],
+    keep_local: bool,
+    download_timeout: float,
+) -> None:
+    local, uploader = destination
+    roots = [local, uploader.remote if uploader else None]
+    with tempfile.TemporaryDirectory() as scratch:
+        parts = []
+        for url in dict.fromkeys(index_file_urls):
+            places = [url] if isinstance(url, str) else list(url)
+            places = [place.strip().rstrip('/') for place in places]
+            folder = _folder_of(places, roots)
+            parts.append((folder, _read_index(places, scratch, download_timeout)))
+        merged = _core.merge_indexes(parts)
+    path = os.path.join(local, _INDEX)
+    _publish(path, merged)
+    if uploader is not None and uploader.remote is not None:
+        uploader.upload_file(_INDEX)
+    if not keep_local:
+        os.remove(path)
+        if not os.listdir(local):
+            os.rmdir(local)
+
+
+def _merge_index_from_root(
+    out: _Place, keep_local: bool = True, download_timeout: float = 60
+) -> None:
+    """The second form of `merge_index`."""
+    if not out:
+        logger.warning('there is no folder to merge the indexes of')
+        return
+    local, uploader = _destination(out)
+    found: list[_Place] = []
+    if uploader is None or uploader.remote is None:
+        found.extend(_local_index_files(local))
+    else:
+        for url in _format_remote_index_files(uploader.remote, uploader.list_objects()):
+            path = os.path.join(local, _folder_of([url], [uploader.remote]), _INDEX)
+            found.append((path, url) if os.path.exists(path) else url)
+    if found:
+        _merge(found, (local, uploader), keep_local, download_timeout)
+    else:
+        logger.warning('there is no index in the folders of %s', out)
+
+
+def _destination(out: _Place) -> tuple[str, Optional[Any]]:
+    """The folder of the merged index, and what uploads it where that is asked for."""
+    if isinstance(out, str) and not urllib.parse.urlparse(out).scheme:
+        return out, None
+    from shardmill.base.storage.upload import CloudUploader
+
+    uploader = CloudUploader.get(out, exist_ok=True, keep_local=True)
+    return uploader.local, uploader
+
+
+def _local_index_files(root: str) -> list[str]:
+    """Every index in a folder beneath the root, by path."""
+    found = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name != _WORK_FOLDER]
+        if _INDEX in files and folder != root:
+            found.append(os.path.join(folder, _INDEX))
+    return sorted(found)
+
+
+def _not_merged_index(index_file_path: str, out: str) -> bool:
+    """Whether an index is not the one of `out` itself, a path or a URL, but one beneath it."""
+    folder = os.path.dirname(index_file_path).strip('/')
+    return folder != urllib.parse.urlparse(out).path.strip('/')
+
+
+def _format_remote_index_files(remote: str, files: list[str]) -> list[str]:
+    """The URLs of those files that are indexes of partitions.
+
+    Args:
+        remote: The URL of the root.
+        files: Paths of files within its bucket.
+    """
+    url = urllib.parse.urlparse(remote)
+    # A volume of Databricks has no bucket: dbfs:/Volumes/...
+    is_volume = url.scheme == 'dbfs' and url.path.split('/')[1:2] == ['Volumes']
+    start = f'{url.scheme}:/' if is_volume else f'{url.scheme}://{url.netloc}/'
+    return [
+        start + file.lstrip('/')
+        for file in files
+        if file.endswith(_INDEX) and _not_merged_index(file, remote)
+    ]
+
+
+def _folder_of(places: Sequence[str], roots: Sequence[Optional[str]]) -> str:
+    """The folder of an index relative to the first root that one of its places lies beneath.
+
+    Beneath none of them it is the last folder of the path: partitions that are merged elsewhere and
+    moved there later.
+    """
+    folders = [os.path.dirname(place) for place in places if place]
+    for root in roots:
+        for folder in folders if root else ():
+            start = _normal(root or '')
+            if f'{_normal(folder)}/'.startswith(f'{start}/'):
+                return _normal(folder)[len(start) :].strip('/')
+    return os.path.basename(folders[0]) if folders else ''
+
+
+def _normal(place: str) -> str:
+    """A path or a URL without what makes two spellings of it differ."""
+    if urllib.parse.urlparse(place).scheme:
+        return place.rstrip('/')
+    return os.path.realpath(place).rstrip('/')
+
+
+def _read_index(places: Sequence[str], scratch: str, timeout: float) -> bytes:
+    """The bytes of an index, from its path if it is there and else from its URL."""
+    source = places[0] if len(places) == 1 or os.path.exists(places[0]) else places[1]
+    # The first words of both errors are what callers look for.
+    if not source:
+        raise FileNotFoundError(
+            f'Check data availability! The index {places[0]} is not there, and has no URL'
+        )
+    copy = os.path.join(scratch, f'{len(os.listdir(scratch))}.json')
+    try:
+        if not urllib.parse.urlparse(source).scheme:
+            copy = source
+        else:
+            from shardmill.base.storage.download import CloudDownloader
+
+            CloudDownloader.direct_download(source, copy, timeout)
+        with open(copy, 'rb') as file:
+            return file.read()
+    except Exception as error:
+        raise RuntimeError(f'Failed to download index.json: {source}: {error}') from error
+
+
+def _publish(path: str, text: str) -> None:
+    """Puts a file in its place at once."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    unfinished = f'{path}.{os.getpid()}.tmp'
+    try:
+        with open(unfinished, 'x', encoding='utf-8') as file:
+            file.write(text)
+        os.replace(unfinished, path)
+    except BaseException:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+        raise
+
+
+@overload
+def retry(
+    exc_class: Union[type[Exception], Sequence[type[Exception]]] = ...,
+    clean_up_fn: Optional[Callable[[], None]] = ...,
+    num_attempts: int = ...,
+    initial_backoff: float = ...,
+    max_jitter: float = ...,
+) -> Callable[[F], F]: ...
+
+
+@overload
+def retry(exc_class: F) -> F: ...
+
+
+def retry(
+    exc_class: Any = Exception,
+    clean_up_fn: Optional[Callable[[], None]] = None,
+    num_attempts: int = 3,
+    initial_backoff: float = 1.0,
+    max_jitter: float = 0.5,
+) -> Any:
+    """Decorates a function so that it is called again when it raises. Also without parentheses:
+    ``@retry``.
+
+    Before attempt `n` (from 2 on) it waits ``initial_backoff * 2 ** (n - 2)`` seconds and a random
+    part of `max_jitter`.
+
+    Args:
+        exc_class: The exception, or the exceptions, after which to call again.
+        clean_up_fn: Called after each attempt that failed.
+        num_attempts: How often it is called at most.
+        initial_backoff: Seconds.
+        max_jitter: Seconds.
+
+    Raises:
+        ValueError: `num_attempts` is not positive.
+    """
+    if num_attempts < 1:
+        raise UsageError(f'num_attempts is {num_attempts}, which is not positive', 'config-value')
+    is_exception = isinstance(exc_class, type) and issubclass(exc_class, BaseException)
+    is_several = isinstance(exc_class, collections.abc.Sequence)
+    if not is_exception and not is_several:
+        return retry()(exc_class)
+    caught = tuple(exc_class) if is_several else exc_class
+
+    def decorate(func: F) -> F:
+        @functools.wraps(func)
+        def trying(*args: Any, **kwargs: Any) -> Any:
+            for attempt in range(1, num_attempts + 1):
+                try:
+                    return func(*args, **kwargs)
+                except caught as error:
+                    logger.debug('attempt %d of %d failed: %s', attempt, num_attempts, error)
+                    if clean_up_fn is not None:
+                        clean_up_fn()
+                    if attempt == num_attempts:
+                        raise
+                sleep(initial_backoff * 2 ** (attempt - 1) + random.random() * max_jitter)
+            raise AssertionError('there is at least one attempt')
+
+        return trying  # type: ignore[return-value]
+
+    return decorate

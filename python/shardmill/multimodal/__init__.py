@@ -1,0 +1,15 @@
+"""Data sets of videos with texts."""
+
+from __future__ import annotations
+
+from shardmill.multimodal.webvid import (
+    StreamingInsideWebVid,
+    StreamingOutsideDTWebVid,
+    StreamingOutsideGIWebVid,
+)
+
+__all__ = [
+    'StreamingInsideWebVid',
+    'StreamingOutsideDTWebVid',
+    'StreamingOutsideGIWebVid',
+]

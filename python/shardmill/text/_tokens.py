@@ -1,0 +1,25 @@
+"""From text to tokens, with a tokenizer of Hugging Face."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardmill.base.util import get_import_exception_message
+
+
+def make_tokenizer(name: str) -> Any:
+    """A tokenizer that can pad: one without a padding token pads with its end-of-text token."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise ImportError(get_import_exception_message('transformers', 'transformers')) from error
+    auto: Any = transformers.AutoTokenizer
+    tokenizer = auto.from_pretrained(name)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def tokens_of(tokenizer: Any, text: str, length: int) -> Any:
+    """The tokens of a text, cut off or padded to a length."""
+    return tokenizer(text, truncation=True, padding='max_length', max_length=length)

@@ -1,0 +1,132 @@
+"""Data sets of images with labels, as torchvision has them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any, Callable, Optional, cast
+
+from shardmill import _torch
+from shardmill.base.dataset import StreamingDataset
+from shardmill.base.util import get_import_exception_message
+from shardmill.errors import UsageError
+
+__all__ = ['StandardTransform', 'StreamingVisionDataset']
+
+
+class StandardTransform:
+    """A transform of images and one of labels as a single one of both.
+
+    Args:
+        transform: Of images. Without it, they become tensors as `to_tensor` of torchvision makes
+            them.
+        target_transform: Of labels. Without it they stay.
+    """
+
+    def __init__(
+        self,
+        transform: Optional[Callable[[Any], Any]] = None,
+        target_transform: Optional[Callable[[Any], Any]] = None,
+    ) -> None:
+        self.transform = transform
+        self.target_transform = target_transform
+
+    def __call__(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """The image and the label, transformed."""
+        image = self.transform(x) if self.transform else _to_tensor(x)
+        return image, self.target_transform(y) if self.target_transform else y
+
+
+def _to_tensor(image: Any) -> Any:
+    try:
+        from torchvision.transforms import functional  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    except ImportError as error:
+        raise ImportError(get_import_exception_message('torchvision', 'torchvision')) from error
+    return functional.to_tensor(image)
+
+
+class StreamingVisionDataset(StreamingDataset, _torch.Placeholder):
+    """Images with labels: samples have the columns ``x`` and ``y``.
+
+    Where torchvision is installed this is a ``torchvision.datasets.VisionDataset``, from its first
+    object on. The other arguments are those of `StreamingDataset`, with the defaults of older runs:
+    ``orig`` partition, ``py1s`` shuffle, blocks of 2^18 samples.
+
+    Args:
+        transforms: Called with an image and its label, gives both.
+        transform: Called with an image; not together with `transforms`.
+        target_transform: Called with a label; not together with `transforms`.
+
+    Raises:
+        ValueError: `transforms` together with one of the others.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> StreamingVisionDataset:
+        _adopt()
+        return cast('StreamingVisionDataset', super().__new__(cls, *args, **kwargs))
+
+    def __init__(
+        self,
+        *,
+        remote: Optional[str] = None,
+        local: Optional[str] = None,
+        split: Optional[str] = None,
+        download_retry: int = 2,
+        download_timeout: float = 60,
+        validate_hash: Optional[str] = None,
+        keep_zip: bool = False,
+        epoch_size: Optional[int] = None,
+        predownload: Optional[int] = None,
+        cache_limit: Optional[int] = None,
+        partition_algo: str = 'orig',
+        num_canonical_nodes: Optional[int] = None,
+        batch_size: int,
+        shuffle: bool = False,
+        shuffle_algo: str = 'py1s',
+        shuffle_seed: int = 9176,
+        shuffle_block_size: int = 1 << 18,
+        transforms: Optional[Callable[[Any, Any], tuple[Any, Any]]] = None,
+        transform: Optional[Callable[[Any], Any]] = None,
+        target_transform: Optional[Callable[[Any], Any]] = None,
+    ) -> None:
+        if transforms is not None and (transform is not None or target_transform is not None):
+            raise UsageError(
+                'transforms do not go together with transform and target_transform', 'config-value'
+            )
+        super().__init__(
+            remote=remote,
+            local=local,
+            split=split,
+            download_retry=download_retry,
+            download_timeout=download_timeout,
+            validate_hash=validate_hash,
+            keep_zip=keep_zip,
+            epoch_size=epoch_size,
+            predownload=predownload,
+            cache_limit=cache_limit,
+            partition_algo=partition_algo,
+            num_canonical_nodes=num_canonical_nodes,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            shuffle_algo=shuffle_algo,
+            shuffle_seed=shuffle_seed,
+            shuffle_block_size=shuffle_block_size,
+        )
+        self.transform = transform
+        self.target_transform = target_transform
+        self.transforms = transforms or StandardTransform(transform, target_transform)
+
+    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+        """The image and the label of a sample, transformed."""
+        sample = super().get_item(sample_id, retry)
+        return self.transforms(sample['x'], sample['y'])
+
+
+def _adopt() -> None:
+    """Puts torchvision's class in the place of the placeholder, where torchvision is installed."""
+    bases = StreamingVisionDataset.__bases__
+    if _torch.Placeholder in bases and importlib.util.find_spec('torchvision') is not None:
+        from torchvision import datasets  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+        StreamingVisionDataset.__bases__ = tuple(
+            datasets.VisionDataset if base is _torch.Placeholder else base for base in bases
+        )

@@ -1,0 +1,200 @@
+//! The batches of an epoch.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use shardmill_core::ErrorKind;
+use shardmill_reader::{Batches as RustBatches, ReaderError};
+
+use crate::decode::{Decoder, ReadyBatch};
+use crate::errors::{bug, raise, raise_with};
+use crate::process::OfProcess;
+
+/// The batches of a rank in one epoch, in order.
+#[pyclass(frozen, module = "shardmill._core")]
+pub(crate) struct Batches {
+    batches: Mutex<Option<OfProcess<RustBatches>>>,
+    decoder: Arc<Decoder>,
+}
+
+/// A batch with the numbers of its samples.
+type Filled = (Vec<u64>, ReadyBatch);
+
+impl Batches {
+    pub(crate) fn new(batches: RustBatches, decoder: Arc<Decoder>) -> Self {
+        Self {
+            batches: Mutex::new(Some(OfProcess::new(batches))),
+            decoder,
+        }
+    }
+
+    /// Without the interpreter lock: whoever has this one may be waiting for that.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut RustBatches) -> T + Send,
+    ) -> PyResult<T> {
+        py.detach(|| self.with_detached(act))
+    }
+
+    fn with_detached<T>(&self, act: impl FnOnce(&mut RustBatches) -> T) -> PyResult<T> {
+        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let batches = batches.as_mut().ok_or_else(closed)?;
+        Ok(act(batches.get_mut().ok_or_else(elsewhere)?))
+    }
+
+    /// As [`Self::with`]; `None` where the epoch was closed.
+    fn with_open<T>(&self, act: impl FnOnce(&mut RustBatches) -> T) -> PyResult<Option<T>> {
+        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(batches) = batches.as_mut() else {
+            return Ok(None);
+        };
+        Ok(Some(act(batches.get_mut().ok_or_else(elsewhere)?)))
+    }
+
+    fn fill(&self, py: Python<'_>) -> PyResult<Option<Filled>> {
+        let mut signal = None;
+        let batch = py.detach(|| {
+            self.with_open(|batches| {
+                batches.next_batch_while(&mut || {
+                    let checked = Python::attach(|py| py.check_signals());
+                    match checked {
+                        Ok(()) => true,
+                        Err(error) => {
+                            signal = Some(error);
+                            false
+                        }
+                    }
+                })
+            })
+        })?;
+        let Some(batch) = batch else {
+            return Ok(None);
+        };
+        let batch = match (batch, signal) {
+            (_, Some(signal)) => return Err(signal),
+            (Err(error), None) => return Err(raised(&error)),
+            (Ok(None), None) => return Ok(None),
+            (Ok(Some(batch)), None) => batch,
+        };
+        let samples = batch.entries.iter().map(|entry| entry.sample.0).collect();
+        let plans = self.decoder.plans_of(py, &batch)?;
+        let ready = py.detach(|| self.decoder.ready(batch, plans))?;
+        Ok(Some((samples, ready)))
+    }
+}
+
+fn raised(error: &ReaderError) -> PyErr {
+    raise(error)
+}
+
+fn closed() -> PyErr {
+    let message = "the epoch was closed".to_owned();
+    raise_with(ErrorKind::InvalidInput, "epoch-closed", message)
+}
+
+fn elsewhere() -> PyErr {
+    let message = "an epoch that was begun before a fork cannot go on in the child".to_owned();
+    raise_with(ErrorKind::InvalidInput, "epoch-process", message)
+}
+
+#[pymethods]
+impl Batches {
+    /// Batches of this worker.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let batches = self.with(py, |batches| batches.len())?;
+        usize::try_from(batches).map_err(|_| bug("more batches than memory"))
+    }
+
+    /// The next batch as a list of dicts; `None` at the end of the epoch, and where it was closed.
+    fn next_samples<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+        match self.fill(py)? {
+            None => Ok(None),
+            Some((_, batch)) => self.decoder.dicts(py, batch).map(Some),
+        }
+    }
+
+    /// The next batch as the numbers of its samples and a list of dicts; `None` at the end of the epoch.
+    fn next_numbered<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(Vec<u64>, Bound<'py, PyList>)>> {
+        match self.fill(py)? {
+            None => Ok(None),
+            Some((numbers, batch)) => Ok(Some((numbers, self.decoder.dicts(py, batch)?))),
+        }
+    }
+
+    /// The next batch as its number of samples and its columns: a `Block` for numbers, a list for everything else; a list
+    /// of dicts where its samples do not have the same columns. `None` at the end of the epoch.
+    fn next_columns<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, Bound<'py, PyAny>)>> {
+        let Some((numbers, batch)) = self.fill(py)? else {
+            return Ok(None);
+        };
+        let columns = match self.decoder.columns(py, batch)? {
+            Ok(columns) => columns.into_any(),
+            Err(batch) => self.decoder.dicts(py, batch)?.into_any(),
+        };
+        Ok(Some((numbers.len(), columns)))
+    }
+
+    /// The numbers of the samples of the next batch, in order; nothing is read. `None` at the end of the epoch.
+    fn next_numbers(&self, py: Python<'_>) -> PyResult<Option<Vec<u64>>> {
+        let entries = py.detach(|| self.with_open(RustBatches::next_entries))?;
+        let entries = entries.transpose().map_err(|error| raised(&error))?;
+        Ok(entries
+            .flatten()
+            .map(|entries| entries.iter().map(|entry| entry.sample.0).collect()))
+    }
+
+    /// The epoch as it is carried out: `epoch`, `sample_in_epoch`, `num_canonical_nodes`, `shuffle_seed`,
+    /// `shuffle_block_size`, `initial_physical_nodes`.
+    fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let resolved = self.with(py, |batches| *batches.epoch().resolved())?;
+        let dict = PyDict::new(py);
+        dict.set_item("epoch", resolved.epoch)?;
+        dict.set_item("sample_in_epoch", resolved.sample_in_epoch)?;
+        dict.set_item("num_canonical_nodes", resolved.canonical_nodes)?;
+        dict.set_item("shuffle_seed", resolved.seed)?;
+        dict.set_item("shuffle_block_size", resolved.block)?;
+        dict.set_item("initial_physical_nodes", resolved.initial_nodes)?;
+        Ok(dict)
+    }
+
+    /// What reading has cost so far, by name; times in seconds.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.with(py, |batches| batches.stats())?;
+        let dict = PyDict::new(py);
+        dict.set_item("batches", stats.batches)?;
+        dict.set_item("samples", stats.samples)?;
+        dict.set_item("bytes", stats.bytes)?;
+        dict.set_item("waits", stats.waits)?;
+        dict.set_item("wait_seconds", stats.waited.as_secs_f64())?;
+        dict.set_item("first_batch_seconds", stats.first.as_secs_f64())?;
+        Ok(dict)
+    }
+
+    /// Stops its threads. Nothing can be read from it afterwards.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(batches.take());
+        });
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        let batches = self
+            .batches
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mut batches = Some(batches);
+        // Its threads are waited for, which others need not wait for. At the end of the interpreter there is no lock.
+        if Python::try_attach(|py| py.detach(|| drop(batches.take()))).is_none() {
+            drop(batches);
+        }
+    }
+}

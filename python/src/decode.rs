@@ -1,0 +1,497 @@
+//! From the bytes of samples to Python values.
+//!
+//! Columns are compiled once for each schema. Text, bytes and numbers become objects here; what Python has a library for
+//! (images, JSON, decimals) goes through one callable of the Python side.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use shardmill_core::{ErrorKind, Limits};
+use shardmill_mds::{DType, Encoding, Layout, Value, decode};
+use shardmill_memory::{Buffer, Pool};
+use shardmill_reader::{Batch, BatchData, ColumnData, Schema};
+
+use crate::block::{Block, type_string};
+use crate::errors::{bug, raise_with};
+
+/// Free memory that is kept for arrays whose shape stands in the values.
+const POOL_BYTES: usize = 32 << 20;
+
+/// How the values of a column become objects.
+#[derive(Debug)]
+enum Kind {
+    Bytes,
+    Str,
+    /// A Python integer.
+    Int,
+    /// A NumPy scalar.
+    Number(DType),
+    /// A NumPy array whose type and shape are those of the column.
+    Array(DType, Vec<u64>),
+    /// A NumPy array that says itself what it is.
+    AnyArray(Encoding),
+    /// What the callable makes of it, by the name of the encoding.
+    Other(Py<PyString>),
+}
+
+pub(crate) struct Column {
+    name: String,
+    key: Py<PyString>,
+    kind: Kind,
+    size: Option<usize>,
+}
+
+/// The columns of a schema, compiled.
+pub(crate) enum Plan {
+    Columns(Vec<Column>),
+    /// Lines of text: the callable is given the layout and the line.
+    Lines(Py<PyAny>),
+}
+
+/// Compiles schemas and decodes with them.
+pub(crate) struct Decoder {
+    /// `decode(encoding, data)` for values, `decode_line(layout, data)` for lines.
+    decode_value: Py<PyAny>,
+    decode_line: Py<PyAny>,
+    plans: Mutex<HashMap<usize, (Arc<Schema>, Arc<Plan>)>>,
+    pool: Arc<Pool>,
+    limits: Limits,
+}
+
+/// A column of a batch on its way to Python, made without the interpreter lock.
+enum Ready {
+    /// Numbers, each value of the given shape.
+    Numbers(Buffer, DType, Vec<u64>),
+    /// Values that are looked at one by one.
+    Values(ColumnData),
+}
+
+/// A batch whose columns are ready to become objects.
+pub(crate) struct ReadyBatch {
+    samples: usize,
+    data: ReadyData,
+}
+
+enum ReadyData {
+    Columns(Arc<Plan>, Vec<Ready>),
+    Samples(Vec<Arc<Plan>>, Vec<u64>, Buffer),
+}
+
+impl Decoder {
+    pub(crate) fn new(decode_value: Py<PyAny>, decode_line: Py<PyAny>, limits: Limits) -> Self {
+        Self {
+            decode_value,
+            decode_line,
+            plans: Mutex::new(HashMap::new()),
+            pool: Pool::new(POOL_BYTES),
+            limits,
+        }
+    }
+
+    /// The plan for a schema.
+    pub(crate) fn plan(&self, py: Python<'_>, schema: &Arc<Schema>) -> PyResult<Arc<Plan>> {
+        let place = Arc::as_ptr(schema).addr();
+        let known = |plans: &HashMap<usize, (Arc<Schema>, Arc<Plan>)>| {
+            plans.get(&place).map(|(_, plan)| Arc::clone(plan))
+        };
+        // The lock is not held while Python runs.
+        if let Some(plan) = known(&self.plans.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(plan);
+        }
+        let plan = Arc::new(compile(py, schema)?);
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = plans
+            .entry(place)
+            .or_insert_with(|| (Arc::clone(schema), plan));
+        Ok(Arc::clone(&entry.1))
+    }
+
+    /// The plans for a batch, for [`Self::ready`].
+    pub(crate) fn plans_of(&self, py: Python<'_>, batch: &Batch) -> PyResult<Vec<Arc<Plan>>> {
+        match &batch.data {
+            BatchData::Columns { schema, .. } => Ok(vec![self.plan(py, schema)?]),
+            BatchData::Samples { schemas, .. } => {
+                schemas.iter().map(|schema| self.plan(py, schema)).collect()
+            }
+        }
+    }
+
+    /// Checks and arranges what can be done without the interpreter lock.
+    pub(crate) fn ready(&self, batch: Batch, mut plans: Vec<Arc<Plan>>) -> PyResult<ReadyBatch> {
+        let samples = batch.len();
+        let entries = batch.entries;
+        let sample_of = |place: usize| entries.get(place).map_or(0, |entry| entry.sample.0);
+        let data = match batch.data {
+            BatchData::Columns { columns, .. } => {
+                let plan = plans.pop().ok_or_else(|| bug("a batch without a plan"))?;
+                let Plan::Columns(kinds) = &*plan else {
+                    return Err(bug("lines in columns"));
+                };
+                let mut ready = Vec::with_capacity(columns.len());
+                for (column, data) in kinds.iter().zip(columns) {
+                    ready.push(self.ready_column(column, data, samples, &sample_of)?);
+                }
+                ReadyData::Columns(plan, ready)
+            }
+            BatchData::Samples { offsets, bytes, .. } => ReadyData::Samples(plans, offsets, bytes),
+        };
+        Ok(ReadyBatch { samples, data })
+    }
+
+    fn ready_column(
+        &self,
+        column: &Column,
+        data: ColumnData,
+        samples: usize,
+        sample_of: &dyn Fn(usize) -> u64,
+    ) -> PyResult<Ready> {
+        match (&column.kind, data) {
+            (Kind::Number(dtype), ColumnData::Fixed { bytes, .. }) => {
+                Ok(Ready::Numbers(bytes, *dtype, Vec::new()))
+            }
+            (Kind::Array(dtype, shape), ColumnData::Fixed { bytes, .. }) => {
+                Ok(Ready::Numbers(bytes, *dtype, shape.clone()))
+            }
+            (Kind::AnyArray(encoding), data) => Ok(match self.dense(encoding, &data, samples)? {
+                Some((bytes, dtype, shape)) => Ready::Numbers(bytes, dtype, shape),
+                None => Ready::Values(data),
+            }),
+            (Kind::Str, data) => {
+                check_text(&data, samples)
+                    .map_err(|place| not_utf8(sample_of(place), &column.name))?;
+                Ok(Ready::Values(data))
+            }
+            (_, data) => Ok(Ready::Values(data)),
+        }
+    }
+
+    /// Arrays that all have one type and shape, as one; `None` where they differ or one cannot be decoded.
+    fn dense(
+        &self,
+        encoding: &Encoding,
+        data: &ColumnData,
+        samples: usize,
+    ) -> PyResult<Option<(Buffer, DType, Vec<u64>)>> {
+        let Some(first) = data.value(0) else {
+            return Ok(None);
+        };
+        let Ok(Value::NdArray(array)) = decode(encoding, first, &self.limits) else {
+            return Ok(None);
+        };
+        let Some(head) = first.len().checked_sub(array.data.len()) else {
+            return Ok(None);
+        };
+        let header = first.get(..head).unwrap_or_default();
+        let same = |value: &[u8]| value.len() == first.len() && value.starts_with(header);
+        if !(0..samples).all(|sample| data.value(sample).is_some_and(same)) {
+            return Ok(None);
+        }
+        let bytes = array.data.len().saturating_mul(samples);
+        let mut buffer = self.pool.take(bytes).map_err(memory)?;
+        buffer.clear();
+        for sample in 0..samples {
+            let value = data.value(sample).and_then(|value| value.get(head..));
+            buffer
+                .extend_from_slice(value.unwrap_or_default())
+                .map_err(memory)?;
+        }
+        Ok(Some((buffer, array.dtype, array.shape)))
+    }
+
+    /// The samples of a batch as dicts.
+    pub(crate) fn dicts<'py>(
+        &self,
+        py: Python<'py>,
+        batch: ReadyBatch,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let samples = batch.samples;
+        match batch.data {
+            ReadyData::Columns(plan, ready) => {
+                let Plan::Columns(columns) = &*plan else {
+                    return Err(bug("lines in columns"));
+                };
+                let mut dicts = Vec::with_capacity(samples);
+                for _ in 0..samples {
+                    dicts.push(PyDict::new(py));
+                }
+                for (column, data) in columns.iter().zip(ready) {
+                    self.fill_column(py, column, data, &dicts)?;
+                }
+                PyList::new(py, dicts)
+            }
+            ReadyData::Samples(plans, offsets, bytes) => {
+                let list = PyList::empty(py);
+                for (plan, range) in plans.iter().zip(offsets.windows(2)) {
+                    let &[begin, end] = range else {
+                        return Err(bug("an offset without a neighbour"));
+                    };
+                    let range = usize::try_from(begin).ok().zip(usize::try_from(end).ok());
+                    let sample = range.and_then(|(begin, end)| bytes.as_slice().get(begin..end));
+                    let sample = sample.ok_or_else(|| bug("a sample beyond its batch"))?;
+                    list.append(self.sample(py, plan, sample)?)?;
+                }
+                Ok(list)
+            }
+        }
+    }
+
+    /// Puts the values of a column into the dicts of the samples.
+    fn fill_column<'py>(
+        &self,
+        py: Python<'py>,
+        column: &Column,
+        data: Ready,
+        dicts: &[Bound<'py, PyDict>],
+    ) -> PyResult<()> {
+        let key = column.key.bind(py);
+        match data {
+            Ready::Numbers(buffer, dtype, shape) => {
+                let array = array(py, buffer, dtype, shape, dicts.len())?;
+                for (dict, value) in dicts.iter().zip(array.try_iter()?) {
+                    dict.set_item(key, value?)?;
+                }
+            }
+            Ready::Values(data) => {
+                for (place, dict) in dicts.iter().enumerate() {
+                    let value = data.value(place);
+                    let value = value.ok_or_else(|| bug("a value beyond its column"))?;
+                    dict.set_item(key, self.value(py, column, value)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns of a batch: a [`Block`] for numbers, a list for everything else. `None` where the samples of the batch
+    /// do not have the same columns.
+    pub(crate) fn columns<'py>(
+        &self,
+        py: Python<'py>,
+        batch: ReadyBatch,
+    ) -> PyResult<Result<Bound<'py, PyDict>, ReadyBatch>> {
+        let samples = batch.samples;
+        let (plan, ready) = match batch.data {
+            ReadyData::Columns(plan, ready) => (plan, ready),
+            data @ ReadyData::Samples(..) => return Ok(Err(ReadyBatch { samples, data })),
+        };
+        let Plan::Columns(columns) = &*plan else {
+            return Err(bug("lines in columns"));
+        };
+        let dict = PyDict::new(py);
+        for (column, data) in columns.iter().zip(ready) {
+            let key = column.key.bind(py);
+            match data {
+                Ready::Numbers(buffer, dtype, shape) => {
+                    dict.set_item(key, block(py, buffer, dtype, shape, samples)?)?;
+                }
+                Ready::Values(data) => {
+                    let list = PyList::empty(py);
+                    for place in 0..samples {
+                        let value = data.value(place);
+                        let value = value.ok_or_else(|| bug("a value beyond its column"))?;
+                        list.append(self.value(py, column, value)?)?;
+                    }
+                    dict.set_item(key, list)?;
+                }
+            }
+        }
+        Ok(Ok(dict))
+    }
+
+    /// One sample as a dict.
+    pub(crate) fn sample<'py>(
+        &self,
+        py: Python<'py>,
+        plan: &Plan,
+        sample: &[u8],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let columns = match plan {
+            Plan::Columns(columns) => columns,
+            Plan::Lines(layout) => return self.decode_line.bind(py).call1((layout, sample)),
+        };
+        let short = || {
+            let message = "a sample is shorter than its columns".to_owned();
+            raise_with(ErrorKind::Corrupt, "sample-size", message)
+        };
+        let dict = PyDict::new(py);
+        let variable = columns.iter().filter(|column| column.size.is_none());
+        let mut head = sample;
+        let mut rest = sample.get(variable.count() * 4..).ok_or_else(short)?;
+        for column in columns {
+            let size = match column.size {
+                Some(size) => size,
+                None => {
+                    let (length, behind) = head.split_first_chunk::<4>().ok_or_else(short)?;
+                    head = behind;
+                    usize::try_from(u32::from_le_bytes(*length)).map_err(|_| short())?
+                }
+            };
+            let (value, behind) = rest.split_at_checked(size).ok_or_else(short)?;
+            rest = behind;
+            dict.set_item(column.key.bind(py), self.value(py, column, value)?)?;
+        }
+        if !rest.is_empty() {
+            let message = format!("a sample has {} bytes behind its columns", rest.len());
+            return Err(raise_with(ErrorKind::Corrupt, "sample-size", message));
+        }
+        Ok(dict.into_any())
+    }
+
+    fn value<'py>(
+        &self,
+        py: Python<'py>,
+        column: &Column,
+        value: &[u8],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match &column.kind {
+            Kind::Bytes => Ok(PyBytes::new(py, value).into_any()),
+            Kind::Str => {
+                let text = simdutf8::basic::from_utf8(value).map_err(|_| {
+                    let message = format!("column `{}`: a value is not UTF-8", column.name);
+                    raise_with(ErrorKind::Corrupt, "value-utf8", message)
+                })?;
+                Ok(PyString::new(py, text).into_any())
+            }
+            Kind::Int => match value.first_chunk::<8>() {
+                Some(bytes) => Ok(i64::from_le_bytes(*bytes).into_pyobject(py)?.into_any()),
+                None => Err(bug("an integer of another length")),
+            },
+            Kind::Number(dtype) => numpy_array(py, value, *dtype)?.get_item(0),
+            Kind::Array(dtype, shape) => {
+                let array = numpy_array(py, value, *dtype)?;
+                array.call_method1("reshape", (shape.clone(),))
+            }
+            Kind::AnyArray(encoding) => {
+                let array = match decode(encoding, value, &self.limits) {
+                    Ok(Value::NdArray(array)) => array,
+                    Ok(_) => return Err(bug("an array that is something else")),
+                    Err(error) => {
+                        let message = format!("column `{}`: {error}", column.name);
+                        return Err(raise_with(ErrorKind::Corrupt, "array", message));
+                    }
+                };
+                let numbers = numpy_array(py, array.data, array.dtype)?;
+                numbers.call_method1("reshape", (array.shape,))
+            }
+            Kind::Other(encoding) => self.decode_value.bind(py).call1((encoding, value)),
+        }
+    }
+}
+
+fn compile(py: Python<'_>, schema: &Schema) -> PyResult<Plan> {
+    let columns = match schema {
+        Schema::Binary { columns, .. } => columns,
+        Schema::Text(layout) => return Ok(Plan::Lines(layout_of(py, layout)?)),
+    };
+    let compiled = columns.iter().map(|column| Column {
+        name: column.name.clone(),
+        key: PyString::intern(py, &column.name).unbind(),
+        size: column.size,
+        kind: match &column.encoding {
+            Encoding::Bytes => Kind::Bytes,
+            Encoding::Str => Kind::Str,
+            Encoding::Int => Kind::Int,
+            Encoding::Number(dtype) => Kind::Number(*dtype),
+            Encoding::NdArray {
+                dtype: Some(dtype),
+                shape: Some(shape),
+            } => Kind::Array(*dtype, shape.clone()),
+            encoding @ Encoding::NdArray { .. } => Kind::AnyArray(encoding.clone()),
+            other => Kind::Other(PyString::intern(py, &other.to_string()).unbind()),
+        },
+    });
+    Ok(Plan::Columns(compiled.collect()))
+}
+
+/// What `decode_line` is told of a shard of lines: `(format, names, encodings, separator, newline)`.
+fn layout_of(py: Python<'_>, layout: &Layout) -> PyResult<Py<PyAny>> {
+    let columns = match layout {
+        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns,
+        Layout::Mds { .. } => return Err(bug("MDS as lines")),
+    };
+    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    let encodings: Vec<String> = columns
+        .iter()
+        .map(|column| column.encoding.to_string())
+        .collect();
+    let (format, separator, newline) = match layout {
+        Layout::Json { newline, .. } => ("json", None, newline),
+        Layout::Xsv {
+            separator, newline, ..
+        } => ("xsv", Some(separator), newline),
+        Layout::Mds { .. } => return Err(bug("MDS as lines")),
+    };
+    let told = (format, names, encodings, separator, newline).into_pyobject(py)?;
+    Ok(told.into_any().unbind())
+}
+
+/// Whether all values are UTF-8; else the place of one that is not.
+fn check_text(data: &ColumnData, samples: usize) -> Result<(), usize> {
+    // All at once, then that no character lies across two values: that is most of the work in one sweep.
+    if let Ok(text) = simdutf8::basic::from_utf8(data.buffer().as_slice())
+        && let ColumnData::Variable { offsets, .. } = data
+        && offsets
+            .iter()
+            .all(|at| usize::try_from(*at).is_ok_and(|at| text.is_char_boundary(at)))
+    {
+        return Ok(());
+    }
+    let bad = |place: &usize| {
+        data.value(*place)
+            .is_none_or(|value| simdutf8::basic::from_utf8(value).is_err())
+    };
+    (0..samples).find(bad).map_or(Ok(()), Err)
+}
+
+fn not_utf8(sample: u64, column: &str) -> PyErr {
+    let message = format!("sample {sample}: the value of column `{column}` is not UTF-8");
+    raise_with(ErrorKind::Corrupt, "value-utf8", message)
+}
+
+fn memory(error: std::io::Error) -> PyErr {
+    raise_with(
+        ErrorKind::Resource,
+        "out-of-memory",
+        format!("no memory for a batch: {error}"),
+    )
+}
+
+fn block<'py>(
+    py: Python<'py>,
+    buffer: Buffer,
+    dtype: DType,
+    shape: Vec<u64>,
+    samples: usize,
+) -> PyResult<Bound<'py, Block>> {
+    let mut whole = vec![samples as u64];
+    whole.extend(shape);
+    let block = Block::new(buffer, dtype, whole);
+    Bound::new(
+        py,
+        block.ok_or_else(|| bug("a block of another size than its shape"))?,
+    )
+}
+
+fn array<'py>(
+    py: Python<'py>,
+    buffer: Buffer,
+    dtype: DType,
+    shape: Vec<u64>,
+    samples: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let block = block(py, buffer, dtype, shape, samples)?;
+    static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let asarray = ASARRAY.import(py, "numpy", "asarray")?;
+    asarray.call1((block,))
+}
+
+/// A one-dimensional array over a copy of `bytes`; it may be written to.
+fn numpy_array<'py>(py: Python<'py>, bytes: &[u8], dtype: DType) -> PyResult<Bound<'py, PyAny>> {
+    static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let frombuffer = FROMBUFFER.import(py, "numpy", "frombuffer")?;
+    let copy = pyo3::types::PyByteArray::new(py, bytes);
+    frombuffer.call1((copy, type_string(dtype)))
+}

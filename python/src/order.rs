@@ -1,0 +1,261 @@
+//! Orders as a whole: partitions, shuffles, sampling and epochs as arrays.
+//!
+//! Arrays go both ways as little-endian 64-bit integers. What is returned is a `bytearray`, so that NumPy can give it a
+//! shape without a copy and its owner may write into it.
+
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+use shardmill_core::ErrorKind;
+use shardmill_order::partition::Cut;
+use shardmill_order::shuffle::ShuffleConfig;
+use shardmill_order::tables::{self, Source, Work};
+use shardmill_order::units::Sampling;
+use shardmill_order::{OrderError, World};
+
+use crate::errors::{raise, raise_with};
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(partitions, module)?)?;
+    module.add_function(wrap_pyfunction!(shuffle, module)?)?;
+    module.add_function(wrap_pyfunction!(sampling, module)?)?;
+    module.add_function(wrap_pyfunction!(resample, module)?)?;
+    module.add_function(wrap_pyfunction!(work, module)?)?;
+    module.add_function(wrap_pyfunction!(replicate, module)?)
+}
+
+/// The numbers of an int64 array. None of them may be negative.
+fn numbers(name: &str, bytes: &[u8]) -> PyResult<Vec<u64>> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let each = words
+        .iter()
+        .map(|word| u64::try_from(i64::from_le_bytes(*word)).ok());
+    match each.collect() {
+        Some(numbers) if rest.is_empty() => Ok(numbers),
+        _ => Err(raise_with(
+            ErrorKind::InvalidInput,
+            "config-value",
+            format!("{name} must be integers that are not negative"),
+        )),
+    }
+}
+
+/// An int64 array.
+fn array(py: Python<'_>, numbers: Vec<i64>) -> PyResult<Bound<'_, PyByteArray>> {
+    PyByteArray::new_with(py, numbers.len() * 8, |bytes| {
+        let (words, _) = bytes.as_chunks_mut::<8>();
+        for (word, number) in words.iter_mut().zip(numbers) {
+            *word = number.to_le_bytes();
+        }
+        Ok(())
+    })
+}
+
+fn signed(numbers: Vec<u64>) -> Vec<i64> {
+    numbers.into_iter().map(u64::cast_signed).collect()
+}
+
+fn raised(error: OrderError) -> PyErr {
+    raise(&error)
+}
+
+/// Positions by node, rank, worker, batch and place; whether there are too few samples for the canonical nodes, and for
+/// the ranks of a node.
+#[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "they are what a partition depends on"
+)]
+fn partitions<'py>(
+    py: Python<'py>,
+    algo: &str,
+    samples: u64,
+    canonical_nodes: u64,
+    nodes: u64,
+    ranks: u64,
+    workers: u64,
+    batch_size: u64,
+    drop: u64,
+    initial_nodes: Option<u64>,
+) -> PyResult<(Bound<'py, PyByteArray>, bool, bool)> {
+    let algo = algo.parse().map_err(raised)?;
+    let cut = Cut {
+        samples,
+        canonical_nodes,
+        nodes,
+        ranks_per_node: ranks,
+        batch_size,
+        drop,
+    };
+    let table = py
+        .detach(|| tables::partition(algo, cut, workers, initial_nodes))
+        .map_err(raised)?;
+    Ok((array(py, table.entries)?, table.tiny, table.scarce))
+}
+
+/// Big ids by position.
+#[pyfunction]
+fn shuffle<'py>(
+    py: Python<'py>,
+    algo: &str,
+    sizes: &[u8],
+    canonical_nodes: u64,
+    seed: u64,
+    epoch: u64,
+    block: u64,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let sizes = numbers("shard sizes", sizes)?;
+    let config = ShuffleConfig {
+        algo: algo.parse().map_err(raised)?,
+        canonical_nodes,
+        seed,
+        epoch,
+        block,
+    };
+    let order = py
+        .detach(|| tables::shuffle(&sizes, &config).map(signed))
+        .map_err(raised)?;
+    array(py, order)
+}
+
+/// How many samples to draw from each shard.
+#[pyfunction]
+fn sampling<'py>(
+    py: Python<'py>,
+    sizes: &[u8],
+    choose: u64,
+    granularity: u64,
+    seed: u64,
+    epoch: u64,
+    use_epoch: bool,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let sizes = numbers("shard sizes", sizes)?;
+    let sampling = Sampling {
+        seed,
+        epoch,
+        epoch_counts: use_epoch,
+        epoch_members: use_epoch,
+        granularity,
+    };
+    let counts = py
+        .detach(|| tables::sample(&sizes, choose, &sampling).map(signed))
+        .map_err(raised)?;
+    array(py, counts)
+}
+
+/// The sizes of units, and the sample id of each big id. A stream is its first shard, the shard behind its last, and how
+/// many samples to choose.
+#[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "they are what resampling depends on"
+)]
+fn resample<'py>(
+    py: Python<'py>,
+    shards: &[u8],
+    streams: Vec<(usize, usize, u64)>,
+    granularity: u64,
+    seed: u64,
+    epoch: u64,
+    epoch_counts: bool,
+    epoch_members: bool,
+) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
+    let shards = numbers("samples of shards", shards)?;
+    let streams: Vec<_> = streams
+        .into_iter()
+        .map(|(first, last, choose)| (first..last, choose))
+        .collect();
+    let sampling = Sampling {
+        seed,
+        epoch,
+        epoch_counts,
+        epoch_members,
+        granularity,
+    };
+    let (units, samples) = py
+        .detach(|| {
+            let found = tables::resample(&shards, &streams, &sampling)?;
+            Ok((signed(found.units), signed(found.samples)))
+        })
+        .map_err(raised)?;
+    Ok((array(py, units)?, array(py, samples)?))
+}
+
+/// An epoch: sample ids by node, rank, worker, batch and place. A source is the sizes of its units, the sample id of each
+/// of its big ids, and its proportion.
+#[pyfunction]
+#[pyo3(signature = (*, batching, partition, nodes, ranks, workers, batch_size, canonical_nodes, initial_nodes, seed, epoch, epoch_seed, sample_in_epoch, shuffle, sources))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "they are what an epoch depends on"
+)]
+fn work<'py>(
+    py: Python<'py>,
+    batching: &str,
+    partition: &str,
+    nodes: u64,
+    ranks: u64,
+    workers: u64,
+    batch_size: u64,
+    canonical_nodes: u64,
+    initial_nodes: Option<u64>,
+    seed: u64,
+    epoch: u64,
+    epoch_seed: bool,
+    sample_in_epoch: u64,
+    shuffle: Option<(String, u64)>,
+    sources: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>, f64)>,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let mut arrays = Vec::with_capacity(sources.len());
+    for (units, samples, proportion) in &sources {
+        let units = numbers("units", units.extract()?)?;
+        let samples = numbers("sample ids", samples.extract()?)?;
+        arrays.push((units, samples, *proportion));
+    }
+    let shuffle = match shuffle {
+        None => None,
+        Some((algo, block)) => Some((algo.parse().map_err(raised)?, block)),
+    };
+    let batching = batching.parse().map_err(raised)?;
+    let partition = partition.parse().map_err(raised)?;
+    let entries = py.detach(|| {
+        let sources: Vec<_> = arrays
+            .iter()
+            .map(|(units, samples, proportion)| Source {
+                units,
+                samples,
+                proportion: *proportion,
+            })
+            .collect();
+        tables::work(&Work {
+            batching,
+            partition,
+            world: World {
+                nodes,
+                ranks_per_node: ranks,
+                workers_per_rank: workers,
+            },
+            batch_size,
+            canonical_nodes,
+            initial_nodes,
+            seed,
+            epoch,
+            epoch_seed,
+            sample_in_epoch,
+            shuffle,
+            sources: &sources,
+        })
+    });
+    array(py, entries.map_err(raised)?)
+}
+
+/// Nodes and ranks of each when so many consecutive ranks are given the same samples.
+#[pyfunction]
+fn replicate(nodes: u64, ranks: u64, replication: u64) -> PyResult<(u64, u64)> {
+    let world = World {
+        nodes,
+        ranks_per_node: ranks,
+        workers_per_rank: 1,
+    };
+    let world = world.replicate(replication).map_err(raised)?;
+    Ok((world.nodes, world.ranks_per_node))
+}

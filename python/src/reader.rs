@@ -1,0 +1,332 @@
+//! Reading: streams, epochs, samples.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use shardmill_core::{ErrorKind, Limits};
+use shardmill_order::{EpochConfig, State, Weight, World};
+use shardmill_reader::{
+    BatchOptions, CacheOptions, Peers, Reader as RustReader, ReaderOptions, Schema, SchemaColumn,
+    StreamOptions,
+};
+use shardmill_storage::{Location, RemoteOptions, StorageError, UrlFault, settings_of};
+
+use crate::batches::Batches;
+use crate::decode::Decoder;
+use crate::errors::{raise, raise_with};
+use crate::process::OfProcess;
+
+/// Streams that are read together. It belongs to the process that made it: a forked child makes its own.
+#[pyclass(frozen, module = "shardmill._core")]
+pub(crate) struct Reader {
+    reader: OfProcess<RustReader>,
+    decoder: Arc<Decoder>,
+}
+
+fn wrong<T: std::fmt::Display>(name: &str, value: T, expected: &str) -> PyErr {
+    let message = format!("{name}: {value} is not {expected}");
+    raise_with(ErrorKind::InvalidInput, "config-value", message)
+}
+
+/// A value of a dict; `None` where it is missing or `None`.
+fn value<'py, T>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<Option<T>>
+where
+    T: FromPyObjectOwned<'py>,
+{
+    match dict.get_item(key)? {
+        Some(value) if !value.is_none() => Ok(Some(value.extract().map_err(Into::into)?)),
+        _ => Ok(None),
+    }
+}
+
+fn parse<T: std::str::FromStr>(dict: &Bound<'_, PyDict>, key: &str, or: T) -> PyResult<T> {
+    match value::<String>(dict, key)? {
+        Some(text) => text
+            .parse()
+            .map_err(|_| wrong(key, format!("`{text}`"), "a known name")),
+        None => Ok(or),
+    }
+}
+
+fn weight(stream: &Bound<'_, PyDict>) -> PyResult<Weight> {
+    let proportion = value::<f64>(stream, "proportion")?.map(Weight::Proportion);
+    let repeat = value::<f64>(stream, "repeat")?.map(Weight::Repeat);
+    let choose = value::<u64>(stream, "choose")?.map(Weight::Choose);
+    let mut given = [proportion, repeat, choose].into_iter().flatten();
+    let weight = given.next().unwrap_or_default();
+    match given.next() {
+        None => Ok(weight),
+        Some(_) => Err(raise_with(
+            ErrorKind::InvalidInput,
+            "config-weight",
+            "a stream has at most one of proportion, repeat and choose".to_owned(),
+        )),
+    }
+}
+
+fn stream(options: &Bound<'_, PyDict>) -> PyResult<StreamOptions> {
+    let remote = value::<String>(options, "remote")?;
+    Ok(StreamOptions {
+        remote: remote
+            .map(|remote| Location::parse(&remote))
+            .transpose()
+            .map_err(|error| raise(&error))?,
+        local: value::<PathBuf>(options, "local")?,
+        split: value::<String>(options, "split")?.filter(|split| !split.is_empty()),
+        weight: weight(options)?,
+        keep_zip: value::<bool>(options, "keep_zip")?.unwrap_or(false),
+        expect_index: value::<String>(options, "expect_index")?,
+    })
+}
+
+fn remote_options(options: &Bound<'_, PyDict>) -> PyResult<RemoteOptions> {
+    let mut remote = RemoteOptions {
+        settings: settings_of(std::env::vars()),
+        ..RemoteOptions::default()
+    };
+    if let Some(retries) = value::<u32>(options, "download_retry")? {
+        remote.attempts = remote.attempts.max(retries.saturating_add(1));
+    }
+    if let Some(timeout) = value::<f64>(options, "download_timeout")? {
+        let timeout = Duration::try_from_secs_f64(timeout)
+            .map_err(|_| wrong("download_timeout", timeout, "a number of seconds"))?;
+        remote.total_timeout = timeout;
+        remote.idle_timeout = remote.idle_timeout.min(timeout);
+        remote.connect_timeout = remote.connect_timeout.min(timeout);
+    }
+    if let Some(settings) = value::<Bound<'_, PyDict>>(options, "settings")? {
+        for (name, value) in settings {
+            remote.settings.insert(name.extract()?, value.extract()?);
+        }
+    }
+    Ok(remote)
+}
+
+fn cache_options(options: &Bound<'_, PyDict>) -> PyResult<CacheOptions> {
+    let mut cache = CacheOptions {
+        limit: value(options, "cache_limit")?,
+        lookahead: value(options, "lookahead")?,
+        ..CacheOptions::default()
+    };
+    if let Some(memory) = value(options, "memory")? {
+        cache.memory = memory;
+    }
+    if let Some(in_flight) = value(options, "in_flight")? {
+        cache.in_flight = in_flight;
+    }
+    if let Some((rank, ranks, run)) = value::<(u64, u64, u64)>(options, "peers")? {
+        cache.peers = (ranks > 1).then_some(Peers { rank, ranks, run });
+    }
+    Ok(cache)
+}
+
+/// Whether the Rust reader can read a remote; `None` is a data set that is local already.
+#[pyfunction]
+#[pyo3(signature = (remote))]
+pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {
+    match remote.map(Location::parse) {
+        None | Some(Ok(_)) => Ok(true),
+        Some(Err(StorageError::Url {
+            fault: UrlFault::Scheme { .. },
+            ..
+        })) => Ok(false),
+        Some(Err(error)) => Err(raise(&error)),
+    }
+}
+
+/// The configuration of an epoch.
+pub(crate) fn epoch_config(
+    streams: Vec<shardmill_order::StreamConfig>,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<EpochConfig> {
+    let need = |key: &str| -> PyResult<u64> {
+        value(options, key)?.ok_or_else(|| wrong(key, "nothing", "a number"))
+    };
+    let world = World {
+        nodes: need("nodes")?,
+        ranks_per_node: need("ranks_per_node")?,
+        workers_per_rank: need("workers_per_rank")?,
+    };
+    let default = EpochConfig::new(streams, need("batch_size")?, world);
+    let resume = match value::<Bound<'_, PyDict>>(options, "resume")? {
+        None => None,
+        Some(state) => Some(State {
+            epoch: value(&state, "epoch")?.ok_or_else(|| wrong("epoch", "nothing", "a number"))?,
+            sample_in_epoch: value(&state, "sample_in_epoch")?
+                .ok_or_else(|| wrong("sample_in_epoch", "nothing", "a number"))?,
+            num_canonical_nodes: value(&state, "num_canonical_nodes")?,
+            shuffle_seed: value(&state, "shuffle_seed")?
+                .ok_or_else(|| wrong("shuffle_seed", "nothing", "a number"))?,
+            initial_physical_nodes: value(&state, "initial_physical_nodes")?,
+        }),
+    };
+    Ok(EpochConfig {
+        epoch_size: value(options, "epoch_size")?,
+        num_canonical_nodes: value(options, "num_canonical_nodes")?,
+        shuffle_block_size: value(options, "shuffle_block_size")?,
+        replication: value(options, "replication")?,
+        shuffle: value(options, "shuffle")?.unwrap_or(false),
+        shuffle_algo: parse(options, "shuffle_algo", default.shuffle_algo)?,
+        shuffle_seed: value(options, "shuffle_seed")?.unwrap_or(default.shuffle_seed),
+        sampling_method: parse(options, "sampling_method", default.sampling_method)?,
+        sampling_granularity: value(options, "sampling_granularity")?
+            .unwrap_or(default.sampling_granularity),
+        partition_algo: parse(options, "partition_algo", default.partition_algo)?,
+        batching_method: parse(options, "batching_method", default.batching_method)?,
+        epoch: value(options, "epoch")?.unwrap_or(0),
+        resume,
+        ..default
+    })
+}
+
+#[pymethods]
+impl Reader {
+    /// Opens streams: reads their indexes, nothing else.
+    ///
+    /// `streams`: dicts of `remote`, `local`, `split`, `keep_zip`, `expect_index` and one of `proportion`, `repeat`,
+    /// `choose`. `options`: a dict of `validate_hash`, `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`,
+    /// `download_retry`, `download_timeout`, `settings`. `decode_value(encoding, data)` and `decode_line(layout, data)`
+    /// decode what is not decoded here.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        streams: Vec<Bound<'_, PyDict>>,
+        options: &Bound<'_, PyDict>,
+        decode_value: Py<PyAny>,
+        decode_line: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let streams = streams.iter().map(stream).collect::<PyResult<Vec<_>>>()?;
+        let validate = value::<String>(options, "validate_hash")?;
+        let validate_hash = match validate {
+            None => None,
+            Some(name) => Some(
+                name.parse()
+                    .map_err(|_| wrong("validate_hash", format!("`{name}`"), "a known hash"))?,
+            ),
+        };
+        let options = ReaderOptions {
+            limits: Limits::default(),
+            remote: remote_options(options)?,
+            cache: cache_options(options)?,
+            validate_hash,
+        };
+        let limits = options.limits.clone();
+        let reader = py.detach(|| RustReader::open(&streams, &options));
+        Ok(Self {
+            reader: OfProcess::new(reader.map_err(|error| raise(&error))?),
+            decoder: Arc::new(Decoder::new(decode_value, decode_line, limits)),
+        })
+    }
+
+    /// Samples of all streams.
+    #[getter]
+    fn samples(&self) -> PyResult<u64> {
+        Ok(self.here()?.samples())
+    }
+
+    /// Shards of all streams.
+    #[getter]
+    fn shards(&self) -> PyResult<usize> {
+        Ok(self.here()?.shards())
+    }
+
+    /// Samples of each shard of each stream: for each stream little-endian 64-bit integers.
+    fn shard_sizes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let config = self.here()?.epoch_config(1, World::SINGLE);
+        let sizes = config.streams.iter().map(|stream| {
+            let bytes: Vec<u8> = stream
+                .shards
+                .iter()
+                .flat_map(|size| size.to_le_bytes())
+                .collect();
+            PyBytes::new(py, &bytes)
+        });
+        Ok(sizes.collect())
+    }
+
+    /// The names of the columns that are encoded in a way, in any shard.
+    fn columns_of(&self, encoding: &str) -> PyResult<Vec<String>> {
+        let mut names = Vec::new();
+        for schema in self.here()?.schemas() {
+            let Schema::Binary { columns, .. } = &**schema else {
+                continue;
+            };
+            let of = |column: &&SchemaColumn| column.encoding.to_string() == encoding;
+            names.extend(columns.iter().filter(of).map(|column| column.name.clone()));
+        }
+        Ok(names)
+    }
+
+    /// One sample, decoded.
+    fn sample<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyAny>> {
+        let reader = self.here()?;
+        let bytes = py
+            .detach(|| reader.sample(sample))
+            .map_err(|error| raise(&error))?;
+        let schema = reader.schema(sample);
+        let schema = schema.ok_or_else(|| wrong("sample", sample, "in the data set"))?;
+        let plan = self.decoder.plan(py, schema)?;
+        self.decoder.sample(py, &plan, &bytes)
+    }
+
+    /// The batches of `rank` and `worker` in an epoch: `config` as in the order of `shardmill order --json`.
+    #[pyo3(signature = (config, rank, worker, threads=1, queue=16))]
+    fn epoch(
+        &self,
+        py: Python<'_>,
+        config: &Bound<'_, PyDict>,
+        rank: u64,
+        worker: u64,
+        threads: usize,
+        queue: u64,
+    ) -> PyResult<Batches> {
+        let reader = self.here()?;
+        let streams = reader.epoch_config(1, World::SINGLE).streams;
+        let config = epoch_config(streams, config)?;
+        let options = BatchOptions {
+            rank,
+            worker,
+            threads,
+            queue,
+        };
+        let batches = py.detach(|| reader.epoch(&config, options));
+        let batches = batches.map_err(|error| raise(&error))?;
+        Ok(Batches::new(batches, Arc::clone(&self.decoder)))
+    }
+
+    /// What the cache and the stores have done so far, by name; times in seconds.
+    fn cache_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.here()?.cache_stats();
+        let dict = PyDict::new(py);
+        dict.set_item("fetched_shards", stats.fetched_shards)?;
+        dict.set_item("fetched_bytes", stats.fetched_bytes)?;
+        dict.set_item("bad_fetches", stats.bad_fetches)?;
+        dict.set_item("found_shards", stats.found_shards)?;
+        dict.set_item("cache_waits", stats.waits)?;
+        dict.set_item("cache_wait_seconds", stats.waited.as_secs_f64())?;
+        dict.set_item("evicted_shards", stats.evictions)?;
+        dict.set_item("bypassed_shards", stats.bypasses)?;
+        dict.set_item("single_samples", stats.alone_samples)?;
+        dict.set_item("cached_bytes", stats.resident_bytes)?;
+        dict.set_item("memory_bytes", stats.memory_bytes)?;
+        dict.set_item("open_shards", stats.open_shards)?;
+        let remote = self.here()?.remote_stats();
+        dict.set_item("requests", remote.requests)?;
+        dict.set_item("retries", remote.retries)?;
+        dict.set_item("received_bytes", remote.bytes)?;
+        Ok(dict)
+    }
+}
+
+impl Reader {
+    fn here(&self) -> PyResult<&RustReader> {
+        self.reader.get().ok_or_else(|| {
+            let message = "a reader was used in another process than the one that made it";
+            raise_with(ErrorKind::Bug, "reader-process", message.to_owned())
+        })
+    }
+}

@@ -1,0 +1,343 @@
+//! Files that go to stores and come from them, in one call each.
+//!
+//! A location is a path, `file://PATH` or `s3://BUCKET/KEY`. Signals are looked at several times a second, so that Ctrl-C
+//! ends a transfer.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use shardmill_core::ErrorKind;
+use shardmill_storage::{
+    Dir, FileHandle, GoOn, Location, PublishMode, Remote, RemoteLocation, RemoteOptions,
+    StorageError, TempFile, settings_of,
+};
+
+use crate::errors::{raise, raise_with};
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(upload, module)?)?;
+    module.add_function(wrap_pyfunction!(download, module)?)?;
+    module.add_function(wrap_pyfunction!(exists, module)?)?;
+    module.add_function(wrap_pyfunction!(list_objects, module)?)?;
+    module.add_function(wrap_pyfunction!(check_bucket, module)?)
+}
+
+type Settings = BTreeMap<String, String>;
+
+/// Stores that were used lately, so that connections are used again.
+static LATELY: Mutex<Vec<Lately>> = Mutex::new(Vec::new());
+
+/// Most of them.
+const KEPT: usize = 16;
+
+struct Lately {
+    location: RemoteLocation,
+    settings: Settings,
+    idle: Option<Duration>,
+    remote: Remote,
+}
+
+/// A folder of a store, with the settings of the environment unless there are others.
+fn open(
+    location: &RemoteLocation,
+    settings: Option<Settings>,
+    idle: Option<Duration>,
+) -> Result<Remote, StorageError> {
+    let settings = match settings {
+        Some(settings) => settings_of(settings.into_iter()),
+        None => {
+            let texts = std::env::vars_os();
+            let texts = texts.filter_map(|(name, value)| {
+                Some((name.into_string().ok()?, value.into_string().ok()?))
+            });
+            settings_of(texts)
+        }
+    };
+    // In a child that was forked while another thread held the lock it stays locked: there nothing is kept.
+    let mut lately = LATELY.try_lock().ok();
+    let known = lately.as_ref().and_then(|kept| {
+        kept.iter().find(|known| {
+            (&known.location, &known.settings, known.idle) == (location, &settings, idle)
+        })
+    });
+    if let Some(known) = known {
+        return Ok(known.remote.clone());
+    }
+    let mut options = RemoteOptions {
+        settings: settings.clone(),
+        ..RemoteOptions::default()
+    };
+    if let Some(idle) = idle {
+        options.idle_timeout = idle;
+        options.total_timeout = options.total_timeout.max(idle);
+    }
+    let remote = Remote::open(location, &options)?;
+    if let Some(kept) = &mut lately {
+        if kept.len() >= KEPT {
+            kept.remove(0);
+        }
+        kept.push(Lately {
+            location: location.clone(),
+            settings,
+            idle,
+            remote: remote.clone(),
+        });
+    }
+    Ok(remote)
+}
+
+/// Does something that takes long without the interpreter lock. `progress` is called with the bytes that are through.
+fn watched<T: Send>(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    work: impl FnOnce(&mut GoOn<'_>) -> Result<T, StorageError> + Send,
+) -> PyResult<T> {
+    let mut raised = None;
+    let result = py.detach(|| {
+        work(&mut |bytes| {
+            let looked = Python::attach(|py| {
+                py.check_signals()?;
+                match progress {
+                    Some(progress) => progress.call1(py, (bytes,)).map(|_| ()),
+                    None => Ok(()),
+                }
+            });
+            looked.map_err(|error| raised = Some(error)).is_ok()
+        })
+    });
+    match (raised, result) {
+        (Some(error), _) => Err(error),
+        (None, result) => result.map_err(|error| raise(&error)),
+    }
+}
+
+/// A place of one file.
+enum Place {
+    Local(PathBuf),
+    /// A folder of a store, and the name in it.
+    Remote(RemoteLocation, String),
+}
+
+fn place(url: &str) -> PyResult<Place> {
+    let location = match Location::parse(url).map_err(|error| raise(&error))? {
+        Location::Local(path) => return Ok(Place::Local(path)),
+        Location::Remote(location) => location,
+    };
+    let (folder, name) = match location.prefix().rsplit_once('/') {
+        Some((folder, name)) => (format!("{}/{folder}", location.bucket()), name),
+        None => (location.bucket().to_owned(), location.prefix()),
+    };
+    if name.is_empty() {
+        let message = format!("{location}: the URL has no name of an object behind the bucket");
+        return Err(raise_with(ErrorKind::InvalidInput, "url-path", message));
+    }
+    match Location::parse(&format!("s3://{folder}")).map_err(|error| raise(&error))? {
+        Location::Remote(folder) => Ok(Place::Remote(folder, name.to_owned())),
+        Location::Local(_) => Err(crate::errors::bug("a bucket is a path")),
+    }
+}
+
+/// A file on its way to a path, and its name there.
+fn target(path: &Path) -> PyResult<(TempFile, String)> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        let message = format!(
+            "{}: the path does not end in the name of a file",
+            path.display()
+        );
+        return Err(raise_with(ErrorKind::InvalidInput, "config-value", message));
+    };
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let temp = Dir::create(folder).and_then(|dir| dir.temp_file(None));
+    Ok((temp.map_err(|error| raise(&error))?, name.to_owned()))
+}
+
+fn copy(from: &Path, into: &mut TempFile, go_on: &mut GoOn<'_>) -> Result<u64, StorageError> {
+    let file = FileHandle::open(from)?;
+    let mut reader = file.reader();
+    let mut buffer = vec![0; 1 << 20];
+    let mut copied = 0;
+    loop {
+        let read = reader.read(&mut buffer);
+        let read = read.map_err(|source| StorageError::Io {
+            action: "read",
+            path: from.to_owned(),
+            source,
+        })?;
+        if read == 0 {
+            file.check_unchanged()?;
+            return Ok(copied);
+        }
+        into.write_all(buffer.get(..read).unwrap_or_default())
+            .map_err(|error| into.write_error(error))?;
+        copied += read as u64;
+        if !go_on(copied) {
+            return Err(StorageError::Incomplete { path: into.path() });
+        }
+    }
+}
+
+/// Copies a file to a location, in the place of what is there: who looks finds the old file or the whole new one.
+#[pyfunction]
+#[pyo3(signature = (local_path, url, settings=None, progress=None))]
+fn upload(
+    py: Python<'_>,
+    local_path: PathBuf,
+    url: &str,
+    settings: Option<Settings>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<()> {
+    match place(url)? {
+        Place::Local(path) => {
+            let (mut temp, name) = target(&path)?;
+            watched(py, progress.as_ref(), |go_on| {
+                copy(&local_path, &mut temp, go_on)?;
+                temp.publish(&name, PublishMode::Replace)
+            })
+        }
+        Place::Remote(folder, name) => watched(py, progress.as_ref(), |go_on| {
+            let file = FileHandle::open(&local_path)?;
+            open(&folder, settings, None)?.put_file(&name, &file, go_on)
+        }),
+    }
+}
+
+/// Copies a location to a file, in the place of what is there, and returns its bytes. The file appears when it is whole.
+#[pyfunction]
+#[pyo3(signature = (url, local_path, settings=None, timeout=None, progress=None))]
+fn download(
+    py: Python<'_>,
+    url: &str,
+    local_path: PathBuf,
+    settings: Option<Settings>,
+    timeout: Option<f64>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<u64> {
+    let idle = timeout.map(Duration::try_from_secs_f64).transpose();
+    let idle = idle.ok().filter(|idle| *idle != Some(Duration::ZERO));
+    let Some(idle) = idle else {
+        let message = "timeout: not a positive number of seconds".to_owned();
+        return Err(raise_with(ErrorKind::InvalidInput, "config-value", message));
+    };
+    let from = place(url)?;
+    let (mut temp, name) = target(&local_path)?;
+    watched(py, progress.as_ref(), |go_on| {
+        let bytes = match from {
+            Place::Local(path) => copy(&path, &mut temp, go_on)?,
+            Place::Remote(folder, name) => {
+                open(&folder, settings, idle)?.save(&name, &mut temp, go_on)?
+            }
+        };
+        temp.publish(&name, PublishMode::Replace)?;
+        Ok(bytes)
+    })
+}
+
+/// Whether a file or an object is there.
+#[pyfunction]
+#[pyo3(signature = (url, settings=None))]
+fn exists(py: Python<'_>, url: &str, settings: Option<Settings>) -> PyResult<bool> {
+    match place(url)? {
+        Place::Local(path) => Ok(path.is_file()),
+        Place::Remote(folder, name) => watched(py, None, |go_on| {
+            open(&folder, settings, None)?.exists(&name, go_on)
+        }),
+    }
+}
+
+/// The files or objects whose paths or keys begin with a text, with their bytes. Keys are those of the bucket, and have the
+/// order of the store; paths begin as they were given, and are sorted.
+#[pyfunction]
+#[pyo3(signature = (url, settings=None))]
+fn list_objects(
+    py: Python<'_>,
+    url: &str,
+    settings: Option<Settings>,
+) -> PyResult<Vec<(String, u64)>> {
+    let Some((bucket, prefix)) = split(url) else {
+        let location = Location::parse(url).map_err(|error| raise(&error))?;
+        let path = location.as_local().map(Path::to_owned).unwrap_or_default();
+        // A slash at the end says that it is a folder.
+        let start = if url.ends_with('/') {
+            path.join("")
+        } else {
+            path
+        };
+        return watched(py, None, |go_on| files(&start, go_on));
+    };
+    watched(py, None, |go_on| {
+        let Location::Remote(location) = Location::parse(&bucket)? else {
+            return Ok(Vec::new());
+        };
+        let remote = open(&location, settings, None)?;
+        let listed = remote.list(prefix, Remote::LIST_MOST, go_on)?;
+        let pairs = listed.into_iter().map(|object| (object.name, object.bytes));
+        Ok(pairs.collect())
+    })
+}
+
+/// A URL of a store as that of its bucket, and what of it is a key.
+fn split(url: &str) -> Option<(String, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    if !scheme.eq_ignore_ascii_case("s3") {
+        return None;
+    }
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    Some((format!("s3://{bucket}"), prefix))
+}
+
+/// The files whose paths begin with `start`. Links are not followed.
+fn files(start: &Path, go_on: &mut GoOn<'_>) -> Result<Vec<(String, u64)>, StorageError> {
+    let start = start.to_string_lossy().into_owned();
+    let (root, is_implied) = match start.rsplit_once('/') {
+        Some(("", _)) => ("/", false),
+        Some((root, _)) => (root, false),
+        None => (".", true),
+    };
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from(root)];
+    while let Some(folder) = folders.pop() {
+        let failed = |source| StorageError::Io {
+            action: "list",
+            path: folder.clone(),
+            source,
+        };
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let path = entry.path();
+            let shown = path.strip_prefix(".").ok().filter(|_| is_implied);
+            let shown = shown.unwrap_or(&path).to_string_lossy().into_owned();
+            let kind = entry.file_type().map_err(failed)?;
+            if !shown.starts_with(&start) {
+                continue;
+            }
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() {
+                found.push((shown, entry.metadata().map_err(failed)?.len()));
+            }
+        }
+        if !go_on(found.len() as u64) {
+            return Err(StorageError::Incomplete { path: folder });
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Asks the store whether a bucket is there and may be listed.
+#[pyfunction]
+#[pyo3(signature = (url, settings=None))]
+fn check_bucket(py: Python<'_>, url: &str, settings: Option<Settings>) -> PyResult<()> {
+    watched(py, None, |go_on| match Location::parse(url)? {
+        Location::Local(path) => Dir::open(&path).map(|_| ()),
+        Location::Remote(location) => open(&location, settings, None)?.check_bucket(go_on),
+    })
+}

@@ -1,0 +1,370 @@
+//! Writing: samples of Python objects and Arrow batches, encoded samples, shards.
+
+mod arrow;
+mod values;
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ::arrow::datatypes::SchemaRef;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt as _;
+use pyo3::types::PyBytes;
+use shardmill_core::{ErrorKind, Format, Limits};
+use shardmill_mds::{Column, Encoding, Index, ShardConfig, TextColumn};
+use shardmill_storage::Dir;
+use shardmill_writer::{RowEncoder, SampleOptions, SampleWriter as Shards, WriteError};
+
+use crate::errors::{bug, raise, raise_with};
+use crate::process::OfProcess;
+use arrow::Batches;
+use values::Program;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<SampleWriter>()?;
+    module.add_class::<PublishedFiles>()?;
+    module.add_function(wrap_pyfunction!(is_encoding, module)?)
+}
+
+/// Whether an MDS encoding is one of the format's, in its usual spelling.
+#[pyfunction]
+fn is_encoding(encoding: &str) -> bool {
+    encoding.parse::<Encoding>().is_ok()
+}
+
+/// A data set that is being written to a directory. Shards are finished in threads that do not know Python.
+#[pyclass(frozen, module = "shardmill._core")]
+pub(crate) struct SampleWriter {
+    state: Mutex<OfProcess<State>>,
+    /// The thread that holds `state`; 0 for none.
+    holder: AtomicUsize,
+    program: Program,
+    config: Arc<ShardConfig>,
+    limits: Limits,
+}
+
+struct State {
+    shards: Shards,
+    /// The schema of the last batches, and what encodes them.
+    rows: Option<(SchemaRef, RowEncoder)>,
+}
+
+/// What a writer makes, as Python describes it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Options {
+    format: String,
+    /// Name, encoding, encoder in Python, and whether that encodes every value.
+    columns: Vec<(String, String, Py<PyAny>, bool)>,
+    newline: String,
+    separator: Option<String>,
+    compression: Option<String>,
+    hashes: Vec<String>,
+    size_limit: Option<u64>,
+    jobs: Option<usize>,
+    durable: bool,
+}
+
+fn parse<T>(text: &str) -> PyResult<T>
+where
+    T: std::str::FromStr,
+    T::Err: shardmill_core::Diagnostic,
+{
+    text.parse().map_err(|error: T::Err| raise(&error))
+}
+
+fn config(options: &Options) -> PyResult<ShardConfig> {
+    let compression = options.compression.as_deref().map(parse).transpose()?;
+    let hashes = options.hashes.iter().map(|name| parse(name));
+    let hashes = hashes.collect::<PyResult<Vec<_>>>()?;
+    let names = || {
+        options
+            .columns
+            .iter()
+            .map(|(name, encoding, ..)| (name.clone(), encoding))
+    };
+    let text_columns = || {
+        let columns = names().map(|(name, encoding)| {
+            let encoding = parse(encoding)?;
+            Ok(TextColumn { name, encoding })
+        });
+        columns.collect::<PyResult<Vec<_>>>()
+    };
+    let (newline, limit) = (options.newline.as_str(), options.size_limit);
+    let format = Format::ALL
+        .into_iter()
+        .find(|format| format.name() == options.format)
+        .ok_or_else(|| {
+            let message = format!("there is no format `{}`", options.format);
+            raise_with(ErrorKind::InvalidInput, "config-format", message)
+        })?;
+    let config = match format {
+        Format::Mds => {
+            let columns = names().map(|(name, encoding)| {
+                let encoding = parse(encoding)?;
+                Ok(Column { name, encoding })
+            });
+            let columns = columns.collect::<PyResult<Vec<_>>>()?;
+            ShardConfig::new_mds(columns, compression, hashes, limit)
+        }
+        Format::Json => ShardConfig::new_json(text_columns()?, newline, compression, hashes, limit),
+        Format::Csv | Format::Tsv | Format::Xsv => ShardConfig::new_xsv(
+            format,
+            text_columns()?,
+            newline,
+            options.separator.as_deref(),
+            compression,
+            hashes,
+            limit,
+        ),
+    };
+    config.map_err(|error| raise(&error))
+}
+
+/// The state, locked.
+struct Held<'a> {
+    state: MutexGuard<'a, OfProcess<State>>,
+    holder: &'a AtomicUsize,
+}
+
+impl Deref for Held<'_> {
+    type Target = OfProcess<State>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.state
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.state
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.holder.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A number of this thread that no other living thread has.
+fn this_thread() -> usize {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
+/// Runs `work` without the interpreter; while it waits, signals are looked at.
+fn detached<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, WriteError> + Send,
+) -> PyResult<T> {
+    let mut signal = None;
+    let outcome = py.detach(|| {
+        work(&mut || {
+            signal = Python::attach(|py| py.check_signals()).err();
+            signal.is_none()
+        })
+    });
+    match (outcome, signal) {
+        (Err(_), Some(signal)) => Err(signal),
+        (Err(error), None) => Err(raise(&error)),
+        (Ok(value), _) => Ok(value),
+    }
+}
+
+impl SampleWriter {
+    fn lock(&self, py: Python<'_>) -> PyResult<Held<'_>> {
+        let me = this_thread();
+        // An encoder in Python, or a signal handler, that comes back here would wait for itself.
+        if self.holder.load(Ordering::Relaxed) == me {
+            return Err(PyRuntimeError::new_err(
+                "the writer is in use by this very thread, further up",
+            ));
+        }
+        let state = self
+            .state
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner);
+        self.holder.store(me, Ordering::Relaxed);
+        Ok(Held {
+            state,
+            holder: &self.holder,
+        })
+    }
+
+    fn state<'a>(held: &'a mut Held<'_>) -> PyResult<&'a mut State> {
+        held.get_mut().ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "the writer belongs to the process that this one was forked from",
+            )
+        })
+    }
+}
+
+#[pymethods]
+impl SampleWriter {
+    #[new]
+    fn new(py: Python<'_>, folder: &str, options: Options) -> PyResult<Self> {
+        let config = Arc::new(config(&options)?);
+        let coder = |name: &str| {
+            let column = options.columns.iter().find(|(known, ..)| known == name);
+            column
+                .map(|(_, _, coder, opaque)| (coder.clone_ref(py), *opaque))
+                .ok_or_else(|| bug("a column without an encoder"))
+        };
+        let program = Program::new(py, &config, coder)?;
+        let limits = Limits::default();
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let settings = SampleOptions {
+            jobs: options.jobs.unwrap_or_else(cores),
+            sample_limit: limits.sample_bytes,
+            durable: options.durable,
+        };
+        let dir = Dir::open(folder.as_ref()).map_err(|error| raise(&error))?;
+        let shards = Shards::new(dir, Arc::clone(&config), settings);
+        Ok(Self {
+            state: Mutex::new(OfProcess::new(State { shards, rows: None })),
+            holder: AtomicUsize::new(0),
+            program,
+            config,
+            limits,
+        })
+    }
+
+    /// Encodes a sample and adds it. A sample that cannot be encoded is left out.
+    fn write(&self, sample: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = sample.py();
+        let mut held = self.lock(py)?;
+        let state = Self::state(&mut held)?;
+        self.program.encode(sample, state.shards.begin())?;
+        if state.shards.end().map_err(|error| raise(&error))? {
+            detached(py, |go_on| state.shards.pack(go_on))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a sample that is encoded already.
+    fn push(&self, py: Python<'_>, sample: &[u8]) -> PyResult<()> {
+        let mut held = self.lock(py)?;
+        let state = Self::state(&mut held)?;
+        state.shards.begin().extend_from_slice(sample);
+        if state.shards.end().map_err(|error| raise(&error))? {
+            detached(py, |go_on| state.shards.pack(go_on))?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a sample, which is not added.
+    fn encode<'py>(&self, sample: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut bytes = Vec::new();
+        self.program.encode(sample, &mut bytes)?;
+        Ok(PyBytes::new(sample.py(), &bytes))
+    }
+
+    /// Adds the rows of an Arrow table, batch or stream; answers how many. Rows before one that cannot be encoded may
+    /// have been added.
+    fn write_arrow(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let py = object.py();
+        let mut batches = Batches::of(object)?;
+        let mut held = self.lock(py)?;
+        let state = Self::state(&mut held)?;
+        let schema = batches.schema();
+        let encoder = match state.rows.take() {
+            Some((known, encoder)) if known == schema => encoder,
+            _ => arrow::encoder(&schema, &self.config, &self.limits)?,
+        };
+        let shards = &mut state.shards;
+        let mut rows = 0_u64;
+        while let Some(batch) = py.detach(|| batches.next()) {
+            let batch = batch.map_err(arrow::failed)?;
+            let step = arrow::rows_at_once(&batch);
+            for start in (0..batch.num_rows()).step_by(step) {
+                let slice = batch.slice(start, step.min(batch.num_rows() - start));
+                let place = |row: usize| (rows + u64::try_from(row).unwrap_or(0)).to_string();
+                detached(py, |go_on| {
+                    shards.push_batch(&encoder, &slice, place, go_on)
+                })?;
+                rows += u64::try_from(slice.num_rows()).unwrap_or(0);
+            }
+        }
+        state.rows = Some((schema, encoder));
+        Ok(rows)
+    }
+
+    /// Finishes all shards and publishes the index.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let mut held = self.lock(py)?;
+        let state = Self::state(&mut held)?;
+        detached(py, |go_on| state.shards.finish(go_on)).map(drop)
+    }
+
+    /// Stops without an index.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let mut held = self.lock(py)?;
+        // A child that was forked has nothing to stop.
+        if let Some(state) = held.get_mut() {
+            py.detach(|| state.shards.abort());
+        }
+        Ok(())
+    }
+
+    /// The index of the shards that are full so far, as text; waits until they are published.
+    fn index(&self, py: Python<'_>) -> PyResult<String> {
+        let mut held = self.lock(py)?;
+        let state = Self::state(&mut held)?;
+        let shards = detached(py, |go_on| state.shards.shards(go_on))?;
+        Ok(Index { shards }.to_json())
+    }
+
+    /// The encoded samples of the shard that is being filled.
+    fn open_samples<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let mut held = self.lock(py)?;
+        let state = Self::state(&mut held)?;
+        let samples = detached(py, |go_on| state.shards.open_samples(go_on))?;
+        Ok(samples
+            .iter()
+            .map(|sample| PyBytes::new(py, sample))
+            .collect())
+    }
+
+    /// Bytes of the shard that is being filled, as the size limit counts them.
+    fn open_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        let mut held = self.lock(py)?;
+        let state = Self::state(&mut held)?;
+        detached(py, |go_on| state.shards.open_bytes(go_on))
+    }
+
+    /// Samples that were added.
+    #[getter]
+    fn samples(&self, py: Python<'_>) -> PyResult<u64> {
+        let mut held = self.lock(py)?;
+        Ok(Self::state(&mut held)?.shards.samples())
+    }
+
+    /// The configuration as it stands in every shard.
+    fn config(&self) -> String {
+        self.config.to_json()
+    }
+
+    /// The files of shards as they are published.
+    fn published(&self, py: Python<'_>) -> PyResult<PublishedFiles> {
+        let mut held = self.lock(py)?;
+        let files = Self::state(&mut held)?.shards.published();
+        Ok(PublishedFiles(OfProcess::new(files)))
+    }
+}
+
+/// The names of files as they are published, for one thread.
+#[pyclass(frozen, module = "shardmill._core")]
+pub(crate) struct PublishedFiles(OfProcess<shardmill_writer::PublishedFiles>);
+
+#[pymethods]
+impl PublishedFiles {
+    /// The next names, once there are any; `None` at the end.
+    fn next(&self, py: Python<'_>) -> Option<Vec<String>> {
+        let files = self.0.get()?;
+        py.detach(|| files.next())
+    }
+}

@@ -1,0 +1,151 @@
+//! Record batches from any Arrow implementation in the process, through Arrow's C data interface.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use arrow::array::{Array as _, StructArray};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions, RecordBatchReader as _};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use shardmill_core::Limits;
+use shardmill_mds::{Layout, ShardConfig};
+use shardmill_writer::{ColumnEncoder, RowEncoder, Target};
+
+use crate::errors::raise;
+
+/// Encoded bytes of a batch that are in memory at once, about.
+const SLICE_BYTES: usize = 32 << 20;
+
+/// Rows that are encoded together at least.
+const SLICE_ROWS: usize = 1024;
+
+/// Batches of one schema.
+pub(super) enum Batches {
+    Stream(ArrowArrayStreamReader),
+    One(SchemaRef, Option<RecordBatch>),
+}
+
+impl Batches {
+    /// The batches of an object that has `__arrow_c_stream__` or `__arrow_c_array__`.
+    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        if object.hasattr(intern!(py, "__arrow_c_stream__"))? {
+            let capsule = object.call_method0(intern!(py, "__arrow_c_stream__"))?;
+            let pointer = pointer::<FFI_ArrowArrayStream>(&capsule, c"arrow_array_stream")?;
+            // SAFETY: a capsule of that name holds a stream, by the protocol; it stays the owner of the memory of the
+            // struct, whose contents are moved out and marked as released.
+            let stream = unsafe { ArrowArrayStreamReader::from_raw(pointer) };
+            return Ok(Self::Stream(stream.map_err(failed)?));
+        }
+        if object.hasattr(intern!(py, "__arrow_c_array__"))? {
+            let capsules = object.call_method0(intern!(py, "__arrow_c_array__"))?;
+            let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = capsules.extract()?;
+            let schema = pointer::<FFI_ArrowSchema>(&schema, c"arrow_schema")?;
+            let array = pointer::<FFI_ArrowArray>(&array, c"arrow_array")?;
+            // SAFETY: as above: capsules of these names hold a schema and an array.
+            let data = unsafe {
+                let array = FFI_ArrowArray::from_raw(array);
+                from_ffi(array, &*schema)
+            };
+            return Self::one(&StructArray::from(struct_of(data.map_err(failed)?)?));
+        }
+        Err(PyTypeError::new_err(format!(
+            "{} has neither __arrow_c_stream__ nor __arrow_c_array__",
+            object.get_type()
+        )))
+    }
+
+    fn one(array: &StructArray) -> PyResult<Self> {
+        let schema = Arc::new(Schema::new(array.fields().clone()));
+        let options = RecordBatchOptions::new().with_row_count(Some(array.len()));
+        let batch = RecordBatch::try_new_with_options(
+            Arc::clone(&schema),
+            array.columns().to_vec(),
+            &options,
+        );
+        Ok(Self::One(schema, Some(batch.map_err(failed)?)))
+    }
+
+    pub(super) fn schema(&self) -> SchemaRef {
+        match self {
+            Self::Stream(stream) => stream.schema(),
+            Self::One(schema, _) => Arc::clone(schema),
+        }
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Stream(stream) => stream.next(),
+            Self::One(_, batch) => batch.take().map(Ok),
+        }
+    }
+}
+
+fn struct_of(data: arrow::array::ArrayData) -> PyResult<arrow::array::ArrayData> {
+    match data.data_type() {
+        DataType::Struct(_) => Ok(data),
+        other => Err(PyTypeError::new_err(format!(
+            "an Arrow array of type {other} has no columns"
+        ))),
+    }
+}
+
+fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<*mut T> {
+    let capsule = capsule.cast::<PyCapsule>()?;
+    Ok(capsule.pointer_checked(Some(name))?.as_ptr().cast())
+}
+
+pub(super) fn failed(error: ArrowError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// The encoder of batches of that schema for shards of that configuration. Columns are found by their names.
+pub(super) fn encoder(
+    schema: &Schema,
+    config: &ShardConfig,
+    limits: &Limits,
+) -> PyResult<RowEncoder> {
+    let targets: Vec<(&str, Target)> = match &config.layout {
+        Layout::Mds { columns } => columns
+            .iter()
+            .map(|column| (column.name.as_str(), Target::Mds(column.encoding.clone())))
+            .collect(),
+        Layout::Json { columns, .. } => columns
+            .iter()
+            .map(|column| (column.name.as_str(), Target::Json(column.encoding)))
+            .collect(),
+        Layout::Xsv { columns, .. } => columns
+            .iter()
+            .map(|column| (column.name.as_str(), Target::Xsv(column.encoding)))
+            .collect(),
+    };
+    let mut columns = Vec::with_capacity(targets.len());
+    for (name, target) in targets {
+        let (at, field) = schema
+            .column_with_name(name)
+            .ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
+        let column = ColumnEncoder::compile(at, field, target, limits);
+        columns.push(column.map_err(|error| raise(&error))?);
+    }
+    Ok(RowEncoder::new(
+        columns,
+        &config.layout,
+        limits.sample_bytes,
+    ))
+}
+
+/// Rows of a batch that are encoded together.
+pub(super) fn rows_at_once(batch: &RecordBatch) -> usize {
+    let bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
+    (SLICE_BYTES / bytes.max(1)).max(SLICE_ROWS)
+}

@@ -1,0 +1,58 @@
+"""Data sets and a store that test files share.
+
+python -m pytest python/tests                 # without what takes minutes
+python -m pytest python/tests --slow          # everything
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.store import Store
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption('--slow', action='store_true', help='run the tests that take minutes, too')
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line('markers', 'slow: takes minutes with others of its kind; see --slow')
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption('--slow'):
+        return
+    slow = [item for item in items if item.get_closest_marker('slow')]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
+@pytest.fixture(scope='session')
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the store serves."""
+    return tmp_path_factory.mktemp('served')
+
+
+@pytest.fixture(scope='session')
+def data(served: Path) -> Path:
+    """The data set of `support.samples`; `s3://bucket/data` in the store."""
+    from support.samples import write
+
+    return write(served / 'data')
+
+
+@pytest.fixture(scope='session')
+def store(served: Path) -> Iterator[Store]:
+    """An S3 on the loopback interface."""
+    from support.store import Store
+
+    store = Store(served)
+    yield store
+    store.close()

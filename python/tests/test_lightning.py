@@ -1,0 +1,92 @@
+"""PyTorch Lightning: two processes, stopped in mid-epoch and resumed from a checkpoint.
+
+Lightning asks every loader for its `state_dict` when it writes a checkpoint, and gives it back
+before the first batch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.launch import launch
+from support.samples import flat, write
+
+if TYPE_CHECKING:
+    from support.store import Store
+
+if importlib.util.find_spec('lightning') is None:
+    pytest.skip('PyTorch Lightning is not installed', allow_module_level=True)
+
+PROGRAM = Path(__file__).parent / 'programs' / 'lightning_train.py'
+SAMPLES = 192
+BATCH = 8
+#: Steps of an epoch of two processes.
+STEPS = SAMPLES // BATCH // 2
+
+
+@pytest.fixture(scope='module')
+def even(served: Path) -> Path:
+    """A data set that both processes divide."""
+    return write(served / 'even-lightning', SAMPLES)
+
+
+def fit(out: Path, store: Store, **options: Any) -> list[list[tuple[int, list[int]]]]:
+    """Trains; the epochs and batches of each rank."""
+    out.mkdir(exist_ok=True)
+    for old in out.glob('rank*.json'):
+        old.unlink()
+    defaults = {
+        'remote': 's3://bucket/even-lightning',
+        'local': str(out.parent / 'cache'),
+        'out': str(out),
+        'batch': BATCH,
+        'workers': 0,
+        'method': 'fork',
+        'where': 'before',
+        'stop': 0,
+        'resume': False,
+    }
+    launch([str(PROGRAM), json.dumps({**defaults, **options})], store.environment, 180)
+    return [json.loads((out / f'rank{rank}.json').read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize(
+    ('strategy', 'where', 'workers', 'method'),
+    [
+        ('ddp_spawn', 'before', 0, 'fork'),
+        ('ddp', 'before', 0, 'fork'),
+        pytest.param('ddp_spawn', 'before', 2, 'spawn', marks=pytest.mark.slow),
+        pytest.param('ddp', 'before', 2, 'fork', marks=pytest.mark.slow),
+        pytest.param('ddp', 'late', 2, 'spawn', marks=pytest.mark.slow),
+        pytest.param('ddp_spawn', 'late', 0, 'fork', marks=pytest.mark.slow),
+    ],
+)
+def test_stopped_and_resumed(
+    strategy: str,
+    where: str,
+    workers: int,
+    method: str,
+    even: Path,
+    store: Store,
+    tmp_path: Path,
+) -> None:
+    options: dict[str, Any] = {
+        'strategy': strategy,
+        'where': where,
+        'workers': workers,
+        'method': method,
+    }
+    whole = fit(tmp_path / 'whole', store, **options)
+    for epoch in range(2):
+        ranks = [[batch for number, batch in rank if number == epoch] for rank in whole]
+        assert [len(rank) for rank in ranks] == [STEPS, STEPS]
+        assert sorted(flat(ranks[0] + ranks[1])) == list(range(SAMPLES))
+    parts = tmp_path / 'parts'
+    begun = fit(parts, store, **options, stop=5)
+    assert begun == [rank[:5] for rank in whole]
+    rest = fit(parts, store, **options, resume=True)
+    assert rest == [rank[5:] for rank in whole]

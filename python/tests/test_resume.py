@@ -1,0 +1,456 @@
+"""Going on in mid-epoch: exactly the samples that are left, on the same machines or on others."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.apart import apart
+from support.samples import flat, numbers, write
+
+from shardmill import Stream, StreamingDataLoader, StreamingDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    State = dict[str, Any]
+
+BATCH = 8
+BATCHING = ('random', 'stratified', 'per_stream', 'device_per_stream')
+
+
+@pytest.fixture(scope='module')
+def mix(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two data sets: samples 0 to 191, and 192 to 287. Global batches divide both."""
+    folder = tmp_path_factory.mktemp('mix')
+    return [write(folder / 'a', 192), write(folder / 'b', 96, first=192, shard_bytes=2000)]
+
+
+def dataset(mix: Sequence[Path], **options: Any) -> StreamingDataset:
+    """Both data sets."""
+    weights = options.pop('weights', [{}, {}])
+    streams = [Stream(local=str(folder), **weight) for folder, weight in zip(mix, weights)]
+    defaults: dict[str, Any] = {
+        'batch_size': BATCH,
+        'shuffle': True,
+        'shuffle_seed': 3,
+        'shuffle_block_size': 64,
+        'num_canonical_nodes': 4,
+    }
+    return StreamingDataset(streams=streams, **{**defaults, **options})
+
+
+def loader(
+    mix: Sequence[Path], workers: int = 0, persistent: bool = False, **options: Any
+) -> StreamingDataLoader:
+    """A loader over both data sets."""
+    data = dataset(mix, **options)
+    return StreamingDataLoader(
+        data, batch_size=data.batch_size, num_workers=workers, persistent_workers=persistent
+    )
+
+
+def take(loader: StreamingDataLoader, batches: int | None = None) -> tuple[list[list[int]], State]:
+    """The next batches of a loader, without a number all of them, and the state behind the last."""
+    found = [numbers(batch) for batch in itertools.islice(iter(loader), batches)]
+    state = loader.state_dict()
+    assert state is not None
+    return found, json.loads(json.dumps(state))
+
+
+def every_cut(mix: Sequence[Path], workers: int, persistent: bool) -> None:
+    """Stops an epoch at several places and goes on in a new loader, and in one that was in use."""
+    whole = loader(mix, workers, persistent)
+    full = [take(whole)[0] for _ in range(3)]
+    assert [sorted(flat(epoch)) for epoch in full] == [list(range(288))] * 3
+    used = loader(mix, workers, persistent)
+    take(used, 2)
+    for cut in (1, 7, len(full[1]) - 1, len(full[1])):
+        first = loader(mix, workers, persistent)
+        take(first)
+        begun, state = take(first, cut)
+        assert begun == full[1][:cut]
+        assert (state['epoch'], state['sample_in_epoch']) == (1, cut * BATCH)
+        for other in (loader(mix, workers, persistent), used):
+            other.load_state_dict(state)
+            rest, _ = take(other)
+            assert rest == full[1][cut:], cut
+            following, _ = take(other)
+            assert following == full[2], cut
+
+
+@pytest.mark.parametrize(
+    ('workers', 'persistent'), [(0, False), (2, False), (2, True)], ids=['0', '2', '2-persistent']
+)
+def test_exactly_what_is_left(mix: list[Path], workers: int, persistent: bool) -> None:
+    apart(every_cut, mix, workers, persistent)
+
+
+def chain(mix: Sequence[Path], workers: Sequence[int]) -> None:
+    """Goes on again and again, each time with a new loader and another number of workers."""
+    whole = loader(mix)
+    full = [take(whole)[0] for _ in range(2)]
+    for step in (1, 5):
+        state: State | None = None
+        found: list[list[int]] = []
+        for count in itertools.cycle(workers):
+            again = loader(mix, count)
+            if state is not None:
+                again.load_state_dict(state)
+            batches, state = take(again, step)
+            found += batches
+            assert state['epoch'] == 0
+            if len(found) == len(full[0]):
+                break
+            assert len(batches) == step or len(found) > len(full[0]), len(found)
+        assert found == full[0]
+        # At its very end: nothing is left of this epoch.
+        last = loader(mix)
+        assert state is not None
+        last.load_state_dict(state)
+        assert take(last)[0] == []
+        assert take(last)[0] == full[1]
+
+
+def test_a_chain_of_resumptions(mix: list[Path]) -> None:
+    apart(chain, mix, [0])
+
+
+def test_a_chain_over_loader_processes(mix: list[Path]) -> None:
+    apart(chain, mix, [2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0])
+
+
+WEIGHTS = {
+    'none': [{}, {}],
+    'proportion': [{'proportion': 1}, {'proportion': 3}],
+    'repeat': [{'repeat': 0.5}, {'repeat': 2}],
+    'choose': [{'choose': 100}, {'choose': 250}],
+}
+
+
+@pytest.mark.parametrize('weights', WEIGHTS)
+@pytest.mark.parametrize('shuffle', [False, True], ids=['in-order', 'shuffled'])
+@pytest.mark.parametrize('batching', BATCHING)
+def test_batching_methods_and_weights(
+    mix: list[Path], batching: str, shuffle: bool, weights: str
+) -> None:
+    options: dict[str, Any] = {
+        'batching_method': batching,
+        'shuffle': shuffle,
+        'weights': WEIGHTS[weights],
+    }
+    whole = loader(mix, **options)
+    full = [take(whole)[0] for _ in range(3)]
+    assert len(full[0]) > 20
+    # With a fraction of a stream, the samples are drawn anew every epoch.
+    assert (full[0] == full[1]) == (not shuffle and weights in ('none', 'repeat'))
+    for cut in (1, 9, len(full[1]) - 2):
+        first = loader(mix, **options)
+        take(first)
+        begun, state = take(first, cut)
+        assert begun == full[1][:cut]
+        again = loader(mix, **options)
+        again.load_state_dict(state)
+        assert take(again)[0] == full[1][cut:], cut
+        assert take(again)[0] == full[2], cut
+
+
+@pytest.mark.parametrize('algo', ['py1e', 'py1br', 'py1s', 'py2s', 'naive', 'shardmill'])
+def test_shuffle_algorithms(mix: list[Path], algo: str) -> None:
+    whole = loader(mix, shuffle_algo=algo)
+    full = [take(whole)[0] for _ in range(2)]
+    assert [sorted(flat(epoch)) for epoch in full] == [list(range(288))] * 2
+    first = loader(mix, shuffle_algo=algo)
+    _, state = take(first, 11)
+    again = loader(mix, shuffle_algo=algo)
+    again.load_state_dict(state)
+    assert take(again)[0] == full[0][11:]
+    assert take(again)[0] == full[1]
+
+
+# Other worlds.
+
+#: Nodes, ranks of a node; the global batch is 24 in all of them.
+WORLDS = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (4, 1), (1, 12)]
+GLOBAL = 24
+
+
+def ranks_of(
+    mix: Sequence[Path], world: tuple[int, int], **options: Any
+) -> list[StreamingDataLoader]:
+    """The loader of each rank."""
+    nodes, per_node = world
+    size = nodes * per_node
+    return [
+        loader(
+            mix,
+            rank=rank,
+            world_size=size,
+            local_world_size=per_node,
+            batch_size=GLOBAL * (options.get('replication') or 1) // size,
+            **options,
+        )
+        for rank in range(size)
+    ]
+
+
+def steps(ranks: list[StreamingDataLoader], batches: int | None = None) -> tuple[list[Any], State]:
+    """The batches of each rank, step by step, and the state, which is the same on all."""
+    taken = [take(rank, batches) for rank in ranks]
+    states = [state for _, state in taken]
+    assert all(state == states[0] for state in states), states
+    return list(zip(*[found for found, _ in taken])), states[0]
+
+
+def as_sets(steps: list[Any]) -> list[list[int]]:
+    """The samples of each global batch, whoever has them."""
+    return [sorted(itertools.chain.from_iterable(step)) for step in steps]
+
+
+@pytest.mark.parametrize('shuffle', [False, True], ids=['in-order', 'shuffled'])
+@pytest.mark.parametrize('batching', ['random', 'stratified'])
+@pytest.mark.parametrize('world', WORLDS, ids=lambda world: f'{world[0]}x{world[1]}')
+def test_on_another_number_of_ranks(
+    mix: list[Path], world: tuple[int, int], batching: str, shuffle: bool
+) -> None:
+    options: dict[str, Any] = {'batching_method': batching, 'shuffle': shuffle}
+    whole = as_sets(steps(ranks_of(mix, (1, 1), **options))[0])
+    assert sorted(flat(whole)) == list(range(288))
+    ranks = ranks_of(mix, (2, 2), **options)
+    begun, state = steps(ranks, 5)
+    assert as_sets(begun) == whole[:5]
+    others = ranks_of(mix, world, **options)
+    for other in others:
+        other.load_state_dict(state)
+    rest, _ = steps(others)
+    assert as_sets(rest) == whole[5:]
+
+
+def test_a_chain_of_worlds(mix: list[Path]) -> None:
+    whole = as_sets(steps(ranks_of(mix, (1, 1)))[0])
+    found: list[list[int]] = []
+    state: State | None = None
+    for world in WORLDS:
+        ranks = ranks_of(mix, world)
+        for rank in ranks:
+            if state is not None:
+                rank.load_state_dict(state)
+        begun, state = steps(ranks, 1)
+        found += as_sets(begun)
+    assert found == whole[: len(WORLDS)]
+
+
+def test_nodes_that_do_not_divide_the_canonical_ones(mix: list[Path]) -> None:
+    # 3 nodes and 4 canonical ones, begun on 2: the partition of those 2 is kept.
+    whole = as_sets(steps(ranks_of(mix, (2, 1)))[0])
+    _, state = steps(ranks_of(mix, (2, 1)), 4)
+    ranks = ranks_of(mix, (3, 1))
+    for rank in ranks:
+        rank.load_state_dict(state)
+    rest, again = steps(ranks, 3)
+    assert as_sets(rest) == whole[4:7]
+    assert again['initial_physical_nodes'] == 2
+    ranks = ranks_of(mix, (1, 2))
+    for rank in ranks:
+        rank.load_state_dict(again)
+    assert as_sets(steps(ranks)[0]) == whole[7:]
+
+
+@pytest.mark.parametrize('replication', [2, 4])
+def test_replication(mix: list[Path], replication: int) -> None:
+    whole = as_sets(steps(ranks_of(mix, (1, 1)))[0])
+    ranks = ranks_of(mix, (1, 4), replication=replication)
+    begun, state = steps(ranks, 5)
+    for step in begun:
+        groups = [step[at : at + replication] for at in range(0, 4, replication)]
+        assert all(batch == group[0] for group in groups for batch in group)
+    assert as_sets([step[::replication] for step in begun]) == whole[:5]
+    assert state['sample_in_epoch'] == 5 * GLOBAL
+    again = ranks_of(mix, (1, 1))
+    again[0].load_state_dict(state)
+    assert as_sets(steps(again)[0]) == whole[5:]
+
+
+@pytest.mark.parametrize('batching', ['per_stream', 'device_per_stream'])
+def test_methods_that_depend_on_the_world_resume_on_the_same(
+    mix: list[Path], batching: str
+) -> None:
+    whole, _ = steps(ranks_of(mix, (2, 2), batching_method=batching))
+    _, state = steps(ranks_of(mix, (2, 2), batching_method=batching), 3)
+    ranks = ranks_of(mix, (2, 2), batching_method=batching)
+    for rank in ranks:
+        rank.load_state_dict(state)
+    assert steps(ranks)[0] == whole[3:]
+
+
+def with_workers(mix: Sequence[Path], counts: Sequence[int], cache: Path) -> list[list[int]]:
+    """What ranks read that share a cache and have different numbers of workers."""
+    read = []
+    for rank, count in enumerate(counts):
+        data = StreamingDataset(
+            streams=[Stream(remote=str(folder), local=str(cache / folder.name)) for folder in mix],
+            batch_size=4,
+            shuffle=True,
+            num_canonical_nodes=4,
+            rank=rank,
+            world_size=len(counts),
+            cache_limit=60_000,
+        )
+        read.append(iter(StreamingDataLoader(data, batch_size=4, num_workers=count)))
+    found: list[list[int]] = [[] for _ in counts]
+    for batches in zip(*read):
+        for samples, batch in zip(found, batches):
+            samples.extend(numbers(batch))
+    return found
+
+
+def test_ranks_with_different_numbers_of_workers(mix: list[Path], tmp_path: Path) -> None:
+    even = apart(with_workers, mix, [0, 0, 0], tmp_path / 'even')
+    odd = apart(with_workers, mix, [0, 3, 1], tmp_path / 'odd')
+    assert odd == even
+    assert sorted(flat(odd)) == list(range(288))
+
+
+# States.
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_an_older_state_rewinds(mix: list[Path], workers: int) -> None:
+    def run() -> None:
+        again = loader(mix, workers, persistent=workers > 0)
+        _, early = take(again, 3)
+        assert early['epoch'] == 0
+        # What is left of epoch 0 is not read: the next iteration is epoch 1.
+        full = [take(again)[0] for _ in range(2)]
+        assert sorted(flat(full[0])) == list(range(288))
+        again.load_state_dict(early)
+        assert len(take(again)[0]) == 288 // BATCH - 3
+        assert [take(again)[0] for _ in range(2)] == full
+        # Twice is as good as once.
+        again.load_state_dict(early)
+        again.load_state_dict(early)
+        assert len(take(again)[0]) == 288 // BATCH - 3
+
+    apart(run)
+
+
+def test_a_later_state_skips(mix: list[Path]) -> None:
+    whole = loader(mix)
+    full = [take(whole)[0] for _ in range(5)]
+    ahead = loader(mix)
+    ahead.load_state_dict(
+        {
+            'epoch': 3,
+            'sample_in_epoch': 2 * BATCH,
+            'num_canonical_nodes': 4,
+            'shuffle_seed': 3,
+            'initial_physical_nodes': 1,
+        }
+    )
+    assert take(ahead)[0] == full[3][2:]
+    assert take(ahead)[0] == full[4]
+
+
+def test_a_state_brings_its_seed_and_canonical_nodes(mix: list[Path]) -> None:
+    whole = loader(mix, shuffle_seed=11, num_canonical_nodes=2)
+    full = [take(whole)[0] for _ in range(3)]
+    first = loader(mix, shuffle_seed=11, num_canonical_nodes=2)
+    _, state = take(first, 6)
+    again = loader(mix, shuffle_seed=12, num_canonical_nodes=8)
+    again.load_state_dict(state)
+    assert take(again)[0] == full[0][6:]
+    # In the epochs that follow, too.
+    assert [take(again)[0] for _ in range(2)] == full[1:]
+
+
+def seed_in_workers(mix: Sequence[Path], persistent: bool) -> None:
+    """The same in loader processes that are started anew for every epoch, or kept."""
+    whole = loader(mix, shuffle_seed=11)
+    full = [take(whole)[0] for _ in range(3)]
+    _, state = take(loader(mix, shuffle_seed=11), 6)
+    again = loader(mix, 2, persistent, shuffle_seed=12)
+    again.load_state_dict(state)
+    assert take(again)[0] == full[0][6:]
+    assert [take(again)[0] for _ in range(2)] == full[1:]
+
+
+@pytest.mark.parametrize('persistent', [False, True], ids=['anew', 'persistent'])
+def test_a_state_brings_its_seed_to_loader_processes(mix: list[Path], persistent: bool) -> None:
+    apart(seed_in_workers, mix, persistent)
+
+
+def test_the_state_of_the_data_set(mix: list[Path]) -> None:
+    data = dataset(mix)
+    assert data.state_dict(0, False)['epoch'] == -1
+    read = list(itertools.islice(data, 20))
+    state = data.state_dict(20, from_beginning=False)
+    assert state == {
+        'epoch': 0,
+        'sample_in_epoch': 20,
+        'num_canonical_nodes': 4,
+        'shuffle_seed': 3,
+        'initial_physical_nodes': 1,
+    }
+    again = dataset(mix)
+    again.load_state_dict(state)
+    rest = list(again)
+    assert len(read) + len(rest) == 288
+    found = [int(sample['number']) for sample in read + rest]
+    assert found == [int(sample['number']) for sample in dataset(mix)]
+    # Counted from where it went on, and from the beginning.
+    assert again.state_dict(16, from_beginning=False)['sample_in_epoch'] == 36
+    assert again.state_dict(16, from_beginning=True)['sample_in_epoch'] == 16
+
+
+def test_what_is_read_ahead_does_not_count(mix: list[Path]) -> None:
+    def run() -> None:
+        read = StreamingDataLoader(dataset(mix), batch_size=BATCH, num_workers=2, prefetch_factor=8)
+        iteration = iter(read)
+        for done in range(1, 6):
+            next(iteration)
+            state = read.state_dict()
+            assert state is not None
+            assert state['sample_in_epoch'] == done * BATCH
+            assert read.num_samples_yielded == done * BATCH
+
+    apart(run)
+
+
+@pytest.mark.parametrize(
+    'state',
+    [
+        {},
+        {'epoch': 0},
+        {'epoch': 'one', 'sample_in_epoch': 0, 'num_canonical_nodes': 4, 'shuffle_seed': 3},
+        {'epoch': 0, 'sample_in_epoch': -1, 'num_canonical_nodes': 4, 'shuffle_seed': 3},
+        {'epoch': 0, 'sample_in_epoch': 8, 'num_canonical_nodes': 4, 'shuffle_seed': -3},
+        {'epoch': 0, 'sample_in_epoch': 8, 'num_canonical_nodes': -4, 'shuffle_seed': 3},
+        {'epoch': 0, 'sample_in_epoch': 8, 'num_canonical_nodes': 4, 'shuffle_seed': 3}
+        | {'note': 'x' * 70_000},
+    ],
+    ids=['empty', 'parts', 'text', 'negative', 'seed', 'nodes', 'long'],
+)
+def test_no_state(mix: list[Path], state: State) -> None:
+    again = loader(mix)
+    with pytest.raises(ValueError) as raised:
+        again.load_state_dict(state)
+        take(again)
+    assert str(raised.value)
+
+
+def test_the_state_of_another_data_set(mix: list[Path]) -> None:
+    # More samples were read than this data set has.
+    again = loader(mix)
+    state = {
+        'epoch': 0,
+        'sample_in_epoch': 1000,
+        'num_canonical_nodes': 4,
+        'shuffle_seed': 3,
+        'initial_physical_nodes': 1,
+    }
+    again.load_state_dict(state)
+    with pytest.raises(ValueError):
+        take(again)
