@@ -44,8 +44,14 @@ class Reader:
     def shard_sizes(self) -> list[bytes]:
         """For each stream the samples of its shards, as little-endian 64-bit integers."""
 
+    def largest_shard(self) -> int:
+        """The bytes of the largest shard, raw and compressed together."""
+
     def columns_of(self, encoding: str) -> list[str]:
         """The names of the columns that are encoded in a way, in any shard."""
+
+    def is_native(self) -> bool:
+        """Whether all columns are decoded here, and none by ``decode_value`` or ``decode_line``."""
 
     def sample(self, sample: int) -> Any:
         """One sample, decoded."""

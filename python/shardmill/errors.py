@@ -5,12 +5,14 @@ Every class is also a subclass of the builtin exception that a caller would catc
 
 from __future__ import annotations
 
+import json
 from typing import Optional
 
 __all__ = [
     'AccessError',
     'ConflictError',
     'DataError',
+    'IndexSyntaxError',
     'InternalError',
     'MissingIndexError',
     'NotFoundError',
@@ -41,7 +43,8 @@ class ShardmillError(Exception):
         object: Optional[str] = None,
         hint: Optional[str] = None,
     ) -> None:
-        super().__init__(message)
+        # Not the other base class, which may want other arguments.
+        Exception.__init__(self, message)
         self.message = message
         self.id = id
         self.object = object
@@ -83,6 +86,14 @@ class NotFoundError(ShardmillError, FileNotFoundError):
 
 class MissingIndexError(NotFoundError, RuntimeError):
     """There is no index where a data set was said to be."""
+
+
+class IndexSyntaxError(DataError, json.JSONDecodeError):
+    """An index that is no JSON."""
+
+    msg = 'the index is no JSON'
+    doc = ''
+    pos = lineno = colno = 0
 
 
 class ConflictError(ShardmillError, FileExistsError):

@@ -51,6 +51,18 @@ pub(crate) enum Plan {
     Lines(Py<PyAny>),
 }
 
+impl Plan {
+    /// Whether no callable is needed.
+    pub(crate) fn is_native(&self) -> bool {
+        match self {
+            Self::Columns(columns) => !columns
+                .iter()
+                .any(|column| matches!(column.kind, Kind::Other(_))),
+            Self::Lines(_) => false,
+        }
+    }
+}
+
 /// Compiles schemas and decodes with them.
 pub(crate) struct Decoder {
     /// `decode(encoding, data)` for values, `decode_line(layout, data)` for lines.

@@ -248,6 +248,11 @@ impl Reader {
         Ok(sizes.collect())
     }
 
+    /// The bytes of the largest shard, raw and compressed together.
+    fn largest_shard(&self) -> PyResult<u64> {
+        Ok(self.here()?.largest_shard())
+    }
+
     /// The names of the columns that are encoded in a way, in any shard.
     fn columns_of(&self, encoding: &str) -> PyResult<Vec<String>> {
         let mut names = Vec::new();
@@ -259,6 +264,16 @@ impl Reader {
             names.extend(columns.iter().filter(of).map(|column| column.name.clone()));
         }
         Ok(names)
+    }
+
+    /// Whether all columns are decoded here, and none by a callable of the Python side.
+    fn is_native(&self, py: Python<'_>) -> PyResult<bool> {
+        for schema in self.here()?.schemas() {
+            if !self.decoder.plan(py, schema)?.is_native() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// One sample, decoded.

@@ -20,10 +20,15 @@ use crate::residency::Cancel;
 
 /// Bytes that are worth waking a thread for.
 const GROUP_BYTES: u64 = 512 << 10;
+/// Bytes that are filled ahead at most, two batches excepted: one is being filled while the other waits.
+const QUEUE_BYTES: u64 = 64 << 20;
 /// How long a caller waits before it is asked whether to go on.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Batches of a group at most.
 const MOST_GROUP: u64 = 8;
+
+/// Asked now and then whether to go on waiting.
+type GoOn<'a> = &'a mut dyn FnMut() -> bool;
 
 /// How the batches of an epoch are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +39,7 @@ pub struct BatchOptions {
     pub worker: u64,
     /// Threads that fill batches ahead; 0 to fill each when it is asked for.
     pub threads: usize,
-    /// Batches that are filled ahead at most.
+    /// Batches that are filled ahead at most; fewer of large ones.
     pub queue: u64,
 }
 
@@ -133,6 +138,18 @@ impl Shared {
 
     fn step(&self, number: u64) -> u64 {
         number * self.stride + self.worker
+    }
+
+    /// Batches that may be filled ahead where `most` were asked for.
+    fn most(&self, most: u64) -> u64 {
+        let bytes = self.batch_bytes.load(Ordering::Relaxed);
+        most.min((QUEUE_BYTES / bytes.max(1)).max(2))
+    }
+
+    /// Ends what waits for shards.
+    fn interrupt(&self) {
+        self.cancel.set();
+        self.supply.residency.wake();
     }
 
     fn fill(&self, filler: &mut Filler, claim: Claim) -> Result<Batch, ReaderError> {
@@ -271,6 +288,10 @@ impl Batches {
     ///
     /// Whatever keeps a shard from being fetched, opened or read: see [`ReaderError`].
     pub fn next_batch(&mut self) -> Result<Option<Batch>, ReaderError> {
+        self.next(None)
+    }
+
+    fn next(&mut self, go_on: Option<GoOn<'_>>) -> Result<Option<Batch>, ReaderError> {
         if self.over || self.stats.batches >= self.shared.batches {
             self.over = true;
             return Ok(None);
@@ -280,7 +301,7 @@ impl Batches {
             Some(result) => result,
             None => {
                 let start = Instant::now();
-                let result = self.take_or_fill();
+                let result = self.take_or_fill(go_on);
                 let waited = start.elapsed();
                 self.stats.waits += 1;
                 self.stats.waited += waited;
@@ -322,10 +343,10 @@ impl Batches {
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Batch>, ReaderError> {
-        let ready = matches!(self.shared.lock().ready.front(), Some(Some(_)));
-        if ready || !self.shared.supply.catalog.is_cached() {
-            return self.next_batch();
+        if !self.shared.supply.catalog.is_cached() || self.is_at_hand() {
+            return self.next(Some(go_on));
         }
+        // It is filled here, and takes as long as its shards take to come.
         let shared = Arc::clone(&self.shared);
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -343,8 +364,7 @@ impl Batches {
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         if !go_on() {
-                            shared.cancel.set();
-                            shared.supply.residency.wake();
+                            shared.interrupt();
                         }
                     }
                 }
@@ -371,6 +391,19 @@ impl Batches {
         Ok(Some(claim.entries))
     }
 
+    /// Whether the next batch is ready, or somebody is at it, or its shards are open.
+    fn is_at_hand(&self) -> bool {
+        let mut queue = self.shared.lock();
+        if queue.claimed > queue.next || queue.claimed >= self.shared.batches {
+            return true;
+        }
+        let step = self.shared.step(queue.claimed);
+        let mut entries = Vec::new();
+        queue.cursor.read(step, &mut entries);
+        drop(queue);
+        self.filler.has(&self.shared.supply, &entries)
+    }
+
     /// The next batch where it is ready.
     fn take_ready(&mut self) -> Option<Result<Batch, ReaderError>> {
         let shared = &self.shared;
@@ -389,7 +422,7 @@ impl Batches {
     }
 
     /// The next batch, filled here where nobody has begun it.
-    fn take_or_fill(&mut self) -> Result<Batch, ReaderError> {
+    fn take_or_fill(&mut self, mut go_on: Option<GoOn<'_>>) -> Result<Batch, ReaderError> {
         let shared = Arc::clone(&self.shared);
         let mut queue = shared.lock();
         if queue.claimed == queue.next
@@ -414,10 +447,21 @@ impl Batches {
             }
             queue.waiting = true;
             // No deadline of its own: whoever fills the batch has one, and always puts something there.
-            queue = shared
+            let (locked, wait) = shared
                 .ready
-                .wait(queue)
+                .wait_timeout(queue, PATIENCE)
                 .unwrap_or_else(PoisonError::into_inner);
+            queue = locked;
+            if wait.timed_out()
+                && let Some(go_on) = go_on.as_mut()
+            {
+                // Whoever is asked may wait for somebody who waits for this lock.
+                drop(queue);
+                if !go_on() {
+                    shared.interrupt();
+                }
+                queue = shared.lock();
+            }
         }
     }
 
@@ -439,8 +483,7 @@ impl Batches {
     }
 
     fn stop(&mut self) {
-        self.shared.cancel.set();
-        self.shared.supply.residency.wake();
+        self.shared.interrupt();
         {
             // Under the lock, so that nobody is about to wait.
             let _queue = self.shared.lock();
@@ -482,12 +525,13 @@ fn work(shared: &Shared, most: u64) {
     loop {
         {
             let mut queue = shared.lock();
-            loop {
+            let room = loop {
                 if shared.cancel.is_set() || queue.claimed >= shared.batches {
                     return;
                 }
-                if queue.claimed - queue.next < most {
-                    break;
+                let room = shared.most(most).saturating_sub(queue.claimed - queue.next);
+                if room > 0 {
+                    break room;
                 }
                 // Nothing to do: let go of what would keep a shard from being evicted.
                 filler.release();
@@ -497,10 +541,9 @@ fn work(shared: &Shared, most: u64) {
                     .wait(queue)
                     .unwrap_or_else(PoisonError::into_inner);
                 queue.idle -= 1;
-            }
+            };
             let bytes = shared.batch_bytes.load(Ordering::Relaxed);
             let group = (GROUP_BYTES / bytes.max(1)).clamp(1, MOST_GROUP);
-            let room = most - (queue.claimed - queue.next);
             for _ in 0..group.min(room) {
                 claims.extend(queue.claim(shared));
             }

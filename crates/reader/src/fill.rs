@@ -99,6 +99,19 @@ impl Filler {
         })
     }
 
+    /// Whether all shards of a batch are open, so that filling it waits for nothing but memory.
+    pub(crate) fn has(&self, supply: &Supply, entries: &[Entry]) -> bool {
+        let current = supply.residency.generation() == self.generation;
+        entries.iter().all(|entry| {
+            let place = supply.catalog.locate(entry.sample.0);
+            place.is_some_and(|(shard, _)| {
+                let slot = self.slots.get(shard);
+                (current && slot.is_some_and(|slot| slot.open.is_some()))
+                    || supply.residency.get(shard).is_some()
+            })
+        })
+    }
+
     /// Finds the places of all samples and opens their shards.
     fn open(
         &mut self,

@@ -9,8 +9,8 @@ use shardmill_storage::{Dir, EntryKind, StorageError};
 use crate::dataset::{INDEX_NAME, open_index, read_index};
 use crate::error::ReaderError;
 
-/// A folder that a writer works in; what it holds is not finished.
-const WORK_FOLDER: &str = ".shardmill";
+/// How the name of a folder ends that a writer or a cache works in; what it holds is not finished.
+const WORK_FOLDER: &[u8] = b".shardmill";
 
 /// One index of all the data sets in directories beneath `root`, at any depth, in the order of their paths.
 /// The index of `root` itself is not read. Links to directories are not followed.
@@ -38,7 +38,7 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Index, ReaderError>
             if is_index && !folder.is_empty() {
                 found.push(format!("{folder}/{INDEX_NAME}"));
             }
-            if !is_directory || entry.name == WORK_FOLDER {
+            if !is_directory || entry.name.as_encoded_bytes().ends_with(WORK_FOLDER) {
                 continue;
             }
             let name = entry

@@ -1,6 +1,7 @@
 //! Streams, opened for training: epochs of batches, and single samples.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
 use shardmill_mds::HashAlgo;
@@ -18,6 +19,8 @@ use crate::schema::Schema;
 
 /// Free memory that is kept for the next batches.
 const POOL_BYTES: usize = 64 << 20;
+/// What comes through a connection in the time that a request takes to be answered: 30 ms at 35 MB/s.
+const REQUEST_BYTES: u64 = 1 << 20;
 
 /// How streams are opened.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +62,8 @@ pub struct ReaderOptions {
 pub struct Reader {
     supply: Arc<Supply>,
     foresight: Arc<Foresight>,
+    /// Samples of each shard that were asked for one by one since it was last fetched as a whole.
+    asked: Mutex<HashMap<usize, u64>>,
 }
 
 impl Reader {
@@ -85,6 +90,7 @@ impl Reader {
         Ok(Self {
             foresight: Arc::new(Foresight::new(Arc::clone(&supply))),
             supply,
+            asked: Mutex::default(),
         })
     }
 
@@ -98,6 +104,17 @@ impl Reader {
     #[must_use]
     pub fn shards(&self) -> usize {
         self.supply.catalog.len()
+    }
+
+    /// The bytes of the largest shard, raw and compressed files together.
+    #[must_use]
+    pub fn largest_shard(&self) -> u64 {
+        let catalog = &self.supply.catalog;
+        (0..catalog.len())
+            .filter_map(|shard| catalog.entry(shard))
+            .map(|entry| entry.files().map(|(_, file)| file.bytes).sum())
+            .max()
+            .unwrap_or(0)
     }
 
     /// The columns of a sample; `None` for a sample that there is not.
@@ -148,7 +165,8 @@ impl Reader {
     }
 
     /// The encoded bytes of one sample, by its number through all streams. Of a shard that lies in a store,
-    /// uncompressed, only these bytes are fetched.
+    /// uncompressed, only these bytes are fetched; the whole shard once so many of its samples were asked for that this is
+    /// less work than going on.
     ///
     /// # Errors
     ///
@@ -160,8 +178,33 @@ impl Reader {
             samples: catalog.samples(),
         };
         let place = catalog.locate(sample).ok_or_else(beyond)?;
+        if self.is_asked_often(place.0) {
+            self.supply.residency.bring(place.0)?;
+        }
         let mut found = self.supply.residency.samples(&[place])?;
         found.pop().ok_or_else(beyond)
+    }
+
+    /// Counts a sample of a shard; whether the shard as a whole should be fetched now.
+    fn is_asked_often(&self, shard: usize) -> bool {
+        let catalog = &self.supply.catalog;
+        let is_remote = catalog
+            .stream_of(shard)
+            .is_some_and(|(stream, _)| stream.origin.is_some());
+        if !is_remote || self.supply.residency.get(shard).is_some() {
+            return false;
+        }
+        let bytes = catalog
+            .entry(shard)
+            .map_or(0, |entry| entry.raw_data.bytes);
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = asked.entry(shard).or_default();
+        *count += 1;
+        let often = *count > (bytes / REQUEST_BYTES).max(1);
+        if often {
+            *count = 0;
+        }
+        often
     }
 
     /// What the stores were asked for so far, all streams together; nothing for streams of folders. Streams of one store

@@ -261,6 +261,11 @@ impl Residency {
         self.engine()?.samples(wanted)
     }
 
+    /// Makes a shard readable as a whole, for samples that are asked for one by one; it is kept as long as there is room.
+    pub(crate) fn bring(&self, shard: usize) -> Result<(), ReaderError> {
+        self.engine()?.bring(shard)
+    }
+
     /// How these shards can be read at once: those that are open as a whole, the others sample by sample while they are
     /// fetched. `None` where that is no gain.
     pub(crate) fn at_once(&self, shards: &[usize], tick: u64) -> Option<Vec<Access>> {

@@ -1,31 +1,48 @@
-"""What the processes of one rank tell each other: which epoch they are in, and where to resume.
+"""What the processes of a rank tell each other: which epoch they are in, and where to resume.
 
-The training process and the workers of its ``DataLoader`` share one small anonymous memory. It has no name, so nothing
-is left behind when they are killed; a forked child inherits it, and a spawned one is handed its descriptor.
+A training process and the workers of its ``DataLoader`` share an anonymous memory. It has no name, so nothing is left
+behind when they are killed; a forked child inherits it, and a spawned one is handed its descriptor. Where a launcher
+forks or spawns several training processes with the data set, each has a part of the memory for itself and its workers.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
+import multiprocessing
 import os
 import struct
 import tempfile
+import threading
 import weakref
+from contextlib import contextmanager
 from multiprocessing import context, reduction
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
-from shardmill.errors import UsageError
+from shardmill import _torch
+from shardmill.errors import ResourceError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Loader processes of a rank that are told apart.
 MOST_WORKERS = 1024
 #: The longest state that is taken (reliability rule L12).
 MOST_STATE = 64 << 10
+#: Training processes that share one memory.
+MOST_PARTS = 256
+#: Starts of workers that are remembered: as many iterations over one data set may be open at once.
+MOST_STARTS = 64
 
-_SLOTS = struct.Struct(f'<{MOST_WORKERS}Q')
-_LENGTH = struct.Struct('<Q')
-_STATE = _SLOTS.size + _LENGTH.size
-_SIZE = _STATE + MOST_STATE
+_PIDS = struct.Struct(f'<{MOST_PARTS}Q')
+#: The next epoch, how many starts of workers there were, the length of the state.
+_HEAD = struct.Struct('<3Q')
+#: Seed, count, epoch, a bit for each worker that has begun.
+_START = struct.Struct(f'<3Q{MOST_WORKERS // 8}s')
+_STATE = _HEAD.size + MOST_STARTS * _START.size
+#: Only what was written takes memory.
+_SIZE = _PIDS.size + MOST_PARTS * (_STATE + MOST_STATE)
 
 
 def _anonymous_file() -> int:
@@ -39,18 +56,43 @@ def _anonymous_file() -> int:
     return number
 
 
-class Board:
-    """Epoch counters of the workers of one rank, and the state that was loaded last.
+def _training_process() -> int:
+    """The process that trains: this one, or the one that started this worker."""
+    if _torch.worker_info() is None:
+        return os.getpid()
+    parent = multiprocessing.parent_process()
+    return os.getppid() if parent is None or parent.pid is None else parent.pid
 
-    Every worker has a counter of its own: the epochs that it has begun. The rank is in the epoch that the foremost worker
-    has begun; a worker whose counter lags joins it there. So no worker waits for another, and workers may be added.
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class Board:
+    """The epoch of a rank, and the state that was loaded last.
+
+    All workers that a ``DataLoader`` starts for one iteration have to be in the same epoch, whichever of them begins first,
+    and however late the others come. torch gives them one seed, by which they recognise each other: the first one takes
+    the next epoch, and the others join it. None waits for another.
     """
 
     def __init__(self, descriptor: Optional[int] = None) -> None:
         self._descriptor = _anonymous_file() if descriptor is None else descriptor
         self._memory = mmap.mmap(self._descriptor, _SIZE)
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._begun = 0
         # Not in `__del__`: at the end of the interpreter `os` may be gone before the board.
         weakref.finalize(self, os.close, self._descriptor)
+        if descriptor is None:
+            with self._part():
+                pass
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A process that is being spawned shares the memory; anything else that is pickled gets a copy.
@@ -58,45 +100,125 @@ class Board:
             return _attach, (reduction.DupFd(self._descriptor),)
         return _copy, (self.next_epoch, self.state)
 
-    def _slots(self) -> tuple[int, ...]:
-        return _SLOTS.unpack_from(self._memory, 0)
+    @contextmanager
+    def _part(self) -> Iterator[int]:
+        """Where the part of this rank begins; nobody else reads or writes any part meanwhile."""
+        if self._process != os.getpid():
+            # Forked: a thread of the parent may have held the lock.
+            self._process = os.getpid()
+            self._lock = threading.Lock()
+            self._begun = 0
+        with self._lock:
+            # The kernel gives it back when this process is killed.
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+            try:
+                yield self._find(_training_process())
+            finally:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+
+    def _find(self, pid: int) -> int:
+        pids = _PIDS.unpack_from(self._memory, 0)
+        if pid in pids:
+            return self._at(pids.index(pid))
+        # The first part is that of the process that opened the data set; others start where it is.
+        free = (place for place, other in enumerate(pids) if not other)
+        dead = (place for place, other in enumerate(pids) if place and not _is_alive(other))
+        place = next(free, None)
+        if place is None:
+            place = next(dead, None)
+        if place is None:
+            raise ResourceError(
+                f'one data set object is used by more than {MOST_PARTS} training processes',
+                'limit-processes',
+                hint='open the data set in each of them',
+            )
+        struct.pack_into('<Q', self._memory, 8 * place, pid)
+        part = self._at(place)
+        epoch, _, length = _HEAD.unpack_from(self._memory, self._at(0))
+        _HEAD.pack_into(self._memory, part, epoch, 0, length)
+        first = self._at(0) + _STATE
+        self._memory[part + _STATE : part + _STATE + length] = self._memory[first : first + length]
+        return part
+
+    @staticmethod
+    def _at(place: int) -> int:
+        return _PIDS.size + place * (_STATE + MOST_STATE)
 
     @property
     def next_epoch(self) -> int:
         """The epoch that begins next."""
-        return max(self._slots())
+        with self._part() as part:
+            epoch: int = _HEAD.unpack_from(self._memory, part)[0]
+            return epoch
 
     @next_epoch.setter
     def next_epoch(self, epoch: int) -> None:
-        _SLOTS.pack_into(self._memory, 0, *[epoch] * MOST_WORKERS)
+        with self._part() as part:
+            struct.pack_into('<Q', self._memory, part, epoch)
 
-    def begin(self, worker: int) -> int:
-        """Counts an epoch for a worker.
+    def begin(self, worker: int, at_least: int = 0) -> int:
+        """Begins an epoch.
 
         Args:
-            worker: Its number among those of the rank.
+            worker: The number of this worker among those of the rank.
+            at_least: An epoch that the run is known to have reached.
 
         Returns:
-            The epoch: the one that the others are in already, or the next one.
+            The epoch: the one that other workers of the same iteration are in already, or the next one.
         """
         if not 0 <= worker < MOST_WORKERS:
             raise UsageError(
                 f'a rank has at most {MOST_WORKERS} workers, not one numbered {worker}',
                 'config-workers',
             )
-        slots = self._slots()
-        begun = max(slots)
-        epoch = begun - 1 if slots[worker] < begun else begun
-        struct.pack_into('<Q', self._memory, 8 * worker, epoch + 1)
+        info = _torch.worker_info()
+        with self._part() as part:
+            self._begun += 1
+            if info is None:
+                return self._advance(part, at_least)
+            # Workers that are kept begin one epoch after the other with the same seed.
+            start = (info.seed - info.id) % (1 << 64), self._begun
+            return self._join(part, worker, start, at_least)
+
+    def _advance(self, part: int, at_least: int) -> int:
+        epoch = max(struct.unpack_from('<Q', self._memory, part)[0], at_least)
+        struct.pack_into('<Q', self._memory, part, epoch + 1)
         return epoch
+
+    def _join(self, part: int, worker: int, start: tuple[int, int], at_least: int) -> int:
+        _, made, length = _HEAD.unpack_from(self._memory, part)
+        bit = 1 << worker
+        for number in reversed(range(max(made - MOST_STARTS, 0), made)):
+            at = part + _HEAD.size + number % MOST_STARTS * _START.size
+            seed, count, epoch, begun = _START.unpack_from(self._memory, at)
+            if (seed, count) != start:
+                continue
+            bits = int.from_bytes(begun, 'little')
+            if bits & bit:
+                # This worker has been there: the program has set its seed, and the same one came once more.
+                break
+            _START.pack_into(self._memory, at, *start, epoch, self._bits(bits | bit))
+            joined: int = epoch
+            return joined
+        epoch = self._advance(part, at_least)
+        at = part + _HEAD.size + made % MOST_STARTS * _START.size
+        _START.pack_into(self._memory, at, *start, epoch, self._bits(bit))
+        _HEAD.pack_into(self._memory, part, epoch + 1, made + 1, length)
+        return epoch
+
+    @staticmethod
+    def _bits(bits: int) -> bytes:
+        return bits.to_bytes(MOST_WORKERS // 8, 'little')
 
     @property
     def state(self) -> Optional[dict[str, Any]]:
         """The state that was loaded last."""
-        (length,) = _LENGTH.unpack_from(self._memory, _SLOTS.size)
-        if not length:
+        with self._part() as part:
+            length = _HEAD.unpack_from(self._memory, part)[2]
+            data = self._memory[part + _STATE : part + _STATE + length]
+        if not data:
             return None
-        state: dict[str, Any] = json.loads(self._memory[_STATE : _STATE + length])
+        state: dict[str, Any] = json.loads(data)
         return state
 
     @state.setter
@@ -106,10 +228,11 @@ class Board:
             raise UsageError(
                 f'a state has {len(data)} bytes; at most {MOST_STATE} are allowed', 'limit-state'
             )
-        # Without a length nobody reads a half-written state.
-        _LENGTH.pack_into(self._memory, _SLOTS.size, 0)
-        self._memory[_STATE : _STATE + len(data)] = data
-        _LENGTH.pack_into(self._memory, _SLOTS.size, len(data))
+        with self._part() as part:
+            # Without a length nobody reads a half-written state, should this process be killed here.
+            struct.pack_into('<Q', self._memory, part + 16, 0)
+            self._memory[part + _STATE : part + _STATE + len(data)] = data
+            struct.pack_into('<Q', self._memory, part + 16, len(data))
 
 
 def _attach(descriptor: Any) -> Board:

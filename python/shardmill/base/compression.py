@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Optional
+from typing import TYPE_CHECKING, ClassVar, Optional, Union
 
 from shardmill import _core
 from shardmill.errors import UsageError
@@ -26,10 +26,12 @@ __all__ = [
     'is_compression',
 ]
 
+_Data = Union[bytes, bytearray, memoryview]
+
 _NAMES = frozenset(_core.compression_names())
 
 
-def _bytes(data: bytes) -> bytes:
+def _bytes(data: _Data) -> bytes:
     return data if isinstance(data, bytes) else memoryview(data).tobytes()
 
 
@@ -48,11 +50,11 @@ class Compression(ABC):
         yield cls.extension, cls()
 
     @abstractmethod
-    def compress(self, data: bytes) -> bytes:
+    def compress(self, data: _Data) -> bytes:
         """The data, compressed."""
 
     @abstractmethod
-    def decompress(self, data: bytes) -> bytes:
+    def decompress(self, data: _Data) -> bytes:
         """What compressed data holds.
 
         Raises:
@@ -65,10 +67,10 @@ class _Named(Compression):
 
     _name: str
 
-    def compress(self, data: bytes) -> bytes:
+    def compress(self, data: _Data) -> bytes:
         return _core.compress(self._name, _bytes(data))
 
-    def decompress(self, data: bytes) -> bytes:
+    def decompress(self, data: _Data) -> bytes:
         return _core.decompress(self._name, _bytes(data))
 
 
@@ -174,20 +176,20 @@ def get_compression_extension(algo: str) -> str:
     return _known(algo).partition(':')[0]
 
 
-def compress(algo: Optional[str], data: bytes) -> bytes:
+def compress(algo: Optional[str], data: _Data) -> bytes:
     """The data, compressed; with None as it is.
 
     Raises:
         ValueError: There is no compression of this name.
     """
-    return data if algo is None else _core.compress(_known(algo), _bytes(data))
+    return _bytes(data) if algo is None else _core.compress(_known(algo), _bytes(data))
 
 
-def decompress(algo: Optional[str], data: bytes) -> bytes:
+def decompress(algo: Optional[str], data: _Data) -> bytes:
     """What compressed data holds; with None the data itself.
 
     Raises:
         ValueError: There is no compression of this name, or the data is damaged or would be too
             large.
     """
-    return data if algo is None else _core.decompress(_known(algo), _bytes(data))
+    return _bytes(data) if algo is None else _core.decompress(_known(algo), _bytes(data))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import warnings
 import zlib
@@ -18,10 +19,10 @@ from shardmill.base._fetching import Fetcher
 from shardmill.base.array import Array
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.registry_utils import construct_from_registry
-from shardmill.base.spanner import Spanner
 from shardmill.base.stream import Stream, streams_registry
 from shardmill.base.util import bytes_to_int, number_abbrev_to_int
 from shardmill.base.world import World
+from shardmill.errors import DataError, IndexSyntaxError, MissingIndexError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardmill.base.format.base.reader import Reader
+    from shardmill.base.spanner import Spanner
 
 __all__ = ['StreamingDataset']
 
@@ -194,6 +196,7 @@ class StreamingDataset(Array, _torch.Placeholder):
         self.initial_physical_nodes: Optional[int] = None
         self.epoch_seed_change = shuffle and sampling_method == 'balanced'
         self._given_world = (rank, world_size, local_world_size, worker, num_workers)
+        self._starter: Optional[tuple[int, World]] = None
         self._set_world()
 
         self._lookahead = predownload
@@ -201,8 +204,8 @@ class StreamingDataset(Array, _torch.Placeholder):
             self.predownload = 8 * batch_size if batch_size is not None else 64
         elif batch_size is not None and predownload < batch_size:
             warnings.warn(
-                f'predownload < batch_size ({predownload} < {batch_size}): shards are fetched less than '
-                f'a batch ahead, so that batches will wait; give at least the batch size',
+                f'predownload < batch_size ({predownload} < {batch_size}). This may result in slower '
+                f'batch time. Recommendation is to set it to at least the batch size.',
                 stacklevel=2,
             )
 
@@ -243,6 +246,7 @@ class StreamingDataset(Array, _torch.Placeholder):
 
         self._board = Board()
         self._open()
+        self._check_cache_limit()
         self.epoch_size = Stream.apply_weights(
             self.streams, self.samples_per_stream, self._epoch_size_given, self.shuffle_seed
         )
@@ -254,6 +258,17 @@ class StreamingDataset(Array, _torch.Placeholder):
         """This rank and worker, by what was given, by torch, by the environment."""
         rank, world_size, local_world_size, worker, num_workers = self._given_world
         world = World.detect()
+        if self._starter is not None and _torch.worker_info() is not None:
+            # A worker that was spawned: what only the process group knows, its training process does.
+            parent = multiprocessing.parent_process()
+            pid, starter = self._starter
+            if parent is not None and parent.pid == pid:
+                world = World(
+                    num_nodes=starter.num_nodes,
+                    ranks_per_node=starter.ranks_per_node,
+                    workers_per_rank=world.workers_per_rank,
+                    worker=starter.rank * world.workers_per_rank + world.worker_of_rank,
+                )
         if rank is not None and world_size is not None:
             per_node = local_world_size or world_size
             world = World(
@@ -296,10 +311,7 @@ class StreamingDataset(Array, _torch.Placeholder):
         if self._is_fetched_here:
             # Shards come by the methods of the streams; the index has to be there before it is read.
             self.shards = self._get_shards()
-        else:
-            for stream in self.streams:
-                stream_has_index(stream)
-        self._reader = self._make_reader()
+        self._reader = self._open_reader()
         self._process = os.getpid()
         self.num_samples = self._reader.samples
         self.num_shards = self._reader.shards
@@ -309,6 +321,32 @@ class StreamingDataset(Array, _torch.Placeholder):
             if not samples:
                 index = os.path.join(stream.local, stream.split, 'index.json')
                 raise RuntimeError(f'Stream contains no samples: {index}.')
+
+    def _open_reader(self) -> _core.Reader:
+        """Opens the streams for the first time, with errors that callers of `streaming` know."""
+        for stream in self.streams:
+            find_index(stream)
+        try:
+            return self._make_reader()
+        except DataError as error:
+            if error.id in ('index-empty', 'index-json'):
+                raise IndexSyntaxError(
+                    f'Index file at {error.object} is empty or corrupted: {error.message}',
+                    error.id,
+                    error.object,
+                    error.hint,
+                ) from error
+            raise
+        except UsageError as error:
+            if error.id == 'config-cache-limit':
+                raise UsageError(
+                    f'Cache limit ({self.cache_limit} bytes) is too low. Increase the `cache_limit` to four '
+                    f'times the largest shard: {error.message}',
+                    error.id,
+                    error.object,
+                    error.hint,
+                ) from error
+            raise
 
     def _make_reader(self) -> _core.Reader:
         from shardmill.base.format.mds.encodings import mds_decode
@@ -354,6 +392,25 @@ class StreamingDataset(Array, _torch.Placeholder):
             raise ValueError(
                 f'Column {unsafe[0]!r} contains an unsafe type: a pickle, which can run any code when it '
                 f'is loaded. Where you trust the data set, give `allow_unsafe_types=True`.'
+            )
+
+    def _check_cache_limit(self) -> None:
+        """Refuses what `streaming` refuses. The Rust cache could do with less."""
+        if not self.cache_limit:
+            return
+        limit = cast(int, self.cache_limit)
+        indexes = sum(stream.get_index_size() for stream in self.streams)
+        if limit <= indexes:
+            raise ValueError(
+                f'Minimum cache usage ({indexes} bytes), that of the indexes, is larger than the cache '
+                f'limit ({limit} bytes). Raise `cache_limit`.'
+            )
+        largest = self._reader.largest_shard()
+        self.max_shard_size_across_all_streams = largest
+        if limit < 4 * largest:
+            raise ValueError(
+                f'Cache limit ({limit} bytes) is too low. Increase the `cache_limit` to four times the '
+                f'largest shard, which has {largest} bytes raw and compressed: {4 * largest} bytes.'
             )
 
     def _get_shards(self) -> list[Reader]:
@@ -424,6 +481,8 @@ class StreamingDataset(Array, _torch.Placeholder):
     @cached_property
     def spanner(self) -> Spanner:
         """From the number of a sample to its shard and its place in it."""
+        from shardmill.base.spanner import Spanner
+
         return Spanner(self.samples_per_shard)
 
     @property
@@ -544,8 +603,15 @@ class StreamingDataset(Array, _torch.Placeholder):
         if obj['epoch'] >= 0:
             self._board.next_epoch = obj['epoch']
 
-    def _begin(self) -> tuple[World, _core.Batches]:
-        """Begins the next epoch for this worker."""
+    def _begin(self, threads: Optional[int] = None) -> tuple[World, _core.Batches]:
+        """Begins the next epoch for this worker.
+
+        Args:
+            threads: Threads that fill batches ahead; by default those of the data set, and none in a worker process.
+
+        Returns:
+            Where this is, and the batches.
+        """
         if self._batches is not None and self._process == os.getpid():
             # One epoch at a time: the one before ends, wherever it was.
             self._batches.close()
@@ -555,54 +621,63 @@ class StreamingDataset(Array, _torch.Placeholder):
         self._parallel_worker_world = (
             world.copy() if self.replication is None else world.replicate(self.replication)
         )
+        state = self._board.state
+        reached = 0 if state is None else max(state['epoch'], 0)
         epoch, offset = self._resume(
-            self._parallel_worker_world, self._board.begin(world.worker_of_rank)
+            self._parallel_worker_world, self._board.begin(world.worker_of_rank, reached)
         )
-        self._board_moved(world, epoch)
         if not isinstance(self.batch_size, int):
             raise ValueError(
-                'give `batch_size` to StreamingDataset, the same as to the DataLoader: the order depends '
-                'on it'
+                'Please pass `batch_size` to StreamingDataset, the same as to the DataLoader: the order '
+                'of samples depends on it.'
             )
         nodes = self.initial_physical_nodes
-        batches = reader.epoch(
-            {
-                'nodes': world.num_nodes,
-                'ranks_per_node': world.ranks_per_node,
-                'workers_per_rank': world.workers_per_rank,
-                'batch_size': self.batch_size,
-                'epoch_size': self._epoch_size_given,
-                'num_canonical_nodes': self.num_canonical_nodes,
-                'shuffle_block_size': self.shuffle_block_size,
-                'replication': self.replication,
-                'shuffle': self.shuffle,
-                'shuffle_algo': self.shuffle_algo,
-                'shuffle_seed': self.shuffle_seed,
-                'sampling_method': self.sampling_method,
-                'sampling_granularity': self.sampling_granularity,
-                'partition_algo': self.partition_algo,
-                'batching_method': self.batching_method,
+        config = {
+            'nodes': world.num_nodes,
+            'ranks_per_node': world.ranks_per_node,
+            'workers_per_rank': world.workers_per_rank,
+            'batch_size': self.batch_size,
+            'epoch_size': self._epoch_size_given,
+            'num_canonical_nodes': self.num_canonical_nodes,
+            'shuffle_block_size': self.shuffle_block_size,
+            'replication': self.replication,
+            'shuffle': self.shuffle,
+            'shuffle_algo': self.shuffle_algo,
+            'shuffle_seed': self.shuffle_seed,
+            'sampling_method': self.sampling_method,
+            'sampling_granularity': self.sampling_granularity,
+            'partition_algo': self.partition_algo,
+            'batching_method': self.batching_method,
+            'epoch': epoch,
+            'resume': {
                 'epoch': epoch,
-                'resume': {
-                    'epoch': epoch,
-                    'sample_in_epoch': offset,
-                    'num_canonical_nodes': self.num_canonical_nodes,
-                    'shuffle_seed': self.shuffle_seed,
-                    'initial_physical_nodes': nodes,
-                },
+                'sample_in_epoch': offset,
+                'num_canonical_nodes': self.num_canonical_nodes,
+                'shuffle_seed': self.shuffle_seed,
+                'initial_physical_nodes': nodes,
             },
-            world.rank,
-            world.worker_of_rank,
-            0 if world.workers_per_rank > 1 else self.threads,
-        )
+        }
+        self._warn_of_shuffle()
+        if threads is None:
+            threads = 0 if world.workers_per_rank > 1 else self.threads
+        try:
+            batches = reader.epoch(config, world.rank, world.worker_of_rank, threads)
+        except UsageError as error:
+            raise _in_known_words(error) from error
         self._batches = batches
         return world, batches
 
-    def _board_moved(self, world: World, epoch: int) -> None:
-        """Keeps the counters right where a state took the run to a later epoch."""
-        if self._board.next_epoch <= epoch:
-            self._board.next_epoch = epoch
-            self._board.begin(world.worker_of_rank)
+    def _warn_of_shuffle(self) -> None:
+        block = self.shuffle_block_size
+        if self.shuffle and self.shuffle_algo == 'py1e' and block is not None:
+            largest = int(self.samples_per_shard.max())
+            if block < largest:
+                warnings.warn(
+                    f'Shuffle block size was smaller than shard size for some shards ({block} samples, the '
+                    f'largest shard has {largest}): these are not mixed with others. Raise '
+                    f'`shuffle_block_size`.',
+                    stacklevel=2,
+                )
 
     def _is_plain(self) -> bool:
         """Whether samples are what the columns say: no subclass has a hand in them."""
@@ -697,24 +772,46 @@ class StreamingDataset(Array, _torch.Placeholder):
     # Between processes.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+        state = {name: value for name, value in self.__dict__.items() if name not in _OWN}
+        state['_starter'] = os.getpid(), self._detect_world()
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open()
 
 
-def stream_has_index(stream: Stream) -> None:
-    """Raises what callers of ``streaming`` expect where a local data set has no index."""
-    from shardmill.errors import MissingIndexError
+def _in_known_words(error: UsageError) -> UsageError:
+    """An error of the order, beginning as programs for ``streaming`` may look for."""
+    known = {
+        'canonical nodes': 'The number of samples assigned to a canonical node is 0',
+        'its share of a global batch': 'Number of samples for stream is 0',
+    }
+    for fact, words in known.items():
+        if fact in error.message:
+            return UsageError(f'{words}: {error.message}', error.id, error.object, error.hint)
+    return error
 
-    path = os.path.join(stream.local, stream.split, 'index.json')
-    if stream.remote is None and not os.path.exists(path):
+
+def find_index(stream: Stream) -> None:
+    """Raises what callers of ``streaming`` expect where a data set has no index; stores are not asked."""
+    local = os.path.join(stream.local, stream.split, 'index.json')
+    if os.path.exists(local):
+        return
+    if stream.remote is None:
         raise MissingIndexError(
-            f'No `remote` provided, but local file {path} does not exist either',
+            f'No `remote` provided, but local file {local} does not exist either',
             'index-missing',
-            path,
+            local,
         )
+    remote = os.path.join(stream.remote, stream.split, 'index.json')
+    if is_folder(stream.remote) and not os.path.exists(remote):
+        raise MissingIndexError(f'{remote}: No such file or directory', 'index-missing', remote)
+
+
+def is_folder(remote: str) -> bool:
+    """Whether a remote is a folder of this machine, or one that is mounted here."""
+    return '://' not in remote and not remote.startswith('dbfs:')
 
 
 def decode_line(layout: tuple[str, list[str], list[str], Optional[str], str], line: bytes) -> Any:

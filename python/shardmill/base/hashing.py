@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Union
+
 from shardmill import _core
 from shardmill.errors import UsageError
 
@@ -20,7 +22,7 @@ def is_hash(algo: str) -> bool:
     return algo in _NAMES
 
 
-def get_hash(algo: str, data: bytes) -> str:
+def get_hash(algo: str, data: Union[bytes, bytearray, memoryview]) -> str:
     """The hash of the data, in lower-case hexadecimal digits.
 
     Raises:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Optional, cast
 from shardmill import _core, _torch
 from shardmill.base.array import Array
 from shardmill.base.format.index import get_index_basename
-from shardmill.base.spanner import Spanner
 
 if TYPE_CHECKING:
     from shardmill.base.format.base.reader import Reader
+    from shardmill.base.spanner import Spanner
 
 __all__ = ['LocalDataset']
 
@@ -67,6 +67,8 @@ class LocalDataset(Array, _torch.Placeholder):
     def spanner(self) -> Spanner:
         """From the number of a sample to its shard and its place in it."""
         import numpy as np
+
+        from shardmill.base.spanner import Spanner
 
         return Spanner(np.frombuffer(self._reader.shard_sizes()[0], np.int64))
 

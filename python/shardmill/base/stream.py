@@ -266,10 +266,21 @@ class Stream:
         """Whether a subclass has its own way of bringing shards to the local folder."""
         return any(getattr(type(self), name) is not getattr(Stream, name) for name in _FETCHING)
 
+    def _is_whole_here(self) -> bool:
+        """Whether the remote is a folder that is gone, and there is a data set in the local one."""
+        name = os.path.join(self.split, get_index_basename())
+        return (
+            self.remote is not None
+            and '://' not in self.remote
+            and not os.path.exists(os.path.join(self.remote, name))
+            and os.path.exists(os.path.join(self.local, name))
+        )
+
     def _describe(self, is_fetched_here: bool) -> dict[str, Any]:
         """What the Rust reader is told of this stream."""
+        is_here = is_fetched_here or self._is_whole_here()
         return {
-            'remote': None if is_fetched_here else self.remote,
+            'remote': None if is_here else self.remote,
             'local': self.local,
             'split': self.split,
             'proportion': self._proportion,

@@ -68,6 +68,38 @@ def kill_session(session: int) -> None:
             continue
 
 
+def _stacks(session: int, log: Any) -> str:
+    """What the processes of a session are doing, as far as they tell."""
+    lines = of_session(session)
+    for line in lines:
+        log.write(f'\n{line}:\n')
+        log.flush()
+        length = log.tell()
+        try:
+            os.kill(int(line.split()[0]), signal.SIGUSR2)
+        except ProcessLookupError:
+            continue
+        until(lambda length=length: os.fstat(log.fileno()).st_size > length, 1)
+    time.sleep(0.5)
+    log.seek(0)
+    text: str = log.read()
+    return text
+
+
+def _ours(folder: str) -> list[str]:
+    """What is in a temporary directory, but for what torch leaves there when it is interrupted.
+
+    These are the folders of the sockets through which workers hand over tensors, and the empty files
+    with which it finds out whether it may open more files.
+    """
+    return [
+        path.name
+        for path in Path(folder).iterdir()
+        if not (path.name.startswith('pymp-') and path.is_dir())
+        and not (re.fullmatch(r'tmp\w{8}', path.name) and not path.stat().st_size)
+    ]
+
+
 def threads() -> dict[int, str]:
     """The threads of this process and their names, those of native code included."""
     found = {}
@@ -85,7 +117,6 @@ def _body(
     pipe: Connection,
     folder: str,
     environment: dict[str, str],
-    seconds: float,
     log: Any,
 ) -> None:
     os.setsid()
@@ -93,7 +124,8 @@ def _body(
     tempfile.tempdir = folder
     # A spawned worker imports the main module again, and that of pytest has nothing to offer.
     sys.modules['__main__'] = types.ModuleType('__main__')
-    faulthandler.dump_traceback_later(seconds, file=log)
+    # Forked loader processes inherit it.
+    faulthandler.register(signal.SIGUSR2, file=log)
     try:
         result = function(*args)
         gc.collect()
@@ -134,20 +166,18 @@ def apart(
     before = shared_memory()
     context = multiprocessing.get_context('fork')
     receiver, sender = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile('w+') as log:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile('a+') as log:
         process = context.Process(
             target=_body,
-            args=(function, args, sender, folder, environment or {}, seconds, log),
+            args=(function, args, sender, folder, environment or {}, log),
         )
         process.start()
         sender.close()
         session = process.pid
         assert session is not None
         try:
-            answered = receiver.poll(seconds + 1)
-            if not answered:
-                log.seek(0)
-                raise AssertionError(f'not done after {seconds} s\n{log.read()}')
+            if not receiver.poll(seconds):
+                raise AssertionError(f'not done after {seconds} s\n{_stacks(session, log)}')
             try:
                 is_good, result = receiver.recv()
             except EOFError:
@@ -159,7 +189,7 @@ def apart(
             assert until(lambda: not of_session(session), GRACE), of_session(session)
             gone = until(lambda: not shared_memory() - before, GRACE)
             assert gone, f'new in /dev/shm: {sorted(shared_memory() - before)}'
-            assert until(lambda: not os.listdir(folder), GRACE), os.listdir(folder)
+            assert until(lambda: not _ours(folder), GRACE), _ours(folder)
         finally:
             receiver.close()
             kill_session(session)

@@ -1,7 +1,8 @@
 //! The folder that the shards of a stream are kept in, and what in it is the cache's own.
 //!
-//! Shards lie under their own names, as other readers of the format have them. Beside them, in
-//! `.shardmill/cache-<16 digits of the index's hash>/`, the cache keeps its books:
+//! Shards lie under their own names, as other readers of the format have them. Beside the folder, in
+//! `.<its name>.shardmill/cache-<16 digits of the index's hash>/` (or in `.shardmill/` inside of it, see
+//! [`books_folder`]), the cache keeps its books:
 //!
 //! - a *marker* for each shard, called like its number. It is made before the shard is fetched, as a reservation, and
 //!   says afterwards which files were written: those and no others are the cache's own;
@@ -11,6 +12,8 @@
 //! INVARIANT: a marker names its files before they get their names, so that no file of the cache is ever without one;
 //! and it goes after they have gone.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 #[cfg(test)]
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
@@ -157,6 +160,30 @@ impl Marker {
     }
 }
 
+/// The folder of the cache's own files. Beside the folder of the shards, where that is on the same file system and can be
+/// written: programs that list the shards find shards. Else in it.
+fn books_folder(local: &Dir) -> Result<Dir, StorageError> {
+    const INSIDE: &str = ".shardmill";
+    if !local.exists(INSIDE)?
+        && let Some((parent, name)) = beside(local)
+        && let Ok(dir) = parent.make_private_dir(&name)
+    {
+        return Ok(dir);
+    }
+    local.make_private_dir(INSIDE)
+}
+
+/// The folder that `local` is in, and the name of the cache's own folder there. `None` where files cannot be renamed from
+/// there into `local`.
+fn beside(local: &Dir) -> Option<(Dir, String)> {
+    let path = fs::canonicalize(local.path()).ok()?;
+    let name = path.file_name()?.to_str()?;
+    let parent = path.parent()?;
+    let same = fs::metadata(parent).ok()?.dev() == fs::metadata(&path).ok()?.dev();
+    let parent = Dir::open(parent).ok().filter(|_| same)?;
+    Some((parent, format!(".{name}.shardmill")))
+}
+
 fn name_of(number: usize) -> String {
     number.to_string()
 }
@@ -178,9 +205,7 @@ impl Folder {
         for byte in digest.iter().take(8) {
             name.push_str(&format!("{byte:02x}"));
         }
-        let own = local
-            .make_private_dir(".shardmill")?
-            .make_private_dir(&name)?;
+        let own = books_folder(local)?.make_private_dir(&name)?;
         Ok(Self {
             local: local.clone(),
             own,

@@ -647,6 +647,13 @@ impl Engine {
         }
     }
 
+    /// Makes a shard readable as a whole, now.
+    pub(crate) fn bring(self: &Arc<Self>, shard: usize) -> Result<(), ReaderError> {
+        let now = self.lock().now;
+        // Where there is no room for it, its samples go on to be read one by one.
+        self.need(&[shard], now, &Cancel::new()).map(drop)
+    }
+
     /// Fetches a shard for the sake of a sample. Only the last one is kept.
     fn load_once(&self, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -112,7 +112,7 @@ impl Set {
 
     /// The cache's own folder.
     fn own(&self) -> PathBuf {
-        let own = fs::read_dir(self.local().join(".shardmill")).unwrap();
+        let own = fs::read_dir(self.root.path().join(".local.shardmill")).unwrap();
         own.map(|entry| entry.unwrap().path()).next().unwrap()
     }
 

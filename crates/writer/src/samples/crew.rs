@@ -22,6 +22,10 @@ const WAITING_SHARDS: usize = 16;
 /// How often somebody who waits is asked whether to go on.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// How long whoever stops waits for the steps that threads are at. A thread that takes longer, in a slow compression,
+/// ends by itself and leaves no file either.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 #[derive(Debug)]
 pub(super) struct Crew(Arc<Shared>);
 
@@ -46,6 +50,8 @@ struct State {
     /// What threads that compute keep between tasks.
     scratches: Vec<Scratch>,
     threads: Vec<JoinHandle<()>>,
+    /// Threads that have not ended.
+    alive: usize,
     idle: usize,
     computing: usize,
     publishing: usize,
@@ -182,16 +188,23 @@ impl Crew {
     }
 
     fn close(&self) {
-        let threads = {
-            let mut state = self.0.lock();
-            state.closing = true;
-            std::mem::take(&mut state.threads)
-        };
-        self.0.work.notify_all();
-        self.0.done.notify_all();
-        for thread in threads {
-            // A thread that panicked has left an error.
-            let _ = thread.join();
+        let shared = &self.0;
+        let mut state = shared.lock();
+        state.closing = true;
+        shared.work.notify_all();
+        shared.done.notify_all();
+        let (mut state, _) = shared
+            .done
+            .wait_timeout_while(state, FAREWELL, |state| state.alive > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        let threads = std::mem::take(&mut state.threads);
+        let all_ended = state.alive == 0;
+        drop(state);
+        if all_ended {
+            for thread in threads {
+                // A thread that panicked has left an error.
+                let _ = thread.join();
+            }
         }
     }
 }
@@ -228,18 +241,21 @@ impl PublishedFiles {
     }
 }
 
-/// Stops all threads when one of them panics: the others would wait for its work for ever.
+/// Tells of the end of a thread, and stops all others when it panics: they would wait for its work for ever.
 struct Alarm<'a>(&'a Shared);
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.alive = state.alive.saturating_sub(1);
         if std::thread::panicking() {
-            self.0.lock().fail(Some(WriteError::Bug {
+            state.fail(Some(WriteError::Bug {
                 what: "a worker thread panicked",
             }));
-            self.0.work.notify_all();
-            self.0.done.notify_all();
         }
+        drop(state);
+        self.0.work.notify_all();
+        self.0.done.notify_all();
     }
 }
 
@@ -295,7 +311,10 @@ impl Shared {
             let shared = Arc::clone(self);
             let builder = std::thread::Builder::new().name("shardmill-write".to_owned());
             match builder.spawn(move || shared.work()) {
-                Ok(thread) => state.threads.push(thread),
+                Ok(thread) => {
+                    state.threads.push(thread);
+                    state.alive += 1;
+                }
                 // Fewer threads do the same.
                 Err(_) if !state.threads.is_empty() => return,
                 Err(source) => state.fail(Some(WriteError::Thread { source })),
@@ -347,8 +366,6 @@ impl Shared {
             self.call(&mut state);
             self.done.notify_all();
         }
-        drop(state);
-        self.work.notify_all();
     }
 
     /// Publishing first: it is the end of a chain.

@@ -35,8 +35,10 @@ class SharedArray:
         self.shm = SharedMemory(name=name, size=size)
 
     def numpy(self) -> NDArray[Any]:
-        """The array, writable. It must not be used after the block is cleaned up."""
-        return np.ndarray(self.shape, dtype=self.dtype, buffer=self.shm.buf)
+        """The array, writable. The block stays mapped as long as there is such an array of it."""
+        # Not np.ndarray(buffer=...), which does not keep the memory from being unmapped.
+        length = int(np.prod(self.shape, dtype=np.int64))
+        return np.frombuffer(self.shm.buf, self.dtype, length).reshape(self.shape)
 
     def __len__(self) -> int:
         """The first dimension."""

@@ -35,7 +35,7 @@ fn a_shard_is_fetched_once_and_a_warm_start_fetches_nothing() {
         let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(set.shard(0)), mode(set.marker(0))), (0o600, 0o600));
         assert_eq!(
-            (mode(set.own()), mode(set.local().join(".shardmill"))),
+            (mode(set.own()), mode(set.root.path().join(".local.shardmill"))),
             (0o700, 0o700)
         );
         assert!(fs::metadata(set.marker(2)).unwrap().len() <= MARKER_BYTES);
@@ -399,6 +399,7 @@ fn a_data_set_without_remote_is_read_in_place() {
     assert!(cache.get(0).is_some() && cache.get(1).is_none() && cache.get(2).is_some());
     assert_eq!(script.calls(), [0_usize; 0]);
     assert!(!set.root.path().join("remote/.shardmill").exists());
+    assert!(!set.root.path().join(".remote.shardmill").exists());
     fs::remove_file(set.root.path().join("remote/shard.00001.mds")).unwrap();
     assert_eq!(id(try_read(&cache, 1, 0)), "shard-missing");
     assert_eq!(id(try_read(&cache, 3, 0)), "no-such-shard");

@@ -338,10 +338,10 @@ fn nothing_is_started_before_the_first_need() {
         (0, super::super::CacheStats::default())
     );
     cache.at(7);
-    assert!(!set.local().join(".shardmill").exists());
+    assert!(!set.root.path().join(".local.shardmill").exists());
     cache.stop();
     drop(cache);
-    assert!(!set.local().join(".shardmill").exists());
+    assert!(!set.root.path().join(".local.shardmill").exists());
 }
 
 #[test]

@@ -70,12 +70,13 @@ class Uploads:
         self.failed = threading.Event()
         self.failure: Optional[BaseException] = None
         self._lock = threading.Lock()
+        self._open = True
         self._feeder: Optional[threading.Thread] = None
 
     def submit(self, name: str) -> None:
-        """Uploads a file as soon as a thread is free."""
+        """Uploads a file as soon as a thread is free; once an upload has failed, none."""
         with self._lock:
-            if self.failed.is_set():
+            if not self._open:
                 return
             future = self.executor.submit(self.uploader.upload_file, name)
         future.add_done_callback(self.settle)
@@ -84,8 +85,9 @@ class Uploads:
         """Notes the end of an upload; a failure leaves out those that have not begun."""
         failure = None if future.cancelled() else future.exception()
         with self._lock:
-            if failure is None or self.failed.is_set():
+            if failure is None or self.failure is not None:
                 return
+            self._open = False
             self.failure = failure
             self.failed.set()
         logger.error('an upload failed: %s', failure)
@@ -121,6 +123,8 @@ class Uploads:
 
     def cancel(self) -> None:
         """Waits for uploads that have begun, and leaves out the others."""
+        with self._lock:
+            self._open = False
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 
@@ -312,7 +316,7 @@ class Writer(ABC):
             self._add = lambda sample: push(self.encode_sample(sample))
         else:
             self._add = self._core.write
-        if self._core is not None and self.remote is not None:
+        if self._core is not None and self.remote:
             self._uploads.feed(self._core.published())
 
     def _make_core(self) -> Optional[_core.SampleWriter]:
@@ -339,7 +343,7 @@ class Writer(ABC):
                 'hashes': self.hashes,
                 'size_limit': self.size_limit,
                 'jobs': self._jobs,
-                'durable': self.remote is None or self.keep_local,
+                'durable': not self.remote or self.keep_local,
             },
         )
         return core if core.config() == self._config_text() else None
@@ -407,7 +411,7 @@ class Writer(ABC):
                 self._core.finish()
             else:
                 self._finish_in_python()
-            if self.remote is not None:
+            if self.remote:
                 self._uploads.drain()
                 self.cloud_writer.upload_file(get_index_basename())
         except BaseException:
@@ -430,7 +434,7 @@ class Writer(ABC):
         self._remove_local()
 
     def _remove_local(self) -> None:
-        if self.remote is not None and not self.keep_local:
+        if self.remote and not self.keep_local:
             shutil.rmtree(self.local, ignore_errors=True)
 
     def cancel_future_jobs(self) -> None:
@@ -487,7 +491,7 @@ class Writer(ABC):
             data, basename = compress(self.compression, raw_data), zip_basename
             zip_info = self._hash(data, zip_basename)
         _publish(self.local, basename, data)
-        if self.remote is not None:
+        if self.remote:
             self._uploads.submit(basename)
         return raw_info, zip_info
 

@@ -1,0 +1,627 @@
+"""Copying files from stores to this machine.
+
+S3 and paths are served by shardmill itself. The other providers need their own packages, which are
+imported when one of their files is wanted.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+import os
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Optional
+from urllib.parse import urlsplit
+
+from shardmill import _core
+from shardmill.base.constant import DEFAULT_TIMEOUT
+from shardmill.base.storage import _s3
+from shardmill.base.storage._sdk import azure_credential, sdk
+from shardmill.errors import AccessError, NotFoundError, RemoteError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    'AlipanDownloader',
+    'AzureDataLakeDownloader',
+    'AzureDownloader',
+    'CloudDownloader',
+    'DBFSDownloader',
+    'DatabricksUnityCatalogDownloader',
+    'GCSDownloader',
+    'HFDownloader',
+    'LocalDownloader',
+    'OCIDownloader',
+    'S3Downloader',
+    'SFTPDownloader',
+    'download_file',
+]
+
+logger = logging.getLogger(__name__)
+
+BOTOCORE_CLIENT_ERROR_CODES = {'403', '404', 'NoSuchKey'}
+
+GCS_ERROR_NO_AUTHENTICATION = (
+    'no credentials for Google Cloud Storage: set GCS_KEY and GCS_SECRET to an HMAC key, or log in '
+    'so that Application Default Credentials are there'
+)
+
+# Bytes that are copied at once.
+_PIECE = 8 << 20
+
+
+@contextmanager
+def _whole(local: str) -> Iterator[str]:
+    """A name to write a file under, which becomes `local` when it is complete."""
+    unfinished = f'{local}.{uuid.uuid4().hex}.tmp'
+    try:
+        yield unfinished
+        os.replace(unfinished, local)
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+
+
+def _copy(source: Any, path: str) -> None:
+    """Writes what a stream of bytes has left."""
+    with open(path, 'wb') as file:
+        while piece := source.read(_PIECE):
+            file.write(piece)
+
+
+class CloudDownloader(abc.ABC):
+    """Copies files of one provider to this machine.
+
+    Subclasses say which scheme they serve and how a file is fetched.
+    """
+
+    #: The attribute that holds a client, which belongs to its process.
+    _CLIENT: ClassVar[str] = ''
+
+    @classmethod
+    def get(cls, remote_dir: Optional[str] = None) -> CloudDownloader:
+        """The downloader for a location; that of paths where there is none.
+
+        Raises:
+            ValueError: Nobody serves its scheme.
+        """
+        if remote_dir is None:
+            return _LOCAL_DOWNLOADER()
+        scheme = urlsplit(remote_dir).scheme
+        if scheme == 'dbfs' and remote_dir.startswith('dbfs:/Volumes'):
+            scheme = 'dbfs-uc'
+        if scheme not in DOWNLOADER_MAPPINGS:
+            raise UsageError(
+                f'Unsupported remote path: {scheme}: is not a scheme of a store', 'url-scheme'
+            )
+        return DOWNLOADER_MAPPINGS[scheme]()
+
+    @classmethod
+    def direct_download(
+        cls, remote: Optional[str], local: str, timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        """Copies one file; see `download`."""
+        downloader = cls.get(remote)
+        try:
+            downloader.download(remote, local, timeout)
+        finally:
+            downloader.clean_up()
+
+    def download(self, remote: Optional[str], local: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Copies a file, unless it is there. It appears when it is whole.
+
+        Args:
+            remote: Where it is.
+            local: The path that it gets. Folders are made.
+            timeout: Longest time without a byte, in seconds.
+
+        Raises:
+            ValueError: There is no `remote`, or it is not one of this provider.
+            FileNotFoundError: It is not there.
+        """
+        if os.path.exists(local):
+            return
+        if not remote:
+            raise UsageError(f'{local} is not there, and there is no remote to copy it from', 'url')
+        os.makedirs(os.path.dirname(local) or '.', exist_ok=True)
+        self._validate_remote_path(remote)
+        self._download_file_impl(remote, local, timeout)
+
+    @staticmethod
+    @abc.abstractmethod
+    def _client_identifier() -> str:
+        """The scheme that it serves."""
+
+    @abc.abstractmethod
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        """Copies a file."""
+
+    def clean_up(self) -> None:
+        """Lets go of the client, if there is one."""
+        if self._CLIENT:
+            setattr(self, self._CLIENT, None)
+
+    def _validate_remote_path(self, remote: str) -> None:
+        expected, found = self._client_identifier(), urlsplit(remote).scheme
+        if found != expected:
+            raise UsageError(
+                f'Expected remote path to start with {expected or "no scheme"}, found {found}',
+                'url-scheme',
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Clients are made anew in each process.
+        return {**self.__dict__, self._CLIENT: None} if self._CLIENT else self.__dict__
+
+
+class S3Downloader(CloudDownloader):
+    """Copies objects of S3 and of what speaks like it, at ``S3_ENDPOINT_URL`` or
+    ``AWS_ENDPOINT_URL`` where that is set."""
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 's3'
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        settings = _s3.settings(_s3.split_url(remote)[1])
+        try:
+            try:
+                _core.download(remote, local, settings, timeout)
+            except AccessError as error:
+                # Without credentials a public bucket is still one.
+                if error.id != 'credentials' or settings.get('AWS_ACCESS_KEY_ID'):
+                    raise
+                _core.download(remote, local, {**settings, 'AWS_SKIP_SIGNATURE': 'true'}, timeout)
+        except (NotFoundError, AccessError, RemoteError) as error:
+            if isinstance(error, AccessError) and error.hint:
+                error.hint += (
+                    '; where the requester pays, name the bucket in '
+                    'MOSAICML_STREAMING_AWS_REQUESTER_PAYS'
+                )
+            _s3.raise_as_client_error(error, 'GetObject')
+
+
+class SFTPDownloader(CloudDownloader):
+    """Copies files of a host by SFTP. Needs paramiko.
+
+    All files of a downloader are of one host. ``COMPOSER_SFTP_KEY_FILE`` names a key,
+    ``COMPOSER_SFTP_KNOWN_HOSTS_FILE`` a file of known hosts.
+    """
+
+    _CLIENT = '_ssh_client'
+
+    def __init__(self) -> None:
+        sdk('paramiko', 'paramiko')
+        self._ssh_client: Any = None
+        self._host: Optional[tuple[Any, ...]] = None
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 'sftp'
+
+    def clean_up(self) -> None:
+        """Closes the connection."""
+        if self._ssh_client is not None:
+            self._ssh_client.close()
+        super().clean_up()
+
+    def _validate_remote_path(self, remote: str) -> None:
+        super()._validate_remote_path(remote)
+        url = urlsplit(remote)
+        if url.hostname is None:
+            raise UsageError('the URL of a file on a host needs the name of the host', 'url-host')
+        if url.query or url.fragment:
+            raise UsageError(
+                'the URL of a file on a host has no query and no fragment', 'url-query'
+            )
+        host = (url.hostname, url.port or 22, url.username, url.password)
+        if self._host not in (None, host):
+            raise UsageError('the file is on another host than those before', 'url-host')
+        self._host = host
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        if self._ssh_client is None:
+            self._create_ssh_client(timeout)
+        with _whole(local) as path, self._ssh_client.open_sftp() as session:
+            session.get_channel().settimeout(timeout)
+            session.get(remotepath=urlsplit(remote).path, localpath=path)
+
+    def _create_ssh_client(self, timeout: float) -> None:
+        assert self._host is not None
+        hostname, port, username, password = self._host
+        client = sdk('paramiko', 'paramiko').SSHClient()
+        # Hosts that are not known are refused.
+        client.load_system_host_keys(os.environ.get('COMPOSER_SFTP_KNOWN_HOSTS_FILE'))
+        client.connect(
+            hostname=hostname,
+            port=port,
+            username=username,
+            password=password,
+            key_filename=os.environ.get('COMPOSER_SFTP_KEY_FILE'),
+            timeout=timeout,
+        )
+        self._ssh_client = client
+
+
+class GCSDownloader(CloudDownloader):
+    """Copies objects of Google Cloud Storage.
+
+    With ``GCS_KEY`` and ``GCS_SECRET`` by way of boto3, otherwise with google-cloud-storage and
+    Application Default Credentials.
+    """
+
+    _CLIENT = '_gcs_client'
+
+    def __init__(self) -> None:
+        sdk('google.cloud.storage', 'google-cloud-storage')
+        self._gcs_client: Any = None
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 'gs'
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        if self._gcs_client is None:
+            self._create_gcs_client()
+        _, bucket, key = _s3.split_url(remote)
+        google = sdk('google.cloud.storage', 'google-cloud-storage')
+        with _whole(local) as path:
+            if isinstance(self._gcs_client, google.Client):
+                owner = google.Bucket(self._gcs_client, bucket)
+                google.Blob(key, owner).download_to_filename(path)
+                return
+            denied = sdk('botocore.exceptions', 'boto3').ClientError
+            try:
+                self._gcs_client.download_file(bucket, key, path)
+            except denied as error:
+                if error.response['Error']['Code'] in BOTOCORE_CLIENT_ERROR_CODES:
+                    raise NotFoundError(f'{remote}: no such object', 'not-found') from error
+                raise
+
+    def _create_gcs_client(self) -> None:
+        self._gcs_client = gcs_client()[0]
+
+
+def gcs_client() -> tuple[Any, bool]:
+    """A client for Google Cloud Storage, and whether it is one of boto3.
+
+    Raises:
+        ValueError: There are no credentials.
+    """
+    key, secret = os.environ.get('GCS_KEY'), os.environ.get('GCS_SECRET')
+    if key and secret:
+        session = sdk('boto3.session', 'boto3').Session()
+        client = session.client(
+            's3',
+            region_name='auto',
+            endpoint_url='https://storage.googleapis.com',
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+        )
+        return client, True
+    storage = sdk('google.cloud.storage', 'google-cloud-storage')
+    auth, missing = sdk('google.auth', 'google-auth'), sdk('google.auth.exceptions', 'google-auth')
+    try:
+        credentials, _ = auth.default()
+        return storage.Client(credentials=credentials), False
+    except (missing.DefaultCredentialsError, OSError) as error:
+        raise UsageError(GCS_ERROR_NO_AUTHENTICATION, 'credentials') from error
+
+
+class OCIDownloader(CloudDownloader):
+    """Copies objects of Oracle Cloud Infrastructure. Needs oci and its configuration file."""
+
+    _CLIENT = '_oci_client'
+
+    def __init__(self) -> None:
+        sdk('oci', 'oci')
+        self._oci_client: Any = None
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 'oci'
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        if self._oci_client is None:
+            self._create_oci_client()
+        namespace = self._oci_client.get_namespace().data
+        _, bucket, key = _s3.split_url(remote)
+        bucket, _, _ = bucket.partition(f'@{namespace}')
+        found = self._oci_client.get_object(namespace, bucket, key.strip('/'))
+        with _whole(local) as path, open(path, 'wb') as file:
+            for piece in found.data.raw.stream(_PIECE, decode_content=False):
+                file.write(piece)
+
+    def _create_oci_client(self) -> None:
+        self._oci_client = oci_client()
+
+
+def oci_client() -> Any:
+    """A client for the object storage of Oracle."""
+    oci = sdk('oci', 'oci')
+    return oci.object_storage.ObjectStorageClient(
+        config=oci.config.from_file(), retry_strategy=oci.retry.DEFAULT_RETRY_STRATEGY
+    )
+
+
+def split_hf_url(url: str) -> tuple[str, str]:
+    """The name of a data set of Hugging Face and a path in it, from ``hf://datasets/ORG/NAME/PATH``.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    scheme, kind, rest = _s3.split_url(url)
+    organisation, _, rest = rest.partition('/')
+    name, _, path = rest.partition('/')
+    if scheme != 'hf' or kind != 'datasets' or not organisation or not name:
+        raise UsageError(
+            'Expected remote path to start with hf://datasets/ORGANISATION/NAME', 'url-path'
+        )
+    return f'{organisation}/{name}', path
+
+
+class HFDownloader(CloudDownloader):
+    """Copies files of data sets of Hugging Face. Needs huggingface-hub."""
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 'hf'
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        name, path = split_hf_url(remote)
+        hub = sdk('huggingface_hub', 'huggingface-hub')
+        # A folder of its own: the hub keeps books beside what it fetches.
+        folder = f'{local}.{uuid.uuid4().hex}'
+        try:
+            fetched = hub.hf_hub_download(
+                repo_id=name, filename=path, repo_type='dataset', local_dir=folder
+            )
+            os.replace(fetched, local)
+        finally:
+            _remove_folder(folder)
+
+
+def _remove_folder(folder: str) -> None:
+    """Removes what one download has made."""
+    for parent, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            os.remove(os.path.join(parent, name))
+        for name in folders:
+            os.rmdir(os.path.join(parent, name))
+    if os.path.isdir(folder):
+        os.rmdir(folder)
+
+
+class _AzureDownloader(CloudDownloader):
+    """What both services of Azure have in common.
+
+    The account is ``AZURE_ACCOUNT_NAME``, its key ``AZURE_ACCOUNT_ACCESS_KEY``; without them it is
+    the first part of the URL, with the credentials of the machine.
+    """
+
+    _DOMAIN: ClassVar[str] = ''
+
+    def __init__(self) -> None:
+        self._service()
+        self.AZURE_ACCOUNT_NAME = os.environ.get('AZURE_ACCOUNT_NAME')
+        self.credential = azure_credential(os.environ.get('AZURE_ACCOUNT_ACCESS_KEY', ''))
+
+    @classmethod
+    def _service(cls) -> Any:
+        """The class of the client."""
+        raise NotImplementedError
+
+    def _client(self, remote: str) -> Any:
+        if getattr(self, self._CLIENT) is None:
+            account = self.AZURE_ACCOUNT_NAME or _s3.split_url(remote)[1].split('.')[0]
+            url = f'https://{account}.{self._DOMAIN}.core.windows.net'
+            service = self._service()
+            setattr(self, self._CLIENT, service(account_url=url, credential=self.credential))
+        return getattr(self, self._CLIENT)
+
+
+class AzureDownloader(_AzureDownloader):
+    """Copies blobs of Azure, ``azure://ACCOUNT.../CONTAINER/BLOB``. Needs azure-storage-blob."""
+
+    _CLIENT = '_azure_client'
+    _DOMAIN = 'blob'
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._azure_client: Any = None
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 'azure'
+
+    @classmethod
+    def _service(cls) -> Any:
+        return sdk('azure.storage.blob', 'azure-storage-blob').BlobServiceClient
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        container, _, name = _s3.split_url(remote)[2].lstrip('/').partition('/')
+        client = self._client(remote).get_blob_client(container=container, blob=name)
+        with _whole(local) as path, open(path, 'wb') as file:
+            client.download_blob().readinto(file)
+
+
+class AzureDataLakeDownloader(_AzureDownloader):
+    """Copies files of Azure Data Lake, ``azure-dl://CONTAINER/FILE``. Needs
+    azure-storage-file-datalake."""
+
+    _CLIENT = '_azure_dl_client'
+    _DOMAIN = 'dfs'
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._azure_dl_client: Any = None
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 'azure-dl'
+
+    @classmethod
+    def _service(cls) -> Any:
+        module = sdk('azure.storage.filedatalake', 'azure-storage-file-datalake')
+        return module.DataLakeServiceClient
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        _, container, name = _s3.split_url(remote)
+        missing = sdk('azure.core.exceptions', 'azure-core').ResourceNotFoundError
+        client = self._client(remote).get_file_client(
+            file_system=container, file_path=name.lstrip('/')
+        )
+        try:
+            with _whole(local) as path, open(path, 'wb') as file:
+                client.download_file().readinto(file)
+        except missing as error:
+            raise NotFoundError(f'{remote}: no such file', 'not-found') from error
+
+
+def databricks_client() -> Any:
+    """A client for a workspace of Databricks."""
+    return sdk('databricks.sdk', 'databricks-sdk').WorkspaceClient()
+
+
+class _DatabricksDownloader(CloudDownloader):
+    """What both file systems of Databricks have in common. Needs databricks-sdk."""
+
+    _CLIENT = '_databricks_client'
+
+    def __init__(self) -> None:
+        sdk('databricks.sdk', 'databricks-sdk')
+        self._databricks_client: Any = None
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        if self._databricks_client is None:
+            self._databricks_client = databricks_client()
+        failed = sdk('databricks.sdk.errors.base', 'databricks-sdk').DatabricksError
+        try:
+            response = self._databricks_client.files.download(urlsplit(remote).path).contents
+            with _whole(local) as path, response:
+                _copy(response, path)
+        except failed as error:
+            if error.error_code == 'NOT_FOUND':
+                raise NotFoundError(f'{remote}: no such file', 'not-found') from error
+            raise
+
+
+class DatabricksUnityCatalogDownloader(_DatabricksDownloader):
+    """Copies files of volumes of Databricks, ``dbfs:/Volumes/...``. Needs databricks-sdk."""
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 'dbfs-uc'
+
+    def _validate_remote_path(self, remote: str) -> None:
+        start = '/'.join(remote.split('/')[:2])
+        if start != 'dbfs:/Volumes':
+            raise UsageError(
+                f'Expected path prefix to be `dbfs:/Volumes`, found {start}', 'url-path'
+            )
+
+
+class DBFSDownloader(_DatabricksDownloader):
+    """Copies files of the file system of Databricks, ``dbfs:/...``. Needs databricks-sdk."""
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 'dbfs'
+
+
+class AlipanDownloader(CloudDownloader):
+    """Copies files of Alipan, ``alipan:///PATH``. Needs AliPCS-Py.
+
+    ``ALIPAN_WEB_REFRESH_TOKEN`` is the token; ``ALIPAN_ENCRYPT_PASSWORD`` decrypts.
+    """
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return 'alipan'
+
+    def _validate_remote_path(self, remote: str) -> None:
+        super()._validate_remote_path(remote)
+        if urlsplit(remote).netloc:
+            raise UsageError('the URL of a file of Alipan is alipan:///PATH', 'url-path')
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        from pathlib import Path
+
+        api = alipan_api()
+        commands = sdk('alipcs_py.commands.download', 'AliPCS-Py')
+        remote_path = urlsplit(remote).path
+        found = api.get_file(remotepath=remote_path)
+        if found is None:
+            raise NotFoundError(f'{remote}: no such file', 'not-found')
+        folder = f'{local}.{uuid.uuid4().hex}'
+        os.mkdir(folder)
+        try:
+            commands.download_file(
+                api,
+                found,
+                localdir=Path(folder),
+                downloader='me',
+                concurrency=1,
+                show_progress=False,
+                encrypt_password=os.environ.get('ALIPAN_ENCRYPT_PASSWORD', '').encode(),
+            )
+            os.replace(os.path.join(folder, os.path.basename(remote_path)), local)
+        finally:
+            _remove_folder(folder)
+
+
+def alipan_api() -> Any:
+    """A client for Alipan.
+
+    Raises:
+        ValueError: There is no token.
+    """
+    module = sdk('alipcs_py.alipcs', 'AliPCS-Py')
+    token = os.environ.get('ALIPAN_WEB_REFRESH_TOKEN')
+    if not token:
+        raise UsageError('ALIPAN_WEB_REFRESH_TOKEN is not set', 'credentials')
+    return module.AliPCSApiMix(token, web_token_type='Bearer')
+
+
+class LocalDownloader(CloudDownloader):
+    """Copies files of this machine."""
+
+    @staticmethod
+    def _client_identifier() -> str:
+        return ''
+
+    def _validate_remote_path(self, remote: str) -> None:
+        if urlsplit(remote).scheme != 'file':
+            super()._validate_remote_path(remote)
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        _core.download(remote, local)
+
+
+_SERVED: list[type[CloudDownloader]] = [
+    S3Downloader,
+    SFTPDownloader,
+    GCSDownloader,
+    OCIDownloader,
+    HFDownloader,
+    AzureDownloader,
+    AzureDataLakeDownloader,
+    DatabricksUnityCatalogDownloader,
+    DBFSDownloader,
+    AlipanDownloader,
+    LocalDownloader,
+]
+
+#: The downloaders by the schemes that they serve; more may be put in.
+DOWNLOADER_MAPPINGS: dict[str, type[CloudDownloader]] = {
+    **{served._client_identifier(): served for served in _SERVED},
+    'file': LocalDownloader,
+}
+_LOCAL_DOWNLOADER = LocalDownloader
+
+
+def download_file(remote: Optional[str], local: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+    """Copies one file; see `CloudDownloader.download`."""
+    CloudDownloader.direct_download(remote, local, timeout)

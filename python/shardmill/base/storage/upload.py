@@ -1,0 +1,741 @@
+"""Copying files from this machine to stores.
+
+S3 and paths are served by shardmill itself. The other providers need their own packages, which are
+imported when an uploader of theirs is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager
+from enum import Enum
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Union
+from urllib.parse import urlsplit
+
+from shardmill import _core
+from shardmill.base.storage import _s3
+from shardmill.base.storage._sdk import azure_credential, sdk
+from shardmill.base.storage.download import (
+    BOTOCORE_CLIENT_ERROR_CODES,
+    alipan_api,
+    databricks_client,
+    gcs_client,
+    oci_client,
+    split_hf_url,
+)
+from shardmill.base.util import retry as retrying
+from shardmill.errors import ConflictError, NotFoundError, RemoteError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    'AlipanUploader',
+    'AzureDataLakeUploader',
+    'AzureUploader',
+    'CloudUploader',
+    'DBFSUploader',
+    'DatabricksUnityCatalogUploader',
+    'GCSAuthentication',
+    'GCSUploader',
+    'HFUploader',
+    'LocalUploader',
+    'OCIUploader',
+    'S3Uploader',
+]
+
+logger = logging.getLogger(__name__)
+
+_Out = Union[str, tuple[str, str]]
+_VOLUMES = 'dbfs:/Volumes'
+
+# Bytes that are copied at once.
+_PIECE = 8 << 20
+
+
+class GCSAuthentication(Enum):
+    """How Google Cloud Storage is told who asks."""
+
+    HMAC = 1
+    SERVICE_ACCOUNT = 2
+
+
+def _remote_of(out: _Out) -> str:
+    """The part of `out` that says where files go.
+
+    Raises:
+        ValueError: It is neither a location nor two of them, or nobody serves its scheme.
+    """
+    if not isinstance(out, str) and len(out) != 2:
+        raise UsageError(
+            'Invalid `out` argument: it is a location, or a local folder and a location',
+            'config-value',
+        )
+    remote = out if isinstance(out, str) else out[1]
+    scheme = urlsplit(remote).scheme if isinstance(remote, str) else None
+    if scheme not in UPLOADERS:
+        raise UsageError(f'Invalid Cloud provider prefix: {scheme}', 'url-scheme')
+    return remote
+
+
+class CloudUploader:
+    """Copies files from a local folder to a location.
+
+    Args:
+        out: A local folder, where files stay; a URL, with a temporary folder to write files to; or
+            both as a tuple. The local folder is made where it is missing.
+        keep_local: Whether files stay in the folder when they are uploaded.
+        progress_bar: Whether uploads show bars. Needs tqdm.
+        retry: How often a file is tried.
+        exist_ok: Whether the local folder may hold something already.
+
+    Attributes:
+        local: The local folder.
+        remote: The location; ``None`` for nowhere.
+
+    Raises:
+        ValueError: `out` has another form, or nobody serves its scheme.
+        FileExistsError: The local folder is not empty.
+    """
+
+    #: Whether there has to be a location.
+    _REMOTE: ClassVar[bool] = False
+
+    @classmethod
+    def get(
+        cls,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> Any:
+        """The uploader for a location; the arguments are those of the class."""
+        remote = _remote_of(out)
+        scheme = urlsplit(remote).scheme
+        if '/'.join(remote.split('/')[:2]) == _VOLUMES:
+            scheme = _VOLUMES
+        return UPLOADERS[scheme](out, keep_local, progress_bar, retry, exist_ok)
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        remote = _remote_of(out)
+        self.keep_local = keep_local
+        self.progress_bar = progress_bar
+        self.retry = retry
+        self.local: str
+        self.remote: Optional[str]
+        if not isinstance(out, str):
+            self.local, self.remote = out
+        elif urlsplit(remote).scheme:
+            self.local, self.remote = mkdtemp(), out
+        else:
+            self.local, self.remote = out, None
+        if os.path.exists(self.local) and os.listdir(self.local):
+            if not exist_ok:
+                raise ConflictError(
+                    f'Directory is not empty: {self.local}',
+                    'dest-exists',
+                    self.local,
+                    'write to another folder, or empty this one',
+                )
+            logger.warning('%s is not empty, which exist_ok allows', self.local)
+        os.makedirs(self.local, exist_ok=True)
+        if self._REMOTE and not self.remote:
+            raise UsageError(f'{type(self).__name__} needs a location to upload to', 'config-value')
+
+    def upload_file(self, filename: str) -> None:
+        """Copies a file of the local folder to the same name at the location.
+
+        Args:
+            filename: Its path within the folder.
+
+        Raises:
+            FileNotFoundError: It is not there.
+        """
+
+        def try_once() -> None:
+            path = os.path.join(self.local, filename)
+            size = os.stat(path).st_size
+            remote = f'{(self.remote or "").rstrip("/")}/{filename}'
+            logger.debug('uploading %s to %s', path, remote)
+            with self._bar(size, remote) as advance:
+                self._upload(path, remote, size, advance)
+            self.clear_local(path)
+
+        if self.remote:
+            retrying(num_attempts=self.retry)(try_once)()
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        """Copies a file; `advance` is told how many bytes more are through."""
+        raise NotImplementedError(f'{type(self).__name__} does not upload files')
+
+    def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
+        """What there is at the location.
+
+        Args:
+            prefix: What names begin with, behind the location.
+
+        Returns:
+            Names within the bucket.
+        """
+        raise NotImplementedError(f'{type(self).__name__} does not list files')
+
+    def clear_local(self, local: str) -> None:
+        """Removes a local file, unless they are to stay."""
+        if not self.keep_local and os.path.isfile(local):
+            os.remove(local)
+
+    def _place(self, prefix: Optional[str] = None) -> tuple[str, str]:
+        """The bucket, and what the keys beneath the location begin with."""
+        _, bucket, key = _s3.split_url(self.remote or '')
+        return bucket, os.path.join(key.lstrip('/'), prefix or '')
+
+    @contextmanager
+    def _bar(self, size: int, remote: str) -> Iterator[Callable[[int], Any]]:
+        if not self.progress_bar:
+            yield lambda _: None
+            return
+        bar = sdk('tqdm', 'tqdm').tqdm(
+            total=size, unit='B', unit_scale=True, desc=f'Uploading to {remote}'
+        )
+        with bar:
+            yield bar.update
+
+
+class S3Uploader(CloudUploader):
+    """Copies files to S3 and to what speaks like it, at ``S3_ENDPOINT_URL`` or
+    ``AWS_ENDPOINT_URL`` where that is set. ``S3_CANNED_ACL`` names the rights of the objects.
+
+    The arguments are those of `CloudUploader`.
+    """
+
+    _REMOTE = True
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+        self.s3 = _s3.S3Client()
+        self.check_bucket_exists(self.remote or '')
+
+    def check_bucket_exists(self, remote: str) -> None:
+        """Raises where the bucket is not there or may not be listed."""
+        self.s3.head_bucket(Bucket=_s3.split_url(remote)[1])
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        acl = os.environ.get('S3_CANNED_ACL')
+        _, bucket, key = _s3.split_url(remote)
+        self.s3.upload_file(
+            path,
+            bucket,
+            key.lstrip('/'),
+            ExtraArgs={} if acl is None else {'ACL': acl},
+            Callback=advance,
+        )
+
+    def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
+        """The keys at the location that begin with a prefix."""
+        return self.s3.keys(*self._place(prefix))
+
+
+class GCSUploader(CloudUploader):
+    """Copies files to Google Cloud Storage.
+
+    With ``GCS_KEY`` and ``GCS_SECRET`` by way of boto3, otherwise with google-cloud-storage and
+    Application Default Credentials. The arguments are those of `CloudUploader`.
+    """
+
+    _REMOTE = True
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+        self.gcs_client, by_key = gcs_client()
+        self.authentication = (
+            GCSAuthentication.HMAC if by_key else GCSAuthentication.SERVICE_ACCOUNT
+        )
+        self.check_bucket_exists(self.remote or '')
+
+    @property
+    def _by_key(self) -> bool:
+        return self.authentication is GCSAuthentication.HMAC
+
+    def check_bucket_exists(self, remote: str) -> None:
+        """Raises where the bucket is not there or may not be seen."""
+        _, bucket, _ = _s3.split_url(remote)
+        if not self._by_key:
+            self.gcs_client.get_bucket(bucket)
+            return
+        denied = sdk('botocore.exceptions', 'boto3').ClientError
+        try:
+            self.gcs_client.head_bucket(Bucket=bucket)
+        except denied as error:
+            if error.response['Error']['Code'] in BOTOCORE_CLIENT_ERROR_CODES:
+                error.args = (f'the bucket {bucket} is not there or may not be seen',)
+            raise
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        _, bucket, key = _s3.split_url(remote)
+        if self._by_key:
+            self.gcs_client.upload_file(path, bucket, key.lstrip('/'), Callback=advance)
+            return
+        google = sdk('google.cloud.storage', 'google-cloud-storage')
+        owner = google.Bucket(self.gcs_client, bucket)
+        google.Blob(key.lstrip('/'), owner).upload_from_filename(path)
+        advance(size)
+
+    def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
+        """The names at the location that begin with a prefix."""
+        bucket, start = self._place(prefix)
+        if not self._by_key:
+            return [blob.name for blob in self.gcs_client.list_blobs(bucket, prefix=start)]
+        pages = self.gcs_client.get_paginator('list_objects_v2')
+        return [
+            found['Key']
+            for page in pages.paginate(Bucket=bucket, Prefix=start)
+            for found in page.get('Contents', [])
+        ]
+
+
+class OCIUploader(CloudUploader):
+    """Copies files to Oracle Cloud Infrastructure. Needs oci and its configuration file.
+
+    The arguments are those of `CloudUploader`.
+    """
+
+    _REMOTE = True
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+        self.client = oci_client()
+        self.namespace = self.client.get_namespace().data
+        self.upload_manager = sdk('oci', 'oci').object_storage.UploadManager(self.client)
+        self.check_bucket_exists(self.remote or '')
+
+    def _bucket(self, remote: str) -> str:
+        return _s3.split_url(remote)[1].partition(f'@{self.namespace}')[0]
+
+    def check_bucket_exists(self, remote: str) -> None:
+        """Raises where the bucket is not there or may not be seen."""
+        failed = sdk('oci', 'oci').exceptions.ServiceError
+        bucket = self._bucket(remote)
+        try:
+            self.client.head_bucket(bucket_name=bucket, namespace_name=self.namespace)
+        except failed as error:
+            if error.status == 404:
+                error.args = (f'the bucket {bucket} is not there or may not be seen',)
+            raise
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        self.upload_manager.upload_file(
+            namespace_name=self.namespace,
+            bucket_name=self._bucket(remote),
+            object_name=_s3.split_url(remote)[2].strip('/'),
+            file_path=path,
+            progress_callback=advance,
+        )
+
+    def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
+        """The names at the location that begin with a prefix."""
+        failed = sdk('oci', 'oci').exceptions.ServiceError
+        bucket = self._bucket(self.remote or '')
+        names: list[str] = []
+        start = None
+        while True:
+            try:
+                page = self.client.list_objects(
+                    namespace_name=self.namespace,
+                    bucket_name=bucket,
+                    prefix=self._place(prefix)[1],
+                    start=start,
+                ).data
+            except failed as error:
+                if error.status == 404 and error.code == 'BucketNotFound':
+                    raise UsageError(f'{bucket}: no such bucket', 'not-found') from error
+                if error.status == 404:
+                    raise NotFoundError(f'{bucket}: {error.code}', 'not-found') from error
+                raise
+            names.extend(found.name for found in page.objects)
+            start = page.next_start_with
+            if not start:
+                return names
+
+
+class HFUploader(CloudUploader):
+    """Copies files to a data set of Hugging Face, ``hf://datasets/ORG/NAME/PATH``. Needs
+    huggingface-hub; ``HF_TOKEN`` is the token.
+
+    The arguments are those of `CloudUploader`.
+    """
+
+    _REMOTE = True
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+        hub = sdk('huggingface_hub', 'huggingface-hub')
+        self.dataset_id, self.path = split_hf_url(self.remote or '')
+        self.repo_org, self.repo_name = self.dataset_id.split('/')
+        self.api = hub.HfApi()
+        self.fs = hub.HfFileSystem(token=os.environ.get('HF_TOKEN'))
+        self.check_dataset_exists()
+
+    def check_dataset_exists(self) -> None:
+        """Raises where the data set is not there or may not be seen.
+
+        Raises:
+            FileNotFoundError: It is so.
+        """
+        try:
+            next(iter(self.api.list_repo_tree(self.dataset_id, repo_type='dataset')), None)
+        except Exception as error:
+            raise NotFoundError(
+                f'the data set {self.dataset_id} is not there or may not be seen: {error}',
+                'not-found',
+            ) from error
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        target = remote.partition('://')[2]
+        with open(path, 'rb') as source, self.fs.open(target, 'wb') as file:
+            while piece := source.read(_PIECE):
+                file.write(piece)
+                advance(len(piece))
+
+
+class _AzureUploader(CloudUploader):
+    """What both services of Azure have in common.
+
+    The account is ``AZURE_ACCOUNT_NAME``, or the first part of the URL; its key is
+    ``AZURE_ACCOUNT_ACCESS_KEY``, without which the credentials of the machine are taken.
+    """
+
+    _REMOTE = True
+    _DOMAIN: ClassVar[str] = ''
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+        first = _s3.split_url(self.remote or '')[1].split('.')[0]
+        self.AZURE_ACCOUNT_NAME = os.environ.get('AZURE_ACCOUNT_NAME', first)
+        self.credential = azure_credential(os.environ.get('AZURE_ACCOUNT_ACCESS_KEY', ''))
+        url = f'https://{self.AZURE_ACCOUNT_NAME}.{self._DOMAIN}.core.windows.net'
+        self.azure_service = self._service()(account_url=url, credential=self.credential)
+        self._check(self.remote or '')
+
+    @classmethod
+    def _service(cls) -> Any:
+        """The class of the client."""
+        raise NotImplementedError
+
+    def _check(self, remote: str) -> None:
+        """Raises where the container is not there."""
+        raise NotImplementedError
+
+
+class AzureUploader(_AzureUploader):
+    """Copies files to blobs of Azure, ``azure://CONTAINER/PATH``. Needs azure-storage-blob.
+
+    The arguments are those of `CloudUploader`.
+    """
+
+    _DOMAIN = 'blob'
+
+    @classmethod
+    def _service(cls) -> Any:
+        return sdk('azure.storage.blob', 'azure-storage-blob').BlobServiceClient
+
+    def _check(self, remote: str) -> None:
+        self.check_bucket_exists(remote)
+
+    def check_bucket_exists(self, remote: str) -> None:
+        """Raises where the container is not there.
+
+        Raises:
+            FileNotFoundError: It is so.
+        """
+        _, container, _ = _s3.split_url(remote)
+        if not self.azure_service.get_container_client(container=container).exists():
+            raise NotFoundError(f'{container}: no such container', 'not-found')
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        _, container, name = _s3.split_url(remote)
+        through = 0
+
+        def progress(sent: int, _: Optional[int]) -> None:
+            nonlocal through
+            advance(sent - through)
+            through = sent
+
+        client = self.azure_service.get_container_client(container=container)
+        with open(path, 'rb') as file:
+            client.upload_blob(
+                name=name.lstrip('/'), data=file, progress_hook=progress, overwrite=True
+            )
+
+
+class AzureDataLakeUploader(_AzureUploader):
+    """Copies files to Azure Data Lake, ``azure-dl://CONTAINER/PATH``. Needs
+    azure-storage-file-datalake.
+
+    The arguments are those of `CloudUploader`.
+    """
+
+    _DOMAIN = 'dfs'
+
+    @classmethod
+    def _service(cls) -> Any:
+        module = sdk('azure.storage.filedatalake', 'azure-storage-file-datalake')
+        return module.DataLakeServiceClient
+
+    def _check(self, remote: str) -> None:
+        self.check_container_exists(remote)
+
+    def check_container_exists(self, remote: str) -> None:
+        """Raises where the container is not there.
+
+        Raises:
+            FileNotFoundError: It is so.
+        """
+        _, container, _ = _s3.split_url(remote)
+        if not self.azure_service.get_file_system_client(file_system=container).exists():
+            raise NotFoundError(f'{container}: no such container', 'not-found')
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        _, container, name = _s3.split_url(remote)
+        client = self.azure_service.get_file_client(
+            file_system=container, file_path=name.lstrip('/')
+        )
+        with open(path, 'rb') as file:
+            client.upload_data(data=file, overwrite=True)
+        advance(size)
+
+
+class DatabricksUploader(CloudUploader):
+    """What both file systems of Databricks have in common. Needs databricks-sdk.
+
+    The arguments are those of `CloudUploader`.
+    """
+
+    _REMOTE = True
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+        self.client = self._create_workspace_client()
+
+    def _create_workspace_client(self) -> Any:
+        return databricks_client()
+
+
+class DatabricksUnityCatalogUploader(DatabricksUploader):
+    """Copies files to a volume of Databricks, ``dbfs:/Volumes/...``. Needs databricks-sdk.
+
+    The arguments are those of `CloudUploader`.
+    """
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        target = urlsplit(remote).path
+        with open(path, 'rb') as file:
+            self.client.files.upload(target, file, overwrite=True)
+        # A failure is not always told.
+        found = self.client.files.get_metadata(target).content_length
+        if found != size:
+            raise RemoteError(
+                f'{remote}: {size} bytes were sent, the volume has {found}', 'storage-answer'
+            )
+        advance(size)
+
+
+class DBFSUploader(DatabricksUploader):
+    """Copies files to the file system of Databricks, ``dbfs:/...``. Files that are there already
+    are not replaced. Needs databricks-sdk.
+
+    The arguments are those of `CloudUploader`.
+    """
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+        self.dbfs_path = urlsplit(self.remote or '').path
+        self.check_folder_exists()
+
+    def check_folder_exists(self) -> None:
+        """Raises where the folder is not there.
+
+        Raises:
+            FileNotFoundError: It is so.
+        """
+        if not self.client.dbfs.exists(self.dbfs_path):
+            raise NotFoundError(f'dbfs:{self.dbfs_path}: no such folder', 'not-found')
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        with open(path, 'rb') as file:
+            self.client.dbfs.upload(urlsplit(remote).path, file)
+        advance(size)
+
+
+class AlipanUploader(CloudUploader):
+    """Copies files to Alipan, ``alipan:///PATH``. Needs AliPCS-Py.
+
+    ``ALIPAN_WEB_REFRESH_TOKEN`` is the token; ``ALIPAN_ENCRYPT_PASSWORD`` and
+    ``ALIPAN_ENCRYPT_TYPE`` (``Simple``, ``ChaCha20``, ``AES256CBC``) encrypt. The arguments are
+    those of `CloudUploader`.
+    """
+
+    _REMOTE = True
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+        url = urlsplit(self.remote or '')
+        if url.scheme != 'alipan' or url.netloc:
+            raise UsageError('the URL of a folder of Alipan is alipan:///PATH', 'url-path')
+        kinds = sdk('alipcs_py.commands.upload', 'AliPCS-Py').EncryptType
+        name = os.environ.get('ALIPAN_ENCRYPT_TYPE') or 'No'
+        self.alipan_encrypt_type = getattr(kinds, name, None)
+        if self.alipan_encrypt_type is None:
+            raise UsageError(
+                f'ALIPAN_ENCRYPT_TYPE is {name!r}; use Simple, ChaCha20 or AES256CBC',
+                'config-value',
+            )
+        self.alipan_encrypt_password = os.environ.get('ALIPAN_ENCRYPT_PASSWORD', '').encode()
+        self.api = alipan_api()
+        self.check_token()
+
+    def check_token(self) -> None:
+        """Raises where the token is not valid."""
+        self.api.refresh()
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        through = 0
+
+        def progress(sent: int) -> None:
+            nonlocal through
+            advance(sent - through)
+            through = sent
+
+        sdk('alipcs_py.commands.upload', 'AliPCS-Py').upload_file(
+            self.api,
+            (path, urlsplit(remote).path),
+            'overwrite',
+            encrypt_password=self.alipan_encrypt_password,
+            encrypt_type=self.alipan_encrypt_type,
+            callback_for_monitor=progress,
+        )
+
+    def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
+        """The paths beneath the location that begin with a prefix, sorted.
+
+        Raises:
+            FileNotFoundError: The location is not there.
+        """
+        root = urlsplit(self.remote or '').path
+        folder = self.api.get_file(remotepath=root)
+        if folder is None:
+            raise NotFoundError(f'alipan://{root}: no such folder', 'not-found')
+        found = self.api.list_iter(folder.file_id, recursive=True)
+        paths = (os.path.join(root, each.path) for each in found)
+        return sorted(path for path in paths if path.startswith(prefix or ''))
+
+
+class LocalUploader(CloudUploader):
+    """Copies files to another folder of this machine, which is made where it is missing.
+
+    The arguments are those of `CloudUploader`.
+    """
+
+    def __init__(
+        self,
+        out: _Out,
+        keep_local: bool = False,
+        progress_bar: bool = False,
+        retry: int = 2,
+        exist_ok: bool = False,
+    ) -> None:
+        super().__init__(out, keep_local, progress_bar, retry, exist_ok)
+        if self.remote:
+            os.makedirs(self.remote, exist_ok=True)
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        _core.upload(path, remote)
+        advance(size)
+
+    def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
+        """The paths beneath the local folder that begin with a prefix, sorted."""
+        start = os.path.join(self.local, prefix or '')
+        found = (
+            os.path.join(folder, name) for folder, _, names in os.walk(self.local) for name in names
+        )
+        return sorted(path for path in found if path.startswith(start))
+
+
+#: The uploaders by the schemes that they serve; more may be put in.
+UPLOADERS: dict[str, type[CloudUploader]] = {
+    's3': S3Uploader,
+    'gs': GCSUploader,
+    'oci': OCIUploader,
+    'hf': HFUploader,
+    'azure': AzureUploader,
+    'azure-dl': AzureDataLakeUploader,
+    _VOLUMES: DatabricksUnityCatalogUploader,
+    'dbfs': DBFSUploader,
+    'alipan': AlipanUploader,
+    '': LocalUploader,
+}

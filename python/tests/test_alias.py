@@ -1,0 +1,150 @@
+"""`import streaming` gives shardmill."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import pytest
+
+import shardmill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    """No module named `streaming` before and after."""
+    finders = list(sys.meta_path)
+    modules = {
+        name: sys.modules.pop(name)
+        for name in list(sys.modules)
+        if name.partition('.')[0] == 'streaming'
+    }
+    sys.meta_path[:] = [finder for finder in finders if 'Alias' not in type(finder).__name__]
+    yield
+    for name in [name for name in sys.modules if name.partition('.')[0] == 'streaming']:
+        del sys.modules[name]
+    sys.meta_path[:] = finders
+    sys.modules.update(modules)
+
+
+@pytest.fixture
+def installed(clean: None) -> None:
+    shardmill.install_as_streaming()
+
+
+@pytest.mark.usefixtures('installed')
+@pytest.mark.parametrize(
+    'name',
+    ['', '.base', '.base.util', '.base.shared.memory', '.base.partition.orig', '.errors', '.text'],
+)
+def test_a_module_is_the_same_under_both_names(name: str) -> None:
+    alias = importlib.import_module(f'streaming{name}')
+    ours = importlib.import_module(f'shardmill{name}')
+    assert alias is ours
+    assert sys.modules[f'streaming{name}'] is ours
+    # Its own name stays, for pickles and for reloading.
+    assert ours.__name__ == f'shardmill{name}'
+    assert ours.__spec__ is not None
+    assert ours.__spec__.name == f'shardmill{name}'
+
+
+@pytest.mark.usefixtures('installed')
+def test_modules_that_are_loaded_later_are_aliased_too() -> None:
+    saved = sys.modules.pop('shardmill.base.constant', None)
+    try:
+        later = importlib.import_module('streaming.base.constant')
+        assert later is sys.modules['shardmill.base.constant']
+        assert later is not saved
+    finally:
+        if saved is not None:
+            sys.modules['shardmill.base.constant'] = saved
+
+
+@pytest.mark.usefixtures('installed')
+def test_every_form_of_import() -> None:
+    space: dict[str, object] = {}
+    exec(
+        'import streaming\n'
+        'import streaming.base.world as world\n'
+        'from streaming.base import distributed\n'
+        'from streaming.base.world import World\n'
+        'found = streaming.base.util.bytes_to_int("1kb")\n',
+        space,
+    )
+    import shardmill.base.distributed
+    import shardmill.base.world
+
+    assert space['streaming'] is shardmill
+    assert space['world'] is shardmill.base.world
+    assert space['distributed'] is shardmill.base.distributed
+    assert space['World'] is shardmill.base.world.World
+    assert space['found'] == 1024
+
+
+@pytest.mark.usefixtures('installed')
+def test_what_is_replaced_under_one_name_is_replaced_under_the_other() -> None:
+    from shardmill.base import util
+
+    with mock.patch('streaming.base.util.sleep') as sleep, pytest.raises(RuntimeError):
+        util.wait_for_file_to_exist('/there/is/no/such/file', 9, 0, 'nothing')
+    assert vars(util)['sleep'] is not sleep
+
+
+@pytest.mark.usefixtures('installed')
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"'streaming\.base\.nothing'"):
+        importlib.import_module('streaming.base.nothing')
+    with pytest.raises(ModuleNotFoundError, match=r"'streaming\.base\.world\.nothing'"):
+        importlib.import_module('streaming.base.world.nothing')
+    assert 'streaming.base.nothing' not in sys.modules
+
+
+@pytest.mark.usefixtures('clean')
+def test_a_second_call_changes_nothing() -> None:
+    shardmill.install_as_streaming()
+    finders = list(sys.meta_path)
+    shardmill.install_as_streaming()
+    assert sys.meta_path == finders
+
+
+@pytest.mark.usefixtures('clean')
+def test_another_streaming_is_not_mixed_with_ours() -> None:
+    other = ModuleType('streaming')
+    other.__file__ = '/elsewhere/streaming/__init__.py'
+    sys.modules['streaming'] = other
+    finders = list(sys.meta_path)
+    with pytest.raises(ImportError, match='before the first import') as error:
+        shardmill.install_as_streaming()
+    assert '/elsewhere/streaming' in str(error.value)
+    assert sys.modules['streaming'] is other
+    assert sys.meta_path == finders
+
+
+def test_importing_the_package_loads_nothing_large() -> None:
+    program = (
+        'import sys, shardmill\n'
+        'shardmill.install_as_streaming()\n'
+        'import streaming\n'
+        'large = {"torch", "numpy", "pyarrow", "PIL", "transformers", "torchvision"}\n'
+        'sys.exit(",".join(sorted(large & set(sys.modules))) or None)\n'
+    )
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, '')
+
+
+def test_public_names_are_found_late() -> None:
+    import shardmill.base as base
+
+    assert set(shardmill.__all__) <= set(dir(shardmill))
+    assert set(base.__all__) <= set(dir(base))
+    with pytest.raises(AttributeError, match='nothing'):
+        _ = shardmill.nothing
+    with pytest.raises(AttributeError, match='nothing'):
+        _ = base.nothing

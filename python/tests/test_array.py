@@ -1,0 +1,81 @@
+"""`Array` against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardmill.base.array import Array
+
+
+class Squares(Array):
+    """0, 1, 4, 9, ..."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    @property
+    def size(self) -> int:
+        return self.length
+
+    def get_item(self, idx: int) -> int:
+        assert type(idx) is int
+        assert 0 <= idx < self.length
+        return idx * idx
+
+
+OURS = Squares(10)
+THEIRS = np.arange(10) ** 2
+
+ENDS = [None, -30, -10, -9, -1, 0, 3, 9, 10, 30]
+
+
+@pytest.mark.parametrize('step', [None, -7, -2, -1, 1, 3])
+def test_slices(step: Any) -> None:
+    for start in ENDS:
+        for stop in ENDS:
+            at = slice(start, stop, step)
+            assert OURS[at] == THEIRS[at].tolist(), at
+
+
+@pytest.mark.parametrize('index', range(-10, 10))
+def test_indexes(index: int) -> None:
+    assert OURS[index] == THEIRS[index]
+    assert OURS[np.int32(index)] == THEIRS[index]  # type: ignore[index]
+    assert OURS[np.array(index)] == THEIRS[index]
+
+
+@pytest.mark.parametrize('index', [-11, 10, 1 << 70, np.int64(10), [3, 10], np.array([[-11]])])
+def test_there_is_no_such_item(index: Any) -> None:
+    with pytest.raises(IndexError):
+        _ = OURS[index]
+
+
+@pytest.mark.parametrize(
+    'index', [[3, -1, 3], [[1, 2], [3, 4]], np.array([[5, 6]], np.uint8), np.zeros(0, np.int64)]
+)
+def test_lists_and_arrays(index: Any) -> None:
+    assert OURS[index] == THEIRS[np.asarray(index)].tolist()
+
+
+def test_slices_within_lists() -> None:
+    assert OURS[[slice(2), 3]] == [[0, 1], 9]
+
+
+@pytest.mark.parametrize('index', ['0', 1.0, None, (1, 2), np.array([1.0]), np.array([True])])
+def test_other_indexes(index: Any) -> None:
+    with pytest.raises(ValueError, match='indexed by'):
+        _ = OURS[index]
+
+
+def test_iteration_ends() -> None:
+    assert list(Squares(3)) == [0, 1, 4]  # type: ignore[call-overload]
+
+
+def test_a_subclass_says_what_there_is() -> None:
+    with pytest.raises(NotImplementedError):
+        _ = Array().size
+    with pytest.raises(NotImplementedError):
+        Array().get_item(0)

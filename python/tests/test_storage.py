@@ -1,0 +1,1111 @@
+"""Copying files to stores and from them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, Optional
+
+import pytest
+from support.bucket import Answer, Bucket, Request
+
+from shardmill import _core
+from shardmill.base.storage import (
+    AzureDataLakeDownloader,
+    AzureDataLakeUploader,
+    AzureDownloader,
+    AzureUploader,
+    CloudDownloader,
+    CloudUploader,
+    DatabricksUnityCatalogDownloader,
+    DatabricksUnityCatalogUploader,
+    DBFSDownloader,
+    DBFSUploader,
+    GCSDownloader,
+    GCSUploader,
+    HFDownloader,
+    HFUploader,
+    LocalDownloader,
+    LocalUploader,
+    OCIDownloader,
+    OCIUploader,
+    S3Downloader,
+    S3Uploader,
+    SFTPDownloader,
+    _s3,
+    download_file,
+    upload,
+)
+from shardmill.errors import (
+    AccessError,
+    ConflictError,
+    NotFoundError,
+    RemoteError,
+    ShardmillError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MIB = 1 << 20
+#: Seconds in which an interrupt has to be obeyed.
+PROMPT = 3.0
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings and no files of whoever runs the tests."""
+    for name in list(os.environ):
+        if name.startswith(('AWS_', 'S3_', 'GCS_', 'AZURE_', 'MOSAICML_', 'ALIPAN_', 'HF_')):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv('AWS_EC2_METADATA_DISABLED', 'true')
+    monkeypatch.setenv('HOME', str(tmp_path / 'home'))
+    monkeypatch.setattr('shardmill.base.util.sleep', lambda _: None)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A store, which the environment leads to."""
+    bucket = Bucket()
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    yield bucket
+    bucket.close()
+
+
+def _file(path: Path, data: bytes = b'bytes of a file') -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return str(path)
+
+
+def _pattern(size: int) -> bytes:
+    return (bytes(range(251)) * (size // 251 + 1))[:size]
+
+
+class TestCore:
+    """`_core.upload`, `download`, `exists`, `list_objects`, `check_bucket`."""
+
+    @pytest.mark.parametrize('size', [0, 1, 5 * MIB + 3])
+    def test_there_and_back(self, bucket: Bucket, tmp_path: Path, size: int) -> None:
+        data = _pattern(size)
+        url = 's3://bucket/a folder/x+y'
+        _core.upload(_file(tmp_path / 'in', data), url)
+        assert bucket.objects == {'a folder/x+y': data}
+        assert _core.exists(url)
+        assert _core.download(url, tmp_path / 'deep' / 'out') == size
+        assert (tmp_path / 'deep' / 'out').read_bytes() == data
+        assert os.listdir(tmp_path / 'deep') == ['out']
+        assert all('authorization' in request.headers for request in bucket.requests)
+
+    def test_long_files_go_in_parts(self, bucket: Bucket, tmp_path: Path) -> None:
+        data = _pattern(65 * MIB + 1)
+        steps: list[int] = []
+        _core.upload(_file(tmp_path / 'in', data), 's3://bucket/big', progress=steps.append)
+        assert bucket.objects['big'] == data
+        assert sorted(bucket.methods()) == ['POST', 'POST', *['PUT'] * 5]
+        assert not bucket.uploads
+        assert steps == sorted(steps) and steps[-1] == len(data)
+        steps.clear()
+        _core.download('s3://bucket/big', tmp_path / 'out', progress=steps.append)
+        assert (tmp_path / 'out').read_bytes() == data
+        assert steps == sorted(steps) and steps[-1] == len(data)
+
+    def test_a_part_that_fails_for_good_leaves_nothing(
+        self, bucket: Bucket, tmp_path: Path
+    ) -> None:
+        bucket.fault = lambda request: (
+            (403, {}, b'') if request.query.get('partNumber') == '3' else None
+        )
+        with pytest.raises(AccessError, match='the store denied access'):
+            _core.upload(_file(tmp_path / 'in', _pattern(65 * MIB)), 's3://bucket/big')
+        assert not bucket.objects and not bucket.uploads
+        assert 'DELETE' in bucket.methods()
+
+    def test_settings_come_before_the_environment(self, bucket: Bucket, tmp_path: Path) -> None:
+        other = Bucket()
+        try:
+            path = _file(tmp_path / 'in')
+            _core.upload(path, 's3://bucket/x', other.environment)
+            assert 'x' in other.objects and 'x' not in bucket.objects
+            assert _core.exists('s3://bucket/x', other.environment)
+            assert not _core.exists('s3://bucket/x')
+            assert _core.list_objects('s3://bucket', other.environment) == [('x', 15)]
+            _core.download('s3://bucket/x', tmp_path / 'out', other.environment, 10.0)
+        finally:
+            other.close()
+
+    def test_listings(self, bucket: Bucket) -> None:
+        bucket.objects.update({f'a/{at:03}<&>': b'x' * at for at in range(25)})
+        bucket.objects['ab'] = b''
+        bucket.page = 10
+        assert len(_core.list_objects('s3://bucket/a')) == 26
+        assert len(_core.list_objects('s3://bucket/a/')) == 25
+        assert _core.list_objects('s3://bucket/a/02')[0] == ('a/020<&>', 20)
+        assert _core.list_objects('s3://bucket/none') == []
+        with pytest.raises(NotFoundError, match='NoSuchBucket'):
+            _core.list_objects('s3://elsewhere/a')
+        _core.check_bucket('s3://bucket/a')
+        with pytest.raises(NotFoundError, match='NoSuchBucket'):
+            _core.check_bucket('s3://elsewhere')
+
+    def test_paths(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = _file(tmp_path / 'in', _pattern(3 * MIB))
+        _core.upload(path, str(tmp_path / 'new' / 'out'))
+        _core.upload(path, (tmp_path / 'new' / 'a b').as_uri())
+        _core.download((tmp_path / 'new' / 'a b').as_uri(), tmp_path / 'again')
+        for name in ('new/out', 'new/a b', 'again'):
+            assert (tmp_path / name).read_bytes() == _pattern(3 * MIB)
+        assert _core.exists(path) and not _core.exists(str(tmp_path))
+        listed = [(str(tmp_path / 'new' / name), 3 * MIB) for name in ('a b', 'out')]
+        assert _core.list_objects(str(tmp_path / 'new')) == listed
+        assert _core.list_objects(str(tmp_path / 'new' / 'o')) == listed[1:]
+        assert _core.list_objects(f'{tmp_path}/new/') == listed
+        monkeypatch.chdir(tmp_path)
+        assert _core.list_objects('ne') == [('new/a b', 3 * MIB), ('new/out', 3 * MIB)]
+        _core.upload('in', 'here')
+        assert (tmp_path / 'here').exists()
+        with pytest.raises(NotFoundError):
+            _core.list_objects('no/folder')
+
+    def test_what_cannot_be(self, bucket: Bucket, tmp_path: Path) -> None:
+        path = _file(tmp_path / 'in')
+        for url, error in [
+            ('s3://bucket', 'url-path'),
+            ('s3://bucket/../x', 'url-path'),
+            ('s3://key:hush@bucket/x', 'url-user'),
+            ('gs://bucket/x', 'url-scheme'),
+            ('', 'url-empty'),
+        ]:
+            with pytest.raises(UsageError) as caught:
+                _core.upload(path, url)
+            assert caught.value.id == error
+            assert 'hush' not in str(caught.value)
+        with pytest.raises(FileNotFoundError, match='No such file'):
+            _core.upload(str(tmp_path / 'none'), 's3://bucket/x')
+        for timeout in (0, -1, float('nan'), float('inf')):
+            with pytest.raises(ValueError, match='timeout'):
+                _core.download('s3://bucket/x', tmp_path / 'out', None, timeout)
+        with pytest.raises(NotFoundError, match='404'):
+            _core.download('s3://bucket/none', tmp_path / 'out')
+        assert os.listdir(tmp_path) == ['in']
+        assert bucket.methods() == ['HEAD']
+
+    def test_a_store_that_says_nothing_is_given_up(self, bucket: Bucket, tmp_path: Path) -> None:
+        bucket.objects['x'] = b'x'
+        bucket.fault = lambda _: bucket.ended.wait() and None
+        start = time.monotonic()
+        with pytest.raises(RemoteError) as caught:
+            _core.download('s3://bucket/x', tmp_path / 'out', None, 0.2)
+        assert caught.value.id == 'stalled'
+        assert time.monotonic() - start < 60
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize('call', ['upload', 'parts', 'download', 'exists', 'list'])
+    def test_an_interrupt_is_obeyed(self, bucket: Bucket, tmp_path: Path, call: str) -> None:
+        reached = threading.Event()
+
+        def stall(request: Request) -> Optional[Answer]:
+            if call == 'parts' and request.method in ('POST', 'DELETE'):
+                return None
+            if call == 'download' and request.method == 'HEAD':
+                return None
+            reached.set()
+            bucket.ended.wait()
+            return None
+
+        bucket.objects['x'] = b'x'
+        bucket.fault = stall
+        path = _file(tmp_path / 'in', _pattern(65 * MIB if call == 'parts' else 9))
+
+        def interrupt() -> None:
+            reached.wait()
+            interrupted.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        interrupted: list[float] = []
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            if call == 'download':
+                _core.download('s3://bucket/x', tmp_path / 'out')
+            elif call == 'exists':
+                _core.exists('s3://bucket/x')
+            elif call == 'list':
+                _core.list_objects('s3://bucket/x')
+            else:
+                _core.upload(path, 's3://bucket/x')
+        took = time.monotonic() - interrupted[0]
+        thread.join()
+        assert took < PROMPT
+        assert bucket.objects == {'x': b'x'} and not bucket.uploads
+        assert os.listdir(tmp_path) == ['in']
+
+    def test_what_the_progress_raises_ends_it(self, bucket: Bucket, tmp_path: Path) -> None:
+        def refuse(_: int) -> None:
+            raise LookupError('enough')
+
+        path = _file(tmp_path / 'in', _pattern(65 * MIB))
+        with pytest.raises(LookupError, match='enough'):
+            _core.upload(path, 's3://bucket/x', None, refuse)
+        assert not bucket.objects and not bucket.uploads
+        with pytest.raises(LookupError, match='enough'):
+            _core.upload(path, str(tmp_path / 'out'), None, refuse)
+        assert os.listdir(tmp_path) == ['in']
+
+    def test_other_threads_run_meanwhile(self, bucket: Bucket, tmp_path: Path) -> None:
+        # The store itself runs on threads of this interpreter: nothing would ever be answered.
+        errors: list[BaseException] = []
+
+        def copy(at: int) -> None:
+            try:
+                path = _file(tmp_path / str(at), _pattern(at * 1000))
+                _core.upload(path, f's3://bucket/{at}')
+                _core.download(f's3://bucket/{at}', tmp_path / f'{at}.out')
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=copy, args=(at,)) for at in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+        for at in range(16):
+            assert (tmp_path / f'{at}.out').read_bytes() == _pattern(at * 1000)
+
+    @pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
+    def test_a_forked_child_has_connections_of_its_own(
+        self, bucket: Bucket, tmp_path: Path
+    ) -> None:
+        path = _file(tmp_path / 'in')
+        _core.upload(path, 's3://bucket/parent')
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                _core.upload(path, 's3://bucket/child')
+                status = 0
+            finally:
+                os._exit(status)
+        _core.upload(path, 's3://bucket/again')
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert set(bucket.objects) == {'parent', 'child', 'again'}
+
+
+class TestSettings:
+    """What is known about S3."""
+
+    def test_the_files_of_aws_are_the_last_resort(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / 'home' / '.aws'
+        _file(
+            folder / 'credentials',
+            b'[default]\naws_access_key_id = one\naws_secret_access_key = hush%\n'
+            b'[other]\naws_access_key_id = two\naws_secret_access_key = b\naws_session_token = c\n'
+            b'[half]\naws_access_key_id = three\n',
+        )
+        _file(folder / 'config', b'[default]\nregion = r1\n[profile other]\nregion = r2\n')
+        found = _s3.settings()
+        assert (found['AWS_ACCESS_KEY_ID'], found['AWS_SECRET_ACCESS_KEY']) == ('one', 'hush%')
+        assert found['AWS_REGION'] == 'r1'
+        monkeypatch.setenv('AWS_PROFILE', 'other')
+        found = _s3.settings()
+        assert (found['AWS_ACCESS_KEY_ID'], found['AWS_SESSION_TOKEN']) == ('two', 'c')
+        assert found['AWS_REGION'] == 'r2'
+        for profile in ('half', 'none'):
+            monkeypatch.setenv('AWS_PROFILE', profile)
+            assert 'AWS_ACCESS_KEY_ID' not in _s3.settings()
+        monkeypatch.setenv('AWS_PROFILE', 'other')
+        monkeypatch.setenv('AWS_SKIP_SIGNATURE', 'true')
+        assert 'AWS_ACCESS_KEY_ID' not in _s3.settings()
+
+    def test_a_file_that_is_none_says_nothing_secret(self, tmp_path: Path) -> None:
+        _file(tmp_path / 'home' / '.aws' / 'credentials', b'hush\n[default]\nhush')
+        with pytest.raises(AccessError) as caught:
+            _s3.settings()
+        assert 'hush' not in str(caught.value)
+        assert caught.value.__suppress_context__
+
+    def test_requesters_pay_for_the_buckets_that_are_named(
+        self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bucket.objects['x'] = b'x'
+        monkeypatch.setenv('MOSAICML_STREAMING_AWS_REQUESTER_PAYS', 'one, bucket')
+        assert 'AWS_REQUEST_PAYER' not in _s3.settings('other')
+        S3Downloader().download('s3://bucket/x', str(tmp_path / 'x'))
+        assert all(
+            request.headers.get('x-amz-request-payer') == 'requester' for request in bucket.requests
+        )
+
+    def test_a_public_bucket_needs_no_credentials(
+        self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv('AWS_ACCESS_KEY_ID')
+        monkeypatch.delenv('AWS_SECRET_ACCESS_KEY')
+        bucket.objects['x'] = b'x'
+        S3Downloader().download('s3://bucket/x', str(tmp_path / 'x'))
+        assert (tmp_path / 'x').read_bytes() == b'x'
+        assert bucket.requests
+        assert all('authorization' not in request.headers for request in bucket.requests)
+
+
+class TestUploader:
+    """`CloudUploader` and those of S3 and of paths."""
+
+    def test_who_serves_what(self, bucket: Bucket, tmp_path: Path) -> None:
+        for out, served in [
+            (str(tmp_path / 'a'), LocalUploader),
+            ((str(tmp_path / 'b'), str(tmp_path / 'c')), LocalUploader),
+            ('s3://bucket/x', S3Uploader),
+            ((str(tmp_path / 'd'), 's3://bucket/x'), S3Uploader),
+        ]:
+            found = CloudUploader.get(out)
+            assert type(found) is served
+            assert os.path.isdir(found.local)
+        assert found.remote == 's3://bucket/x'
+        for wrong in [(), ('s3://bucket',), ('a', 'b', 'c')]:
+            with pytest.raises(ValueError, match='Invalid `out` argument'):
+                CloudUploader.get(wrong)  # type: ignore[arg-type]
+        for other in ['s9://bucket', ('a', 'ftp://x'), ('a', None)]:
+            with pytest.raises(ValueError, match='Invalid Cloud provider prefix'):
+                CloudUploader.get(other)  # type: ignore[arg-type]
+
+    def test_a_folder_that_is_not_empty(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        _file(tmp_path / 'out' / 'x')
+        with pytest.raises(FileExistsError, match='Directory is not empty') as caught:
+            CloudUploader.get(str(tmp_path / 'out'))
+        assert isinstance(caught.value, ConflictError)
+        with caplog.at_level(logging.WARNING):
+            CloudUploader.get(str(tmp_path / 'out'), exist_ok=True)
+        assert 'is not empty' in caplog.text
+        with pytest.raises(ValueError, match='needs a location'):
+            S3Uploader(str(tmp_path / 'empty'))
+
+    @pytest.mark.parametrize('keep', [True, False])
+    def test_files_go_where_they_belong(self, bucket: Bucket, tmp_path: Path, keep: bool) -> None:
+        for remote in ('s3://bucket/some/data/', str(tmp_path / 'copies')):
+            local = tmp_path / remote[:2].strip('/')
+            uploader = CloudUploader.get((str(local), remote), keep_local=keep)
+            _file(local / 'part' / 'shard', b'shard')
+            uploader.upload_file('part/shard')
+            assert (local / 'part' / 'shard').exists() is keep
+        assert bucket.objects == {'some/data/part/shard': b'shard'}
+        assert (tmp_path / 'copies' / 'part' / 'shard').read_bytes() == b'shard'
+
+    def test_without_a_location_files_stay(self, tmp_path: Path) -> None:
+        uploader = LocalUploader(str(tmp_path))
+        _file(tmp_path / 'x')
+        uploader.upload_file('x')
+        assert os.listdir(tmp_path) == ['x']
+        with pytest.raises(NotImplementedError, match='does not list'):
+            CloudUploader(str(tmp_path), exist_ok=True).list_objects()
+        base = CloudUploader((str(tmp_path), str(tmp_path / 'to')), exist_ok=True)
+        with pytest.raises(NotImplementedError, match='does not upload'):
+            base.upload_file('x')
+
+    def test_a_missing_file_is_named(self, bucket: Bucket, tmp_path: Path) -> None:
+        for remote in (str(tmp_path / 'to'), 's3://bucket/x'):
+            uploader = CloudUploader.get((str(tmp_path / remote[:2]), remote))
+            with pytest.raises(FileNotFoundError, match=r'No such file or directory: .*shard'):
+                uploader.upload_file('shard')
+
+    def test_a_failure_is_tried_again_as_often_as_it_says(self, tmp_path: Path) -> None:
+        class Failing(LocalUploader):
+            tries = 0
+
+            def _upload(self, *_: Any) -> None:
+                self.tries += 1
+                raise OSError('no')
+
+        for attempts in (1, 3):
+            local = tmp_path / str(attempts)
+            uploader = Failing((str(local), str(tmp_path / 'to')), retry=attempts)
+            _file(local / 'x')
+            with pytest.raises(OSError, match='no'):
+                uploader.upload_file('x')
+            assert uploader.tries == attempts
+            assert (local / 'x').exists()
+        with pytest.raises(ValueError, match='num_attempts'):
+            Failing((str(tmp_path / 'l'), str(tmp_path / 'to')), retry=0).upload_file('x')
+
+    def test_listings(self, bucket: Bucket, tmp_path: Path) -> None:
+        bucket.objects.update({'data/a': b'', 'data/b/c': b'', 'database': b''})
+        uploader = S3Uploader('s3://bucket/data')
+        assert uploader.list_objects() == ['data/a', 'data/b/c']
+        assert uploader.list_objects('b') == ['data/b/c']
+        assert S3Uploader('s3://bucket').list_objects() == ['data/a', 'data/b/c', 'database']
+        for name in ('b/two', 'b/one', 'a'):
+            _file(tmp_path / 'out' / name)
+        local = LocalUploader(str(tmp_path / 'out'), exist_ok=True)
+        expected = [str(tmp_path / 'out' / name) for name in ('a', 'b/one', 'b/two')]
+        assert local.list_objects() == expected
+        assert local.list_objects('b/o') == expected[1:2]
+
+    def test_rights_of_objects(
+        self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        uploader = S3Uploader((str(tmp_path / 'out'), 's3://bucket'))
+        for acl in (None, 'bucket-owner-full-control'):
+            if acl is not None:
+                monkeypatch.setenv('S3_CANNED_ACL', acl)
+            _file(tmp_path / 'out' / 'x')
+            uploader.upload_file('x')
+            assert bucket.requests[-1].headers.get('x-amz-acl') == acl
+        with pytest.raises(ValueError, match='Metadata: only ACL'):
+            uploader.s3.upload_file('x', 'bucket', 'x', ExtraArgs={'Metadata': 'x'})
+
+    def test_bars(self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        told: list[int] = []
+
+        class Bar:
+            def __init__(self, **options: Any) -> None:
+                told.append(-options['total'])
+
+            def __enter__(self) -> Bar:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def update(self, more: int) -> None:
+                told.append(more)
+
+        module = ModuleType('tqdm')
+        module.tqdm = Bar  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, 'tqdm', module)
+        size = 65 * MIB
+        uploader = S3Uploader((str(tmp_path / 'out'), 's3://bucket'), progress_bar=True)
+        _file(tmp_path / 'out' / 'x', _pattern(size))
+        uploader.upload_file('x')
+        assert told[0] == -size and sum(told[1:]) == size and min(told[1:]) > 0
+        monkeypatch.setitem(sys.modules, 'tqdm', None)
+        _file(tmp_path / 'out' / 'x')
+        with pytest.raises(ImportError, match='pip install tqdm'):
+            uploader.upload_file('x')
+
+    def test_a_bucket_that_is_not_there(self, bucket: Bucket) -> None:
+        with pytest.raises(FileNotFoundError, match='NoSuchBucket'):
+            S3Uploader('s3://elsewhere/x')
+        bucket.fault = lambda _: (403, {}, b'<Error><Code>AccessDenied</Code></Error>')
+        with pytest.raises(PermissionError, match='AccessDenied') as caught:
+            S3Uploader('s3://bucket/x')
+        assert 'hush' not in repr(caught.value.__dict__)
+
+    def test_errors_are_those_of_botocore_where_it_is(self, bucket: Bucket) -> None:
+        exceptions = pytest.importorskip('botocore.exceptions')
+        with pytest.raises(exceptions.ClientError) as caught:
+            S3Uploader('s3://elsewhere/x')
+        error = caught.value
+        assert isinstance(error, NotFoundError)
+        assert error.response['Error']['Code'] == 'NoSuchBucket'
+        assert error.response['ResponseMetadata']['HTTPStatusCode'] == 404
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is NotFoundError and copy.id == error.id
+        with pytest.raises(exceptions.ClientError):
+            S3Downloader().download('s3://bucket/none', '/tmp/shardmill-none')
+
+
+class TestDownloader:
+    """`CloudDownloader` and those of S3 and of paths."""
+
+    def test_who_serves_what(self) -> None:
+        for url, served in [
+            (None, LocalDownloader),
+            ('/data', LocalDownloader),
+            ('file:///data', LocalDownloader),
+            ('s3://bucket/x', S3Downloader),
+            ('hf://datasets/a/b/c', HFDownloader),
+        ]:
+            assert type(CloudDownloader.get(url)) is served
+        with pytest.raises(ValueError, match='Unsupported remote path'):
+            CloudDownloader.get('ftp://host/x')
+
+    def test_files_come_whole_and_once(self, bucket: Bucket, tmp_path: Path) -> None:
+        bucket.objects['data/x'] = _pattern(9 * MIB)
+        local = str(tmp_path / 'new' / 'x')
+        downloader = CloudDownloader.get('s3://bucket/data')
+        downloader.download('s3://bucket/data/x', local, 60)
+        assert (tmp_path / 'new' / 'x').read_bytes() == _pattern(9 * MIB)
+        before = len(bucket.requests)
+        downloader.download('s3://bucket/data/x', local)
+        downloader.clean_up()
+        download_file('s3://bucket/data/x', local)
+        assert len(bucket.requests) == before
+        CloudDownloader.direct_download(local, str(tmp_path / 'copy'))
+        assert (tmp_path / 'copy').read_bytes() == _pattern(9 * MIB)
+
+    def test_what_is_not_there(self, bucket: Bucket, tmp_path: Path) -> None:
+        for url in ('s3://bucket/none', str(tmp_path / 'none'), 's3://elsewhere/x'):
+            with pytest.raises(FileNotFoundError):
+                CloudDownloader.get(url).download(url, str(tmp_path / 'out'))
+        for remote in (None, ''):
+            with pytest.raises(ValueError, match='no remote'):
+                CloudDownloader.get().download(remote, str(tmp_path / 'out'))
+        for scheme in ('s9', 'gs'):
+            with pytest.raises(ValueError, match='Expected remote path to start with s3'):
+                S3Downloader().download(f'{scheme}://bucket/x', str(tmp_path / 'out'))
+        assert os.listdir(tmp_path) == []
+
+    def test_denied_access_says_what_may_help(self, bucket: Bucket, tmp_path: Path) -> None:
+        bucket.fault = lambda _: (403, {}, b'')
+        with pytest.raises(PermissionError, match='MOSAICML_STREAMING_AWS_REQUESTER_PAYS'):
+            S3Downloader().download('s3://bucket/x', str(tmp_path / 'out'))
+
+    def test_downloaders_are_sent_to_other_processes(self) -> None:
+        downloader = S3Downloader()
+        assert type(pickle.loads(pickle.dumps(downloader))) is S3Downloader
+        hub = DBFSDownloader.__new__(DBFSDownloader)
+        hub._databricks_client = threading.Lock()
+        assert pickle.loads(pickle.dumps(hub))._databricks_client is None
+
+
+def _module(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
+    """Puts a module, and what it lies in, in the place of the real one."""
+    parts = name.split('.')
+    for at in range(1, len(parts)):
+        parent = '.'.join(parts[:at])
+        monkeypatch.setitem(sys.modules, parent, sys.modules.get(parent) or ModuleType(parent))
+    module = ModuleType(name)
+    vars(module).update(members)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+class _DeniedError(Exception):
+    def __init__(self, code: str = '', status: int = 404) -> None:
+        super().__init__(code)
+        self.code = self.error_code = code
+        self.status = status
+        self.response = {'Error': {'Code': code}}
+
+
+class TestProviders:
+    """Those that need their own packages, of which there are only the calls here."""
+
+    @pytest.mark.parametrize(
+        ('made', 'module', 'package'),
+        [
+            (SFTPDownloader, 'paramiko', 'paramiko'),
+            (GCSDownloader, 'google.cloud.storage', 'google-cloud-storage'),
+            (OCIDownloader, 'oci', 'oci'),
+            (AzureDownloader, 'azure.storage.blob', 'azure-storage-blob'),
+            (
+                AzureDataLakeDownloader,
+                'azure.storage.filedatalake',
+                'azure-storage-file-datalake',
+            ),
+            (DBFSDownloader, 'databricks.sdk', 'databricks-sdk'),
+        ],
+    )
+    def test_what_is_not_installed_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, made: Any, module: str, package: str
+    ) -> None:
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(ImportError, match=f'pip install {package}`'):
+            made()
+
+    def test_importing_loads_none_of_them(self) -> None:
+        program = (
+            'import sys, shardmill.base.storage as s; '
+            'heavy = {"boto3", "botocore", "google", "azure", "oci", "databricks", "paramiko", '
+            '"huggingface_hub", "tqdm", "torch", "numpy"}; '
+            'print(*(heavy & set(sys.modules)))'
+        )
+        run = subprocess.run(
+            [sys.executable, '-c', program], capture_output=True, text=True, check=False
+        )
+        assert (run.returncode, run.stdout.strip()) == (0, '')
+
+    def test_google_with_a_key(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        objects = {'a/x': b'x'}
+        made: list[dict[str, Any]] = []
+
+        class Client:
+            def download_file(self, bucket: str, key: str, path: str) -> None:
+                if key not in objects:
+                    raise _DeniedError('404')
+                with open(path, 'wb') as file:
+                    file.write(objects[key])
+
+            def upload_file(self, path: str, bucket: str, key: str, Callback: Any) -> None:  # noqa: N803
+                with open(path, 'rb') as file:
+                    objects[key] = file.read()
+                Callback(len(objects[key]))
+
+            def head_bucket(self, Bucket: str) -> None:  # noqa: N803
+                if Bucket != 'bucket':
+                    raise _DeniedError('404')
+
+            def get_paginator(self, _: str) -> Any:
+                return SimpleNamespace(
+                    paginate=lambda Bucket, Prefix: [  # noqa: N803
+                        {},
+                        {'Contents': [{'Key': key} for key in objects if key.startswith(Prefix)]},
+                    ]
+                )
+
+        class Session:
+            def client(self, *_: Any, **options: Any) -> Client:
+                made.append(options)
+                return Client()
+
+        _module(monkeypatch, 'google.cloud.storage', Client=type('Other', (), {}))
+        _module(monkeypatch, 'boto3.session', Session=Session)
+        _module(monkeypatch, 'botocore.exceptions', ClientError=_DeniedError)
+        monkeypatch.setenv('GCS_KEY', 'key')
+        monkeypatch.setenv('GCS_SECRET', 'hush')
+        downloader = GCSDownloader()
+        downloader.download('gs://bucket/a/x', str(tmp_path / 'x'))
+        assert (tmp_path / 'x').read_bytes() == b'x'
+        with pytest.raises(FileNotFoundError):
+            downloader.download('gs://bucket/none', str(tmp_path / 'y'))
+        assert os.listdir(tmp_path) == ['x']
+        uploader = GCSUploader((str(tmp_path / 'out'), 'gs://bucket/a'))
+        assert uploader.authentication is upload.GCSAuthentication.HMAC
+        _file(tmp_path / 'out' / 'new', b'new')
+        uploader.upload_file('new')
+        assert objects['a/new'] == b'new'
+        assert uploader.list_objects() == ['a/x', 'a/new']
+        with pytest.raises(_DeniedError, match='may not be seen'):
+            GCSUploader('gs://other')
+        assert made[0]['endpoint_url'] == 'https://storage.googleapis.com'
+
+    def test_google_with_an_account(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        objects = {'a/x': b'x'}
+
+        class Client:
+            def __init__(self, credentials: str) -> None:
+                assert credentials == 'credentials'
+
+            def get_bucket(self, name: str) -> None:
+                assert name == 'bucket'
+
+            def list_blobs(self, bucket: str, prefix: str) -> list[Any]:
+                return [SimpleNamespace(name=key) for key in objects if key.startswith(prefix)]
+
+        class Blob:
+            def __init__(self, name: str, bucket: Any) -> None:
+                assert bucket == 'bucket'
+                self.name = name
+
+            def download_to_filename(self, path: str) -> None:
+                with open(path, 'wb') as file:
+                    file.write(objects[self.name])
+
+            def upload_from_filename(self, path: str) -> None:
+                with open(path, 'rb') as file:
+                    objects[self.name] = file.read()
+
+        def default() -> tuple[str, None]:
+            if failing:
+                raise _DeniedError('none')
+            return 'credentials', None
+
+        failing = False
+        _module(
+            monkeypatch,
+            'google.cloud.storage',
+            Client=Client,
+            Blob=Blob,
+            Bucket=lambda _, name: name,
+        )
+        _module(monkeypatch, 'google.auth', default=default)
+        _module(monkeypatch, 'google.auth.exceptions', DefaultCredentialsError=_DeniedError)
+        GCSDownloader().download('gs://bucket/a/x', str(tmp_path / 'x'))
+        assert (tmp_path / 'x').read_bytes() == b'x'
+        uploader = GCSUploader((str(tmp_path / 'out'), 'gs://bucket/a'))
+        assert uploader.authentication is upload.GCSAuthentication.SERVICE_ACCOUNT
+        _file(tmp_path / 'out' / 'new', b'new')
+        uploader.upload_file('new')
+        assert uploader.list_objects() == ['a/x', 'a/new']
+        failing = True
+        with pytest.raises(ValueError, match='GCS_KEY'):
+            GCSUploader('gs://bucket/a')
+
+    def test_oracle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        objects = {f'a/{at}': bytes(at) for at in range(5)}
+
+        class Client:
+            def __init__(self, **_: Any) -> None:
+                pass
+
+            def get_namespace(self) -> Any:
+                return SimpleNamespace(data='space')
+
+            def get_object(self, space: str, bucket: str, name: str) -> Any:
+                assert (space, bucket) == ('space', 'bucket')
+                raw = SimpleNamespace(stream=lambda _, decode_content: iter([objects[name]]))
+                return SimpleNamespace(data=SimpleNamespace(raw=raw))
+
+            def head_bucket(self, bucket_name: str, namespace_name: str) -> None:
+                if bucket_name != 'bucket':
+                    raise _DeniedError('BucketNotFound')
+
+            def list_objects(
+                self, namespace_name: str, bucket_name: str, prefix: str, start: Optional[str]
+            ) -> Any:
+                if prefix.endswith('none'):
+                    raise _DeniedError('ObjectNotFound')
+                names = [
+                    name for name in objects if name.startswith(prefix) and name >= (start or '')
+                ]
+                page = SimpleNamespace(
+                    objects=[SimpleNamespace(name=name) for name in names[:2]],
+                    next_start_with=names[2] if len(names) > 2 else None,
+                )
+                return SimpleNamespace(data=page)
+
+        class Manager:
+            def __init__(self, _: Client) -> None:
+                pass
+
+            def upload_file(
+                self,
+                namespace_name: str,
+                bucket_name: str,
+                object_name: str,
+                file_path: str,
+                progress_callback: Any,
+            ) -> None:
+                with open(file_path, 'rb') as file:
+                    objects[object_name] = file.read()
+                progress_callback(len(objects[object_name]))
+
+        _module(
+            monkeypatch,
+            'oci',
+            config=SimpleNamespace(from_file=dict),
+            retry=SimpleNamespace(DEFAULT_RETRY_STRATEGY=None),
+            exceptions=SimpleNamespace(ServiceError=_DeniedError),
+            object_storage=SimpleNamespace(ObjectStorageClient=Client, UploadManager=Manager),
+        )
+        OCIDownloader().download('oci://bucket@space/a/3', str(tmp_path / 'x'))
+        assert (tmp_path / 'x').read_bytes() == bytes(3)
+        uploader = OCIUploader((str(tmp_path / 'out'), 'oci://bucket@space/a'))
+        _file(tmp_path / 'out' / 'new', b'new')
+        uploader.upload_file('new')
+        assert objects['a/new'] == b'new'
+        assert uploader.list_objects() == [*(f'a/{at}' for at in range(5)), 'a/new']
+        with pytest.raises(FileNotFoundError):
+            uploader.list_objects('none')
+        with pytest.raises(_DeniedError, match='may not be seen'):
+            OCIUploader('oci://other@space/a')
+
+    def test_hugging_face(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        known = ['org/name']
+
+        def fetch(repo_id: str, filename: str, repo_type: str, local_dir: str) -> str:
+            _file(tmp_path / os.path.basename(local_dir) / '.cache' / 'book')
+            return _file(tmp_path / os.path.basename(local_dir) / filename, b'x')
+
+        def tree(repo_id: str, repo_type: str) -> list[str]:
+            if repo_id not in known:
+                raise LookupError('no')
+            return ['x']
+
+        _module(
+            monkeypatch,
+            'huggingface_hub',
+            hf_hub_download=fetch,
+            HfApi=lambda: SimpleNamespace(list_repo_tree=tree),
+            HfFileSystem=lambda token: SimpleNamespace(
+                open=lambda path, mode: open(tmp_path / path.replace('/', '+'), mode)
+            ),
+        )
+        HFDownloader().download('hf://datasets/org/name/deep/x', str(tmp_path / 'x'))
+        assert os.listdir(tmp_path) == ['x']
+        for wrong in ('hf://org/name/x', 'hf://datasets/org', 'hf://x'):
+            with pytest.raises(ValueError, match='hf://datasets/'):
+                HFDownloader().download(wrong, str(tmp_path / 'y'))
+        uploader = HFUploader((str(tmp_path / 'out'), 'hf://datasets/org/name/deep'))
+        assert (uploader.dataset_id, uploader.path) == ('org/name', 'deep')
+        _file(tmp_path / 'out' / 'new', b'new')
+        uploader.upload_file('new')
+        assert (tmp_path / 'datasets+org+name+deep+new').read_bytes() == b'new'
+        with pytest.raises(FileNotFoundError, match='org/other'):
+            HFUploader('hf://datasets/org/other')
+
+    @pytest.mark.parametrize('lake', [False, True])
+    def test_azure(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: bool) -> None:
+        objects = {('data', 'a/x'): b'x'}
+        urls: list[str] = []
+
+        class File:
+            def __init__(self, container: str, name: str) -> None:
+                self.at = (container, name)
+
+            def _download(self) -> Any:
+                if self.at not in objects:
+                    raise _DeniedError('none')
+                return SimpleNamespace(readinto=lambda file: file.write(objects[self.at]))
+
+            download_blob = download_file = _download
+
+            def upload_data(self, data: Any, overwrite: bool) -> None:
+                objects[self.at] = data.read()
+
+        class Service:
+            def __init__(self, account_url: str, credential: str) -> None:
+                assert credential == 'hush'
+                urls.append(account_url)
+
+            def get_blob_client(self, container: str, blob: str) -> File:
+                return File(container, blob)
+
+            def get_file_client(self, file_system: str, file_path: str) -> File:
+                return File(file_system, file_path)
+
+            def get_file_system_client(self, file_system: str) -> Any:
+                return SimpleNamespace(exists=lambda: file_system == 'data')
+
+            def get_container_client(self, container: str) -> Any:
+                def put(name: str, data: Any, progress_hook: Any, overwrite: bool) -> None:
+                    objects[container, name] = data.read()
+                    progress_hook(1, 3)
+                    progress_hook(3, 3)
+
+                return SimpleNamespace(exists=lambda: container == 'data', upload_blob=put)
+
+        _module(monkeypatch, 'azure.storage.blob', BlobServiceClient=Service)
+        _module(monkeypatch, 'azure.storage.filedatalake', DataLakeServiceClient=Service)
+        _module(monkeypatch, 'azure.core.exceptions', ResourceNotFoundError=_DeniedError)
+        monkeypatch.setenv('AZURE_ACCOUNT_ACCESS_KEY', 'hush')
+        monkeypatch.setenv('AZURE_ACCOUNT_NAME', 'account')
+        downloader: CloudDownloader
+        if lake:
+            downloader, url = AzureDataLakeDownloader(), 'azure-dl://data/a/x'
+        else:
+            downloader, url = AzureDownloader(), 'azure://account/data/a/x'
+        downloader.download(url, str(tmp_path / 'x'))
+        assert (tmp_path / 'x').read_bytes() == b'x'
+        with pytest.raises((FileNotFoundError, _DeniedError)):
+            downloader.download(f'{url}y', str(tmp_path / 'y'))
+        assert os.listdir(tmp_path) == ['x']
+        made = AzureDataLakeUploader if lake else AzureUploader
+        scheme = 'azure-dl' if lake else 'azure'
+        uploader = made((str(tmp_path / 'out'), f'{scheme}://data/a'))
+        _file(tmp_path / 'out' / 'new', b'new')
+        uploader.upload_file('new')
+        assert objects['data', 'a/new'] == b'new'
+        with pytest.raises(FileNotFoundError, match='other'):
+            made(f'{scheme}://other/a')
+        domain = 'dfs' if lake else 'blob'
+        assert set(urls) == {f'https://account.{domain}.core.windows.net'}
+
+    def test_databricks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        objects = {'/Volumes/a/x': b'x', '/a/x': b'y'}
+        lost = 0
+
+        class Stream:
+            def __init__(self, data: bytes) -> None:
+                self.data = data
+
+            def __enter__(self) -> Stream:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def read(self, size: int) -> bytes:
+                data, self.data = self.data[:size], self.data[size:]
+                return data
+
+        def fetch(path: str) -> Any:
+            if path not in objects:
+                raise _DeniedError('NOT_FOUND' if 'none' in path else 'BUSY')
+            return SimpleNamespace(contents=Stream(objects[path]))
+
+        def put(path: str, file: Any, overwrite: bool = False) -> None:
+            objects[path] = file.read()
+
+        client = SimpleNamespace(
+            files=SimpleNamespace(
+                download=fetch,
+                upload=put,
+                get_metadata=lambda path: SimpleNamespace(content_length=len(objects[path]) - lost),
+            ),
+            dbfs=SimpleNamespace(upload=put, exists=lambda path: path == '/a'),
+        )
+        _module(monkeypatch, 'databricks.sdk', WorkspaceClient=lambda: client)
+        _module(monkeypatch, 'databricks.sdk.errors.base', DatabricksError=_DeniedError)
+        volumes = CloudDownloader.get('dbfs:/Volumes/a')
+        files = CloudDownloader.get('dbfs:/a')
+        assert type(volumes) is DatabricksUnityCatalogDownloader
+        assert type(files) is DBFSDownloader
+        volumes.download('dbfs:/Volumes/a/x', str(tmp_path / 'x'))
+        files.download('dbfs:/a/x', str(tmp_path / 'y'))
+        assert ((tmp_path / 'x').read_bytes(), (tmp_path / 'y').read_bytes()) == (b'x', b'y')
+        with pytest.raises(FileNotFoundError):
+            volumes.download('dbfs:/Volumes/none', str(tmp_path / 'z'))
+        with pytest.raises(_DeniedError, match='BUSY'):
+            files.download('dbfs:/busy', str(tmp_path / 'z'))
+        with pytest.raises(ValueError, match='dbfs:/Volumes'):
+            volumes.download('dbfs:/Volumess/x', str(tmp_path / 'z'))
+        assert sorted(os.listdir(tmp_path)) == ['x', 'y']
+        for remote, made in [
+            ('dbfs:/Volumes/a', DatabricksUnityCatalogUploader),
+            ('dbfs:/a', DBFSUploader),
+        ]:
+            local = tmp_path / made.__name__
+            uploader = CloudUploader.get((str(local), remote))
+            assert type(uploader) is made
+            _file(local / 'new', b'new')
+            uploader.upload_file('new')
+            assert objects[f'{remote[5:]}/new'] == b'new'
+        with pytest.raises(FileNotFoundError):
+            DBFSUploader('dbfs:/none')
+        lost = 1
+        uploader = CloudUploader.get((str(tmp_path / 'out'), 'dbfs:/Volumes/a'))
+        _file(tmp_path / 'out' / 'new', b'new')
+        with pytest.raises(RuntimeError, match='3 bytes were sent, the volume has 2'):
+            uploader.upload_file('new')
+
+    def test_hosts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        connected: list[dict[str, Any]] = []
+
+        class Session:
+            def __enter__(self) -> Session:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+            def get_channel(self) -> Any:
+                return SimpleNamespace(settimeout=lambda _: None)
+
+            def get(self, remotepath: str, localpath: str) -> None:
+                with open(localpath, 'w') as file:
+                    file.write(remotepath)
+
+        class Client:
+            def load_system_host_keys(self, path: Optional[str]) -> None:
+                pass
+
+            def connect(self, **options: Any) -> None:
+                connected.append(options)
+
+            def open_sftp(self) -> Session:
+                return Session()
+
+            def close(self) -> None:
+                connected.clear()
+
+        _module(monkeypatch, 'paramiko', SSHClient=Client)
+        downloader = SFTPDownloader()
+        downloader.download('sftp://me@host/a/x', str(tmp_path / 'x'))
+        downloader.download('sftp://me@host:22/a/y', str(tmp_path / 'y'))
+        assert (tmp_path / 'y').read_text() == '/a/y'
+        assert [(each['hostname'], each['port']) for each in connected] == [('host', 22)]
+        for wrong in ('sftp://me@other/x', 'sftp:///x', 'sftp://me@host/x?y', 'sftp://host/x'):
+            with pytest.raises(ValueError):
+                downloader.download(wrong, str(tmp_path / 'z'))
+        downloader.clean_up()
+        assert not connected
+
+    def test_alipan(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        objects = {'/a/x': b'x'}
+        tokens: list[str] = []
+
+        class Api:
+            def __init__(self, token: str, web_token_type: str) -> None:
+                tokens.append(token)
+
+            def refresh(self) -> None:
+                pass
+
+            def get_file(self, remotepath: str) -> Any:
+                known = any(path.startswith(remotepath) for path in objects)
+                return SimpleNamespace(file_id=remotepath, path=remotepath) if known else None
+
+            def list_iter(self, file_id: str, recursive: bool) -> Any:
+                return (SimpleNamespace(path=path[len(file_id) + 1 :]) for path in objects)
+
+        def fetch(api: Api, found: Any, localdir: Path, **_: Any) -> None:
+            _file(localdir / os.path.basename(found.path), objects[found.path])
+
+        def put(api: Api, paths: tuple[str, str], mode: str, **options: Any) -> None:
+            with open(paths[0], 'rb') as file:
+                objects[paths[1]] = file.read()
+            options['callback_for_monitor'](3)
+
+        _module(monkeypatch, 'alipcs_py.alipcs', AliPCSApiMix=Api)
+        _module(monkeypatch, 'alipcs_py.commands.download', download_file=fetch)
+        _module(
+            monkeypatch,
+            'alipcs_py.commands.upload',
+            upload_file=put,
+            EncryptType=SimpleNamespace(No='no', Simple='simple'),
+        )
+        downloader = CloudDownloader.get('alipan:///a')
+        with pytest.raises(ValueError, match='ALIPAN_WEB_REFRESH_TOKEN'):
+            downloader.download('alipan:///a/x', str(tmp_path / 'x'))
+        monkeypatch.setenv('ALIPAN_WEB_REFRESH_TOKEN', 'hush')
+        downloader.download('alipan:///a/x', str(tmp_path / 'x'))
+        assert (tmp_path / 'x').read_bytes() == b'x'
+        with pytest.raises(FileNotFoundError):
+            downloader.download('alipan:///none', str(tmp_path / 'y'))
+        with pytest.raises(ValueError, match='alipan:///PATH'):
+            downloader.download('alipan://host/x', str(tmp_path / 'y'))
+        assert os.listdir(tmp_path) == ['x']
+        uploader = CloudUploader.get((str(tmp_path / 'out'), 'alipan:///a'))
+        _file(tmp_path / 'out' / 'new', b'new')
+        uploader.upload_file('new')
+        assert objects['/a/new'] == b'new'
+        assert uploader.list_objects() == ['/a/new', '/a/x']
+        assert set(tokens) == {'hush'}
+        monkeypatch.setenv('ALIPAN_ENCRYPT_TYPE', 'other')
+        with pytest.raises(ValueError, match='ALIPAN_ENCRYPT_TYPE'):
+            CloudUploader.get('alipan:///a')
+
+
+class TestAnotherStore:
+    """What moto, a store by other people, makes of it."""
+
+    @pytest.fixture
+    def moto(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+        server = pytest.importorskip('moto.server')
+        boto3 = pytest.importorskip('boto3')
+        started = server.ThreadedMotoServer('127.0.0.1', 0, verbose=False)
+        started.start()
+        host, port = started.get_host_and_port()
+        monkeypatch.setenv('AWS_ENDPOINT_URL', f'http://{host}:{port}')
+        monkeypatch.setenv('AWS_ACCESS_KEY_ID', 'test')
+        monkeypatch.setenv('AWS_SECRET_ACCESS_KEY', 'test')
+        monkeypatch.setenv('AWS_DEFAULT_REGION', 'us-east-1')
+        client = boto3.client('s3')
+        client.create_bucket(Bucket='bucket')
+        yield client
+        started.stop()
+
+    @pytest.mark.parametrize('size', [0, 5, 65 * MIB + 7])
+    def test_both_see_the_same_objects(self, moto: Any, tmp_path: Path, size: int) -> None:
+        data = _pattern(size)
+        uploader = S3Uploader((str(tmp_path / 'out'), 's3://bucket/a b'), keep_local=True)
+        _file(tmp_path / 'out' / 'x+y', data)
+        uploader.upload_file('x+y')
+        assert moto.get_object(Bucket='bucket', Key='a b/x+y')['Body'].read() == data
+        assert not moto.list_multipart_uploads(Bucket='bucket').get('Uploads')
+        moto.put_object(Bucket='bucket', Key='a b/z', Body=data[::-1])
+        S3Downloader().download('s3://bucket/a b/z', str(tmp_path / 'z'))
+        assert (tmp_path / 'z').read_bytes() == data[::-1]
+        assert uploader.list_objects() == ['a b/x+y', 'a b/z']
+        with pytest.raises(ShardmillError):
+            S3Uploader('s3://elsewhere')
+
+    def test_listings_have_pages(self, moto: Any) -> None:
+        for at in range(1005):
+            moto.put_object(Bucket='bucket', Key=f'a/{at:04}&<', Body=b'')
+        found = _core.list_objects('s3://bucket/a/')
+        assert found == [(f'a/{at:04}&<', 0) for at in range(1005)]

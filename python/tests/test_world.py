@@ -1,0 +1,116 @@
+"""Which node, rank and worker this is."""
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import Any, Optional
+
+import pytest
+
+from shardmill.base import distributed
+from shardmill.base.world import World
+
+
+def test_attributes() -> None:
+    world = World(num_nodes=2, ranks_per_node=4, workers_per_rank=3, worker=20)
+    assert world.to_json() == {
+        'node': 1,
+        'num_nodes': 2,
+        'is_multinode': True,
+        'rank': 6,
+        'num_ranks': 8,
+        'rank_of_node': 2,
+        'ranks_per_node': 4,
+        'worker': 20,
+        'num_workers': 24,
+        'worker_of_node': 8,
+        'workers_per_node': 12,
+        'worker_of_rank': 2,
+        'workers_per_rank': 3,
+        'is_leader': False,
+        'is_local_leader': False,
+    }
+    assert repr(world) == 'World(num_nodes=2, ranks_per_node=4, workers_per_rank=3, worker=20)'
+
+
+@pytest.mark.parametrize(
+    ('worker', 'leader', 'local'), [(0, True, True), (6, False, True), (1, False, False)]
+)
+def test_leaders(worker: int, leader: bool, local: bool) -> None:
+    world = World(2, 3, 2, worker)
+    assert (world.is_leader, world.is_local_leader) == (leader, local)
+
+
+def test_a_copy_is_another_object() -> None:
+    world = World(2, 3, 2, 5)
+    copy = world.copy()
+    assert copy is not world
+    assert copy.to_json() == world.to_json()
+
+
+@pytest.mark.parametrize(
+    ('shape', 'replication', 'replicated'),
+    [
+        ((2, 4), 2, (1, 4)),
+        ((1, 8), 4, (1, 2)),
+        ((37, 8), 8, (1, 37)),
+        ((4, 8), 2, (2, 8)),
+        ((2, 2), 1, (2, 2)),
+    ],
+)
+def test_replication(shape: tuple[int, int], replication: int, replicated: tuple[int, int]) -> None:
+    nodes, ranks = shape
+    for rank in range(nodes * ranks):
+        for worker in range(3):
+            world = World(nodes, ranks, 3, rank * 3 + worker).replicate(replication)
+            assert (world.num_nodes, world.ranks_per_node) == replicated
+            assert (world.rank, world.worker_of_rank) == (rank // replication, worker)
+
+
+@pytest.mark.parametrize(
+    ('replication', 'message'),
+    [
+        (0, 'Replication factor must be positive'),
+        (-3, 'Replication factor must be positive'),
+        (3, 'World size must be divisible by'),
+    ],
+)
+def test_replication_that_cannot_be(replication: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        World(2, 4, 1, 0).replicate(replication)
+
+
+def with_torch(monkeypatch: pytest.MonkeyPatch, info: Optional[Any]) -> None:
+    module = ModuleType('torch.utils.data')
+    module.get_worker_info = lambda: info  # type: ignore[attr-defined]
+    monkeypatch.setitem(__import__('sys').modules, 'torch.utils.data', module)
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, **number: int) -> None:
+    for name, value in number.items():
+        monkeypatch.setattr(distributed, f'get_{name}', lambda value=value: value)
+
+
+def test_detection(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched(monkeypatch, rank=5, world_size=8, local_world_size=4)
+    with_torch(monkeypatch, None)
+    assert World.detect().to_json() == World(2, 4, 1, 5).to_json()
+    with_torch(monkeypatch, SimpleNamespace(id=2, num_workers=3))
+    assert World.detect().to_json() == World(2, 4, 3, 17).to_json()
+
+
+def test_workers_are_detected_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(2, 4, 1, 5)
+    with_torch(monkeypatch, SimpleNamespace(id=2, num_workers=3))
+    # The environment of the worker says nothing of ranks.
+    assert world.detect_workers().to_json() == World(2, 4, 3, 17).to_json()
+
+
+def test_torch_is_not_imported_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    for name in [name for name in sys.modules if name.partition('.')[0] == 'torch']:
+        monkeypatch.delitem(sys.modules, name)
+    launched(monkeypatch, rank=0, world_size=1, local_world_size=1)
+    assert World.detect().num_workers == 1
+    assert 'torch' not in sys.modules
