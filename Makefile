@@ -10,6 +10,7 @@ CARGO ?= cargo
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release/shardmill
+WHEELS := $(CARGO_TARGET_DIR)/wheels
 PYTHON ?= python3
 
 HAS_NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
@@ -32,7 +33,7 @@ demo: build ## convert real data of this machine, look at it, kill a conversion 
 	scripts/demo.sh $(BIN) $(CARGO_TARGET_DIR)/demo
 
 .PHONY: test
-test: test-rust test-python ## everything: Rust tests, doc tests, interoperability with mosaicml-streaming
+test: test-rust test-python ## everything: Rust tests, doc tests, the Python package, interoperability with mosaicml-streaming
 
 .PHONY: test-rust
 test-rust: ## Rust tests and doc tests
@@ -40,22 +41,33 @@ test-rust: ## Rust tests and doc tests
 	$(CARGO) test $(ALL) --doc
 
 .PHONY: test-python
-test-python: build venv ## the real mosaicml-streaming against this build, both ways
+test-python: build install ## the Python package; the real mosaicml-streaming against this build, both ways
+	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q python/tests $(TEST_ARGS)
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q tests/interop
+	scripts/check_wheels.sh $(WHEELS) .cache/venv-wheels
+
+.PHONY: wheel
+wheel: build venv ## the wheels of the Python package and of the command line, in $CARGO_TARGET_DIR/wheels
+	scripts/wheels.sh .venv $(BIN) $(WHEELS)
+
+.PHONY: install
+install: wheel ## the Python package, in .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEELS)/shardmill-[0-9]*.whl
 
 .PHONY: venv
 venv: ## .venv with mosaicml-streaming, for the tests and fixtures
 	@scripts/venv.sh .venv tests/interop/requirements.txt tests/interop/overrides.txt
 
 .PHONY: check
-check: ## formatting, lints, documentation, layers, licences
+check: venv ## formatting, lints, documentation, layers, licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(ALL) --no-deps
 	$(CARGO) $(TEST) --test layering
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop crates/order/testdata
+	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop crates/order/testdata python/shardmill python/tests cli/wheel
+	cd python && ../.venv/bin/ruff check --quiet . && ../.venv/bin/ruff format --quiet --check . && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: advisories
 advisories: ## known defects of dependencies; needs cargo-deny and its database from the network

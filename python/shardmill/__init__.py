@@ -49,7 +49,7 @@ _HOMES = {
     'TSVWriter': 'shardmill.base.format',
     'XSVWriter': 'shardmill.base.format',
 }
-_MODULES = frozenset(['base', 'errors', 'multimodal', 'text', 'vision'])
+_MODULES = frozenset(['base', 'errors', 'metrics', 'multimodal', 'text', 'vision'])
 
 
 def __getattr__(name: str) -> Any:

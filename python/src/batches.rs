@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use shardmill_core::ErrorKind;
-use shardmill_reader::{Batches as RustBatches, ReaderError};
+use shardmill_reader::{BatchStats, Batches as RustBatches, ReaderError};
 
 use crate::decode::{Decoder, ReadyBatch};
 use crate::errors::{bug, raise, raise_with};
@@ -15,6 +15,8 @@ use crate::process::OfProcess;
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct Batches {
     batches: Mutex<Option<OfProcess<RustBatches>>>,
+    /// What they had cost when they were closed.
+    closed: Mutex<BatchStats>,
     decoder: Arc<Decoder>,
 }
 
@@ -25,6 +27,7 @@ impl Batches {
     pub(crate) fn new(batches: RustBatches, decoder: Arc<Decoder>) -> Self {
         Self {
             batches: Mutex::new(Some(OfProcess::new(batches))),
+            closed: Mutex::default(),
             decoder,
         }
     }
@@ -164,7 +167,9 @@ impl Batches {
 
     /// What reading has cost so far, by name; times in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.with(py, |batches| batches.stats())?;
+        let open = py.detach(|| self.with_open(|batches| batches.stats()))?;
+        let stats =
+            open.unwrap_or_else(|| *self.closed.lock().unwrap_or_else(PoisonError::into_inner));
         let dict = PyDict::new(py);
         dict.set_item("batches", stats.batches)?;
         dict.set_item("samples", stats.samples)?;
@@ -179,6 +184,9 @@ impl Batches {
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
             let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(batches) = batches.as_ref().and_then(OfProcess::get) {
+                *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = batches.stats();
+            }
             drop(batches.take());
         });
     }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.apart import GRACE, apart, shared_memory, threads, until
-from support.samples import BATCH, SAMPLES, flat, numbers, same, sample_of, write
+from support.samples import BATCH, SAMPLES, flat, in_worker, numbers, same, sample_of, write
 from torch.utils.data import DataLoader, IterableDataset
 
 from shardmill import LocalDataset, Stream, StreamingDataLoader, StreamingDataset
@@ -298,11 +298,16 @@ def test_batch_sizes_of_the_loader_and_of_the_data_set_differ(data: Path, worker
     apart(run)
 
 
+@pytest.mark.parametrize('init', [None, in_worker], ids=['threads', 'processes'])
 @pytest.mark.parametrize('workers', [0, 3])
-def test_drop_last(data: Path, workers: int) -> None:
+def test_drop_last(data: Path, workers: int, init: Any) -> None:
     def run() -> None:
         loader = StreamingDataLoader(
-            opened(data), batch_size=BATCH, num_workers=workers, drop_last=True
+            opened(data),
+            batch_size=BATCH,
+            num_workers=workers,
+            drop_last=True,
+            worker_init_fn=init,
         )
         found = [numbers(batch) for batch in loader]
         assert flat(found) == list(range(SAMPLES - SAMPLES % BATCH))
@@ -430,20 +435,24 @@ print('ready', flush=True)
 try:
     dataset = StreamingDataset(remote=remote, local=local, batch_size=4)
     print('open', flush=True)
-    workers = 2 if kind == 'workers' else 0
+    workers = 2 if kind in ('threads', 'processes') else 0
+    init = print if kind == 'processes' else None
     if kind == 'sample':
         dataset[0]
     elif kind == 'iterate':
         next(iter(dataset))
     else:
-        next(iter(StreamingDataLoader(dataset, batch_size=4, num_workers=workers)))
+        loader = StreamingDataLoader(
+            dataset, batch_size=4, num_workers=workers, worker_init_fn=init
+        )
+        next(iter(loader))
 except KeyboardInterrupt:
     print('interrupted', flush=True)
     raise
 """
 
 
-@pytest.mark.parametrize('kind', ['index', 'sample', 'iterate', 'loader', 'workers'])
+@pytest.mark.parametrize('kind', ['index', 'sample', 'iterate', 'loader', 'threads', 'processes'])
 def test_ctrl_c_while_a_store_is_slow(
     kind: str, tmp_path: Path, served: Path, data: Path, store: Store
 ) -> None:
@@ -590,8 +599,11 @@ def opened_and_closed(folder: Path) -> None:
         numbers(next(iter(StreamingDataLoader(dataset, batch_size=BATCH))))
         assert shared_memory() <= before
         del read
-        workers = iter(StreamingDataLoader(dataset, batch_size=BATCH, num_workers=1))
-        numbers(next(workers))
+        for init in (None, in_worker):
+            workers = StreamingDataLoader(
+                dataset, batch_size=BATCH, num_workers=1, worker_init_fn=init
+            )
+            numbers(next(iter(workers)))
 
     once()
     gc.collect()

@@ -8,10 +8,12 @@ processes are started.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import multiprocessing
 import os
 import re
+import shutil
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from support.apart import GRACE, apart, threads, until
-from support.samples import BATCH, SAMPLES, flat, numbers, same
+from support.samples import BATCH, SAMPLES, flat, in_worker, numbers, same
 from torch.utils.data import DataLoader
 
 from shardmill import StreamingDataLoader, StreamingDataset
@@ -42,7 +44,12 @@ TELLING = (
 #: Batches before a loader process is killed.
 BEFORE = 5
 
-LOADERS: dict[str, Any] = {'streaming': StreamingDataLoader, 'torch': DataLoader}
+#: Those that start processes, with the arguments of these tests.
+LOADERS: dict[str, Any] = {
+    'streaming': functools.partial(StreamingDataLoader, worker_init_fn=in_worker),
+    'torch': DataLoader,
+    'threads': StreamingDataLoader,
+}
 
 
 def opened(remote: str | None, local: Path | str, **options: Any) -> StreamingDataset:
@@ -90,8 +97,8 @@ def loop(
         The batches of the epochs; those of the last one before the error; the error; seconds from
         the kill to it.
     """
-    place = 'local' if remote is None else 'cache'
-    dataset = opened(remote, local if remote is None else f'{os.environ["TMPDIR"]}/{place}')
+    cache = f'{os.environ["TMPDIR"]}/cache'
+    dataset = opened(remote, local if remote is None else f'{cache}/local')
     begun = read_before(dataset)
     if method == 'forkserver':
         # Else every loader process imports torch for itself.
@@ -133,19 +140,8 @@ def loop(
     if remote is not None:
         del begun, dataset
         gc.collect()
-        remove(f'{os.environ["TMPDIR"]}/{place}')
+        shutil.rmtree(cache)
     return epochs, last, error, took
-
-
-def remove(folder: str) -> None:
-    """Removes a cache: nothing but the files of one may be in it."""
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        if os.path.isdir(path):
-            remove(path)
-        else:
-            os.remove(path)
-    os.rmdir(folder)
 
 
 def cases() -> Iterator[Any]:
@@ -160,7 +156,7 @@ def cases() -> Iterator[Any]:
         for persistent in (False, True):
             for workers in (1, 4):
                 for place in ('local', 's3'):
-                    for kind in LOADERS:
+                    for kind in ('streaming', 'torch'):
                         case = method, persistent, workers, place, kind
                         marks = [] if method == 'fork' or case in quick else [pytest.mark.slow]
                         kept = 'persistent' if persistent else 'anew'
@@ -189,28 +185,48 @@ def test_every_sample_once_then_one_is_killed(
     assert took < TOLD[method], took
 
 
-def alone(remote: str | None, local: Path, kind: str) -> list[list[list[int]]]:
+def alone(
+    remote: str | None, local: Path, kind: str, options: dict[str, Any]
+) -> list[list[list[int]]]:
     """Two epochs without loader processes."""
     cache = f'{os.environ["TMPDIR"]}/cache'
-    dataset = opened(remote, local if remote is None else cache)
+    dataset = opened(remote, local if remote is None else f'{cache}/local')
     begun = read_before(dataset)
-    loader = LOADERS[kind](dataset, batch_size=BATCH)
-    epochs = [[numbers(batch) for batch in loader] for _ in range(EPOCHS)]
+    before = threads()
+    loader = LOADERS[kind](dataset, batch_size=BATCH, **options)
+    epochs = []
+    for _ in range(EPOCHS):
+        found = []
+        for batch in loader:
+            found.append(numbers(batch))
+            assert not multiprocessing.active_children()
+        epochs.append(found)
+    assert until(lambda: not set(threads()) - set(before), GRACE), threads()
     # Another iteration of the same data set has begun since.
     assert list(begun) == []
     if remote is not None:
         del begun, loader, dataset
-        remove(cache)
+        shutil.rmtree(cache)
     return epochs
 
 
-@pytest.mark.parametrize('kind', LOADERS)
+#: In threads, `StreamingDataLoader` passes over what is said of processes.
+ALONE: dict[str, tuple[str, dict[str, Any]]] = {
+    'torch-0': ('torch', {}),
+    'streaming-0': ('streaming', {}),
+    'threads-1': ('threads', {'num_workers': 1}),
+    'threads-4': ('threads', {'num_workers': 4, 'persistent_workers': True}),
+    'threads-spawn': ('threads', {'num_workers': 2, 'multiprocessing_context': 'spawn'}),
+}
+
+
+@pytest.mark.parametrize('case', ALONE)
 @pytest.mark.parametrize('place', ['local', 's3'])
 def test_every_sample_once_without_loader_processes(
-    kind: str, place: str, data: Path, store: Store, order: list[list[list[int]]]
+    case: str, place: str, data: Path, store: Store, order: list[list[list[int]]]
 ) -> None:
     remote = 's3://bucket/data' if place == 's3' else None
-    epochs = apart(alone, remote, data, kind, environment=store.environment)
+    epochs = apart(alone, remote, data, *ALONE[case], environment=store.environment)
     assert epochs == order[1 : 1 + EPOCHS]
 
 
@@ -252,23 +268,63 @@ def test_forked_while_threads_read(data: Path, order: list[list[list[int]]]) -> 
     assert epochs == order[:4]
 
 
-def two_at_once(local: Path) -> tuple[list[int], list[int]]:
-    """Two loaders over two data sets, read in turns."""
+def several_at_once(local: Path) -> list[list[int]]:
+    """Loaders over several data sets, read in turns."""
     loaders = [
-        StreamingDataLoader(opened(None, local, shuffle_seed=seed), batch_size=BATCH, num_workers=2)
-        for seed in (1, 2)
+        LOADERS[kind](opened(None, local, shuffle_seed=seed), batch_size=BATCH, num_workers=2)
+        for seed, kind in enumerate(LOADERS)
     ]
-    read: tuple[list[int], list[int]] = [], []
-    for pair in zip(*loaders):
-        for found, batch in zip(read, pair):
+    read: list[list[int]] = [[] for _ in loaders]
+    for batches in zip(*loaders):
+        for found, batch in zip(read, batches):
             found.extend(numbers(batch))
     return read
 
 
-def test_two_loaders_at_once(data: Path) -> None:
-    first, second = apart(two_at_once, data)
-    assert sorted(first) == sorted(second) == list(range(SAMPLES))
-    assert first != second
+def test_several_loaders_at_once(data: Path) -> None:
+    read = apart(several_at_once, data)
+    assert [sorted(found) for found in read] == [list(range(SAMPLES))] * len(LOADERS)
+    assert len(set(map(str, read))) == len(LOADERS)
+
+
+def iterations_at_once(local: Path) -> list[list[list[int]]]:
+    """Three iterations of one loader, open at the same time."""
+    loader = LOADERS['torch'](opened(None, local), batch_size=BATCH, num_workers=3)
+    begun = []
+    for _ in range(3):
+        # As a program does that sets its seed for every epoch: the same for all three.
+        torch.manual_seed(0)
+        begun.append(iter(loader))
+        numbers(next(begun[-1]))
+    rest = [[numbers(batch) for batch in iteration] for iteration in reversed(begun)]
+    return rest[::-1]
+
+
+def test_iterations_of_one_loader_at_once(data: Path, order: list[list[list[int]]]) -> None:
+    # The iterations are epochs, in the order in which they were begun.
+    assert apart(iterations_at_once, data) == [epoch[1:] for epoch in order[:3]]
+
+
+def left_early(local: Path, method: str) -> list[list[list[int]]]:
+    """Iterations that are left before all of their processes have begun."""
+    dataset = opened(None, local)
+    for workers in (4, 2, 3):
+        loader = LOADERS['torch'](
+            dataset, batch_size=BATCH, num_workers=workers, multiprocessing_context=method
+        )
+        numbers(next(iter(loader)))
+    loader = LOADERS['torch'](
+        dataset, batch_size=BATCH, num_workers=4, multiprocessing_context=method
+    )
+    return [[numbers(batch) for batch in loader]]
+
+
+@pytest.mark.parametrize('method', ['fork', pytest.param('spawn', marks=pytest.mark.slow)])
+def test_iterations_that_are_left_early(
+    method: str, data: Path, order: list[list[list[int]]]
+) -> None:
+    # Each is an epoch; no process may join one that is over.
+    assert apart(left_early, data, method) == order[3:4]
 
 
 def killed_training(local: str, pipe: Any) -> None:
@@ -276,7 +332,7 @@ def killed_training(local: str, pipe: Any) -> None:
     os.setsid()
     dataset = opened('s3://bucket/data', local)
     read_before(dataset)
-    loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=2)
+    loader = LOADERS['streaming'](dataset, batch_size=BATCH, num_workers=2)
     iteration = iter(loader)
     pipe.send(numbers(next(iteration)))
     threading.Event().wait(60)
@@ -300,7 +356,8 @@ def kill_and_start_again(local: Path) -> list[list[list[int]]]:
     # torch's loader processes look for their parent every five seconds.
     assert until(lambda: not of_session(session), 3 * GRACE), of_session(session)
     assert shared_memory() <= before, shared_memory() - before
-    loader = StreamingDataLoader(opened('s3://bucket/data', local), batch_size=BATCH, num_workers=2)
+    dataset = opened('s3://bucket/data', local)
+    loader = LOADERS['streaming'](dataset, batch_size=BATCH, num_workers=2)
     return [[numbers(batch) for batch in loader]]
 
 
@@ -314,7 +371,8 @@ def test_a_killed_training_process_leaves_nothing_that_trips_the_next(
 def failing_worker(local: Path) -> tuple[list[list[int]], str]:
     """A loader process in which a sample cannot be read."""
     dataset = Failing(local=str(local), batch_size=BATCH)
-    loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=2)
+    # torch waits five seconds for each worker that it stops in mid-epoch: one is enough.
+    loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=1)
     found = []
     try:
         for batch in loader:
@@ -339,10 +397,10 @@ def test_an_error_in_a_loader_process_is_that_of_the_training_process(data: Path
     assert f'sample {5 * BATCH + 3} is bad' in error
 
 
-def pinned_and_more(local: Path) -> dict[str, Any]:
-    """What loader processes hand over is what torch makes of the samples itself."""
+def compared(local: Path, kind: str) -> dict[str, Any]:
+    """Whether each column of a batch is what torch makes of the samples itself."""
     dataset = opened(None, local, shuffle=False)
-    ours = next(iter(StreamingDataLoader(dataset, batch_size=BATCH, num_workers=1)))
+    ours = next(iter(LOADERS[kind](dataset, batch_size=BATCH, num_workers=1)))
     dataset = opened(None, local, shuffle=False)
     theirs = next(iter(LOADERS['torch'](dataset, batch_size=BATCH, num_workers=1)))
     found = {}
@@ -356,6 +414,7 @@ def pinned_and_more(local: Path) -> dict[str, Any]:
     return found
 
 
-def test_batches_of_loader_processes_are_those_of_torch(data: Path) -> None:
-    found = apart(pinned_and_more, data)
+@pytest.mark.parametrize('kind', ['streaming', 'threads'])
+def test_batches_are_those_of_torch(kind: str, data: Path) -> None:
+    found = apart(compared, data, kind)
     assert found and all(found.values()), found

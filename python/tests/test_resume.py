@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.apart import apart
-from support.samples import flat, numbers, write
+from support.samples import flat, in_worker, numbers, write
 
 from shardmill import Stream, StreamingDataLoader, StreamingDataset
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     State = dict[str, Any]
 
 BATCH = 8
+KINDS = ('0', '2', '2-persistent', '2-threads')
 BATCHING = ('random', 'stratified', 'per_stream', 'device_per_stream')
 
 
@@ -43,13 +44,24 @@ def dataset(mix: Sequence[Path], **options: Any) -> StreamingDataset:
     return StreamingDataset(streams=streams, **{**defaults, **options})
 
 
-def loader(
-    mix: Sequence[Path], workers: int = 0, persistent: bool = False, **options: Any
-) -> StreamingDataLoader:
-    """A loader over both data sets."""
+def loader(mix: Sequence[Path], kind: str = '0', **options: Any) -> StreamingDataLoader:
+    """A loader over both data sets.
+
+    Args:
+        mix: Their folders.
+        kind: How many workers, and of which kind: `2`, `2-threads`, `2-persistent`.
+        options: Of the data set.
+    """
     data = dataset(mix, **options)
+    workers, _, manner = kind.partition('-')
+    # With a function to call in them, the workers are processes.
+    init = None if manner == 'threads' else in_worker
     return StreamingDataLoader(
-        data, batch_size=data.batch_size, num_workers=workers, persistent_workers=persistent
+        data,
+        batch_size=data.batch_size,
+        num_workers=int(workers),
+        persistent_workers=manner == 'persistent',
+        worker_init_fn=init,
     )
 
 
@@ -61,20 +73,20 @@ def take(loader: StreamingDataLoader, batches: int | None = None) -> tuple[list[
     return found, json.loads(json.dumps(state))
 
 
-def every_cut(mix: Sequence[Path], workers: int, persistent: bool) -> None:
+def every_cut(mix: Sequence[Path], kind: str) -> None:
     """Stops an epoch at several places and goes on in a new loader, and in one that was in use."""
-    whole = loader(mix, workers, persistent)
+    whole = loader(mix, kind)
     full = [take(whole)[0] for _ in range(3)]
     assert [sorted(flat(epoch)) for epoch in full] == [list(range(288))] * 3
-    used = loader(mix, workers, persistent)
+    used = loader(mix, kind)
     take(used, 2)
     for cut in (1, 7, len(full[1]) - 1, len(full[1])):
-        first = loader(mix, workers, persistent)
+        first = loader(mix, kind)
         take(first)
         begun, state = take(first, cut)
         assert begun == full[1][:cut]
         assert (state['epoch'], state['sample_in_epoch']) == (1, cut * BATCH)
-        for other in (loader(mix, workers, persistent), used):
+        for other in (loader(mix, kind), used):
             other.load_state_dict(state)
             rest, _ = take(other)
             assert rest == full[1][cut:], cut
@@ -82,22 +94,20 @@ def every_cut(mix: Sequence[Path], workers: int, persistent: bool) -> None:
             assert following == full[2], cut
 
 
-@pytest.mark.parametrize(
-    ('workers', 'persistent'), [(0, False), (2, False), (2, True)], ids=['0', '2', '2-persistent']
-)
-def test_exactly_what_is_left(mix: list[Path], workers: int, persistent: bool) -> None:
-    apart(every_cut, mix, workers, persistent)
+@pytest.mark.parametrize('kind', KINDS)
+def test_exactly_what_is_left(mix: list[Path], kind: str) -> None:
+    apart(every_cut, mix, kind)
 
 
-def chain(mix: Sequence[Path], workers: Sequence[int]) -> None:
-    """Goes on again and again, each time with a new loader and another number of workers."""
+def chain(mix: Sequence[Path], kinds: Sequence[str]) -> None:
+    """Goes on again and again, each time with a new loader, of another kind."""
     whole = loader(mix)
     full = [take(whole)[0] for _ in range(2)]
     for step in (1, 5):
         state: State | None = None
         found: list[list[int]] = []
-        for count in itertools.cycle(workers):
-            again = loader(mix, count)
+        for kind in itertools.cycle(kinds):
+            again = loader(mix, kind)
             if state is not None:
                 again.load_state_dict(state)
             batches, state = take(again, step)
@@ -116,11 +126,12 @@ def chain(mix: Sequence[Path], workers: Sequence[int]) -> None:
 
 
 def test_a_chain_of_resumptions(mix: list[Path]) -> None:
-    apart(chain, mix, [0])
+    apart(chain, mix, ['0'])
 
 
 def test_a_chain_over_loader_processes(mix: list[Path]) -> None:
-    apart(chain, mix, [2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0])
+    kinds = ['2', '0', '3-threads', '0', '0', '1-threads', '0', '3', '0', '0', '0']
+    apart(chain, mix, kinds)
 
 
 WEIGHTS = {
@@ -299,7 +310,11 @@ def with_workers(mix: Sequence[Path], counts: Sequence[int], cache: Path) -> lis
             world_size=len(counts),
             cache_limit=60_000,
         )
-        read.append(iter(StreamingDataLoader(data, batch_size=4, num_workers=count)))
+        read.append(
+            iter(
+                StreamingDataLoader(data, batch_size=4, num_workers=count, worker_init_fn=in_worker)
+            )
+        )
     found: list[list[int]] = [[] for _ in counts]
     for batches in zip(*read):
         for samples, batch in zip(found, batches):
@@ -317,10 +332,10 @@ def test_ranks_with_different_numbers_of_workers(mix: list[Path], tmp_path: Path
 # States.
 
 
-@pytest.mark.parametrize('workers', [0, 2])
-def test_an_older_state_rewinds(mix: list[Path], workers: int) -> None:
+@pytest.mark.parametrize('kind', KINDS)
+def test_an_older_state_rewinds(mix: list[Path], kind: str) -> None:
     def run() -> None:
-        again = loader(mix, workers, persistent=workers > 0)
+        again = loader(mix, kind)
         _, early = take(again, 3)
         assert early['epoch'] == 0
         # What is left of epoch 0 is not read: the next iteration is epoch 1.
@@ -366,20 +381,20 @@ def test_a_state_brings_its_seed_and_canonical_nodes(mix: list[Path]) -> None:
     assert [take(again)[0] for _ in range(2)] == full[1:]
 
 
-def seed_in_workers(mix: Sequence[Path], persistent: bool) -> None:
+def seed_in_workers(mix: Sequence[Path], kind: str) -> None:
     """The same in loader processes that are started anew for every epoch, or kept."""
     whole = loader(mix, shuffle_seed=11)
     full = [take(whole)[0] for _ in range(3)]
     _, state = take(loader(mix, shuffle_seed=11), 6)
-    again = loader(mix, 2, persistent, shuffle_seed=12)
+    again = loader(mix, kind, shuffle_seed=12)
     again.load_state_dict(state)
     assert take(again)[0] == full[0][6:]
     assert [take(again)[0] for _ in range(2)] == full[1:]
 
 
-@pytest.mark.parametrize('persistent', [False, True], ids=['anew', 'persistent'])
-def test_a_state_brings_its_seed_to_loader_processes(mix: list[Path], persistent: bool) -> None:
-    apart(seed_in_workers, mix, persistent)
+@pytest.mark.parametrize('kind', KINDS[1:])
+def test_a_state_brings_its_seed_to_workers(mix: list[Path], kind: str) -> None:
+    apart(seed_in_workers, mix, kind)
 
 
 def test_the_state_of_the_data_set(mix: list[Path]) -> None:
@@ -394,6 +409,11 @@ def test_the_state_of_the_data_set(mix: list[Path]) -> None:
         'shuffle_seed': 3,
         'initial_physical_nodes': 1,
     }
+    fresh = dataset(mix)
+    fresh.load_state_dict(dataset(mix).state_dict(0, False))
+    assert [sample['number'] for sample in itertools.islice(fresh, 20)] == [
+        sample['number'] for sample in read
+    ]
     again = dataset(mix)
     again.load_state_dict(state)
     rest = list(again)
@@ -405,9 +425,16 @@ def test_the_state_of_the_data_set(mix: list[Path]) -> None:
     assert again.state_dict(16, from_beginning=True)['sample_in_epoch'] == 16
 
 
-def test_what_is_read_ahead_does_not_count(mix: list[Path]) -> None:
+@pytest.mark.parametrize('init', [None, in_worker], ids=['threads', 'processes'])
+def test_what_is_read_ahead_does_not_count(mix: list[Path], init: Any) -> None:
     def run() -> None:
-        read = StreamingDataLoader(dataset(mix), batch_size=BATCH, num_workers=2, prefetch_factor=8)
+        read = StreamingDataLoader(
+            dataset(mix),
+            batch_size=BATCH,
+            num_workers=2,
+            prefetch_factor=8,
+            worker_init_fn=init,
+        )
         iteration = iter(read)
         for done in range(1, 6):
             next(iteration)

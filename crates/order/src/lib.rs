@@ -20,6 +20,8 @@
 //!    node, rank by rank), by arithmetic.
 //! 5. Batching mixes the streams' batches. [`Epoch`] puts it all together, [`Cursor`] reads it, [`Uses`] foretells it.
 //!
+//! [`tables`] holds the same as arrays, made at once, for programs that look at an order as a whole.
+//!
 //! ```
 //! use shardmill_order::{Epoch, EpochConfig, StreamConfig, World};
 //!

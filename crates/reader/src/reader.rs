@@ -194,9 +194,7 @@ impl Reader {
         if !is_remote || self.supply.residency.get(shard).is_some() {
             return false;
         }
-        let bytes = catalog
-            .entry(shard)
-            .map_or(0, |entry| entry.raw_data.bytes);
+        let bytes = catalog.entry(shard).map_or(0, |entry| entry.raw_data.bytes);
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let count = asked.entry(shard).or_default();
         *count += 1;

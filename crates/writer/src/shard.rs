@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::Format;
+use shardmill_core::{Format, Limits};
 use shardmill_mds::{
     Compression, Compressor, FileHashes, FileInfo, HashAlgo, Hasher, ShardConfig, ShardEntry,
     basename, encode_header, encode_meta,
@@ -364,11 +364,12 @@ impl ShardWork {
         folder: Option<&str>,
         scratch: &mut Scratch,
     ) -> Result<FinishedShard, WriteError> {
-        let zipped: Vec<Vec<u8>> = self
+        let mut zipped: Vec<Vec<u8>> = self
             .zipped
             .iter()
             .map(|segment| std::mem::take(&mut *lock(segment)))
             .collect();
+        self.join_frames(kind, &mut zipped, scratch)?;
         let raw_hashes = lock(&self.raw_hashes).take().unwrap_or_default();
         let (temp, zip_hashes) = self.write_zipped(kind, dir, folder, &zipped)?;
         self.finish(
@@ -378,6 +379,37 @@ impl ShardWork {
             scratch,
             Data::Zipped(raw_hashes, temp, zip_hashes),
         )
+    }
+
+    /// Puts frames together that the original's reader would not find.
+    ///
+    /// COMPAT: before its `zstd` package (1.5.7) decompresses, it adds up the sizes that the frames declare, and stops
+    /// behind the frame that follows one which is at least as long as all frames behind it together. So whatever is behind
+    /// such a frame becomes one frame.
+    fn join_frames(
+        &self,
+        kind: &ShardKind,
+        zipped: &mut Vec<Vec<u8>>,
+        scratch: &mut Scratch,
+    ) -> Result<(), WriteError> {
+        let Some(compression) = kind.config.compression else {
+            return Ok(());
+        };
+        let fail = |source| WriteError::Compression {
+            shard: self.shard,
+            source,
+        };
+        while let Some(lost) = first_lost(zipped) {
+            let mut raw = Vec::new();
+            for frame in zipped.drain(lost - 1..) {
+                let bytes = compression.decompress(&frame, None, &Limits::default());
+                raw.append(&mut bytes.map_err(fail)?);
+            }
+            let whole = 0..raw.len();
+            let part = Part::Head(Arc::new(raw), whole);
+            zipped.push(scratch.compress(compression, &[part], self.shard)?);
+        }
+        Ok(())
     }
 
     /// The hashers of a stored file: those of the index, or the check alone.
@@ -548,6 +580,18 @@ fn segments(parts: Vec<Part>, bytes: usize) -> Vec<Vec<Part>> {
         segments.push(open);
     }
     segments
+}
+
+/// The first frame that is behind one which is at least as long as everything behind it, and behind the next one.
+fn first_lost(frames: &[Vec<u8>]) -> Option<usize> {
+    let mut behind: usize = frames.iter().map(Vec::len).sum();
+    for (at, frame) in frames.iter().enumerate() {
+        behind -= frame.len();
+        if frame.len() >= behind {
+            return (at + 2 < frames.len()).then_some(at + 2);
+        }
+    }
+    None
 }
 
 fn hashers(algos: &[HashAlgo]) -> Vec<Hasher> {

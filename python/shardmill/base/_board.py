@@ -226,7 +226,9 @@ class Board:
         data = b'' if state is None else json.dumps(state, sort_keys=True).encode()
         if len(data) > MOST_STATE:
             raise UsageError(
-                f'a state has {len(data)} bytes; at most {MOST_STATE} are allowed', 'limit-state'
+                f'The StreamingDataset state dict has {len(data)} bytes of JSON; at most {MOST_STATE} are '
+                f'allowed',
+                'limit-state',
             )
         with self._part() as part:
             # Without a length nobody reads a half-written state, should this process be killed here.

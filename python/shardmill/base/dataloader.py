@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, cast
 
 from shardmill import _core, _torch
 from shardmill.base.dataset import StreamingDataset, _Carried
+from shardmill.metrics import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+
+    from shardmill.metrics import Callback
 
 __all__ = ['StreamingDataLoader']
 
@@ -51,6 +54,7 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
         return cast('StreamingDataLoader', super().__new__(cls))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._watch = Watch()
         super().__init__(*args, **kwargs)
         self.num_samples_yielded = 0
         self._has_drawn = False
@@ -85,24 +89,35 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
     def _is_threaded(self) -> bool:
         """Whether threads can do what worker processes are for: no Python code takes part in making a batch."""
         return (
-            self.worker_init_fn is None
-            and self._is_default()
-            and self.dataset._here().is_native()
+            self.worker_init_fn is None and self._is_default() and self.dataset._here().is_native()
         )
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of this rank in the next epoch."""
         self.num_samples_yielded = 0
-        if self._is_native() and (self.num_workers == 0 or self._is_threaded()):
-            for samples, batch in self._batches():
+        native = self._is_native() and (self.num_workers == 0 or self._is_threaded())
+        batches = self._batches() if native else self._others()
+        watch = self._watch
+        try:
+            while True:
+                watch.ask()
+                taken = next(batches, None)
+                if taken is None:
+                    return
+                samples, batch = taken
+                watch.come()
                 self.num_samples_yielded += samples
+                watch.tell(self.stats)
                 yield batch
-            return
-        for batch in super().__iter__():  # type: ignore[misc]
-            self.num_samples_yielded += self._get_batch_size(batch)
-            yield batch
+        finally:
+            batches.close()
 
-    def _batches(self) -> Iterator[tuple[int, Any]]:
+    def _others(self) -> Generator[tuple[int, Any], None, None]:
+        """Batches put together by torch, and how many samples each has."""
+        for batch in super().__iter__():  # type: ignore[misc]
+            yield self._get_batch_size(batch), batch
+
+    def _batches(self) -> Generator[tuple[int, Any], None, None]:
         """Batches put together in this process, and how many samples each has."""
         import torch
 
@@ -175,9 +190,34 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
             self.dataset.load_state_dict(obj)
 
     def stats(self) -> dict[str, Any]:
-        """What reading has cost in this process: see `StreamingDataset.stats`."""
+        """What reading has cost in this process, by name; times in seconds.
+
+        Of the loader, since it was made: ``loader_batches``, ``loader_wait_seconds``, ``loader_last_wait_seconds``,
+        ``loader_longest_wait_seconds``; ``num_samples_yielded`` since the iteration began. Of the data set: see
+        `StreamingDataset.stats`; workers read for themselves and are not in it.
+        """
+        watch = self._watch
         stats = self.dataset.stats() if isinstance(self.dataset, StreamingDataset) else {}
-        return {**stats, 'num_samples_yielded': self.num_samples_yielded}
+        return {
+            **stats,
+            'loader_batches': watch.batches,
+            'loader_wait_seconds': watch.wait_seconds,
+            'loader_last_wait_seconds': watch.last_wait_seconds,
+            'loader_longest_wait_seconds': watch.longest_wait_seconds,
+            'num_samples_yielded': self.num_samples_yielded,
+        }
+
+    def on_stats(self, callback: Callback, every: int = 100) -> None:
+        """Calls a function with what `stats` tells and the number of batches so far.
+
+        Args:
+            callback: The function.
+            every: After how many batches each time.
+
+        Raises:
+            ValueError: `every` is not positive.
+        """
+        self._watch.add(callback, every)
 
     def __del__(self) -> None:
         iterator = getattr(self, '_iterator', None)
@@ -243,4 +283,3 @@ def _pinned(batch: Any) -> Any:
 
 
 _torch.adopt(StreamingDataLoader, 'DataLoader')
-

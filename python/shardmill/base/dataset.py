@@ -598,7 +598,10 @@ class StreamingDataset(Array, _torch.Placeholder):
         """
         for key in ('epoch', 'sample_in_epoch', 'num_canonical_nodes', 'shuffle_seed'):
             if key not in obj:
-                raise ValueError(f'a state without {key!r} cannot be resumed; it has {sorted(obj)}')
+                raise UsageError(
+                    f'The StreamingDataset state dict has no {key!r} and cannot be resumed',
+                    'state-field',
+                )
         self._board.state = dict(obj)
         if obj['epoch'] >= 0:
             self._board.next_epoch = obj['epoch']

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, Callable, Optional, cast
+from typing import Any, Callable, Optional
 
 from shardmill import _torch
 from shardmill.base.dataset import StreamingDataset
@@ -60,10 +60,6 @@ class StreamingVisionDataset(StreamingDataset, _torch.Placeholder):
         ValueError: `transforms` together with one of the others.
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> StreamingVisionDataset:
-        _adopt()
-        return cast('StreamingVisionDataset', super().__new__(cls, *args, **kwargs))
-
     def __init__(
         self,
         *,
@@ -92,6 +88,7 @@ class StreamingVisionDataset(StreamingDataset, _torch.Placeholder):
             raise UsageError(
                 'transforms do not go together with transform and target_transform', 'config-value'
             )
+        _adopt()
         super().__init__(
             remote=remote,
             local=local,

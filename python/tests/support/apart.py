@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import gc
 import multiprocessing
 import os
@@ -24,8 +25,9 @@ T = TypeVar('T')
 
 #: Seconds that whatever a process leaves has to disappear.
 GRACE = 5.0
-#: Named memory of `streaming`, which may be running beside.
-_OF_OTHERS = re.compile(r'\d{6}_\w+')
+#: Named memory of others: `streaming`, the semaphores of Python, the tensors of torch (whose name
+#: stays where a worker is killed between making it and removing the name).
+_OF_OTHERS = re.compile(r'\d{6}_\w+|sem\.mp-\w+|torch_\d+_\d+_\d+|pytest-of-\w+')
 
 
 def until(condition: Callable[[], object], seconds: float) -> bool:
@@ -68,6 +70,10 @@ def kill_session(session: int) -> None:
             continue
 
 
+def _is_longer(log: Any, length: int) -> bool:
+    return os.fstat(log.fileno()).st_size > length
+
+
 def _stacks(session: int, log: Any) -> str:
     """What the processes of a session are doing, as far as they tell."""
     lines = of_session(session)
@@ -79,7 +85,8 @@ def _stacks(session: int, log: Any) -> str:
             os.kill(int(line.split()[0]), signal.SIGUSR2)
         except ProcessLookupError:
             continue
-        until(lambda length=length: os.fstat(log.fileno()).st_size > length, 1)
+        until(functools.partial(_is_longer, log, length), 1)
+    # A stack is written in many parts.
     time.sleep(0.5)
     log.seek(0)
     text: str = log.read()
@@ -89,8 +96,8 @@ def _stacks(session: int, log: Any) -> str:
 def _ours(folder: str) -> list[str]:
     """What is in a temporary directory, but for what torch leaves there when it is interrupted.
 
-    These are the folders of the sockets through which workers hand over tensors, and the empty files
-    with which it finds out whether it may open more files.
+    These are the folders of the sockets through which workers hand over tensors, and the empty
+    files with which it finds out whether it may open more files.
     """
     return [
         path.name

@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch.utils.data import get_worker_info
 
 from shardmill import MDSWriter
 
@@ -74,6 +75,13 @@ def numbers(batch: dict[str, Any]) -> list[int]:
         sample = {name: values[place] for name, values in batch.items()}
         assert same(sample, number), f'{sample} is not sample {number}'
     return found
+
+
+def in_worker(worker: int) -> None:
+    """For `worker_init_fn`: where there is one, `StreamingDataLoader` does not do with threads."""
+    info = get_worker_info()
+    assert info is not None
+    assert info.id == worker
 
 
 def flat(batches: list[list[int]]) -> list[int]:

@@ -192,6 +192,62 @@ fn threads_change_nothing() {
     }
 }
 
+/// Bytes that no compression makes shorter.
+fn noise(bytes: u32) -> Vec<u8> {
+    let words = (0..bytes / 4).scan(1_u64, |state, _| {
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        Some((*state >> 32) as u32)
+    });
+    words.flat_map(u32::to_le_bytes).collect()
+}
+
+#[test]
+fn no_frame_is_at_least_as_long_as_all_behind_it_but_the_last_two() {
+    // Pieces of 8 MiB: of noise, which stays as long as it is, and of nothing, which all but vanishes.
+    let (dense, light) = (noise(4 << 20), vec![0; 4 << 20]);
+    let config = mds(Some("zstd:1"), &[HashAlgo::Md5], None);
+    for (pieces, expected) in [
+        (&[1, 0, 0, 0][..], 2),
+        (&[1, 1, 0, 0], 3),
+        (&[0, 0, 1, 0, 0, 0], 4),
+        (&[0, 1, 1, 1, 1], 5),
+        (&[1, 0, 1, 0, 0, 0, 0], 4),
+    ] {
+        let halves = pieces.iter().flat_map(|piece| [*piece; 2]);
+        let samples: Vec<Vec<u8>> = halves
+            .map(|piece| {
+                if piece == 1 {
+                    dense.clone()
+                } else {
+                    light.clone()
+                }
+            })
+            .collect();
+        let (root, index) = write(&samples, &config, 2);
+        check(&root, &index, &config, &samples);
+        let file = &files(&root)["shard.00000.mds.zstd"];
+        let starts: Vec<usize> = file
+            .windows(4)
+            .enumerate()
+            .filter(|(_, bytes)| *bytes == [0x28, 0xb5, 0x2f, 0xfd])
+            .map(|(at, _)| at)
+            .collect();
+        let ends = starts.iter().skip(1).copied().chain([file.len()]);
+        let lengths: Vec<usize> = starts
+            .iter()
+            .zip(ends)
+            .map(|(from, to)| to - from)
+            .collect();
+        // The header makes the last piece spill over.
+        assert!(lengths.len().abs_diff(expected) <= 1, "{lengths:?}");
+        for at in 0..lengths.len().saturating_sub(2) {
+            assert!(lengths[at] < lengths[at + 1..].iter().sum(), "{lengths:?}");
+        }
+    }
+}
+
 #[test]
 fn every_compression_comes_back() {
     let samples: Vec<Vec<u8>> = (0..40_u8).map(|n| vec![n; 300]).collect();

@@ -35,7 +35,10 @@ fn a_shard_is_fetched_once_and_a_warm_start_fetches_nothing() {
         let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(set.shard(0)), mode(set.marker(0))), (0o600, 0o600));
         assert_eq!(
-            (mode(set.own()), mode(set.root.path().join(".local.shardmill"))),
+            (
+                mode(set.own()),
+                mode(set.root.path().join(".local.shardmill"))
+            ),
             (0o700, 0o700)
         );
         assert!(fs::metadata(set.marker(2)).unwrap().len() <= MARKER_BYTES);

@@ -1,0 +1,99 @@
+"""What a loader tells of itself."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shardmill import MDSWriter, StreamingDataLoader, StreamingDataset, metrics
+
+SAMPLES = 100
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with MDSWriter(out=str(tmp_path / 'data'), columns={'x': 'ndarray:int32:4'}) as out:
+        for number in range(SAMPLES):
+            out.write({'x': np.full(4, number, np.int32)})
+    return tmp_path / 'data'
+
+
+def make_loader(folder: Path, workers: int = 0) -> StreamingDataLoader:
+    dataset = StreamingDataset(local=str(folder), batch_size=8)
+    return StreamingDataLoader(dataset, batch_size=8, num_workers=workers)
+
+
+def test_stats_count_what_was_read(folder: Path) -> None:
+    loader = make_loader(folder)
+    assert loader.stats()['loader_batches'] == 0
+    for batch in loader:
+        assert batch['x'].shape[1] == 4
+    stats = loader.stats()
+    assert (stats['samples'], stats['batches']) == (SAMPLES, 13)
+    assert stats['bytes'] == SAMPLES * 16
+    assert (stats['loader_batches'], stats['num_samples_yielded']) == (13, SAMPLES)
+    assert 0 < stats['loader_longest_wait_seconds'] <= stats['loader_wait_seconds'] < 60
+    assert stats['retries'] == 0 and stats['fetched_shards'] == 0
+
+
+def test_stats_of_a_cache(folder: Path, tmp_path: Path) -> None:
+    for fetched, found in [(1, 0), (0, 1)]:
+        dataset = StreamingDataset(
+            remote=str(folder), local=str(tmp_path / 'cache'), batch_size=8
+        )
+        assert sum(1 for _ in dataset) == SAMPLES
+        stats = dataset.stats()
+        assert (stats['fetched_shards'], stats['found_shards']) == (fetched, found)
+        assert (stats['fetched_bytes'] > 0) == bool(fetched)
+
+
+@pytest.mark.parametrize('workers', [0, 1])
+def test_a_callback_is_called_every_so_many_batches(folder: Path, workers: int) -> None:
+    loader = make_loader(folder, workers)
+    told: list[tuple[int, int]] = []
+    loader.on_stats(lambda stats, batch: told.append((batch, stats['num_samples_yielded'])), every=5)
+    for _ in range(2):
+        for _ in loader:
+            pass
+    assert told == [(5, 40), (10, 80), (15, 16), (20, 56), (25, 96)]
+    with pytest.raises(ValueError, match='positive'):
+        loader.on_stats(lambda stats, batch: None, every=0)
+
+
+def test_an_error_of_a_callback_is_not_swallowed(folder: Path) -> None:
+    loader = make_loader(folder)
+
+    def fail(stats: dict[str, Any], batch: int) -> None:
+        raise KeyError('from the callback')
+
+    loader.on_stats(fail, every=2)
+    with pytest.raises(KeyError, match='from the callback'):
+        for _ in loader:
+            pass
+
+
+def test_mlflow(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip('mlflow')
+    monkeypatch.chdir(tmp_path)
+    # Metrics in files need no database; later versions of MLflow want to be told so.
+    monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')
+    mlflow.set_tracking_uri((tmp_path / 'runs').as_uri())
+    loader = make_loader(folder)
+    with mlflow.start_run() as run:
+        metrics.log_to_mlflow(loader, every=4)
+        for _ in loader:
+            pass
+    client = mlflow.MlflowClient()
+    history = client.get_metric_history(run.info.run_id, 'shardmill/num_samples_yielded')
+    assert [(entry.step, entry.value) for entry in history] == [(4, 32), (8, 64), (12, 96)]
+
+
+def test_without_mlflow_the_error_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, 'mlflow', None)
+    with pytest.raises(ImportError, match='mlflow-skinny'):
+        metrics.log_to_mlflow(make_loader(folder))
