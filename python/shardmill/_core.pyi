@@ -61,13 +61,15 @@ class Reader:
     ) -> Batches:
         """The batches of a rank and worker in an epoch."""
 
+    def order(self, config: dict[str, Any], rank: int, worker: int) -> Order:
+        """The samples of a rank and worker in an epoch, without reading any."""
+
     def cache_stats(self) -> dict[str, Union[int, float]]:
         """What the cache and the stores have done so far, by name."""
 
 class Batches:
     """The batches of a rank and worker in one epoch, in order."""
 
-    def __len__(self) -> int: ...
     def next_samples(self) -> Optional[list[Any]]:
         """The next batch as a list of dicts; ``None`` at the end."""
 
@@ -77,9 +79,6 @@ class Batches:
     def next_columns(self) -> Optional[tuple[int, Any]]:
         """The next batch as its number of samples and its columns; ``None`` at the end."""
 
-    def next_numbers(self) -> Optional[list[int]]:
-        """The numbers of the samples of the next batch, which is not read; ``None`` at the end."""
-
     def resolved(self) -> dict[str, Optional[int]]:
         """The epoch as it is carried out."""
 
@@ -88,6 +87,15 @@ class Batches:
 
     def close(self) -> None:
         """Stops its threads; nothing can be read afterwards."""
+
+class Order:
+    """The samples of a rank and worker in one epoch, batch by batch, without reading any."""
+
+    def next_numbers(self) -> Optional[list[int]]:
+        """The numbers of the samples of the next batch; ``None`` at the end."""
+
+    def resolved(self) -> dict[str, Optional[int]]:
+        """The epoch as it is carried out."""
 
 def is_served(remote: Optional[str]) -> bool:
     """Whether the Rust reader can read a remote."""

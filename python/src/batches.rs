@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use shardmill_core::ErrorKind;
+use shardmill_order::{Cursor, Epoch, EpochConfig, OrderError, Resolved};
 use shardmill_reader::{BatchStats, Batches as RustBatches, ReaderError};
 
 use crate::decode::{Decoder, ReadyBatch};
-use crate::errors::{bug, raise, raise_with};
+use crate::errors::{raise, raise_with};
 use crate::process::OfProcess;
 
 /// The batches of a rank in one epoch, in order.
@@ -104,12 +105,6 @@ fn elsewhere() -> PyErr {
 
 #[pymethods]
 impl Batches {
-    /// Batches of this worker.
-    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let batches = self.with(py, |batches| batches.len())?;
-        usize::try_from(batches).map_err(|_| bug("more batches than memory"))
-    }
-
     /// The next batch as a list of dicts; `None` at the end of the epoch, and where it was closed.
     fn next_samples<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         match self.fill(py)? {
@@ -142,27 +137,10 @@ impl Batches {
         Ok(Some((numbers.len(), columns)))
     }
 
-    /// The numbers of the samples of the next batch, in order; nothing is read. `None` at the end of the epoch.
-    fn next_numbers(&self, py: Python<'_>) -> PyResult<Option<Vec<u64>>> {
-        let entries = py.detach(|| self.with_open(RustBatches::next_entries))?;
-        let entries = entries.transpose().map_err(|error| raised(&error))?;
-        Ok(entries
-            .flatten()
-            .map(|entries| entries.iter().map(|entry| entry.sample.0).collect()))
-    }
-
     /// The epoch as it is carried out: `epoch`, `sample_in_epoch`, `num_canonical_nodes`, `shuffle_seed`,
     /// `shuffle_block_size`, `initial_physical_nodes`.
     fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let resolved = self.with(py, |batches| *batches.epoch().resolved())?;
-        let dict = PyDict::new(py);
-        dict.set_item("epoch", resolved.epoch)?;
-        dict.set_item("sample_in_epoch", resolved.sample_in_epoch)?;
-        dict.set_item("num_canonical_nodes", resolved.canonical_nodes)?;
-        dict.set_item("shuffle_seed", resolved.seed)?;
-        dict.set_item("shuffle_block_size", resolved.block)?;
-        dict.set_item("initial_physical_nodes", resolved.initial_nodes)?;
-        Ok(dict)
+        resolved(py, &self.with(py, |batches| *batches.epoch().resolved())?)
     }
 
     /// What reading has cost so far, by name; times in seconds.
@@ -205,4 +183,64 @@ impl Drop for Batches {
             drop(batches);
         }
     }
+}
+
+/// The samples of a rank and worker in one epoch, batch by batch, without reading any.
+#[pyclass(frozen, module = "shardmill._core")]
+pub(crate) struct Order {
+    epoch: Epoch,
+    stride: u64,
+    worker: u64,
+    /// The cursor, and how many batches it has given.
+    next: Mutex<(Cursor, u64)>,
+}
+
+impl Order {
+    pub(crate) fn new(config: &EpochConfig, rank: u64, worker: u64) -> Result<Self, OrderError> {
+        let epoch = Epoch::new(config)?;
+        let cursor = epoch.rank(rank)?;
+        Ok(Self {
+            epoch,
+            stride: config.world.workers_per_rank.max(1),
+            worker,
+            next: Mutex::new((cursor, 0)),
+        })
+    }
+}
+
+#[pymethods]
+impl Order {
+    /// The numbers of the samples of the next batch; `None` at the end of the epoch.
+    fn next_numbers(&self, py: Python<'_>) -> Option<Vec<u64>> {
+        py.detach(|| {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let (cursor, given) = &mut *next;
+            let step = given
+                .saturating_mul(self.stride)
+                .saturating_add(self.worker);
+            if step >= self.epoch.batches() {
+                return None;
+            }
+            *given += 1;
+            let mut entries = Vec::new();
+            cursor.read(step, &mut entries);
+            Some(entries.iter().map(|entry| entry.sample.0).collect())
+        })
+    }
+
+    /// As that of [`Batches`].
+    fn resolved<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        resolved(py, self.epoch.resolved())
+    }
+}
+
+fn resolved<'py>(py: Python<'py>, resolved: &Resolved) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("epoch", resolved.epoch)?;
+    dict.set_item("sample_in_epoch", resolved.sample_in_epoch)?;
+    dict.set_item("num_canonical_nodes", resolved.canonical_nodes)?;
+    dict.set_item("shuffle_seed", resolved.seed)?;
+    dict.set_item("shuffle_block_size", resolved.block)?;
+    dict.set_item("initial_physical_nodes", resolved.initial_nodes)?;
+    Ok(dict)
 }

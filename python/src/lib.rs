@@ -18,6 +18,7 @@ mod order;
 mod process;
 mod reader;
 mod storage;
+mod waiting;
 mod writer;
 
 use pyo3::prelude::*;
@@ -29,6 +30,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<block::Block>()?;
     module.add_class::<reader::Reader>()?;
     module.add_class::<batches::Batches>()?;
+    module.add_class::<batches::Order>()?;
     module.add_function(wrap_pyfunction!(reader::is_served, module)?)?;
     codec::register(module)?;
     order::register(module)?;

@@ -23,6 +23,11 @@ impl<T> OfProcess<T> {
         (self.process == std::process::id()).then_some(&*self.value)
     }
 
+    /// The value in any process, for what touches neither threads nor locks: asking for the process is a system call.
+    pub(crate) fn get_mut_anywhere(&mut self) -> &mut T {
+        &mut self.value
+    }
+
     /// The value, in the process that made it.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         (self.process == std::process::id()).then_some(&mut *self.value)

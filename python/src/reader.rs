@@ -8,6 +8,7 @@ use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::{ErrorKind, Limits};
+use shardmill_mds::HashAlgo;
 use shardmill_order::{EpochConfig, State, Weight, World};
 use shardmill_reader::{
     BatchOptions, CacheOptions, Peers, Reader as RustReader, ReaderOptions, Schema, SchemaColumn,
@@ -15,15 +16,16 @@ use shardmill_reader::{
 };
 use shardmill_storage::{Location, RemoteOptions, StorageError, UrlFault, settings_of};
 
-use crate::batches::Batches;
+use crate::batches::{Batches, Order};
 use crate::decode::Decoder;
 use crate::errors::{raise, raise_with};
 use crate::process::OfProcess;
+use crate::waiting::wait;
 
 /// Streams that are read together. It belongs to the process that made it: a forked child makes its own.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct Reader {
-    reader: OfProcess<RustReader>,
+    reader: OfProcess<Arc<RustReader>>,
     decoder: Arc<Decoder>,
 }
 
@@ -68,6 +70,16 @@ fn weight(stream: &Bound<'_, PyDict>) -> PyResult<Weight> {
     }
 }
 
+fn hash(options: &Bound<'_, PyDict>) -> PyResult<Option<HashAlgo>> {
+    let Some(name) = value::<String>(options, "validate_hash")? else {
+        return Ok(None);
+    };
+    match name.parse() {
+        Ok(algo) => Ok(Some(algo)),
+        Err(_) => Err(wrong("validate_hash", format!("`{name}`"), "a known hash")),
+    }
+}
+
 fn stream(options: &Bound<'_, PyDict>) -> PyResult<StreamOptions> {
     let remote = value::<String>(options, "remote")?;
     Ok(StreamOptions {
@@ -79,6 +91,7 @@ fn stream(options: &Bound<'_, PyDict>) -> PyResult<StreamOptions> {
         split: value::<String>(options, "split")?.filter(|split| !split.is_empty()),
         weight: weight(options)?,
         keep_zip: value::<bool>(options, "keep_zip")?.unwrap_or(false),
+        validate_hash: hash(options)?,
         expect_index: value::<String>(options, "expect_index")?,
     })
 }
@@ -187,8 +200,8 @@ pub(crate) fn epoch_config(
 impl Reader {
     /// Opens streams: reads their indexes, nothing else.
     ///
-    /// `streams`: dicts of `remote`, `local`, `split`, `keep_zip`, `expect_index` and one of `proportion`, `repeat`,
-    /// `choose`. `options`: a dict of `validate_hash`, `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`,
+    /// `streams`: dicts of `remote`, `local`, `split`, `keep_zip`, `validate_hash`, `expect_index` and one of `proportion`, `repeat`,
+    /// `choose`. `options`: a dict of `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`,
     /// `download_retry`, `download_timeout`, `settings`. `decode_value(encoding, data)` and `decode_line(layout, data)`
     /// decode what is not decoded here.
     #[new]
@@ -200,24 +213,20 @@ impl Reader {
         decode_line: Py<PyAny>,
     ) -> PyResult<Self> {
         let streams = streams.iter().map(stream).collect::<PyResult<Vec<_>>>()?;
-        let validate = value::<String>(options, "validate_hash")?;
-        let validate_hash = match validate {
-            None => None,
-            Some(name) => Some(
-                name.parse()
-                    .map_err(|_| wrong("validate_hash", format!("`{name}`"), "a known hash"))?,
-            ),
-        };
         let options = ReaderOptions {
             limits: Limits::default(),
             remote: remote_options(options)?,
             cache: cache_options(options)?,
-            validate_hash,
+            validate_hash: None,
         };
         let limits = options.limits.clone();
-        let reader = py.detach(|| RustReader::open(&streams, &options));
+        let reader = if streams.iter().any(|stream| stream.remote.is_some()) {
+            wait(py, move || RustReader::open(&streams, &options))?
+        } else {
+            py.detach(|| RustReader::open(&streams, &options))
+        };
         Ok(Self {
-            reader: OfProcess::new(reader.map_err(|error| raise(&error))?),
+            reader: OfProcess::new(Arc::new(reader.map_err(|error| raise(&error))?)),
             decoder: Arc::new(Decoder::new(decode_value, decode_line, limits)),
         })
     }
@@ -279,9 +288,13 @@ impl Reader {
     /// One sample, decoded.
     fn sample<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.here()?;
-        let bytes = py
-            .detach(|| reader.sample(sample))
-            .map_err(|error| raise(&error))?;
+        let bytes = if reader.is_at_hand(sample) {
+            py.detach(|| reader.sample(sample))
+        } else {
+            let reader = Arc::clone(reader);
+            wait(py, move || reader.sample(sample))?
+        };
+        let bytes = bytes.map_err(|error| raise(&error))?;
         let schema = reader.schema(sample);
         let schema = schema.ok_or_else(|| wrong("sample", sample, "in the data set"))?;
         let plan = self.decoder.plan(py, schema)?;
@@ -313,6 +326,20 @@ impl Reader {
         Ok(Batches::new(batches, Arc::clone(&self.decoder)))
     }
 
+    /// The samples of `rank` and `worker` in an epoch, without reading any: `config` as for `epoch`.
+    fn order(
+        &self,
+        py: Python<'_>,
+        config: &Bound<'_, PyDict>,
+        rank: u64,
+        worker: u64,
+    ) -> PyResult<Order> {
+        let streams = self.here()?.epoch_config(1, World::SINGLE).streams;
+        let config = epoch_config(streams, config)?;
+        py.detach(|| Order::new(&config, rank, worker))
+            .map_err(|error| raise(&error))
+    }
+
     /// What the cache and the stores have done so far, by name; times in seconds.
     fn cache_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.here()?.cache_stats();
@@ -338,7 +365,7 @@ impl Reader {
 }
 
 impl Reader {
-    fn here(&self) -> PyResult<&RustReader> {
+    fn here(&self) -> PyResult<&Arc<RustReader>> {
         self.reader.get().ok_or_else(|| {
             let message = "a reader was used in another process than the one that made it";
             raise_with(ErrorKind::Bug, "reader-process", message.to_owned())

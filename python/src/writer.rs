@@ -237,9 +237,11 @@ impl SampleWriter {
     fn write(&self, sample: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = sample.py();
         let mut held = self.lock(py)?;
-        let state = Self::state(&mut held)?;
-        self.program.encode(sample, state.shards.begin())?;
-        if state.shards.end().map_err(|error| raise(&error))? {
+        // PERF: a forked child may fill its copy of the buffer; it is noticed when the buffer is full.
+        let shards = &mut held.get_mut_anywhere().shards;
+        self.program.encode(sample, shards.begin())?;
+        if shards.end().map_err(|error| raise(&error))? {
+            let state = Self::state(&mut held)?;
             detached(py, |go_on| state.shards.pack(go_on))?;
         }
         Ok(())

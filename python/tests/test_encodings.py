@@ -64,11 +64,8 @@ def same(found: Any, expected: Any) -> bool:
     if type(found) is not type(expected):
         return False
     if isinstance(expected, np.ndarray):
-        return (
-            found.dtype == expected.dtype
-            and found.shape == expected.shape
-            and found.tobytes() == expected.tobytes()
-        )
+        form = (expected.dtype, expected.shape, expected.tobytes())
+        return form == (found.dtype, found.shape, found.tobytes())
     if isinstance(expected, float):
         return struct.pack('<d', found) == struct.pack('<d', expected)
     return bool(found == expected)

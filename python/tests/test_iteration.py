@@ -22,6 +22,7 @@ from support.samples import BATCH, SAMPLES, flat, in_worker, numbers, same, samp
 from torch.utils.data import DataLoader, IterableDataset
 
 from shardmill import LocalDataset, Stream, StreamingDataLoader, StreamingDataset
+from shardmill.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ def test_attributes(data: Path, tmp_path: Path) -> None:
     assert both.sample_offset_per_shard[1] == both.samples_per_shard[0]
     assert [shard.samples for shard in both.shards] == both.samples_per_shard.tolist()
     assert both.spanner[SAMPLES] == (shards, 0)
-    assert both.cache_limit == 1_000_000
+    assert both.cache_limit == 1 << 20
     assert (both.predownload, both.shuffle, both.batch_size) == (100, True, BATCH)
     assert (streams[1].repeat, streams[1].choose) == (2, 100)
 
@@ -160,7 +161,7 @@ def test_no_such_sample(data: Path, at: int) -> None:
 @pytest.mark.parametrize('at', ['3', 3.0, None, [1.5]])
 def test_no_number_of_a_sample(data: Path, at: Any) -> None:
     for dataset in both_kinds(data):
-        with pytest.raises(TypeError):
+        with pytest.raises(ValueError):
             dataset[at]
 
 
@@ -170,7 +171,7 @@ def test_types_of_values(data: Path) -> None:
         for name, value in sample_of(number).items():
             assert type(sample[name]) is type(value), name
         assert sample['vector'].dtype == np.float32
-        assert list(sample) == list(sample_of(0))
+        assert list(sample) == sorted(sample_of(0))
 
 
 def test_samples_are_the_callers(data: Path) -> None:
@@ -398,7 +399,7 @@ def test_damaged_data(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r'shard\.00001\.mds'):
         list(opened(folder))
     shard.unlink()
-    with pytest.raises(FileNotFoundError, match=r'shard\.00001\.mds'):
+    with pytest.raises((FileNotFoundError, DataError), match=r'shard\.00001\.mds'):
         list(opened(folder))
 
 
@@ -454,13 +455,9 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize('kind', ['index', 'sample', 'iterate', 'loader', 'threads', 'processes'])
 def test_ctrl_c_while_a_store_is_slow(
-    kind: str, tmp_path: Path, served: Path, data: Path, store: Store
+    kind: str, tmp_path: Path, data: Path, store: Store
 ) -> None:
-    # The index is there already, unless it is what is waited for; shards are never answered.
-    local = tmp_path / 'local'
-    local.mkdir()
-    if kind != 'index':
-        (local / 'index.json').write_bytes((data / 'index.json').read_bytes())
+    remote = 's3://bucket/slow/data' if kind == 'index' else 's3://bucket/slow-shards/data'
     before = shared_memory()
     store.forget_slow()
     child = subprocess.Popen(
@@ -469,8 +466,8 @@ def test_ctrl_c_while_a_store_is_slow(
             '-c',
             WAITS.format(paths=[path for path in sys.path if path]),
             kind,
-            's3://bucket/slow',
-            str(local),
+            remote,
+            str(tmp_path / 'local'),
         ],
         env={**os.environ, **store.environment, 'TMPDIR': str(tmp_path)},
         stdout=subprocess.PIPE,
@@ -484,7 +481,7 @@ def test_ctrl_c_while_a_store_is_slow(
         started = time.monotonic()
         # As a terminal does: to all processes in the foreground.
         os.killpg(child.pid, signal.SIGINT)
-        output, errors = child.communicate(timeout=20)
+        output, errors = child.communicate(timeout=5)
         took = time.monotonic() - started
     finally:
         child.kill()
@@ -637,7 +634,8 @@ def in_the_temporary_directory(remote: str) -> None:
     """Reads with a cache of its own making."""
     dataset = StreamingDataset(remote=remote, batch_size=BATCH)
     assert order(dataset) == list(range(SAMPLES))
-    (folder,) = os.listdir(os.environ['TMPDIR'])
+    # One that programs see, and its books.
+    folder, _ = sorted(os.listdir(os.environ['TMPDIR']), key=lambda name: name.startswith('.'))
     assert os.path.join(os.environ['TMPDIR'], folder) == dataset.streams[0].local.rstrip('/')
     assert os.stat(dataset.streams[0].local).st_mode & 0o777 == 0o700
     # Another one finds what is there.
@@ -667,7 +665,8 @@ def within_a_limit(remote: str, local: Path, limit: int) -> None:
             size = sum(path.stat().st_size for path in local.rglob('*') if path.is_file())
             assert size <= limit, size
         assert sorted(found) == list(range(SAMPLES))
-    assert dataset.stats()['evicted_shards'] > 0
+    # What the folder has no room for is fetched all the same, and kept in memory.
+    assert dataset.stats()['bypassed_shards'] + dataset.stats()['evicted_shards'] > 0
 
 
 def test_the_cache_keeps_to_its_limit(data: Path, store: Store, tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
             split: args.split.clone(),
             weight: stream.weight,
             keep_zip: args.keep_zip,
+            validate_hash: None,
             expect_index: None,
         });
     }

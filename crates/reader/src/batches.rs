@@ -372,25 +372,6 @@ impl Batches {
         })
     }
 
-    /// The samples of the next batch, without reading them. Not to be mixed with [`Self::next_batch`].
-    ///
-    /// # Errors
-    ///
-    /// None so far: the order is made before.
-    pub fn next_entries(&mut self) -> Result<Option<Vec<Entry>>, ReaderError> {
-        let shared = Arc::clone(&self.shared);
-        let mut queue = shared.lock();
-        let Some(claim) = queue.claim(&shared) else {
-            self.over = true;
-            return Ok(None);
-        };
-        queue.ready.pop_back();
-        queue.next += 1;
-        self.stats.batches += 1;
-        self.stats.samples += claim.entries.len() as u64;
-        Ok(Some(claim.entries))
-    }
-
     /// Whether the next batch is ready, or somebody is at it, or its shards are open.
     fn is_at_hand(&self) -> bool {
         let mut queue = self.shared.lock();

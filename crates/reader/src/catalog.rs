@@ -28,6 +28,8 @@ pub struct StreamOptions {
     pub weight: Weight,
     /// Whether the compressed files of fetched shards are kept as well.
     pub keep_zip: bool,
+    /// The hash that every shard of it has to pass before it is used; `None` for that of the reader.
+    pub validate_hash: Option<HashAlgo>,
     /// The hash that the index has to have, as `sha256:` and 64 hexadecimal digits.
     pub expect_index: Option<String>,
 }
@@ -75,6 +77,8 @@ pub(crate) struct Stream {
     /// `None` when they lie there.
     pub(crate) origin: Option<Origin>,
     pub(crate) keep_zip: bool,
+    /// The hash that every shard has to pass before it is used.
+    pub(crate) validate: Option<HashAlgo>,
     pub(crate) weight: Weight,
     /// What it is called in messages: where it comes from.
     pub(crate) shown: String,
@@ -93,7 +97,6 @@ pub(crate) struct Catalog {
     schemas: Vec<Arc<Schema>>,
     schema_of: Vec<u32>,
     limits: Limits,
-    validate: Option<HashAlgo>,
 }
 
 /// What opening streams needs besides the streams.
@@ -118,7 +121,7 @@ impl Catalog {
         for stream in streams {
             let stream = open_stream(stream, first_shard, options)?;
             first_shard += stream.index.shards.len();
-            if let Some(algo) = options.validate {
+            if let Some(algo) = stream.validate {
                 check_hashes_present(&stream, algo)?;
             }
             opened.push(stream);
@@ -168,7 +171,6 @@ impl Catalog {
             schemas,
             schema_of,
             limits: options.limits.clone(),
-            validate: options.validate,
         })
     }
 
@@ -199,8 +201,9 @@ impl Catalog {
     }
 
     /// The hash that every shard has to pass before it is used.
-    pub(crate) const fn validate(&self) -> Option<HashAlgo> {
-        self.validate
+    /// The hash that a shard has to pass before it is used.
+    pub(crate) fn validate(&self, shard: usize) -> Option<HashAlgo> {
+        self.stream_of(shard)?.0.validate
     }
 
     /// The stream of a shard, and the shard's number in it.
@@ -394,6 +397,7 @@ fn open_stream(
         local: dir,
         origin,
         keep_zip: stream.keep_zip,
+        validate: stream.validate_hash.or(options.validate),
         weight: stream.weight,
         shown: escape(&shown).into_owned(),
     })

@@ -185,6 +185,19 @@ impl Reader {
         found.pop().ok_or_else(beyond)
     }
 
+    /// Whether a sample can be read without asking a store or another folder for anything.
+    #[must_use]
+    pub fn is_at_hand(&self, sample: u64) -> bool {
+        let catalog = &self.supply.catalog;
+        let Some((shard, _)) = catalog.locate(sample) else {
+            return true;
+        };
+        let is_remote = catalog
+            .stream_of(shard)
+            .is_some_and(|(stream, _)| stream.origin.is_some());
+        !is_remote || self.supply.residency.get(shard).is_some()
+    }
+
     /// Counts a sample of a shard; whether the shard as a whole should be fetched now.
     fn is_asked_often(&self, shard: usize) -> bool {
         let catalog = &self.supply.catalog;

@@ -399,10 +399,13 @@ impl ShardWork {
             shard: self.shard,
             source,
         };
+        // What was compressed here may shrink as far as it does.
+        let mut limits = Limits::default();
+        (limits.expansion_bytes, limits.expansion_ratio) = (u64::MAX, u64::MAX);
         while let Some(lost) = first_lost(zipped) {
             let mut raw = Vec::new();
             for frame in zipped.drain(lost - 1..) {
-                let bytes = compression.decompress(&frame, None, &Limits::default());
+                let bytes = compression.decompress(&frame, None, &limits);
                 raw.append(&mut bytes.map_err(fail)?);
             }
             let whole = 0..raw.len();

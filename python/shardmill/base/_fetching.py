@@ -112,14 +112,14 @@ class Fetcher:
                 time.sleep(0.01 * attempt)
         raise AssertionError('the last attempt returns or raises')
 
-    def samples(self, batches: _core.Batches) -> Iterator[Any]:
+    def samples(self, order: _core.Order) -> Iterator[Any]:
         """The samples of an epoch, their shards fetched ahead by a thread."""
         ahead: Queue[Optional[tuple[list[int], Optional[BaseException]]]] = Queue(
             maxsize=max(1, self._batches_ahead())
         )
         stopped = threading.Event()
         thread = threading.Thread(
-            target=self._fetch, args=(batches, ahead, stopped), name='shardmill-fetch', daemon=True
+            target=self._fetch, args=(order, ahead, stopped), name='shardmill-fetch', daemon=True
         )
         thread.start()
         try:
@@ -144,14 +144,14 @@ class Fetcher:
 
     def _fetch(
         self,
-        batches: _core.Batches,
+        order: _core.Order,
         ahead: Queue[Optional[tuple[list[int], Optional[BaseException]]]],
         stopped: threading.Event,
     ) -> None:
         spanner = self._dataset.spanner
         try:
             while not stopped.is_set():
-                numbers = batches.next_numbers()
+                numbers = order.next_numbers()
                 if numbers is None:
                     ahead.put(None)
                     return

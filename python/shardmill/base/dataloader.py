@@ -48,12 +48,9 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
     generator: Any
     _iterator: Any
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> StreamingDataLoader:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not _torch.adopt(StreamingDataLoader, 'DataLoader', load=True):
             raise ImportError('StreamingDataLoader needs torch, which is not installed')
-        return cast('StreamingDataLoader', super().__new__(cls))
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._watch = Watch()
         super().__init__(*args, **kwargs)
         self.num_samples_yielded = 0
@@ -127,7 +124,7 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
             self._has_drawn = True
         pin = self.pin_memory and torch.cuda.is_available()
         size = cast(int, self.batch_size)
-        _, batches = self.dataset._begin(self.num_workers or None)
+        batches = self.dataset._begin(self.num_workers or None)
         columns = self._is_default()
         try:
             while True:

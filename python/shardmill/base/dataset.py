@@ -11,6 +11,7 @@ import zlib
 from functools import cached_property
 from itertools import chain
 from math import ceil
+from operator import index
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
 
 from shardmill import _core, _torch
@@ -116,10 +117,6 @@ class StreamingDataset(Array, _torch.Placeholder):
         RuntimeError: A stream has no index or no samples.
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> StreamingDataset:
-        _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
-        return cast('StreamingDataset', super().__new__(cls))
-
     def __init__(
         self,
         *,
@@ -155,6 +152,8 @@ class StreamingDataset(Array, _torch.Placeholder):
         num_workers: Optional[int] = None,
         threads: int = 1,
     ) -> None:
+        # Here and not in `__new__`, which would hide the arguments from whoever looks for them.
+        _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
         if bool(streams) == (bool(remote) or bool(local)):
             raise ValueError('give either `streams`, or `remote` and `local`; not both, not neither')
         if sampling_method not in _SAMPLING_METHODS:
@@ -351,9 +350,7 @@ class StreamingDataset(Array, _torch.Placeholder):
     def _make_reader(self) -> _core.Reader:
         from shardmill.base.format.mds.encodings import mds_decode
 
-        first = self.streams[0]
         options: dict[str, Any] = {
-            'validate_hash': first.validate_hash,
             'download_retry': max(stream.download_retry for stream in self.streams),
             'download_timeout': max(stream.download_timeout for stream in self.streams),
         }
@@ -596,29 +593,58 @@ class StreamingDataset(Array, _torch.Placeholder):
         Raises:
             ValueError: It is no such state.
         """
-        for key in ('epoch', 'sample_in_epoch', 'num_canonical_nodes', 'shuffle_seed'):
-            if key not in obj:
-                raise UsageError(
-                    f'The StreamingDataset state dict has no {key!r} and cannot be resumed',
-                    'state-field',
-                )
-        self._board.state = dict(obj)
-        if obj['epoch'] >= 0:
-            self._board.next_epoch = obj['epoch']
+        state = _check_state(obj)
+        self._board.state = state
+        if state['epoch'] >= 0:
+            self._board.next_epoch = state['epoch']
 
-    def _begin(self, threads: Optional[int] = None) -> tuple[World, _core.Batches]:
-        """Begins the next epoch for this worker.
+    def resample_streams(
+        self, epoch: int, stream_id: Optional[int] = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draws the samples of an epoch from the streams, by their weights.
+
+        Args:
+            epoch: The epoch.
+            stream_id: The only stream to draw from; by default all.
+
+        Returns:
+            Sizes of the units that are shuffled, shape ``[units]``, and the samples they are made of, shape ``[samples]``.
+        """
+        from shardmill.base.sampling import resample_streams
+
+        return resample_streams(self, epoch, stream_id)
+
+    def _begin(self, threads: Optional[int] = None) -> _core.Batches:
+        """The batches of this worker in the next epoch.
 
         Args:
             threads: Threads that fill batches ahead; by default those of the data set, and none in a worker process.
-
-        Returns:
-            Where this is, and the batches.
         """
+        reader = self._here()
+        world, config = self._next_config()
+        if threads is None:
+            threads = 0 if world.workers_per_rank > 1 else self.threads
+        try:
+            batches = reader.epoch(config, world.rank, world.worker_of_rank, threads)
+        except UsageError as error:
+            raise _in_known_words(error) from error
+        self._batches = batches
+        return batches
+
+    def _begin_order(self) -> _core.Order:
+        """The samples of this worker in the next epoch, which nobody reads ahead."""
+        reader = self._here()
+        world, config = self._next_config()
+        try:
+            return reader.order(config, world.rank, world.worker_of_rank)
+        except UsageError as error:
+            raise _in_known_words(error) from error
+
+    def _next_config(self) -> tuple[World, dict[str, Any]]:
+        """Where this is, and what the Rust reader is told of the next epoch, which begins now."""
         if self._batches is not None and self._process == os.getpid():
             # One epoch at a time: the one before ends, wherever it was.
             self._batches.close()
-        reader = self._here()
         world = self._set_world()
         self._unique_worker_world = world
         self._parallel_worker_world = (
@@ -661,14 +687,7 @@ class StreamingDataset(Array, _torch.Placeholder):
             },
         }
         self._warn_of_shuffle()
-        if threads is None:
-            threads = 0 if world.workers_per_rank > 1 else self.threads
-        try:
-            batches = reader.epoch(config, world.rank, world.worker_of_rank, threads)
-        except UsageError as error:
-            raise _in_known_words(error) from error
-        self._batches = batches
-        return world, batches
+        return world, config
 
     def _warn_of_shuffle(self) -> None:
         block = self.shuffle_block_size
@@ -694,11 +713,12 @@ class StreamingDataset(Array, _torch.Placeholder):
 
     def __iter__(self) -> Iterator[Any]:
         """The samples of this rank and worker in the next epoch."""
-        _, batches = self._begin()
+        if self._is_fetched_here:
+            yield from self._fetching().samples(self._begin_order())
+            return
+        batches = self._begin()
         try:
-            if self._is_fetched_here:
-                yield from self._fetching().samples(batches)
-            elif self._as_batches:
+            if self._as_batches:
                 yield from self._carry(batches)
             elif self._is_plain():
                 yield from chain.from_iterable(iter(batches.next_samples, None))
@@ -782,6 +802,33 @@ class StreamingDataset(Array, _torch.Placeholder):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open()
+
+
+def _check_state(state: dict[str, Any]) -> dict[str, Any]:
+    """A state, if its values can be those of one."""
+    least = {'epoch': -1, 'sample_in_epoch': 0, 'num_canonical_nodes': 1, 'shuffle_seed': 0}
+    for key in least:
+        if key not in state:
+            raise UsageError(
+                f'The StreamingDataset state dict has no {key!r} and cannot be resumed',
+                'state-field',
+            )
+    checked = dict(state)
+    for key in (*least, 'initial_physical_nodes'):
+        value = state.get(key)
+        if value is None and key in ('num_canonical_nodes', 'initial_physical_nodes'):
+            continue
+        try:
+            number = index(value)
+        except TypeError:
+            number = None
+        if number is None or not least.get(key, 1) <= number < 1 << 63:
+            raise UsageError(
+                f'The StreamingDataset state dict has {value!r} as {key!r} and cannot be resumed',
+                'state-value',
+            )
+        checked[key] = number
+    return checked
 
 
 def _in_known_words(error: UsageError) -> UsageError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Optional, cast
+from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core, _torch
 from shardmill.base.array import Array
@@ -33,11 +33,8 @@ class LocalDataset(Array, _torch.Placeholder):
         ValueError: The index is damaged or of another version.
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> LocalDataset:
-        _torch.adopt(LocalDataset, 'Dataset', load=True)
-        return cast('LocalDataset', super().__new__(cls))
-
     def __init__(self, local: str, split: Optional[str] = None) -> None:
+        _torch.adopt(LocalDataset, 'Dataset', load=True)
         self.local = local
         self.split = split or ''
         self._open()

@@ -287,6 +287,8 @@ class Stream:
             'repeat': self._repeat,
             'choose': self._choose,
             'keep_zip': self.keep_zip,
+            # What a subclass has fetched it has checked.
+            'validate_hash': None if is_fetched_here else self.validate_hash,
         }
 
     def _download_file(self, from_basename: str, to_basename: Optional[str] = None) -> str:

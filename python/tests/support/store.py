@@ -3,8 +3,9 @@
     python store.py FOLDER
 
 Prints its address and serves `http://ADDRESS/bucket/KEY` until its standard input ends. Requests
-for keys with the part `slow` are told by a line and never answered: whoever asks has to give up by
-himself.
+for keys with the part `slow` are told by a line and never answered, and so are those for shards of
+keys with the part `slow-shards`: whoever asks has to give up by himself. What comes after the part
+is the key of what is served.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, body: bool) -> None:
         parts = unquote(urlsplit(self.path).path).split('/')
-        if 'slow' in parts:
+        if 'slow' in parts or ('slow-shards' in parts and parts[-1] != 'index.json'):
             print(self.path, flush=True)
             self.ended.wait()
             self.close_connection = True
             return
-        path = self.root.joinpath(*parts[2:])
+        path = self.root.joinpath(*[part for part in parts[2:] if part != 'slow-shards'])
         if parts[1] != 'bucket' or not path.is_file():
             self._send(404, b'<Error><Code>NoSuchKey</Code></Error>', {}, body)
             return

@@ -67,7 +67,7 @@ pub(crate) fn unpack(
                 source: Box::new(source),
             })?;
         // The stored bytes are vouched for; of the raw ones only what was asked for is hashed.
-        if let Some(algo) = catalog.validate()
+        if let Some(algo) = catalog.validate(shard)
             && part.raw.hashes.get(algo).is_some()
         {
             check_algo(catalog, shard, part.raw, algo, &raw, true)?;
@@ -85,12 +85,12 @@ pub(crate) fn unpack(
 }
 
 /// The hashes that a file has to pass: the strongest that the index has, and the one that is asked for.
-fn wanted(catalog: &Catalog, info: &FileInfo) -> impl Iterator<Item = HashAlgo> {
+fn wanted(catalog: &Catalog, shard: usize, info: &FileInfo) -> impl Iterator<Item = HashAlgo> {
     let strongest = BY_STRENGTH
         .into_iter()
         .find(|algo| info.hashes.get(*algo).is_some());
     let asked = catalog
-        .validate()
+        .validate(shard)
         .filter(|algo| Some(*algo) != strongest && info.hashes.get(*algo).is_some());
     strongest.into_iter().chain(asked)
 }
@@ -102,7 +102,7 @@ fn check_bytes(
     bytes: &[u8],
     raw: bool,
 ) -> Result<(), ReaderError> {
-    for algo in wanted(catalog, info) {
+    for algo in wanted(catalog, shard, info) {
         check_algo(catalog, shard, info, algo, bytes, raw)?;
     }
     Ok(())
@@ -172,12 +172,12 @@ pub(crate) fn check_file(
     let mut hashers: Vec<Hasher> = match trust {
         Trust::Known => Vec::new(),
         Trust::Own => catalog
-            .validate()
+            .validate(shard)
             .filter(|algo| info.hashes.get(*algo).is_some())
             .map(Hasher::new)
             .into_iter()
             .collect(),
-        Trust::Nobody => wanted(catalog, info).map(Hasher::new).collect(),
+        Trust::Nobody => wanted(catalog, shard, info).map(Hasher::new).collect(),
     };
     if hashers.is_empty() {
         return Ok(());

@@ -622,7 +622,7 @@ impl Engine {
         };
         let entry = stream.index.shards.get(number);
         stream.origin.is_some()
-            && self.catalog.validate().is_none()
+            && self.catalog.validate(shard).is_none()
             && entry.is_some_and(|entry| entry.zip_data.is_none())
     }
 

@@ -316,6 +316,9 @@ class Writer(ABC):
             self._add = lambda sample: push(self.encode_sample(sample))
         else:
             self._add = self._core.write
+            if not self.remote and not self._is_own('write'):
+                # As long as nothing is uploaded there is nothing else to look at.
+                self.__dict__['write'] = self._add
         if self._core is not None and self.remote:
             self._uploads.feed(self._core.published())
 

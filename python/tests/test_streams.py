@@ -1,0 +1,211 @@
+"""Streams: hashes of their own, ways of fetching of their own, all shard formats, and what the processes of a rank share."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import numpy as np
+import pytest
+from shardmill import (
+    CSVWriter,
+    JSONWriter,
+    MDSWriter,
+    Stream,
+    StreamingDataset,
+    TSVWriter,
+    XSVWriter,
+)
+from shardmill.base._board import Board
+from shardmill.errors import DataError, ShardmillError, UsageError
+
+
+def write(folder: Path, samples: int = 60, first: int = 0, **kwargs: Any) -> Path:
+    with MDSWriter(
+        out=str(folder), columns={'id': 'int', 'text': 'str'}, size_limit=512, **kwargs
+    ) as out:
+        for number in range(first, first + samples):
+            out.write({'id': number, 'text': f'text {number}'})
+    return folder
+
+
+def ids(dataset: StreamingDataset) -> list[int]:
+    return [sample['id'] for sample in dataset]
+
+
+def test_each_stream_has_its_own_hash(tmp_path: Path) -> None:
+    one = write(tmp_path / 'one', hashes=['sha1'])
+    two = write(tmp_path / 'two', first=60, hashes=['xxh64'])
+
+    def make(first: Optional[str], second: Optional[str], number: int) -> StreamingDataset:
+        streams = [
+            Stream(
+                remote=str(folder), local=str(tmp_path / f'{folder.name}-{number}'), validate_hash=name
+            )
+            for folder, name in [(one, first), (two, second)]
+        ]
+        return StreamingDataset(streams=streams, batch_size=4)
+
+    assert ids(make('sha1', 'xxh64', 1)) == list(range(120))
+    with pytest.raises(ValueError, match='the index has no sha1 hash'):
+        make('sha1', 'sha1', 2)
+    shard = two / 'shard.00001.mds'
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(DataError, match='shard.00001.mds') as raised:
+        ids(make('sha1', 'xxh64', 3))
+    assert raised.value.id == 'hash-mismatch'
+
+
+class Counting(Stream):
+    """Fetches with `_download_file` of its own."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fetched: list[str] = []
+        self.fail: Optional[str] = None
+
+    def _download_file(self, from_basename: str, to_basename: Optional[str] = None) -> str:
+        if from_basename == self.fail:
+            raise ConnectionError(f'no way to {from_basename}')
+        assert self.remote is not None
+        target = os.path.join(self.local, to_basename or from_basename)
+        os.makedirs(self.local, exist_ok=True)
+        shutil.copy(os.path.join(self.remote, from_basename), target)
+        self.fetched.append(from_basename)
+        return target
+
+
+@pytest.mark.parametrize('compression', [None, 'zstd:3'])
+def test_a_stream_with_its_own_way_of_fetching(tmp_path: Path, compression: Optional[str]) -> None:
+    remote = write(tmp_path / 'remote', compression=compression, hashes=['sha1'])
+    stream = Counting(
+        remote=str(remote), local=str(tmp_path / 'local'), validate_hash='sha1'
+    )
+    dataset = StreamingDataset(streams=[stream], batch_size=4, shuffle=True)
+    assert stream.fetched == ['index.json']
+    seen = ids(dataset)
+    assert sorted(seen) == list(range(60)) and seen != sorted(seen)
+    names = sorted(name for name in os.listdir(remote) if name.startswith('shard'))
+    assert sorted(stream.fetched[1:]) == names
+    # The order is that of a stream that is read in place.
+    plain = write(tmp_path / 'plain', compression=compression, hashes=['sha1'])
+    assert ids(StreamingDataset(local=str(plain), batch_size=4, shuffle=True)) == seen
+    assert dataset[7]['text'] == 'text 7'
+    assert sorted(stream.fetched[1:]) == names
+
+
+def test_what_such_a_stream_raises_reaches_the_caller(tmp_path: Path) -> None:
+    remote = write(tmp_path / 'remote')
+    stream = Counting(remote=str(remote), local=str(tmp_path / 'local'), download_retry=0)
+    dataset = StreamingDataset(streams=[stream], batch_size=4)
+    stream.fail = 'shard.00001.mds'
+    seen = []
+    with pytest.raises(ConnectionError, match=r'shard\.00001\.mds'):
+        for sample in dataset:
+            seen.append(sample['id'])
+    assert seen == list(range(len(seen)))
+    stream.fail = None
+    assert ids(dataset) == list(range(60))
+
+
+def test_shards_fetched_by_hand_stay_within_the_limit(tmp_path: Path) -> None:
+    remote = write(tmp_path / 'remote', samples=200)
+    stream = Counting(remote=str(remote), local=str(tmp_path / 'local'))
+    dataset = StreamingDataset(
+        streams=[stream], batch_size=4, shuffle=True, cache_limit=10_000, predownload=4
+    )
+    limit = 10_000
+    for count, sample in enumerate(dataset):
+        assert sample['text'] == f'text {sample["id"]}'
+        if count % 20 == 0:
+            # The books, as files come and go meanwhile.
+            assert dataset.cache_usage <= limit
+    assert dataset.cache_usage <= limit
+    with pytest.raises(ValueError, match='no shard'):
+        for _ in range(dataset.num_shards + 1):
+            dataset.evict_coldest_shard()
+
+
+def test_a_data_set_that_is_here_needs_no_remote(tmp_path: Path) -> None:
+    remote = write(tmp_path / 'remote')
+    local = tmp_path / 'local'
+    assert len(ids(StreamingDataset(remote=str(remote), local=str(local), batch_size=4))) == 60
+    shutil.rmtree(remote)
+    assert len(ids(StreamingDataset(remote=str(remote), local=str(local), batch_size=4))) == 60
+
+
+@pytest.mark.parametrize(
+    ('make', 'columns'),
+    [
+        (JSONWriter, {'id': 'int', 'text': 'str', 'x': 'float'}),
+        (CSVWriter, {'id': 'int', 'text': 'str', 'x': 'float'}),
+        (TSVWriter, {'id': 'int', 'text': 'str', 'x': 'float'}),
+        (lambda **kwargs: XSVWriter(separator='|', **kwargs), {'id': 'int', 'text': 'str', 'x': 'float'}),
+    ],
+)
+@pytest.mark.parametrize('compression', [None, 'gz'])
+def test_shards_of_lines(
+    tmp_path: Path, make: Callable[..., Any], columns: dict[str, str], compression: Optional[str]
+) -> None:
+    samples = [{'id': number, 'text': f'é {number}', 'x': number / 4} for number in range(50)]
+    with make(
+        out=str(tmp_path), columns=columns, size_limit=400, compression=compression
+    ) as out:
+        for sample in samples:
+            out.write(sample)
+    dataset = StreamingDataset(local=str(tmp_path), batch_size=7)
+    assert list(dataset) == samples
+    assert dataset[-1] == samples[-1]
+    assert [type(value) for value in dataset[3].values()] == [int, str, float]
+
+
+def test_arrays_whose_shape_stands_in_the_values(tmp_path: Path) -> None:
+    with MDSWriter(out=str(tmp_path), columns={'a': 'ndarray', 'b': 'ndarray:float32'}) as out:
+        for number in range(40):
+            rows = 3 if number < 20 else number % 4 + 1
+            kind = np.int16 if number < 20 or number % 2 else np.float64
+            out.write(
+                {'a': np.full((rows, 2), number, kind), 'b': np.full(rows, number, np.float32)}
+            )
+    for number, sample in enumerate(StreamingDataset(local=str(tmp_path), batch_size=8)):
+        rows = 3 if number < 20 else number % 4 + 1
+        kind = np.int16 if number < 20 or number % 2 else np.float64
+        assert (sample['a'].shape, sample['a'].dtype) == ((rows, 2), kind)
+        assert (sample['b'].shape, sample['b'].dtype) == ((rows,), np.float32)
+        assert (sample['a'] == number).all() and (sample['b'] == number).all()
+        # An array of one's own: writing to it changes nothing else.
+        sample['a'][...] = -1
+
+
+def test_text_that_is_no_text_names_the_sample(tmp_path: Path) -> None:
+    folder = write(tmp_path / 'data')
+    shard = folder / 'shard.00001.mds'
+    shard.write_bytes(shard.read_bytes().replace(b'text 2', b'\xffext 2', 1))
+    with pytest.raises(DataError, match='`text`') as raised:
+        ids(StreamingDataset(local=str(folder), batch_size=4))
+    assert raised.value.id == 'value-utf8'
+
+
+def test_every_error_can_be_sent_to_another_process() -> None:
+    error = DataError('shard 3: wrong', 'hash-mismatch', 'shard 3', 'fetch it again')
+    same = pickle.loads(pickle.dumps(error))
+    assert (type(same), str(same), same.id, same.object, same.hint) == (
+        DataError,
+        str(error),
+        'hash-mismatch',
+        'shard 3',
+        'fetch it again',
+    )
+    assert issubclass(DataError, ValueError) and issubclass(DataError, ShardmillError)
+
+
+def test_a_state_has_a_limit() -> None:
+    board = Board()
+    with pytest.raises(UsageError, match='at most 65536'):
+        board.state = {'x': 'y' * 70_000}
+    assert board.state is None
