@@ -111,8 +111,14 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
 
     def _others(self) -> Generator[tuple[int, Any], None, None]:
         """Batches put together by torch, and how many samples each has."""
+        is_own = type(self)._get_batch_size is not StreamingDataLoader._get_batch_size
+        is_single = self.batch_size is None and not is_own and self._is_streaming()
         for batch in super().__iter__():  # type: ignore[misc]
-            yield self._get_batch_size(batch), batch
+            if self._is_counted():
+                samples, batch = batch
+                yield self._get_batch_size(batch) if is_own else samples, batch
+            else:
+                yield 1 if is_single else self._get_batch_size(batch), batch
 
     def _batches(self) -> Generator[tuple[int, Any], None, None]:
         """Batches put together in this process, and how many samples each has."""
@@ -151,13 +157,21 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
 
         return self.collate_fn is default_collate
 
+    def _is_streaming(self) -> bool:
+        return isinstance(self.dataset, StreamingDataset) and self.dataset._is_plain()
+
+    def _is_counted(self) -> bool:
+        """Whether each batch comes with the number of its samples, which it need not show once it is collated."""
+        return isinstance(self.dataset, StreamingDataset) and self.batch_size is not None
+
     def _get_iterator(self) -> Any:
-        """torch's iterator over worker processes; they are told to hand over whole batches where they can."""
-        if self.num_workers == 0 or not self._is_native() or not self._is_default():
+        """torch's iterator; worker processes are told to hand over whole batches where they can."""
+        if not self._is_counted():
             return super()._get_iterator()  # type: ignore[misc]
         kept = self.collate_fn, self.worker_init_fn
-        self.collate_fn = _collate_carried
-        self.worker_init_fn = _AsBatches(self.worker_init_fn)
+        if self.num_workers > 0 and self._is_native() and self._is_default():
+            self.worker_init_fn = _AsBatches(self.worker_init_fn)
+        self.collate_fn = _Counting(self.collate_fn)
         try:
             return super()._get_iterator()  # type: ignore[misc]
         finally:
@@ -236,14 +250,17 @@ class _AsBatches:
             self._user(worker_id)
 
 
-def _collate_carried(samples: list[Any]) -> Any:
-    """The batch that travels in the place of its first sample."""
-    first = samples[0]
-    if isinstance(first, _Carried):
-        return collate(first.columns)
-    from torch.utils.data import default_collate
+class _Counting:
+    """Collates samples, or takes the batch that travels in the place of its first one, and counts them."""
 
-    return default_collate(samples)
+    def __init__(self, user: Callable[[list[Any]], Any]) -> None:
+        self._user = user
+
+    def __call__(self, samples: list[Any]) -> tuple[int, Any]:
+        first = samples[0]
+        if isinstance(first, _Carried):
+            return first.samples, collate(first.columns)
+        return len(samples), self._user(samples)
 
 
 def collate(batch: Any) -> Any:

@@ -360,6 +360,11 @@ class StreamingDataset(Array, _torch.Placeholder):
             if self._lookahead is not None:
                 options['lookahead'] = ceil(self._lookahead / (self.batch_size or 1))
             options['peers'] = self._peers()
+        if any((stream.remote or '').startswith('s3:') for stream in self.streams):
+            from shardmill.base.storage import _s3
+
+            # Keys may be in the files of AWS's own tools, which the Rust reader does not look into.
+            options['settings'] = _s3.settings()
         return _core.Reader(
             [stream._describe(self._is_fetched_here) for stream in self.streams],
             options,
