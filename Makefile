@@ -26,7 +26,7 @@ help: ## this list
 
 .PHONY: build
 build: ## the shardmill program, in $CARGO_TARGET_DIR/release
-	$(CARGO) build $(ALL) --bins --test layering
+	$(CARGO) build $(ALL) --bins --lib --test layering
 
 .PHONY: demo
 demo: build ## convert real data of this machine, look at it, kill a conversion and continue it
@@ -44,15 +44,19 @@ test-rust: ## Rust tests and doc tests
 test-python: build install ## the Python package; the real mosaicml-streaming against this build, both ways
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q python/tests $(TEST_ARGS)
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q tests/interop
-	scripts/check_wheels.sh $(WHEELS) .cache/venv-wheels
+
+.PHONY: install
+install: build venv ## the Python package, in .venv, as it is in this tree
+	install -m 755 $(CARGO_TARGET_DIR)/release/lib_core.so python/shardmill/_core.abi3.so
+	echo '$(CURDIR)/python' > "$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shardmill.pth"
 
 .PHONY: wheel
 wheel: build venv ## the wheels of the Python package and of the command line, in $CARGO_TARGET_DIR/wheels
 	scripts/wheels.sh .venv $(BIN) $(WHEELS)
 
-.PHONY: install
-install: wheel ## the Python package, in .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEELS)/shardmill-[0-9]*.whl
+.PHONY: check-wheels
+check-wheels: wheel ## install the wheels into empty environments, without torch, and try them
+	scripts/check_wheels.sh $(WHEELS) .cache/venv-wheels
 
 .PHONY: venv
 venv: ## .venv with mosaicml-streaming, for the tests and fixtures

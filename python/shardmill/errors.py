@@ -81,7 +81,7 @@ class UnsupportedError(DataError):
 class NotFoundError(ShardmillError, FileNotFoundError):
     """Something that the caller or an index named does not exist."""
 
-    exit_code = 3
+    exit_code = 2
 
 
 class MissingIndexError(NotFoundError, RuntimeError):

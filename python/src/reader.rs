@@ -112,9 +112,13 @@ fn remote_options(options: &Bound<'_, PyDict>) -> PyResult<RemoteOptions> {
         remote.connect_timeout = remote.connect_timeout.min(timeout);
     }
     if let Some(settings) = value::<Bound<'_, PyDict>>(options, "settings")? {
-        for (name, value) in settings {
-            remote.settings.insert(name.extract()?, value.extract()?);
-        }
+        let given: Vec<(String, String)> = settings
+            .iter()
+            .map(|(name, value)| -> PyResult<(String, String)> {
+                Ok((name.extract()?, value.extract()?))
+            })
+            .collect::<PyResult<_>>()?;
+        remote.settings.extend(settings_of(given.into_iter()));
     }
     Ok(remote)
 }

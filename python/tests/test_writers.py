@@ -456,6 +456,15 @@ def test_samples_encoded_by_a_subclass(tmp_path: Path) -> None:
     assert read(tmp_path) == [{'a': 'X'}]
 
 
+def test_a_name_of_ones_own(tmp_path: Path) -> None:
+    class Named(MDSWriter):
+        format = 'mine'
+
+    with Named(columns={'a': 'str'}, out=str(tmp_path)) as writer:
+        writer.write({'a': 'x'})
+    assert set(files(tmp_path)) == {'index.json', 'shard.00000.mine'}
+
+
 def test_an_encoding_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Complex(encodings.Encoding):
         size = 16

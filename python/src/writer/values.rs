@@ -272,10 +272,10 @@ impl Program {
                     return Ok(false);
                 };
                 // Half a surrogate pair has no UTF-8; Python's JSON writes it all the same.
-                let Ok(text) = text.to_cow() else {
+                let Ok(bytes) = text.encode_utf8() else {
                     return Ok(false);
                 };
-                write_json_string(&text, out);
+                write_json_string(std::str::from_utf8(bytes.as_bytes())?, out);
             }
             Kind::JsonInt => match value.cast_exact::<PyInt>() {
                 Ok(number) => decimal(number, out)?,

@@ -34,6 +34,7 @@ struct Shared {
     dir: Dir,
     kind: ShardKind,
     jobs: usize,
+    most_unfinished: usize,
     durable: bool,
     state: Mutex<State>,
     /// There is something to do, or nothing more will come.
@@ -108,11 +109,19 @@ impl State {
 }
 
 impl Crew {
-    pub(super) fn new(dir: Dir, kind: ShardKind, jobs: usize, durable: bool) -> Self {
+    /// A crew of `jobs` threads, without those that wait for the disk.
+    pub(super) fn new(
+        dir: Dir,
+        kind: ShardKind,
+        jobs: usize,
+        most_unfinished: usize,
+        durable: bool,
+    ) -> Self {
         Self(Arc::new(Shared {
             dir,
             kind,
             jobs,
+            most_unfinished,
             durable,
             state: Mutex::default(),
             work: Condvar::new(),
@@ -140,7 +149,7 @@ impl Crew {
     ) -> Result<(), WriteError> {
         let shared = &self.0;
         let mut state = shared.wait_until(go_on, |state| {
-            state.unfinished < shared.jobs && state.waiting() < WAITING_SHARDS
+            state.unfinished < shared.most_unfinished && state.waiting() < WAITING_SHARDS
         })?;
         state.unfinished += 1;
         state.tasks.push_back(Task::Lay(shard));

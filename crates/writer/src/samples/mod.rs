@@ -21,10 +21,13 @@ pub use crew::PublishedFiles;
 /// finished.
 const SPARE_BUFFERS: usize = 256;
 
+/// Bytes of shards that may be unfinished at a time, beyond two shards.
+const UNFINISHED_BYTES: u64 = 2 << 30;
+
 /// What a [`SampleWriter`] may use.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleOptions {
-    /// Threads that compute, and shards that may wait for them.
+    /// Threads that compute, and shards that may be unfinished; fewer shards where they would take more than 2 GiB.
     pub jobs: usize,
     /// Most bytes of a sample.
     pub sample_limit: u64,
@@ -77,8 +80,11 @@ impl SampleWriter {
     #[must_use]
     pub fn new(dir: Dir, config: Arc<ShardConfig>, options: SampleOptions) -> Self {
         let kind = ShardKind::final_only(Arc::clone(&config));
+        let jobs = options.jobs.max(1);
+        let fit = UNFINISHED_BYTES / config.size_limit.unwrap_or(UNFINISHED_BYTES).max(1);
+        let unfinished = usize::try_from(fit).unwrap_or(usize::MAX).max(2).min(jobs);
         Self {
-            crew: Crew::new(dir, kind, options.jobs.max(1), options.durable),
+            crew: Crew::new(dir, kind, jobs, unfinished, options.durable),
             packer: Packer::new(0, &config, None, 0),
             pool: BufferPool::new(SPARE_BUFFERS),
             sample_limit: options.sample_limit.min(u64::from(u32::MAX)),

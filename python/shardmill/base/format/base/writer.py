@@ -332,7 +332,8 @@ class Writer(ABC):
         if any(self._is_own(name) for name in methods if name not in _FREE):
             return None
         columns = self._columns()
-        if columns is None:
+        layout = ('format', 'extra_bytes_per_sample')
+        if columns is None or any(getattr(self, name) != getattr(stock, name) for name in layout):
             return None
         newline, separator = self._layout()
         core = _core.SampleWriter(
