@@ -93,7 +93,7 @@ class Contender:
             environment.pop("PYTHONPATH", None)
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
-                [str(venv / "bin" / "python"), "-W", "ignore", str(HERE / "peer_reader.py"), name],
+                [str(venv / "bin" / "python"), "-W", "ignore", "-X", "faulthandler", str(HERE / "peer_reader.py"), name],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -107,7 +107,7 @@ class Contender:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name} has ended: {self.log.read_text()[-2000:]}")
+            raise RuntimeError(f"{self.name} has ended with {self.process.wait()}: {self.log.read_text()[-2000:]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

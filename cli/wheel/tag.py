@@ -13,4 +13,6 @@ class PlatformHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         build_data['pure_python'] = False
-        build_data['tag'] = f'py3-none-{next(iter(tags.platform_tags()))}'
+        # The first of them names the newest C library that this machine has.
+        platforms = [name for name in tags.platform_tags() if name.startswith('manylinux')]
+        build_data['tag'] = f'py3-none-{platforms[0]}'

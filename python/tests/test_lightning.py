@@ -12,11 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.apart import apart
 from support.launch import launch
-from support.samples import flat, write
+from support.samples import flat, numbers, write
+
+from shardmill import StreamingDataLoader, StreamingDataset
 
 if TYPE_CHECKING:
     from support.store import Store
+
+    #: Of each rank, the epochs and batches.
+    Ranks = list[list[list[Any]]]
 
 if importlib.util.find_spec('lightning') is None:
     pytest.skip('PyTorch Lightning is not installed', allow_module_level=True)
@@ -34,7 +40,26 @@ def even(served: Path) -> Path:
     return write(served / 'even-lightning', SAMPLES)
 
 
-def fit(out: Path, store: Store, **options: Any) -> list[list[tuple[int, list[int]]]]:
+def epochs(folder: Path) -> Ranks:
+    """What each rank reads without Lightning."""
+    ranks = []
+    for rank in range(2):
+        dataset = StreamingDataset(
+            local=str(folder),
+            batch_size=BATCH,
+            shuffle=True,
+            num_canonical_nodes=2,
+            rank=rank,
+            world_size=2,
+            # Nobody has told Lightning that both are on one machine.
+            local_world_size=1,
+        )
+        loader = StreamingDataLoader(dataset, batch_size=BATCH)
+        ranks.append([[epoch, numbers(batch)] for epoch in range(2) for batch in loader])
+    return ranks
+
+
+def fit(out: Path, store: Store, **options: Any) -> Ranks:
     """Trains; the epochs and batches of each rank."""
     out.mkdir(exist_ok=True)
     for old in out.glob('rank*.json'):
@@ -50,7 +75,7 @@ def fit(out: Path, store: Store, **options: Any) -> list[list[tuple[int, list[in
         'stop': 0,
         'resume': False,
     }
-    launch([str(PROGRAM), json.dumps({**defaults, **options})], store.environment, 180)
+    launch([str(PROGRAM), json.dumps({**defaults, **options})], store.environment, 240)
     return [json.loads((out / f'rank{rank}.json').read_text()) for rank in range(2)]
 
 
@@ -80,13 +105,13 @@ def test_stopped_and_resumed(
         'workers': workers,
         'method': method,
     }
-    whole = fit(tmp_path / 'whole', store, **options)
+    whole = apart(epochs, even)
     for epoch in range(2):
         ranks = [[batch for number, batch in rank if number == epoch] for rank in whole]
         assert [len(rank) for rank in ranks] == [STEPS, STEPS]
         assert sorted(flat(ranks[0] + ranks[1])) == list(range(SAMPLES))
-    parts = tmp_path / 'parts'
-    begun = fit(parts, store, **options, stop=5)
+    out = tmp_path / 'out'
+    begun = fit(out, store, **options, stop=5)
     assert begun == [rank[:5] for rank in whole]
-    rest = fit(parts, store, **options, resume=True)
+    rest = fit(out, store, **options, resume=True)
     assert rest == [rank[5:] for rank in whole]

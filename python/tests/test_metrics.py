@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from shardmill import MDSWriter, StreamingDataLoader, StreamingDataset, metrics
 
 SAMPLES = 100
@@ -41,9 +42,7 @@ def test_stats_count_what_was_read(folder: Path) -> None:
 
 def test_stats_of_a_cache(folder: Path, tmp_path: Path) -> None:
     for fetched, found in [(1, 0), (0, 1)]:
-        dataset = StreamingDataset(
-            remote=str(folder), local=str(tmp_path / 'cache'), batch_size=8
-        )
+        dataset = StreamingDataset(remote=str(folder), local=str(tmp_path / 'cache'), batch_size=8)
         assert sum(1 for _ in dataset) == SAMPLES
         stats = dataset.stats()
         assert (stats['fetched_shards'], stats['found_shards']) == (fetched, found)
@@ -54,7 +53,9 @@ def test_stats_of_a_cache(folder: Path, tmp_path: Path) -> None:
 def test_a_callback_is_called_every_so_many_batches(folder: Path, workers: int) -> None:
     loader = make_loader(folder, workers)
     told: list[tuple[int, int]] = []
-    loader.on_stats(lambda stats, batch: told.append((batch, stats['num_samples_yielded'])), every=5)
+    loader.on_stats(
+        lambda stats, batch: told.append((batch, stats['num_samples_yielded'])), every=5
+    )
     for _ in range(2):
         for _ in loader:
             pass

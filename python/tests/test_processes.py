@@ -210,13 +210,12 @@ def alone(
     return epochs
 
 
-#: In threads, `StreamingDataLoader` passes over what is said of processes.
+#: Loaders that start no process.
 ALONE: dict[str, tuple[str, dict[str, Any]]] = {
     'torch-0': ('torch', {}),
     'streaming-0': ('streaming', {}),
     'threads-1': ('threads', {'num_workers': 1}),
-    'threads-4': ('threads', {'num_workers': 4, 'persistent_workers': True}),
-    'threads-spawn': ('threads', {'num_workers': 2, 'multiprocessing_context': 'spawn'}),
+    'threads-4': ('threads', {'num_workers': 4}),
 }
 
 

@@ -1,4 +1,4 @@
-"""Streams: hashes of their own, ways of fetching of their own, all shard formats, and what the processes of a rank share."""
+"""Streams: hashes and ways of fetching of their own, all shard formats, and what the processes of a rank share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 import pytest
+
 from shardmill import (
     CSVWriter,
     JSONWriter,
@@ -43,7 +44,9 @@ def test_each_stream_has_its_own_hash(tmp_path: Path) -> None:
     def make(first: Optional[str], second: Optional[str], number: int) -> StreamingDataset:
         streams = [
             Stream(
-                remote=str(folder), local=str(tmp_path / f'{folder.name}-{number}'), validate_hash=name
+                remote=str(folder),
+                local=str(tmp_path / f'{folder.name}-{number}'),
+                validate_hash=name,
             )
             for folder, name in [(one, first), (two, second)]
         ]
@@ -56,7 +59,7 @@ def test_each_stream_has_its_own_hash(tmp_path: Path) -> None:
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
-    with pytest.raises(DataError, match='shard.00001.mds') as raised:
+    with pytest.raises(DataError, match=r'shard\.00001\.mds') as raised:
         ids(make('sha1', 'xxh64', 3))
     assert raised.value.id == 'hash-mismatch'
 
@@ -83,9 +86,7 @@ class Counting(Stream):
 @pytest.mark.parametrize('compression', [None, 'zstd:3'])
 def test_a_stream_with_its_own_way_of_fetching(tmp_path: Path, compression: Optional[str]) -> None:
     remote = write(tmp_path / 'remote', compression=compression, hashes=['sha1'])
-    stream = Counting(
-        remote=str(remote), local=str(tmp_path / 'local'), validate_hash='sha1'
-    )
+    stream = Counting(remote=str(remote), local=str(tmp_path / 'local'), validate_hash='sha1')
     dataset = StreamingDataset(streams=[stream], batch_size=4, shuffle=True)
     assert stream.fetched == ['index.json']
     seen = ids(dataset)
@@ -145,7 +146,10 @@ def test_a_data_set_that_is_here_needs_no_remote(tmp_path: Path) -> None:
         (JSONWriter, {'id': 'int', 'text': 'str', 'x': 'float'}),
         (CSVWriter, {'id': 'int', 'text': 'str', 'x': 'float'}),
         (TSVWriter, {'id': 'int', 'text': 'str', 'x': 'float'}),
-        (lambda **kwargs: XSVWriter(separator='|', **kwargs), {'id': 'int', 'text': 'str', 'x': 'float'}),
+        (
+            lambda **kwargs: XSVWriter(separator='|', **kwargs),
+            {'id': 'int', 'text': 'str', 'x': 'float'},
+        ),
     ],
 )
 @pytest.mark.parametrize('compression', [None, 'gz'])
@@ -153,9 +157,7 @@ def test_shards_of_lines(
     tmp_path: Path, make: Callable[..., Any], columns: dict[str, str], compression: Optional[str]
 ) -> None:
     samples = [{'id': number, 'text': f'é {number}', 'x': number / 4} for number in range(50)]
-    with make(
-        out=str(tmp_path), columns=columns, size_limit=400, compression=compression
-    ) as out:
+    with make(out=str(tmp_path), columns=columns, size_limit=400, compression=compression) as out:
         for sample in samples:
             out.write(sample)
     dataset = StreamingDataset(local=str(tmp_path), batch_size=7)

@@ -77,8 +77,8 @@ def _is_alive(pid: int) -> bool:
 class Board:
     """The epoch of a rank, and the state that was loaded last.
 
-    All workers that a ``DataLoader`` starts for one iteration have to be in the same epoch, whichever of them begins first,
-    and however late the others come. torch gives them one seed, by which they recognise each other: the first one takes
+    All workers that a ``DataLoader`` starts for one iteration have to be in the same epoch, whichever of them begins
+    first, and however late the others come. torch gives them one seed, by which they recognise each other: the first one takes
     the next epoch, and the others join it. None waits for another.
     """
 
@@ -181,7 +181,7 @@ class Board:
             return self._join(part, worker, start, at_least)
 
     def _advance(self, part: int, at_least: int) -> int:
-        epoch = max(struct.unpack_from('<Q', self._memory, part)[0], at_least)
+        epoch: int = max(struct.unpack_from('<Q', self._memory, part)[0], at_least)
         struct.pack_into('<Q', self._memory, part, epoch + 1)
         return epoch
 

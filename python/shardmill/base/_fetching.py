@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Fetcher:
     """Keeps shards in the local folders of a data set within its limit, the ones asked for last the longest.
 
-    One lock covers the books, none covers a download: threads that want the same shard wait for the one that fetches it.
+    One lock covers the books, none covers a download: threads that want the same shard wait for the one
+    that fetches it.
     """
 
     def __init__(self, dataset: StreamingDataset) -> None:
@@ -41,7 +42,8 @@ class Fetcher:
                 self._there[shard_id] = size
 
     def _stream(self, shard_id: int) -> Stream:
-        return self._dataset.streams[self._dataset.stream_per_shard[shard_id]]
+        stream: Stream = self._dataset.streams[self._dataset.stream_per_shard[shard_id]]
+        return stream
 
     def usage(self) -> int:
         """Bytes of shards and indexes in the local folders."""

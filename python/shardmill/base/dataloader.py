@@ -23,11 +23,12 @@ class _Loader:
 class StreamingDataLoader(_Loader, _torch.Placeholder):
     """A ``torch.utils.data.DataLoader`` that knows how many samples it has given out.
 
-    The arguments are those of ``DataLoader``. Where the data set is a `StreamingDataset` of the same batch size, batches
-    are put together without the samples becoming objects one by one; what comes out is the same. Where in addition no
-    Python code takes part (text, bytes and numbers, torch's own collation, no ``worker_init_fn``), ``num_workers`` is
-    the number of threads that do it, and no process is started: handing a batch from process to process costs many
-    times what making it does.
+    The arguments are those of ``DataLoader``. Where the data set is a `StreamingDataset` of the same batch size,
+    batches are put together without the samples becoming objects one by one; what comes out is the same. Where in
+    addition no Python code takes part (text, bytes and numbers, torch's own collation), ``num_workers`` is the number
+    of threads that do it, and no process is started: handing a batch from process to process costs many times what
+    making it does. ``multiprocessing_context``, ``persistent_workers``, ``timeout`` and ``worker_init_fn`` are about
+    processes: where one of them is given, there are worker processes.
 
     Args:
         *args: Of ``DataLoader``.
@@ -43,6 +44,8 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
     drop_last: bool
     pin_memory: bool
     persistent_workers: bool
+    multiprocessing_context: Any
+    timeout: float
     collate_fn: Callable[[list[Any]], Any]
     worker_init_fn: Optional[Callable[[int], None]]
     generator: Any
@@ -54,7 +57,6 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
         self._watch = Watch()
         super().__init__(*args, **kwargs)
         self.num_samples_yielded = 0
-        self._has_drawn = False
 
     def _get_batch_size(self, batch: Any) -> int:
         """How many samples a batch has.
@@ -85,9 +87,13 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
 
     def _is_threaded(self) -> bool:
         """Whether threads can do what worker processes are for: no Python code takes part in making a batch."""
-        return (
-            self.worker_init_fn is None and self._is_default() and self.dataset._here().is_native()
+        about_processes = (
+            self.worker_init_fn is not None
+            or self.multiprocessing_context is not None
+            or self.persistent_workers
+            or self.timeout > 0
         )
+        return not about_processes and self._is_default() and self.dataset._here().is_native()
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of this rank in the next epoch."""
@@ -125,9 +131,7 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
         import torch
 
         # torch's own loop draws a number here, which later draws of the program depend on.
-        if not (self._has_drawn and self.persistent_workers):
-            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-            self._has_drawn = True
+        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         pin = self.pin_memory and torch.cuda.is_available()
         size = cast(int, self.batch_size)
         batches = self.dataset._begin(self.num_workers or None)
@@ -293,7 +297,7 @@ def _pinned(batch: Any) -> Any:
     """The batch with its tensors in page-locked memory."""
     from torch.utils.data._utils.pin_memory import pin_memory
 
-    return pin_memory(batch)
+    return pin_memory(batch)  # type: ignore[no-untyped-call]
 
 
 _torch.adopt(StreamingDataLoader, 'DataLoader')

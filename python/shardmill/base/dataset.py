@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from math import ceil
 from operator import index
-from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
 from shardmill.base._board import Board
@@ -82,7 +82,7 @@ class StreamingDataset(Array, _torch.Placeholder):
         download_timeout: Seconds that the download of a file may take.
         validate_hash: The hash that every shard has to pass before it is used.
         keep_zip: Whether compressed files are kept beside the raw ones.
-        epoch_size: Samples of an epoch where streams have relative weights or none; ``'100k'`` and the like are understood.
+        epoch_size: Samples of an epoch where streams have relative weights or none; ``'100k'`` is understood.
         predownload: How many samples ahead shards are fetched; by default as many as the cache has room for.
         cache_limit: Most bytes that ``local`` may take; ``'10gb'`` and the like are understood.
         sampling_method: ``balanced`` draws anew every epoch, ``fixed`` takes the same samples.
@@ -155,7 +155,9 @@ class StreamingDataset(Array, _torch.Placeholder):
         # Here and not in `__new__`, which would hide the arguments from whoever looks for them.
         _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
         if bool(streams) == (bool(remote) or bool(local)):
-            raise ValueError('give either `streams`, or `remote` and `local`; not both, not neither')
+            raise ValueError(
+                'give either `streams`, or `remote` and `local`; not both, not neither'
+            )
         if sampling_method not in _SAMPLING_METHODS:
             raise ValueError(
                 f'Invalid sampling method: {sampling_method}. Must be one of {_SAMPLING_METHODS}.'
@@ -400,7 +402,7 @@ class StreamingDataset(Array, _torch.Placeholder):
         """Refuses what `streaming` refuses. The Rust cache could do with less."""
         if not self.cache_limit:
             return
-        limit = cast(int, self.cache_limit)
+        limit = self.cache_limit
         indexes = sum(stream.get_index_size() for stream in self.streams)
         if limit <= indexes:
             raise ValueError(
@@ -494,6 +496,9 @@ class StreamingDataset(Array, _torch.Placeholder):
 
     def __len__(self) -> int:
         """Samples of an epoch for one rank."""
+        # A launcher may have said only now how many ranks there are.
+        self._set_world()
+        self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
         return self.length
 
     # Single samples.
@@ -517,9 +522,7 @@ class StreamingDataset(Array, _torch.Placeholder):
             self._ready = None
             return ready[1]
         if not 0 <= sample_id < self.num_samples:
-            raise IndexError(
-                f'there is no sample {sample_id}: the data set has {self.num_samples}'
-            )
+            raise IndexError(f'there is no sample {sample_id}: the data set has {self.num_samples}')
         reader = self._here()
         if self._is_fetched_here:
             return self._fetching().sample(int(sample_id), retry)
@@ -613,7 +616,7 @@ class StreamingDataset(Array, _torch.Placeholder):
             stream_id: The only stream to draw from; by default all.
 
         Returns:
-            Sizes of the units that are shuffled, shape ``[units]``, and the samples they are made of, shape ``[samples]``.
+            Sizes of the units that are shuffled, shape ``[units]``; the samples in them, shape ``[samples]``.
         """
         from shardmill.base.sampling import resample_streams
 
@@ -789,8 +792,10 @@ class StreamingDataset(Array, _torch.Placeholder):
         self._fetching().evict_coldest()
 
     def stats(self) -> dict[str, Any]:
-        """What reading has cost in this process, by name: batches, samples, bytes, waits and their seconds in this epoch,
-        shards and bytes fetched and cache hits since the data set was opened.
+        """What reading has cost in this process, by name.
+
+        Batches, samples, bytes, waits and their seconds are those of this epoch; shards and bytes fetched, shards found
+        in the cache, requests and retries are counted since the data set was opened.
         """
         stats: dict[str, Any] = dict(self._here().cache_stats())
         if self._batches is not None:
@@ -820,7 +825,7 @@ def _check_state(state: dict[str, Any]) -> dict[str, Any]:
             )
     checked = dict(state)
     for key in (*least, 'initial_physical_nodes'):
-        value = state.get(key)
+        value: Any = state.get(key)
         if value is None and key in ('num_canonical_nodes', 'initial_physical_nodes'):
             continue
         try:

@@ -91,9 +91,7 @@ class LocalDataset(Array, _torch.Placeholder):
             IndexError: There is no such sample.
         """
         if not 0 <= sample_id < self.num_samples:
-            raise IndexError(
-                f'there is no sample {sample_id}: the data set has {self.num_samples}'
-            )
+            raise IndexError(f'there is no sample {sample_id}: the data set has {self.num_samples}')
         if self._process != os.getpid():
             self._open()
         sample: dict[str, Any] = self._reader.sample(int(sample_id))

@@ -157,7 +157,7 @@ class Stream:
         """Fills in what was not given.
 
         Args:
-            default: ``split``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``keep_zip`` of the data set.
+            default: ``split``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``keep_zip``.
 
         Raises:
             ValueError: There is neither ``remote`` nor ``local``.
@@ -453,9 +453,7 @@ class Stream:
             f'time: see what the first rank of this node says, or raise `download_timeout`',
         )
 
-    def set_up_local(
-        self, shards: list[Reader], cache_usage_per_shard: NDArray[np.int64]
-    ) -> None:
+    def set_up_local(self, shards: list[Reader], cache_usage_per_shard: NDArray[np.int64]) -> None:
         """Looks which shards are there, and removes what is left of half-fetched ones.
 
         Args:

@@ -275,7 +275,10 @@ impl Program {
                 let Ok(bytes) = text.encode_utf8() else {
                     return Ok(false);
                 };
-                write_json_string(std::str::from_utf8(bytes.as_bytes())?, out);
+                let Ok(text) = std::str::from_utf8(bytes.as_bytes()) else {
+                    return Ok(false);
+                };
+                write_json_string(text, out);
             }
             Kind::JsonInt => match value.cast_exact::<PyInt>() {
                 Ok(number) => decimal(number, out)?,

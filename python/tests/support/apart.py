@@ -61,11 +61,11 @@ def of_session(session: int) -> list[str]:
     return found
 
 
-def kill_session(session: int) -> None:
-    """Ends all processes of a session."""
+def kill_session(session: int, number: int = signal.SIGKILL) -> None:
+    """Sends all processes of a session a signal."""
     for line in of_session(session):
         try:
-            os.kill(int(line.split()[0]), signal.SIGKILL)
+            os.kill(int(line.split()[0]), number)
         except ProcessLookupError:
             continue
 

@@ -27,6 +27,7 @@ def launch(words: list[str], environment: dict[str, str], seconds: float) -> str
             **environment,
             'PYTHONPATH': os.pathsep.join(path for path in sys.path if path),
             'OMP_NUM_THREADS': '1',
+            'PYTHONFAULTHANDLER': '1',
             'GLOO_SOCKET_IFNAME': 'lo',
         },
         stdout=subprocess.PIPE,
@@ -37,8 +38,10 @@ def launch(words: list[str], environment: dict[str, str], seconds: float) -> str
     try:
         output, _ = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        kill_session(child.pid)
+        # They print where they are.
+        kill_session(child.pid, signal.SIGABRT)
+        until(lambda: not of_session(child.pid), GRACE)
+        kill_session(child.pid, signal.SIGKILL)
         output, _ = child.communicate()
         raise AssertionError(f'not done after {seconds} s\n{output}') from None
     assert child.returncode == 0, output
