@@ -78,8 +78,8 @@ class Board:
     """The epoch of a rank, and the state that was loaded last.
 
     All workers that a ``DataLoader`` starts for one iteration have to be in the same epoch, whichever of them begins
-    first, and however late the others come. torch gives them one seed, by which they recognise each other: the first one takes
-    the next epoch, and the others join it. None waits for another.
+    first, and however late the others come. torch gives them one seed, by which they recognise each other: the first
+    one takes the next epoch, and the others join it. None waits for another.
     """
 
     def __init__(self, descriptor: Optional[int] = None) -> None:
