@@ -89,6 +89,16 @@ bench: build bench-venvs bench-inputs ## speed side by side with mosaicml-stream
 bench-read: build bench-inputs ## speed of reading beside the floor, the start of a run, reading from a store
 	benches/read.sh $(CARGO_TARGET_DIR)/release .cache/bench-inputs .cache/bench-read
 
+.PHONY: bench-python
+bench-python: install bench-read ## the Python package beside mosaicml-streaming and neprr-streaming, and what importing it costs
+	mkdir -p $(CARGO_TARGET_DIR)/bench
+	.venv/bin/python benches/python_read.py --data .cache/bench-read --ours .venv --mosaic .cache/venv-bench-mosaic \
+	    --neprr .cache/venv-bench-neprr --bin $(BIN) --json $(CARGO_TARGET_DIR)/bench/python_read.json $(BENCH_ARGS)
+	.venv/bin/python benches/python_write.py --inputs .cache/bench-inputs --shardmill .venv \
+	    --mosaic .cache/venv-bench-mosaic --neprr .cache/venv-bench-neprr --json $(CARGO_TARGET_DIR)/bench/python_write.json
+	.venv/bin/python benches/python_import.py --data .cache/bench-read/tokens-4MiB
+	.venv/bin/python benches/gpu_feed.py
+
 .PHONY: bench-venvs
 bench-venvs:
 	@scripts/venv.sh .cache/venv-bench-mosaic benches/requirements-mosaic.txt tests/interop/overrides.txt
@@ -108,6 +118,10 @@ soak: build venv ## kill conversions and readers at random moments, compare what
 	.venv/bin/python crates/order/testdata/differential.py --bin $(BIN) --number 1000 --seed $(or $(SOAK_SEED),random)
 	$(PYTHON) scripts/soak_cache.py --bin $(BIN) --rounds $(SOAK_CACHE_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
 	$(PYTHON) scripts/soak_cache.py --bin $(BIN) --rounds $(SOAK_CACHE_ROUNDS) --server $(CARGO_TARGET_DIR)/release/remote_speed
+
+.PHONY: soak-python
+soak-python: install ## every way of starting loader processes, killed or not, on local data and from a store
+	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q python/tests --slow -m slow
 
 .PHONY: docs
 docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation in $CARGO_TARGET_DIR/doc

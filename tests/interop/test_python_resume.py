@@ -6,6 +6,7 @@ SHARDMILL_CASES and SHARDMILL_SEED choose how many random configurations are com
 import itertools
 import json
 import random
+import resource
 
 import numpy as np
 import pytest
@@ -25,6 +26,15 @@ WEIGHTS = (
     ({"repeat": 0.5}, {"repeat": 1.7}),
     ({"choose": 80}, {"choose": 120}),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def descriptors():
+    """Every data set that the original has opened keeps a dozen of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture(scope="module")
