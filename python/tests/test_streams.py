@@ -132,6 +132,22 @@ def test_shards_fetched_by_hand_stay_within_the_limit(tmp_path: Path) -> None:
             dataset.evict_coldest_shard()
 
 
+def test_a_shard_that_is_asked_for_again_is_fetched_as_a_whole(tmp_path: Path) -> None:
+    remote = write(tmp_path / 'remote')
+    local = tmp_path / 'local'
+    dataset = StreamingDataset(remote=str(remote), local=str(local), batch_size=4)
+
+    def shards() -> list[str]:
+        return sorted(name for name in os.listdir(local) if name.startswith('shard'))
+
+    assert (dataset[0]['id'], shards()) == (0, [])
+    assert dataset.stats()['single_samples'] == 1
+    assert (dataset[1]['id'], shards()) == (1, ['shard.00000.mds'])
+    assert (dataset[59]['id'], shards()) == (59, ['shard.00000.mds'])
+    assert [sample['id'] for sample in dataset[:5]] == [0, 1, 2, 3, 4]
+    assert dataset.stats()['fetched_shards'] == 1
+
+
 def test_a_data_set_that_is_here_needs_no_remote(tmp_path: Path) -> None:
     remote = write(tmp_path / 'remote')
     local = tmp_path / 'local'
