@@ -63,12 +63,15 @@ impl Plan {
     }
 }
 
+/// Plans by the place of their schema, which stays where it is as long as it is held.
+type Plans = HashMap<usize, (Arc<Schema>, Arc<Plan>)>;
+
 /// Compiles schemas and decodes with them.
 pub(crate) struct Decoder {
     /// `decode(encoding, data)` for values, `decode_line(layout, data)` for lines.
     decode_value: Py<PyAny>,
     decode_line: Py<PyAny>,
-    plans: Mutex<HashMap<usize, (Arc<Schema>, Arc<Plan>)>>,
+    plans: Mutex<Plans>,
     pool: Arc<Pool>,
     limits: Limits,
 }
@@ -106,9 +109,7 @@ impl Decoder {
     /// The plan for a schema.
     pub(crate) fn plan(&self, py: Python<'_>, schema: &Arc<Schema>) -> PyResult<Arc<Plan>> {
         let place = Arc::as_ptr(schema).addr();
-        let known = |plans: &HashMap<usize, (Arc<Schema>, Arc<Plan>)>| {
-            plans.get(&place).map(|(_, plan)| Arc::clone(plan))
-        };
+        let known = |plans: &Plans| plans.get(&place).map(|(_, plan)| Arc::clone(plan));
         // The lock is not held while Python runs.
         if let Some(plan) = known(&self.plans.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(plan);
