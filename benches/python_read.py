@@ -13,6 +13,9 @@ only within one. Before anything is timed each contender reads an epoch that is 
 whether all brought the same samples, in the same order, and ours the types of mosaicml-streaming. Status 1 where samples
 or types differ, or with `--strict` where a target is missed.
 
+mosaicml-streaming keeps names in /dev/shm that programs at the same time trip over: where some run, give this one its
+own (`unshare -m`, then mount a `tmpfs` there).
+
 * `litdata` and `hf` (Hugging Face datasets, map style) are for reference: other formats, orders and types.
 * `memmap` is a floor: one file of rows of one size, copied by NumPy into a new array for each batch.
 """
@@ -299,6 +302,18 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def save(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:
+    """Writes what was found so far: a long run may end early."""
+    facts = {"machine": measure.machine(), "rounds": options.rounds, "cases": results}
+    for path, text in (
+        (options.json, json.dumps(facts, indent=2)),
+        (options.markdown, "\n".join(markdown(result) for result in results)),
+    ):
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="the folder with the data sets of read.sh")
@@ -335,16 +350,9 @@ def main() -> int:
                     continue
                 results.append(bench.case(case, workers))
                 print(markdown(results[-1]), flush=True)
+                save(options, results)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    facts = {"machine": measure.machine(), "rounds": options.rounds, "cases": results}
-    for path, text in (
-        (options.json, json.dumps(facts, indent=2)),
-        (options.markdown, "\n".join(markdown(result) for result in results)),
-    ):
-        if path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text + "\n")
     missed = [title(result) for result in results if not all(target["met"] for target in result["targets"])]
     print(f"\n{len(results) - len(missed)} of {len(results)} cases meet their targets")
     same = all(result["same_samples"] and result["same_types"] for result in results)

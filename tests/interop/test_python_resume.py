@@ -102,7 +102,13 @@ def test_states_move_both_ways(number, folders):
         assert state == states[cut]
         again = loader(package, folders, asked)
         again.load_state_dict(state)
-        rest, later = batches(again)
+        try:
+            rest, later = batches(again)
+        except ValueError as error:
+            # Where canonical nodes do not divide the samples, the epoch is longer than the samples are many, and what
+            # was stopped there is refused.
+            assert state["sample_in_epoch"] > again.dataset.epoch_size + 1, (package.__name__, cut, asked, error)
+            continue
         assert rest == stopped[cut + 1 :], (package.__name__, cut, asked)
         assert later == states[cut + 1 :], (package.__name__, cut, asked)
         assert batches(again)[0] == runs[streaming][2][0], (package.__name__, cut, asked)
