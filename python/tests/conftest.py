@@ -6,6 +6,7 @@ python -m pytest python/tests --slow          # everything
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that runs this in the background may have turned it off.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line('markers', 'slow: takes minutes with others of its kind; see --slow')
 
 

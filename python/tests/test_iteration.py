@@ -435,7 +435,9 @@ def test_threads_read_at_the_same_time(data: Path) -> None:
 # Interruptions.
 
 WAITS = """
-import sys, time
+import signal, sys, time
+# A shell that runs this in the background may have turned it off.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = {paths!r}
 from shardmill import StreamingDataLoader, StreamingDataset
 kind, remote, local = sys.argv[1:]
@@ -460,7 +462,17 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize('kind', ['index', 'sample', 'iterate', 'loader', 'threads', 'processes'])
+#: One of them counts seconds in CI; the others with `--slow`.
+KINDS = [
+    'iterate',
+    *(
+        pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ('index', 'sample', 'loader', 'threads', 'processes')
+    ),
+]
+
+
+@pytest.mark.parametrize('kind', KINDS)
 def test_ctrl_c_while_a_store_is_slow(kind: str, tmp_path: Path, data: Path, store: Store) -> None:
     remote = 's3://bucket/slow/data' if kind == 'index' else 's3://bucket/slow-shards/data'
     before = shared_memory()

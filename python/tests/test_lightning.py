@@ -82,7 +82,7 @@ def fit(out: Path, store: Store, **options: Any) -> Ranks:
 @pytest.mark.parametrize(
     ('strategy', 'where', 'workers', 'method'),
     [
-        ('ddp_spawn', 'before', 0, 'fork'),
+        pytest.param('ddp_spawn', 'before', 0, 'fork', marks=pytest.mark.slow),
         ('ddp', 'before', 0, 'fork'),
         pytest.param('ddp_spawn', 'before', 2, 'spawn', marks=pytest.mark.slow),
         pytest.param('ddp', 'before', 2, 'fork', marks=pytest.mark.slow),

@@ -367,6 +367,66 @@ def test_a_killed_training_process_leaves_nothing_that_trips_the_next(
     assert epochs == order[:1]
 
 
+def one_rank(dataset: StreamingDataset, rank: int, kind: str, workers: int, pipe: Any) -> None:
+    """A training process that was started with a data set, and is told late which rank it is."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE='2', LOCAL_WORLD_SIZE='2')
+    loader = LOADERS[kind](dataset, batch_size=BATCH, num_workers=workers)
+    assert len(loader) == -(-(SAMPLES + 1) // 2 // BATCH)
+    # As many programs do, on all ranks alike.
+    torch.manual_seed(1)
+    pipe.send([[numbers(batch) for batch in loader] for _ in range(EPOCHS)])
+    pipe.close()
+
+
+def launched(local: Path, method: str, kind: str, workers: int) -> list[Any]:
+    """Two ranks with a data set that was opened, and read, where they were started."""
+    dataset = opened(None, local)
+    context = multiprocessing.get_context(method)
+    ranks: list[tuple[Any, Any]] = []
+    for rank in range(2):
+        receiver, sender = context.Pipe(duplex=False)
+        process: Any = context.Process(target=one_rank, args=(dataset, rank, kind, workers, sender))
+        process.start()
+        sender.close()
+        ranks.append((process, receiver))
+    assert same(dataset[3], 3)
+    found = [receiver.recv() for _, receiver in ranks]
+    for process, _ in ranks:
+        process.join(GRACE)
+        assert process.exitcode == 0
+    return found
+
+
+def ranks_apart(local: Path) -> list[Any]:
+    """What two ranks read, each of which has opened the data set for itself."""
+    found = []
+    for rank in range(2):
+        loader = LOADERS['threads'](opened(None, local, rank=rank, world_size=2), batch_size=BATCH)
+        found.append([[numbers(batch) for batch in loader] for _ in range(EPOCHS)])
+    return found
+
+
+@pytest.mark.parametrize(
+    ('method', 'kind', 'workers'),
+    [
+        ('fork', 'torch', 0),
+        ('fork', 'torch', 2),
+        ('fork', 'streaming', 2),
+        ('fork', 'threads', 2),
+        ('spawn', 'torch', 2),
+        pytest.param('spawn', 'streaming', 0, marks=pytest.mark.slow),
+        pytest.param('forkserver', 'streaming', 2, marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_that_are_started_with_an_open_data_set(
+    method: str, kind: str, workers: int, data: Path
+) -> None:
+    wanted = apart(ranks_apart, data)
+    for epoch in range(EPOCHS):
+        assert {*flat(wanted[0][epoch]), *flat(wanted[1][epoch])} == set(range(SAMPLES))
+    assert apart(launched, data, method, kind, workers) == wanted
+
+
 def failing_worker(local: Path) -> tuple[list[list[int]], str]:
     """A loader process in which a sample cannot be read."""
     dataset = Failing(local=str(local), batch_size=BATCH)

@@ -152,7 +152,7 @@ def _body(
 def apart(
     function: Callable[..., T],
     *args: Any,
-    seconds: float = 60,
+    seconds: float = 120,
     environment: dict[str, str] | None = None,
 ) -> T:
     """Calls a function in a forked process, which other tests have not been in.
