@@ -381,7 +381,7 @@ def one_rank(dataset: StreamingDataset, rank: int, kind: str, workers: int, pipe
 def launched(local: Path, method: str, kind: str, workers: int) -> list[Any]:
     """Two ranks with a data set that was opened, and read, where they were started."""
     dataset = opened(None, local)
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     ranks: list[tuple[Any, Any]] = []
     for rank in range(2):
         receiver, sender = context.Pipe(duplex=False)
