@@ -40,12 +40,15 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Reads the journal, if there is one. A last line that is torn does not count.
+    /// Reads the journal, if there is one. A last line that is torn does not count; nor does what its writer,
+    /// who may be at work, does to it meanwhile.
     pub(crate) fn read(dir: &Dir, limits: &Limits) -> Result<Option<Self>, StorageError> {
-        if dir.kind_of(WORK_FOLDER)?.is_none() || !dir.exists(JOURNAL_NAME)? {
-            return Ok(None);
-        }
-        let bytes = dir.open_file(JOURNAL_NAME)?.read_all(MAX_BYTES)?;
+        let bytes = match dir.open_file(JOURNAL_NAME) {
+            Ok(file) => file.read_log(MAX_BYTES)?,
+            Err(StorageError::NotDirectory { .. }) => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let mut found: Option<Self> = None;
         let mut at = 0_u64;
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {

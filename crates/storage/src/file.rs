@@ -159,15 +159,22 @@ impl FileHandle {
     /// change is no longer what it was when it was opened, [`StorageError::OutOfMemory`], `Storage`.
     pub fn read_all_into(&self, bytes: &mut Vec<u8>, max: u64) -> Result<(), StorageError> {
         bytes.clear();
-        if self.len() > max {
-            return Err(StorageError::TooLarge {
-                path: self.path.clone(),
-                bytes: self.len(),
-                max,
-            });
-        }
+        self.check_size(max)?;
         self.append(bytes, 0, self.len())?;
         self.check_unchanged()
+    }
+
+    /// The bytes that the file had when it was opened, or as many of them as are left: for a log that somebody
+    /// else may be adding to or cutting short at this moment.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::TooLarge`] above `max`, [`StorageError::OutOfMemory`], `Storage`.
+    pub fn read_log(&self, max: u64) -> Result<Vec<u8>, StorageError> {
+        let mut bytes = Vec::new();
+        self.check_size(max)?;
+        self.fill(&mut bytes, 0, self.len())?;
+        Ok(bytes)
     }
 
     /// The file from its start to its end as a stream, for what need not be in memory at once. Call
@@ -210,7 +217,27 @@ impl FileHandle {
         Err(self.changed())
     }
 
+    fn check_size(&self, max: u64) -> Result<(), StorageError> {
+        if self.len() <= max {
+            return Ok(());
+        }
+        Err(StorageError::TooLarge {
+            path: self.path.clone(),
+            bytes: self.len(),
+            max,
+        })
+    }
+
+    /// Adds `len` bytes from `offset` on, all of them.
     fn append(&self, bytes: &mut Vec<u8>, offset: u64, len: u64) -> Result<(), StorageError> {
+        if self.fill(bytes, offset, len)? == len {
+            return Ok(());
+        }
+        Err(self.changed())
+    }
+
+    /// Adds up to `len` bytes from `offset` on, fewer where the file ends before. Gives their number.
+    fn fill(&self, bytes: &mut Vec<u8>, offset: u64, len: u64) -> Result<u64, StorageError> {
         let too_much = || StorageError::OutOfMemory {
             path: self.path.clone(),
             bytes: len,
@@ -222,7 +249,7 @@ impl FileHandle {
             let at = offset + (len - (end - bytes.len()) as u64);
             // PERF: the spare capacity is filled as it is, without being zeroed first.
             match pread(&self.handle, spare_capacity(bytes), at) {
-                Ok(0) => return Err(self.changed()),
+                Ok(0) => return Ok(len - (end - bytes.len()) as u64),
                 Ok(_) => {}
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(StorageError::io("read", &self.path, errno)),
@@ -230,7 +257,7 @@ impl FileHandle {
         }
         // A buffer that is used again has more room than was asked for.
         bytes.truncate(end);
-        Ok(())
+        Ok(len)
     }
 
     fn check_range(&self, offset: u64, len: u64) -> Result<(), StorageError> {

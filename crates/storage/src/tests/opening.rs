@@ -501,6 +501,22 @@ fn a_change_while_reading_is_noticed() {
 }
 
 #[test]
+fn a_log_may_grow_and_shrink_while_it_is_read() {
+    let (temp, dir) = root();
+    let path = temp.path().join("log");
+    fs::write(&path, b"one\ntwo\n").unwrap();
+    let log = dir.open_file("log").unwrap();
+    let mut writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    writer.write_all(b"three\n").unwrap();
+    assert_eq!(log.read_log(8).unwrap(), b"one\ntwo\n");
+    assert_eq!(id(log.read_log(7)), "limit-file-bytes");
+    writer.set_len(5).unwrap();
+    assert_eq!(log.read_log(8).unwrap(), b"one\nt");
+    fs::remove_file(&path).unwrap();
+    assert_eq!(log.read_log(8).unwrap(), b"one\nt");
+}
+
+#[test]
 fn a_file_is_streamed_to_the_end_it_had() {
     let (temp, dir) = root();
     let content: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
