@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Optional, cast
 
 from shardmill import _core, _torch
+from shardmill.base._rows import packed
 from shardmill.base.dataset import StreamingDataset, _Carried
 from shardmill.metrics import Watch
 
@@ -264,7 +265,8 @@ class _Counting:
         first = samples[0]
         if isinstance(first, _Carried):
             return first.samples, collate(first.columns)
-        return len(samples), self._user(samples)
+        batch = self._user(samples)
+        return len(samples), batch if _torch.worker_info() is None else packed(batch)
 
 
 def collate(batch: Any) -> Any:

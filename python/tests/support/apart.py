@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar('T')
 
 #: Seconds that whatever a process leaves has to disappear.
-GRACE = 5.0
+GRACE = 30.0
 #: Named memory of others: `streaming`, the semaphores of Python, the tensors of torch (whose name
 #: stays where a worker is killed between making it and removing the name).
 _OF_OTHERS = re.compile(r'\d{6}_\w+|sem\.mp-\w+|torch_\d+_\d+_\d+|pytest-of-\w+')
@@ -152,7 +152,7 @@ def _body(
 def apart(
     function: Callable[..., T],
     *args: Any,
-    seconds: float = 120,
+    seconds: float = 300,
     environment: dict[str, str] | None = None,
 ) -> T:
     """Calls a function in a forked process, which other tests have not been in.

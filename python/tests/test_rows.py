@@ -1,0 +1,93 @@
+"""Lists of dicts on their way from a worker process."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardmill.base._rows import packed
+
+
+def travelled(batch: Any) -> Any:
+    return pickle.loads(pickle.dumps(packed(batch)))
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal, and of the same types all the way down."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(map(same, left.values(), right.values()))
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, np.ndarray):
+        return left.dtype == right.dtype and np.array_equal(left, right)
+    return repr(left) == repr(right)
+
+
+SCALARS = [np.dtype(code).type for code in '?bhilqBHILQefdgFD'] + [
+    np.str_,
+    np.bytes_,
+    np.datetime64,
+]
+
+
+@pytest.mark.parametrize('kind', SCALARS)
+def test_numbers_come_back_as_they_were(kind: Any) -> None:
+    values = (
+        [kind(1), kind(0), kind(1)] if kind is not np.datetime64 else [kind(1, 'D'), kind(2, 's')]
+    )
+    batch = [{'id': value, 'text': 'ä' * n} for n, value in enumerate(values)]
+    # As any other way of pickling would leave them: NumPy forgets there which of two types of one size it was.
+    assert same(travelled(batch), pickle.loads(pickle.dumps(batch)))
+    if kind not in (np.longlong, np.ulonglong):
+        assert same(travelled(batch), batch)
+
+
+def test_special_floats_come_back() -> None:
+    batch = [{'x': np.float32(value)} for value in ('nan', 'inf', '-inf', '-0.0', '1e-45')]
+    assert same(travelled(batch), batch)
+
+
+@pytest.mark.parametrize(
+    'batch',
+    [
+        [],
+        [{}],
+        [{}, {}],
+        [{'a': np.int64(1)}, {'b': np.int64(1)}],
+        [{'a': np.int64(1), 'b': 2}, {'b': 2, 'a': np.int64(1)}],
+        [{'a': np.int64(1)}, {'a': np.int32(1)}],
+        [{'a': np.int64(1)}, {'a': 1}],
+        [{'a': np.int64(1)}, 3],
+        [{'a': None}, {'a': None}],
+        [{1: np.uint8(1), None: b'x'}, {1: np.uint8(2), None: bytearray(b'y')}],
+        [
+            {'a': np.int8(1), 'array': np.arange(3)},
+            {'a': np.int8(2), 'array': np.zeros((2, 2), 'f4')},
+        ],
+        ({'a': np.int64(1)},),
+        {'a': [np.int64(1)]},
+        'text',
+        None,
+    ],
+)
+def test_whatever_a_batch_is_it_comes_back(batch: Any) -> None:
+    assert same(travelled(batch), batch)
+
+
+def test_numbers_travel_together() -> None:
+    batch = [{'id': np.int64(n), 'score': np.float64(n)} for n in range(64)]
+    assert len(pickle.dumps(packed(batch))) < len(pickle.dumps(batch)) / 2
+
+
+def test_what_is_no_plain_dict_is_left_alone() -> None:
+    class Row(dict[str, Any]):
+        pass
+
+    batch = [Row(a=np.int64(1)), Row(a=np.int64(2))]
+    assert packed(batch) is batch
+    assert packed([{'a': 1}, Row(a=2)])[1].__class__ is Row
