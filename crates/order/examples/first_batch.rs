@@ -1,8 +1,10 @@
 //! How long the first batch of a large epoch takes, and in how much memory.
 //!
 //! ```text
-//! first_batch ALGO SAMPLES [SHARD_SIZE [CANONICAL_NODES [THREADS [RESUME_SHARE [BATCHES]]]]]
+//! first_batch ALGO SAMPLES [SHARD_SIZE [CANONICAL_NODES [THREADS [RESUME_SHARE [BATCHES [WALK]]]]]]
 //! ```
+//!
+//! `WALK` is a file with the generator's walk: made where it is missing, else read instead of walking.
 //!
 //! One line: making the epoch (the generator's walk), the first batch, the first batch of a run resumed at
 //! `RESUME_SHARE` of the epoch, processor seconds of all threads beside it, `BATCHES` further batches in nanoseconds a sample, and the peak resident set.
@@ -53,12 +55,17 @@ fn main() -> Result<(), Failure> {
     if !samples.is_multiple_of(shard_size) {
         shards.push(samples % shard_size);
     }
+    let kept = std::env::args().nth(8);
     let started = Instant::now();
+    let walk = match &kept {
+        Some(path) if fs::exists(path)? => fs::read(path)?,
+        _ => Vec::new(),
+    };
     let mut config = EpochConfig::new(vec![StreamConfig::new(&shards)], 256, World::SINGLE);
     config.num_canonical_nodes = Some(canonical_nodes);
     config.shuffle = true;
     config.shuffle_algo = algo;
-    let epoch = shardmill_order::Epoch::new(&config)?;
+    let epoch = shardmill_order::Epoch::with_walk(&config, &walk)?;
     let walked = started.elapsed();
     let mut cursor = epoch.rank(0)?.with_threads(threads);
     let mut out = Vec::new();
@@ -72,6 +79,9 @@ fn main() -> Result<(), Failure> {
     cursor.read(first, &mut out);
     let ready = started.elapsed();
     let used = processor_seconds()?;
+    if let Some(path) = kept.filter(|_| epoch.has_walked()) {
+        fs::write(path, epoch.walk())?;
+    }
     let mut sum = out.iter().map(|entry| entry.sample.0).sum::<u64>();
     let mut read = 0_u32;
     let began = Instant::now();

@@ -10,6 +10,7 @@ use crate::error::OrderError;
 use crate::num::{count, real, trunc};
 use crate::shuffle::{Shuffle, ShuffleConfig};
 use crate::units::{Sampling, ShardTable, Units};
+use crate::walk::{Kept, Writer};
 use crate::weights::{self, Share};
 
 /// A sample: its number in shard order, through all shards of all streams.
@@ -59,6 +60,16 @@ impl Epoch {
     /// # Errors
     /// `InvalidInput`, whenever the original raises; see [`OrderError`].
     pub fn new(config: &EpochConfig) -> Result<Self, OrderError> {
+        Self::with_walk(config, &[])
+    }
+
+    /// As [`new`](Self::new), without walking where `walk` is what [`walk`](Self::walk) gave for an epoch with the same
+    /// shards, shares, shuffle, seed and number, in whatever world and resumed wherever. What does not fit is ignored.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_walk(config: &EpochConfig, walk: &[u8]) -> Result<Self, OrderError> {
+        let kept = Kept::new(walk);
         let resolved = config.resolve()?;
         let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle_seed)?;
         let table = ShardTable::new(config.streams.iter().map(|stream| &*stream.shards));
@@ -105,7 +116,7 @@ impl Epoch {
         for (stream, units) in units.into_iter().enumerate() {
             let shuffle = if config.shuffle {
                 let block = block_of(config.batching_method, stream, &shares, resolved.block)?;
-                Shuffle::new(
+                Shuffle::with_walk(
                     &units,
                     &ShuffleConfig {
                         algo: config.shuffle_algo,
@@ -114,6 +125,7 @@ impl Epoch {
                         epoch: resolved.epoch,
                         block,
                     },
+                    kept,
                 )?
             } else {
                 Shuffle::unshuffled(units.samples(), resolved.canonical_nodes)
@@ -269,6 +281,30 @@ impl Epoch {
             &mut id,
         );
         Some(SampleId(id[0]))
+    }
+
+    /// The generator's walk, to be kept for [`with_walk`](Self::with_walk): 29 bytes for each checkpoint. Empty where
+    /// there was none: without shuffling, with `naive` and with `shardmill`.
+    #[must_use]
+    pub fn walk(&self) -> Vec<u8> {
+        if self.checkpoints() == 0 {
+            return Vec::new();
+        }
+        let mut writer = Writer::new();
+        for source in &self.inner.sources {
+            source.shuffle.write_walk(&mut writer);
+        }
+        writer.finish()
+    }
+
+    /// Whether a generator was walked through the samples to make this: then the [`walk`](Self::walk) may be worth
+    /// keeping.
+    #[must_use]
+    pub fn has_walked(&self) -> bool {
+        self.inner
+            .sources
+            .iter()
+            .any(|source| source.shuffle.has_walked())
     }
 
     /// Generator checkpoints that are kept.

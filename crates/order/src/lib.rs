@@ -60,6 +60,7 @@ pub mod shuffle;
 pub mod tables;
 pub mod units;
 mod uses;
+mod walk;
 pub mod weights;
 
 pub use config::{

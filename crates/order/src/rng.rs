@@ -100,8 +100,8 @@ fn mix(left: u32, right: u32) -> u32 {
 /// Where a generator stands; with the increment of the generator it came from, enough to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    state: u128,
-    half: Option<u32>,
+    pub(crate) state: u128,
+    pub(crate) half: Option<u32>,
 }
 
 /// `numpy.random.default_rng(seed)`.

@@ -18,8 +18,9 @@ use crate::error::OrderError;
 use crate::num::{index, low32, real, room, trunc};
 use crate::rng::Pcg64;
 use crate::units::Units;
+use crate::walk::{self, Kept};
 use keyed::Keyed;
-use layout::{Layout, Span, border};
+use layout::{Layout, Span, Trail, border};
 use py1br::Py1br;
 use py1e::Py1e;
 use py1s::Py1s;
@@ -68,6 +69,10 @@ pub struct Shuffle {
     kind: Kind,
     samples: u64,
     nodes: u64,
+    /// What the walk was made from; 0 without one.
+    identity: u128,
+    /// Whether the walk was there already.
+    is_kept: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +94,8 @@ impl Shuffle {
             kind: Kind::Unshuffled,
             samples,
             nodes,
+            identity: 0,
+            is_kept: false,
         }
     }
 
@@ -100,7 +107,22 @@ impl Shuffle {
     /// # Errors
     /// `InvalidInput` when a block size leaves no choice, or `py1e` has a canonical node without samples.
     pub(crate) fn new(units: &Units, config: &ShuffleConfig) -> Result<Self, OrderError> {
+        Self::with_walk(units, config, Kept::new(&[]))
+    }
+
+    /// As [`new`](Self::new), without walking where a walk that fits was kept.
+    pub(crate) fn with_walk(
+        units: &Units,
+        config: &ShuffleConfig,
+        kept: Kept<'_>,
+    ) -> Result<Self, OrderError> {
         let (samples, nodes, block) = (units.samples(), config.canonical_nodes, config.block);
+        let identity = match config.algo {
+            ShuffleAlgo::Naive | ShuffleAlgo::Shardmill => 0,
+            _ => walk::identity(units.ranges(), config),
+        };
+        let kept = kept.find(identity);
+        let is_kept = kept.is_some();
         let lay_out = || Layout::new(units, nodes, config.seed, config.epoch);
         let kind = match config.algo {
             ShuffleAlgo::Naive => {
@@ -119,16 +141,18 @@ impl Shuffle {
             }
             ShuffleAlgo::Py1s => {
                 let (layout, rng) = lay_out();
-                Kind::Py1s(Py1s::new(layout, rng))
+                Kind::Py1s(Py1s::new(layout, rng, kept))
             }
-            ShuffleAlgo::Py2s => Kind::Py2s(Py2s::new(units, nodes, config.seed, config.epoch)),
+            ShuffleAlgo::Py2s => {
+                Kind::Py2s(Py2s::new(units, nodes, config.seed, config.epoch, kept))
+            }
             ShuffleAlgo::Py1br => {
                 let (layout, rng) = lay_out();
-                Kind::Py1br(Py1br::new(layout, rng, nodes, block)?)
+                Kind::Py1br(Py1br::new(layout, rng, nodes, block, kept)?)
             }
             ShuffleAlgo::Py1e => {
                 let (layout, rng) = lay_out();
-                Kind::Py1e(Py1e::new(layout, rng, nodes, block)?)
+                Kind::Py1e(Py1e::new(layout, rng, nodes, block, kept)?)
             }
             ShuffleAlgo::Shardmill => {
                 let (layout, rng) = lay_out();
@@ -139,6 +163,8 @@ impl Shuffle {
             kind,
             samples,
             nodes,
+            identity,
+            is_kept,
         })
     }
 
@@ -235,14 +261,32 @@ impl Shuffle {
         }
     }
 
+    /// The checkpoints of the generators.
+    fn trails(&self) -> Vec<&Trail> {
+        match &self.kind {
+            Kind::Py1s(py1s) => py1s.trails(),
+            Kind::Py2s(py2s) => py2s.trails(),
+            Kind::Py1br(py1br) => py1br.trails(),
+            Kind::Py1e(py1e) => py1e.trails(),
+            Kind::Unshuffled | Kind::Narrow(_) | Kind::Wide(_) | Kind::Keyed(_) => Vec::new(),
+        }
+    }
+
     /// Generator checkpoints that are kept.
     pub(crate) fn checkpoints(&self) -> u64 {
-        match &self.kind {
-            Kind::Py1s(py1s) => py1s.checkpoints(),
-            Kind::Py2s(py2s) => py2s.checkpoints(),
-            Kind::Py1br(py1br) => py1br.checkpoints(),
-            Kind::Py1e(py1e) => py1e.checkpoints(),
-            _ => 0,
+        self.trails().into_iter().map(Trail::len).sum()
+    }
+
+    /// Whether the generator has been walked through the samples to make this.
+    pub(crate) fn has_walked(&self) -> bool {
+        !self.is_kept && !self.trails().is_empty()
+    }
+
+    /// Adds the walk, where there was one.
+    pub(crate) fn write_walk(&self, out: &mut walk::Writer) {
+        let trails = self.trails();
+        if !trails.is_empty() {
+            out.section(self.identity, &trails);
         }
     }
 }

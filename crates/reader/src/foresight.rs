@@ -8,12 +8,16 @@ use shardmill_order::{Epoch, EpochConfig};
 use crate::cache::Horizon;
 use crate::error::ReaderError;
 use crate::fill::Supply;
+use crate::walks::Walks;
 
 /// What is known of this epoch and the next.
 #[derive(Debug)]
 pub(crate) struct Foresight {
     supply: Arc<Supply>,
+    walks: Walks,
     known: Mutex<Known>,
+    /// The order that is read, whose walk is still to be kept.
+    unkept: Mutex<Option<Epoch>>,
     /// The order that is being made ahead.
     ahead: Mutex<Option<Ahead>>,
 }
@@ -36,6 +40,8 @@ impl Foresight {
     pub(crate) fn new(supply: Arc<Supply>) -> Self {
         let horizon = Horizon::new(supply.catalog.len());
         Self {
+            walks: Walks::new(&supply.catalog),
+            unkept: Mutex::new(None),
             supply,
             known: Mutex::new(Known {
                 horizon,
@@ -66,8 +72,10 @@ impl Foresight {
         });
         let epoch = match made {
             Some(epoch) => epoch,
-            None => Epoch::new(config)?,
+            None => self.walks.order(config)?,
         };
+        // Written when there is time: nothing is to come between the caller and the first batch.
+        *self.unkept.lock().unwrap_or_else(PoisonError::into_inner) = Some(epoch.clone());
         if !self.supply.catalog.is_cached() {
             return Ok((epoch, 0));
         }
@@ -119,7 +127,15 @@ impl Foresight {
 
     /// Makes an order and tells the cache. Errors come up when the epoch is asked for.
     fn look_ahead(&self, config: &EpochConfig, node: u64) -> Option<Epoch> {
-        let epoch = Epoch::new(config).ok()?;
+        let unkept = {
+            let mut unkept = self.unkept.lock().unwrap_or_else(PoisonError::into_inner);
+            unkept.take()
+        };
+        if let Some(epoch) = unkept {
+            self.walks.keep(&epoch);
+        }
+        let epoch = self.walks.order(config).ok()?;
+        self.walks.keep(&epoch);
         if self.supply.catalog.is_cached() {
             let mut known = self.known();
             known.add(config, node, &epoch);

@@ -56,6 +56,7 @@ mod state;
 #[cfg(test)]
 mod streaming_tests;
 mod verify;
+mod walks;
 
 pub use batch::{Batch, BatchData, ColumnData};
 pub use batches::{BatchOptions, BatchStats, Batches};

@@ -25,6 +25,8 @@ mod origin;
 mod process;
 mod shard;
 mod state;
+
+pub(crate) use folder::own_folder;
 #[cfg(test)]
 mod tests;
 

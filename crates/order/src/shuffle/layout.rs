@@ -158,6 +158,16 @@ pub(crate) struct Trail {
 const STRIDE: u64 = 1 << 14;
 
 impl Trail {
+    /// One that was kept.
+    pub(crate) const fn of(marks: Vec<(usize, Checkpoint)>) -> Self {
+        Self { marks, since: 0 }
+    }
+
+    /// The checkpoints, by place.
+    pub(crate) fn marks(&self) -> &[(usize, Checkpoint)] {
+        &self.marks
+    }
+
     /// Called before thing `place` of `samples` samples is walked; `fresh` forces a checkpoint.
     pub(crate) fn pass(&mut self, place: usize, samples: u64, fresh: bool, rng: &Pcg64) {
         if fresh || self.marks.is_empty() || self.since >= STRIDE {

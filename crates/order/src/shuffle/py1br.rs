@@ -10,6 +10,7 @@ use super::{Window, block_range};
 use crate::error::OrderError;
 use crate::num::index;
 use crate::rng::Pcg64;
+use crate::walk::Trails;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Py1br {
@@ -20,6 +21,8 @@ pub(crate) struct Py1br {
     pub(crate) groups: Vec<usize>,
     /// First group of each node, and at the end the number of groups.
     node_groups: Vec<usize>,
+    /// Where the blocks of each node are drawn.
+    starts: Trail,
     trail: Trail,
     rng: Pcg64,
 }
@@ -54,6 +57,7 @@ impl Py1br {
         mut rng: Pcg64,
         nodes: u64,
         block: u64,
+        kept: Option<Trails<'_>>,
     ) -> Result<Self, OrderError> {
         let (low, _) = block_range(block);
         let mut staggers = Vec::with_capacity(index(nodes));
@@ -61,9 +65,19 @@ impl Py1br {
             staggers.push(rng.integers(0, low)?);
         }
         let (mut blocks, mut groups, mut node_groups) = (Vec::new(), Vec::new(), vec![0]);
-        let mut trail = Trail::default();
+        let (mut trail, mut starts) = (Trail::default(), Trail::default());
+        let kept = kept.and_then(|mut kept| {
+            let starts = kept.next(index(nodes))?;
+            let trail = kept.next(layout.offsets.last().map_or(0, |samples| index(*samples)))?;
+            (starts.len() == nodes).then_some((starts, trail))
+        });
+        let mut known = kept.as_ref().map(|(starts, _)| starts.marks().iter());
         for (node, stagger) in (0..nodes).zip(staggers) {
             let first = blocks.len();
+            if let Some((_, start)) = known.as_mut().and_then(Iterator::next) {
+                rng = rng.at(*start);
+            }
+            starts.pass(index(node), 0, true, &rng);
             node_blocks(&mut rng, layout.positions(node), stagger, block, |range| {
                 blocks.push(range)
             })?;
@@ -72,18 +86,26 @@ impl Py1br {
                 let length = range.end - range.start;
                 if place == first || range.start >= reach {
                     groups.push(place);
-                    trail.pass(place, length, true, &rng);
+                    if kept.is_none() {
+                        trail.pass(place, length, true, &rng);
+                    }
                 }
                 reach = reach.max(range.end);
-                rng.skip_shuffle(length);
+                if kept.is_none() {
+                    rng.skip_shuffle(length);
+                }
             }
             node_groups.push(groups.len());
+        }
+        if let Some((_, kept)) = kept {
+            trail = kept;
         }
         Ok(Self {
             layout,
             blocks,
             groups,
             node_groups,
+            starts,
             trail,
             rng,
         })
@@ -133,7 +155,7 @@ impl Py1br {
         start(&groups[first])..end
     }
 
-    pub(crate) fn checkpoints(&self) -> u64 {
-        self.trail.len()
+    pub(crate) fn trails(&self) -> Vec<&Trail> {
+        vec![&self.starts, &self.trail]
     }
 }

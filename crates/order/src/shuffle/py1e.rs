@@ -15,6 +15,7 @@ use super::{Window, block_range, shuffled_places};
 use crate::error::OrderError;
 use crate::num::{count, index, low32, real, trunc};
 use crate::rng::{Jump, Pcg64};
+use crate::walk::Trails;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Py1e {
@@ -73,7 +74,20 @@ impl Py1e {
         mut rng: Pcg64,
         nodes: u64,
         block: u64,
+        kept: Option<Trails<'_>>,
     ) -> Result<Self, OrderError> {
+        let spans = layout.spans.len();
+        if let Some((shuffles, shifts)) =
+            kept.and_then(|mut kept| Some((kept.next(spans)?, kept.next(spans)?)))
+        {
+            return Ok(Self {
+                layout,
+                block,
+                shuffles,
+                shifts,
+                rng,
+            });
+        }
         let (low, high) = block_range(block);
         let (mut shuffles, mut shifts) = (Trail::default(), Trail::default());
         let mut jump = (0, rng.jump(0));
@@ -321,8 +335,8 @@ impl Py1e {
         start..(positions.end + apart).min(node.end)
     }
 
-    pub(crate) fn checkpoints(&self) -> u64 {
-        self.shuffles.len() + self.shifts.len()
+    pub(crate) fn trails(&self) -> Vec<&Trail> {
+        vec![&self.shuffles, &self.shifts]
     }
 }
 

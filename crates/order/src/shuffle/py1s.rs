@@ -6,6 +6,7 @@
 use super::layout::{Layout, Trail};
 use super::{Window, shuffled_span};
 use crate::rng::Pcg64;
+use crate::walk::Trails;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Py1s {
@@ -15,7 +16,11 @@ pub(crate) struct Py1s {
 }
 
 impl Py1s {
-    pub(crate) fn new(layout: Layout, mut rng: Pcg64) -> Self {
+    pub(crate) fn new(layout: Layout, mut rng: Pcg64, kept: Option<Trails<'_>>) -> Self {
+        let spans = layout.spans.len();
+        if let Some(trail) = kept.and_then(|mut kept| kept.next(spans)) {
+            return Self { layout, trail, rng };
+        }
         let mut trail = Trail::default();
         for (place, span) in layout.spans.iter().enumerate() {
             trail.pass(place, span.length, false, &rng);
@@ -43,7 +48,7 @@ impl Py1s {
         }
     }
 
-    pub(crate) fn checkpoints(&self) -> u64 {
-        self.trail.len()
+    pub(crate) fn trails(&self) -> Vec<&Trail> {
+        vec![&self.trail]
     }
 }

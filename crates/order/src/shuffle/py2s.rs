@@ -10,6 +10,7 @@ use super::{Window, shuffled_span};
 use crate::num::{count, index};
 use crate::rng::Pcg64;
 use crate::units::Units;
+use crate::walk::Trails;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Py2s {
@@ -25,11 +26,19 @@ pub(crate) struct Py2s {
     pub(crate) offsets: Vec<u64>,
     pub(crate) nodes: Vec<usize>,
     epoch: Pcg64,
+    /// Where the pieces of each node are drawn.
+    epoch_starts: Trail,
     epoch_trail: Trail,
 }
 
 impl Py2s {
-    pub(crate) fn new(units: &Units, nodes: u64, seed: u64, epoch: u64) -> Self {
+    pub(crate) fn new(
+        units: &Units,
+        nodes: u64,
+        seed: u64,
+        epoch: u64,
+        kept: Option<Trails<'_>>,
+    ) -> Self {
         let mut run = Pcg64::new(u128::from(seed));
         let mut whole: Vec<Span> = units
             .ranges()
@@ -51,7 +60,32 @@ impl Py2s {
         let (mut pieces, nodes) = cut(&slices, units.samples(), nodes);
         drop(slices);
         let mut rng = Pcg64::new(u128::from(seed) + u128::from(epoch));
+        if let Some((run_trail, starts, epoch_trail)) = kept.and_then(|mut kept| {
+            let run_trail = kept.next(whole.len())?;
+            let starts = kept.next(nodes.len() - 1)?;
+            let epoch_trail = kept.next(pieces.len())?;
+            (starts.len() == count(nodes.len() - 1)).then_some((run_trail, starts, epoch_trail))
+        }) {
+            // Each node's pieces are drawn before their samples.
+            for (node, (_, start)) in nodes.windows(2).zip(starts.marks()) {
+                rng = rng.at(*start);
+                rng.shuffle(&mut pieces[node[0]..node[1]]);
+            }
+            return Self {
+                offsets: offsets(&pieces),
+                unit_offsets,
+                units: whole,
+                run,
+                run_trail,
+                pieces,
+                nodes,
+                epoch: rng,
+                epoch_starts: starts,
+                epoch_trail,
+            };
+        }
         let mut epoch_trail = Trail::default();
+        let mut epoch_starts = Trail::default();
         let mut run_trail = Trail::default();
         // PERF: the two generators do not depend on one another.
         std::thread::scope(|scope| {
@@ -61,8 +95,9 @@ impl Py2s {
                     run.skip_shuffle(unit.length);
                 }
             });
-            for node in nodes.windows(2) {
+            for (number, node) in nodes.windows(2).enumerate() {
                 let node = node[0]..node[1];
+                epoch_starts.pass(number, 0, true, &rng);
                 rng.shuffle(&mut pieces[node.clone()]);
                 for place in node.clone() {
                     epoch_trail.pass(place, pieces[place].length, place == node.start, &rng);
@@ -81,6 +116,7 @@ impl Py2s {
             pieces,
             nodes,
             epoch: rng,
+            epoch_starts,
             epoch_trail,
         }
     }
@@ -139,8 +175,8 @@ impl Py2s {
         self.unit_offsets.partition_point(|offset| *offset <= place) - 1
     }
 
-    pub(crate) fn checkpoints(&self) -> u64 {
-        self.run_trail.len() + self.epoch_trail.len()
+    pub(crate) fn trails(&self) -> Vec<&Trail> {
+        vec![&self.run_trail, &self.epoch_starts, &self.epoch_trail]
     }
 }
 

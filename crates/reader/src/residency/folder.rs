@@ -7,7 +7,8 @@
 //! - a *marker* for each shard, called like its number. It is made before the shard is fetched, as a reservation, and
 //!   says afterwards which files were written: those and no others are the cache's own;
 //! - `lock`, held while reservations are counted and made, and never removed;
-//! - temporary files, `tmp-<number>-…`, on their way to a shard's name.
+//! - temporary files, `tmp-<number>-…`, on their way to a shard's name;
+//! - walks of the generator, `walk-<epoch>` (see `walks`), which have nothing to do with shards.
 //!
 //! INVARIANT: a marker names its files before they get their names, so that no file of the cache is ever without one;
 //! and it goes after they have gone.
@@ -198,17 +199,21 @@ fn number_of_temp(name: &str) -> Option<usize> {
     rest.split_once('-')?.0.parse().ok()
 }
 
+/// The cache's own folder for the data set with this hash of its index; made where it is missing.
+pub(crate) fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageError> {
+    let mut name = String::from("cache-");
+    for byte in digest.iter().take(8) {
+        name.push_str(&format!("{byte:02x}"));
+    }
+    books_folder(local)?.make_private_dir(&name)
+}
+
 impl Folder {
     /// Opens the folder and makes what the cache needs in it.
     pub(crate) fn open(local: &Dir, digest: &[u8; 32], locks: bool) -> Result<Self, StorageError> {
-        let mut name = String::from("cache-");
-        for byte in digest.iter().take(8) {
-            name.push_str(&format!("{byte:02x}"));
-        }
-        let own = books_folder(local)?.make_private_dir(&name)?;
         Ok(Self {
             local: local.clone(),
-            own,
+            own: own_folder(local, digest)?,
             locks,
             #[cfg(test)]
             full: AtomicU32::new(0),

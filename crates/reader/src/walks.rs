@@ -1,0 +1,176 @@
+//! Walks of the generator that are kept beside the cache, so that the next start, and the other ranks of a node, need not
+//! make them again.
+//!
+//! A walk says what it was made from and has a hash of its own ([`Epoch::with_walk`]): what is found is used if it fits.
+//! Nothing depends on its being there, so whatever keeps it from being written or read costs time only.
+
+use shardmill_order::{Epoch, EpochConfig, OrderError};
+use shardmill_storage::{Dir, PublishMode};
+
+use crate::catalog::Catalog;
+use crate::residency::own_folder;
+
+/// Samples of an epoch from which on its walk is kept: it takes about a nanosecond for each.
+const FROM: u64 = 4_000_000;
+/// The largest walk that is kept or read; one of 10^9 samples has 3 MB.
+const MAX_BYTES: u64 = 64 << 20;
+const PREFIX: &str = "walk-";
+
+/// The folder of the walks, where there is one.
+#[derive(Debug)]
+pub(crate) struct Walks {
+    /// The folder of the shards, and the hash of the index.
+    home: Option<(Dir, [u8; 32])>,
+    from: u64,
+}
+
+impl Walks {
+    /// Beside the cache of the first stream that has one: nothing is written beside a data set that is read in place.
+    pub(crate) fn new(catalog: &Catalog) -> Self {
+        let cached = catalog
+            .streams()
+            .iter()
+            .find(|stream| stream.origin.is_some());
+        Self {
+            home: cached.map(|stream| (stream.local.clone(), stream.index_digest)),
+            from: FROM,
+        }
+    }
+
+    /// The order of an epoch, by the walk that is kept where one fits.
+    pub(crate) fn order(&self, config: &EpochConfig) -> Result<Epoch, OrderError> {
+        let samples = config
+            .streams
+            .iter()
+            .flat_map(|stream| stream.shards.iter())
+            .fold(0_u64, |sum, samples| sum.saturating_add(*samples));
+        if samples < self.from {
+            return Epoch::new(config);
+        }
+        let walk = self.read(config.resolve()?.epoch);
+        Epoch::with_walk(config, &walk.unwrap_or_default())
+    }
+
+    fn read(&self, epoch: u64) -> Option<Vec<u8>> {
+        self.folder()?
+            .open_file(&name_of(epoch))
+            .ok()?
+            .read_all(MAX_BYTES)
+            .ok()
+    }
+
+    /// Keeps the walk of an epoch that was made without one, in the place of those of epochs that are over.
+    pub(crate) fn keep(&self, epoch: &Epoch) {
+        if !epoch.has_walked() || epoch.samples() < self.from {
+            return;
+        }
+        let walk = epoch.walk();
+        let Some(folder) = self.folder() else { return };
+        if u64::try_from(walk.len()).map_or(true, |bytes| bytes > MAX_BYTES) {
+            return;
+        }
+        let number = epoch.resolved().epoch;
+        // Not an error where it fails: a full disk, say, has others tell of it.
+        if let Ok(entries) = folder.entries() {
+            for entry in entries {
+                let of = entry.name.to_str().and_then(epoch_of);
+                if of.is_some_and(|of| of.abs_diff(number) > 1)
+                    && let Some(name) = entry.name.to_str()
+                {
+                    let _gone = folder.remove(name);
+                }
+            }
+        }
+        let _kept = folder.publish_bytes(None, &name_of(number), &walk, PublishMode::Replace);
+    }
+
+    fn folder(&self) -> Option<Dir> {
+        let (local, digest) = self.home.as_ref()?;
+        own_folder(local, digest).ok()
+    }
+}
+
+fn name_of(epoch: u64) -> String {
+    format!("{PREFIX}{epoch}")
+}
+
+fn epoch_of(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use shardmill_order::{StreamConfig, World};
+
+    use super::*;
+
+    fn config(epoch: u64) -> EpochConfig {
+        let mut config = EpochConfig::new(vec![StreamConfig::new(&[500; 20])], 16, World::SINGLE);
+        config.shuffle = true;
+        config.epoch = epoch;
+        config
+    }
+
+    fn names(walks: &Walks) -> Vec<String> {
+        let names = walks.folder().unwrap().list().unwrap();
+        names
+            .into_iter()
+            .filter(|name| epoch_of(name).is_some())
+            .collect()
+    }
+
+    #[test]
+    fn a_walk_is_made_once_and_goes_when_its_epoch_is_over() {
+        let root = tempfile::tempdir().unwrap();
+        let local = Dir::create(&root.path().join("local")).unwrap();
+        let walks = Walks {
+            home: Some((local, [7; 32])),
+            from: 10_000,
+        };
+        for epoch in 0..4 {
+            let first = walks.order(&config(epoch)).unwrap();
+            assert!(first.has_walked());
+            walks.keep(&first);
+            let again = walks.order(&config(epoch)).unwrap();
+            assert!(!again.has_walked());
+            // Nothing to be written again.
+            walks.keep(&again);
+        }
+        assert_eq!(names(&walks), ["walk-2", "walk-3"]);
+        // Another seed: the walk does not fit, and is replaced.
+        let mut other = config(3);
+        other.shuffle_seed += 1;
+        let epoch = walks.order(&other).unwrap();
+        assert!(epoch.has_walked());
+        walks.keep(&epoch);
+        assert!(!walks.order(&other).unwrap().has_walked());
+        assert!(walks.order(&config(3)).unwrap().has_walked());
+        // Damage costs time only.
+        let path = walks.folder().unwrap().path().join("walk-3");
+        fs::write(&path, b"SMWALK1\nnot a walk").unwrap();
+        assert!(walks.order(&other).unwrap().has_walked());
+    }
+
+    #[test]
+    fn small_epochs_and_data_sets_in_place_have_none() {
+        let root = tempfile::tempdir().unwrap();
+        let local = Dir::create(&root.path().join("local")).unwrap();
+        let walks = Walks {
+            home: Some((local, [7; 32])),
+            from: 10_001,
+        };
+        let epoch = walks.order(&config(0)).unwrap();
+        walks.keep(&epoch);
+        assert!(fs::read_dir(root.path()).unwrap().count() == 1);
+        let walks = Walks {
+            home: None,
+            from: 0,
+        };
+        let epoch = walks.order(&config(0)).unwrap();
+        assert!(epoch.has_walked());
+        walks.keep(&epoch);
+        assert!(walks.order(&config(0)).unwrap().has_walked());
+    }
+}
