@@ -57,7 +57,7 @@ pub const ROOMS: &[Room] = &[
     room(MEMORY, Floor::Ground, &[]),
     room(MDS, Floor::Part, &[CORE]),
     room(WEBDATASET, Floor::Part, &[CORE]),
-    room(STORAGE, Floor::Part, &[CORE]),
+    room(STORAGE, Floor::Part, &[CORE, MEMORY]),
     room(SOURCE, Floor::Part, &[CORE]),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room(
