@@ -29,15 +29,30 @@
 //!
 //! The rules are those of webdataset 1.0.2 where it has any; the crate's `README.md` names the specifications.
 
+mod array;
 mod compression;
+mod decode;
+mod encode;
 mod error;
+mod field;
 mod group;
+mod index;
+mod json;
 mod names;
 mod shard;
+pub mod sidecar;
 mod tar;
 
+pub use array::{Array, DType};
+pub use decode::{Value, decode, inflate};
+pub use encode::{Datum, encode};
 pub use error::{MemberKind, TarError, WriteError};
+pub use field::{FieldError, FieldKind};
 pub use group::{FieldEntry, Grouper, SampleEntry};
+pub use index::{
+    FieldSet, INDEX_VERSION, Index, IndexError, IndexFile, IndexShard, offsets_name, read_offsets,
+    write_offsets,
+};
 pub use names::{Consumer, ParseConsumerError, shard_name};
 pub use shardmill_hash::{Digest, FileHashes, HashAlgo, HashError, Hasher, digest, hash_hex};
 pub use tar::{
