@@ -360,7 +360,12 @@ pub(crate) fn read_ten<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Vec<Array
         let dtype = std::str::from_utf8(short)
             .ok()
             .and_then(DType::from_short)
-            .ok_or_else(|| format!("has an array of the unknown type `{}`", short.escape_ascii()))?;
+            .ok_or_else(|| {
+                format!(
+                    "has an array of the unknown type `{}`",
+                    short.escape_ascii()
+                )
+            })?;
         arrays.push(check_data(dtype, shape, data)?);
     }
     Ok(arrays)

@@ -293,7 +293,9 @@ pub enum CompressionError {
         compression: TarCompression,
     },
     /// A group that the table of pieces cannot express.
-    #[error("a group of samples has {bytes} bytes, of which a compressed shard takes less than 4 GiB")]
+    #[error(
+        "a group of samples has {bytes} bytes, of which a compressed shard takes less than 4 GiB"
+    )]
     Large {
         /// Its bytes.
         bytes: u64,

@@ -81,7 +81,10 @@ pub enum TarError {
         found: Vec<u8>,
     },
     /// A member larger than what is left of the file.
-    #[error("member `{}` at byte {offset} needs {needed} bytes, but {left} are left", escape(member))]
+    #[error(
+        "member `{}` at byte {offset} needs {needed} bytes, but {left} are left",
+        escape(member)
+    )]
     Short {
         /// Where its header begins.
         offset: u64,
@@ -117,7 +120,10 @@ pub enum TarError {
         offset: u64,
     },
     /// A size that contradicts another one, or that a member of that kind cannot have.
-    #[error("member `{}` at byte {offset} has the size {size} in its header, {reason}", escape(member))]
+    #[error(
+        "member `{}` at byte {offset} has the size {size} in its header, {reason}",
+        escape(member)
+    )]
     Size {
         /// Where its header begins.
         offset: u64,
@@ -137,7 +143,10 @@ pub enum TarError {
         reason: &'static str,
     },
     /// A name that cannot be used.
-    #[error("the member at byte {offset} has the name `{}`, which {reason}", escape(member))]
+    #[error(
+        "the member at byte {offset} has the name `{}`, which {reason}",
+        escape(member)
+    )]
     Name {
         /// Where its header begins.
         offset: u64,
@@ -157,7 +166,13 @@ pub enum TarError {
         kind: MemberKind,
     },
     /// Two members of one sample with the same field.
-    #[error("sample `{}` has the field `{}` twice, in `{}` and `{}`", escape(key), escape(field), escape(first), escape(second))]
+    #[error(
+        "sample `{}` has the field `{}` twice, in `{}` and `{}`",
+        escape(key),
+        escape(field),
+        escape(first),
+        escape(second)
+    )]
     DuplicateField {
         /// Where the header of the second begins.
         offset: u64,
@@ -307,13 +322,19 @@ pub enum WriteError {
         reason: &'static str,
     },
     /// A name that a plain header has no room for.
-    #[error("the member `{}` needs a PAX header, which some readers ignore", escape(member))]
+    #[error(
+        "the member `{}` needs a PAX header, which some readers ignore",
+        escape(member)
+    )]
     LongName {
         /// The member.
         member: String,
     },
     /// A member of 8 GiB or more, which only the base-256 form of a size can express.
-    #[error("the member `{}` has {bytes} bytes; a plain header has room for {most}", escape(member))]
+    #[error(
+        "the member `{}` has {bytes} bytes; a plain header has room for {most}",
+        escape(member)
+    )]
     Size {
         /// The member.
         member: String,

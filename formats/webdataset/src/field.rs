@@ -77,13 +77,19 @@ pub enum FieldError {
         value: &'static str,
     },
     /// A pickle, or a file of torch.
-    #[error("field `{}` holds a pickle, which runs code when it is read", escape(field))]
+    #[error(
+        "field `{}` holds a pickle, which runs code when it is read",
+        escape(field)
+    )]
     Pickle {
         /// The field.
         field: String,
     },
     /// Text that is not UTF-8.
-    #[error("field `{}` is not UTF-8 from byte {offset} of {length}", escape(field))]
+    #[error(
+        "field `{}` is not UTF-8 from byte {offset} of {length}",
+        escape(field)
+    )]
     Utf8 {
         /// The field.
         field: String,
@@ -93,7 +99,11 @@ pub enum FieldError {
         length: u64,
     },
     /// Text that is no whole number of 64 bits.
-    #[error("field `{}` is not a whole number of 64 bits: `{}`", escape(field), escape(found))]
+    #[error(
+        "field `{}` is not a whole number of 64 bits: `{}`",
+        escape(field),
+        escape(found)
+    )]
     Number {
         /// The field.
         field: String,

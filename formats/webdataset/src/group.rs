@@ -1,11 +1,13 @@
 //! Members that follow one another and share a key are a sample.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use shardmill_core::Limits;
 
 use crate::error::{MemberKind, TarError};
 use crate::names::Consumer;
+use crate::survey::MemberEntry;
 use crate::tar::Member;
 
 /// One field of a sample: where its bytes lie in the shard.
@@ -89,20 +91,56 @@ impl Grouper {
             Consumer::Wids => member.short_name(),
             _ => Cow::Borrowed(&*member.name),
         };
-        let Some((key, field)) = self.consumer.split(&name) else {
+        self.add(
+            &name,
+            &member.name,
+            member.begin..member.end,
+            member.data,
+            member.bytes,
+        )
+    }
+
+    /// [`push`](Self::push) for a member that a survey has found.
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push).
+    pub fn push_entry(&mut self, member: &MemberEntry) -> Result<Option<SampleEntry>, TarError> {
+        if member.kind != MemberKind::File {
+            return Ok(None);
+        }
+        let name = member.name_for(self.consumer);
+        self.add(
+            name,
+            &member.name,
+            member.begin..member.end,
+            member.data,
+            member.bytes,
+        )
+    }
+
+    fn add(
+        &mut self,
+        seen_name: &str,
+        name: &str,
+        range: Range<u64>,
+        data: u64,
+        bytes: u64,
+    ) -> Result<Option<SampleEntry>, TarError> {
+        let Some((key, field)) = self.consumer.split(seen_name) else {
             return Ok(None);
         };
         let entry = FieldEntry {
             name: field.into(),
-            member: (&*member.name).into(),
-            offset: member.data,
-            bytes: member.bytes,
+            member: name.into(),
+            offset: data,
+            bytes,
         };
         if let Some(current) = self.current.as_mut().filter(|current| &*current.key == key) {
             if let Some(first) = current.field(&entry.name) {
                 if self.consumer != Consumer::OpenClip {
                     return Err(TarError::DuplicateField {
-                        offset: member.begin,
+                        offset: range.start,
                         key: key.to_owned(),
                         field: entry.name.into_string(),
                         first: first.member.to_string(),
@@ -117,18 +155,18 @@ impl Grouper {
                     self.fields_limit,
                 )
                 .map_err(|problem| TarError::Limit {
-                    offset: member.begin,
+                    offset: range.start,
                     problem,
                 })?;
                 current.fields.push(entry);
-                current.end = member.end;
+                current.end = range.end;
                 return Ok(None);
             }
         }
         let next = SampleEntry {
             key: key.into(),
-            begin: member.begin,
-            end: member.end,
+            begin: range.start,
+            end: range.end,
             fields: vec![entry],
         };
         Ok(self.current.replace(next))

@@ -53,7 +53,10 @@ mod tests {
 
     #[test]
     fn strings_are_ascii() {
-        assert_eq!(quoted("a\"\\\n\u{1}é😀~\u{7f}"), r#""a\"\\\n\u0001\u00e9\ud83d\ude00~\u007f""#);
+        assert_eq!(
+            quoted("a\"\\\n\u{1}é😀~\u{7f}"),
+            r#""a\"\\\n\u0001\u00e9\ud83d\ude00~\u007f""#
+        );
         for text in ["", "plain", "é\u{10ffff}\0\u{8}\u{c}\r\t/"] {
             assert_eq!(serde_json::from_str::<String>(&quoted(text)).unwrap(), text);
         }

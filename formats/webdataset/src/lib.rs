@@ -38,9 +38,11 @@ mod field;
 mod group;
 mod index;
 mod json;
+mod lint;
 mod names;
 mod shard;
 pub mod sidecar;
+mod survey;
 mod tar;
 
 pub use array::{Array, DType};
@@ -53,8 +55,13 @@ pub use index::{
     FieldSet, INDEX_VERSION, Index, IndexError, IndexFile, IndexShard, offsets_name, read_offsets,
     write_offsets,
 };
+pub use lint::{
+    Change, Finding, FixError, Fixed, Lint, Lost, Repaired, Severity, ShardFacts, Split, fix,
+    repair, splits,
+};
 pub use names::{Consumer, ParseConsumerError, shard_name};
 pub use shardmill_hash::{Digest, FileHashes, HashAlgo, HashError, Hasher, digest, hash_hex};
+pub use survey::{MemberEntry, Survey, Surveyor};
 pub use tar::{
     Dialect, Member, Owner, Scanner, Step, TRAILER_BYTES, TarStyle, check_member, member_bytes,
     trailer_bytes, write_member, write_trailer,

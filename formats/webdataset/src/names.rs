@@ -287,7 +287,10 @@ mod tests {
         for consumer in Consumer::ALL {
             assert_eq!(consumer.name().parse(), Ok(consumer));
         }
-        assert_eq!("HF".parse::<Consumer>().unwrap_err().id(), "consumer-unknown");
+        assert_eq!(
+            "HF".parse::<Consumer>().unwrap_err().id(),
+            "consumer-unknown"
+        );
         assert_eq!(shard_name("train-", 7, 6, None), "train-000007.tar");
         let zstd = crate::TarCompression::Zstd { level: 3 };
         assert_eq!(shard_name("", 1_234_567, 6, Some(zstd)), "1234567.tar.zst");

@@ -33,7 +33,10 @@ pub struct SidecarShard<'a> {
 #[non_exhaustive]
 pub enum SidecarError {
     /// A name with a blank or beyond ASCII.
-    #[error("an index of {reader} cannot hold the name `{}`: it {reason}", escape(member))]
+    #[error(
+        "an index of {reader} cannot hold the name `{}`: it {reason}",
+        escape(member)
+    )]
     Name {
         /// The reader.
         reader: &'static str,
@@ -43,7 +46,10 @@ pub enum SidecarError {
         reason: &'static str,
     },
     /// A shard without samples.
-    #[error("an index of {reader} cannot describe a shard without samples: `{}`", escape(shard))]
+    #[error(
+        "an index of {reader} cannot describe a shard without samples: `{}`",
+        escape(shard)
+    )]
     Empty {
         /// The reader.
         reader: &'static str,
@@ -59,7 +65,12 @@ pub enum SidecarError {
         name: String,
     },
     /// A key that is there twice, in a reader that allows it once in the whole data set.
-    #[error("{reader} allows the key `{}` once, and it is in `{}` and `{}`", escape(key), escape(first), escape(second))]
+    #[error(
+        "{reader} allows the key `{}` once, and it is in `{}` and `{}`",
+        escape(key),
+        escape(first),
+        escape(second)
+    )]
     SameKey {
         /// The reader.
         reader: &'static str,

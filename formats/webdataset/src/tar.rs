@@ -8,7 +8,9 @@ mod tests;
 mod write;
 
 pub use header::Dialect;
-pub(crate) use header::{BLOCK, block_at, padded};
+pub(crate) use header::{BLOCK, block_at};
 pub use scan::{Member, Scanner, Step, check_member};
-pub(crate) use write::{NAME_BYTES, PLAIN_SIZE_MAX};
-pub use write::{Owner, TRAILER_BYTES, TarStyle, member_bytes, trailer_bytes, write_member, write_trailer};
+pub(crate) use scan::{find_header, is_plain};
+pub use write::{
+    Owner, TRAILER_BYTES, TarStyle, member_bytes, trailer_bytes, write_member, write_trailer,
+};

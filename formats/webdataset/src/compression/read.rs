@@ -39,9 +39,7 @@ pub fn decompress(
     };
     let mut out = Vec::new();
     let result = match family {
-        TarCompression::Gzip { .. } => {
-            take(flate2::read::MultiGzDecoder::new(zip), most, &mut out)
-        }
+        TarCompression::Gzip { .. } => take(flate2::read::MultiGzDecoder::new(zip), most, &mut out),
         TarCompression::Zstd { .. } => {
             let decoder = zstd::stream::read::Decoder::with_buffer(zip).and_then(|mut decoder| {
                 // The largest power of two that is within the limit.
@@ -118,12 +116,15 @@ pub fn decompress_piece(
             let mut out = Vec::new();
             // A piece ends without a last block, which the reader takes for a cut; so the block is put there.
             let whole = zip.chain(&super::LAST_BLOCK[..]);
-            take(flate2::read::DeflateDecoder::new(whole), raw_bytes, &mut out).map_err(
-                |error| CompressionError::Damaged {
-                    family,
-                    reason: error.to_string(),
-                },
-            )?;
+            take(
+                flate2::read::DeflateDecoder::new(whole),
+                raw_bytes,
+                &mut out,
+            )
+            .map_err(|error| CompressionError::Damaged {
+                family,
+                reason: error.to_string(),
+            })?;
             if out.len() as u64 != raw_bytes {
                 return Err(CompressionError::Size {
                     family,

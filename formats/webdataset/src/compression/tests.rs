@@ -33,7 +33,10 @@ fn what_is_compressed_comes_back_whole_and_by_pieces() {
     for compression in BOTH {
         for group_bytes in [1, 20_000, 1 << 30] {
             let zip = compress_shard(&raw, &offsets, compression, group_bytes).unwrap();
-            assert_eq!(decompress(&zip, Some(raw.len() as u64), &limits).unwrap(), raw);
+            assert_eq!(
+                decompress(&zip, Some(raw.len() as u64), &limits).unwrap(),
+                raw
+            );
             assert_eq!(decompress(&zip, None, &limits).unwrap(), raw);
             let tail = usize::try_from(PieceTable::TAIL_BYTES).unwrap();
             let tail = &zip[zip.len().saturating_sub(tail)..];
@@ -126,7 +129,10 @@ fn damage_is_an_error_and_bombs_are_bounded() {
 #[test]
 fn groups_are_whole_samples() {
     let offsets = [0, 1024, 2048, 4096, 8192];
-    assert_eq!(sample_groups(&offsets, 10_240, 2048), [0..2048, 2048..4096, 4096..10_240]);
+    assert_eq!(
+        sample_groups(&offsets, 10_240, 2048),
+        [0..2048, 2048..4096, 4096..10_240]
+    );
     assert_eq!(sample_groups(&offsets, 10_240, 1 << 20), [0..10_240]);
     assert_eq!(sample_groups(&[0], 10_240, 1), [0..10_240]);
 }

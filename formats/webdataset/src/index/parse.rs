@@ -163,7 +163,10 @@ fn build(
         None => None,
         Some(text) => Some(parse_compression(&text).ok_or_else(|| {
             let shown: String = text.chars().take(40).collect();
-            error(format!("unknown compression `{}`", shardmill_core::escape(&shown)))
+            error(format!(
+                "unknown compression `{}`",
+                shardmill_core::escape(&shown)
+            ))
         })?),
     };
     if compression.is_some() != raw.zip_data.is_some() {

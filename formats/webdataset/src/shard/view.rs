@@ -224,9 +224,9 @@ fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), TarError> {
         return error("has an offset within a block".to_owned());
     }
     let zeros = usize::try_from(*end).ok().filter(|end| {
-        [*end, end.saturating_add(BLOCK)].iter().all(|at| {
-            block_at(data, *at).is_some_and(|block| block.iter().all(|byte| *byte == 0))
-        })
+        [*end, end.saturating_add(BLOCK)]
+            .iter()
+            .all(|at| block_at(data, *at).is_some_and(|block| block.iter().all(|byte| *byte == 0)))
     });
     match zeros {
         Some(_) => Ok(()),

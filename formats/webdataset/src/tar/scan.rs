@@ -428,3 +428,29 @@ fn name_problem(name: &str, is_utf8: bool) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// Whether a member has one header, and that one is what the canonical profile writes but for owner, mode and time.
+pub(crate) fn is_plain(member: &Member<'_>) -> bool {
+    member.kind == MemberKind::File
+        && member.dialect == Dialect::Ustar
+        && member.data.saturating_sub(member.begin) == BLOCK as u64
+        && !member.has_prefix
+        && !member.has_large_size
+        && member.is_utf8
+        && member.name.is_ascii()
+}
+
+/// The first block at or behind `from` that is a header with magic and a right checksum, which chance does not make.
+pub(crate) fn find_header(data: &[u8], from: u64) -> Option<u64> {
+    let mut at = usize::try_from(from)
+        .ok()?
+        .checked_next_multiple_of(BLOCK)?;
+    while let Some(block) = super::block_at(data, at) {
+        let header = Header::parse(block, at as u64);
+        if header.is_ok_and(|header| header.dialect != Dialect::V7) {
+            return Some(at as u64);
+        }
+        at = at.checked_add(BLOCK)?;
+    }
+    None
+}

@@ -5,10 +5,10 @@ use super::pax;
 use crate::error::WriteError;
 
 /// Bytes of the name field.
-pub(crate) const NAME_BYTES: usize = 100;
+const NAME_BYTES: usize = 100;
 
 /// The largest size of eleven octal digits: one byte less than 8 GiB.
-pub(crate) const PLAIN_SIZE_MAX: u64 = (1 << 33) - 1;
+const PLAIN_SIZE_MAX: u64 = (1 << 33) - 1;
 
 /// What an archive is filled up to a multiple of: 20 blocks, as GNU tar and `tarfile` do.
 pub const TRAILER_BYTES: u64 = 20 * BLOCK as u64;
@@ -161,14 +161,7 @@ fn put(block: &mut [u8; BLOCK], at: usize, value: &[u8]) {
 }
 
 /// One header block.
-fn block(
-    name: &[u8],
-    mode: u32,
-    size: u64,
-    mtime: u32,
-    kind: u8,
-    owner: &[u8],
-) -> [u8; BLOCK] {
+fn block(name: &[u8], mode: u32, size: u64, mtime: u32, kind: u8, owner: &[u8]) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     put(&mut block, 0, name);
     put(&mut block, 100, format!("{mode:07o}\0").as_bytes());
