@@ -44,6 +44,8 @@ mod shard;
 pub mod sidecar;
 mod survey;
 mod tar;
+#[cfg(test)]
+mod testdata;
 
 pub use array::{Array, DType};
 pub use decode::{Value, decode, inflate};
