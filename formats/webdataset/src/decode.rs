@@ -133,3 +133,210 @@ fn check_json(field: &str, text: &str) -> Result<(), FieldError> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use shardmill_core::Diagnostic;
+
+    use super::*;
+    use crate::array::DType;
+    use crate::encode::{Datum, encode};
+
+    fn array<'a>(dtype: DType, shape: &[u64], data: &'a [u8]) -> Array<'a> {
+        Array {
+            dtype,
+            shape: shape.to_vec(),
+            data,
+        }
+    }
+
+    fn encoded(field: &str, datum: &Datum<'_>) -> Result<Vec<u8>, FieldError> {
+        let mut out = Vec::new();
+        encode(field, datum, &mut out)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn values_come_back() {
+        let limits = Limits::default();
+        let data: Vec<u8> = (0..24).collect();
+        let one = array(DType::Float32, &[2, 3], &data);
+        let two = array(DType::UInt8, &[24], &data);
+        let none = array(DType::Int64, &[0], &[]);
+        let scalar = array(DType::Float64, &[], &data[..8]);
+        let arrays = vec![one.clone(), two.clone(), none.clone(), scalar.clone()];
+        for (field, datum, value) in [
+            ("cls", Datum::Int(-7), Value::Int(-7)),
+            ("a.id", Datum::Int(i64::MIN), Value::Int(i64::MIN)),
+            ("txt", Datum::Text("é"), Value::Text("é")),
+            (
+                "json",
+                Datum::Json("{\"a\": NaN}"),
+                Value::Json("{\"a\": NaN}"),
+            ),
+            ("npy", Datum::Array(one.clone()), Value::Array(one)),
+            ("x.npy", Datum::Array(none.clone()), Value::Array(none)),
+            ("npy", Datum::Array(scalar.clone()), Value::Array(scalar)),
+            ("ten", Datum::Arrays(arrays.clone()), Value::Arrays(arrays)),
+            ("tb", Datum::Array(two.clone()), Value::Arrays(vec![two])),
+            ("jpg", Datum::Bytes(&data), Value::Bytes(&data)),
+            ("unknown", Datum::Bytes(&data), Value::Bytes(&data)),
+        ] {
+            let plain = encoded(field, &datum).unwrap();
+            assert_eq!(decode(field, &plain, &limits), Ok(value.clone()), "{field}");
+            let zipped = format!("{field}.gz");
+            if !matches!(datum, Datum::Bytes(_) | Datum::Text(_)) {
+                let zip = encoded(&zipped, &datum).unwrap();
+                let raw = inflate(&zipped, &zip, &limits).unwrap();
+                assert_eq!(
+                    (&raw[..], decode(&zipped, &raw, &limits)),
+                    (&plain[..], Ok(value))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_form_is_refused() {
+        let int = Datum::Int(1);
+        for (field, datum) in [
+            ("txt", int.clone()),
+            ("jpg", int.clone()),
+            ("pkl", int.clone()),
+            ("pth", int),
+            ("cls", Datum::Json("1")),
+            ("npy", Datum::Arrays(vec![])),
+            ("cls", Datum::Array(array(DType::UInt8, &[1], &[1]))),
+        ] {
+            assert_eq!(
+                encoded(field, &datum).unwrap_err().id(),
+                "field-encoder",
+                "{field}"
+            );
+        }
+        for (field, datum) in [
+            ("npy", Datum::Array(array(DType::UInt8, &[2], &[1]))),
+            (
+                "npy",
+                Datum::Array(array(DType::UInt8, &[u64::MAX, 2], &[1])),
+            ),
+            ("ten", Datum::Array(array(DType::UInt32, &[0], &[]))),
+            ("ten", Datum::Array(array(DType::Bool, &[0], &[]))),
+            ("ten", Datum::Array(array(DType::UInt8, &[1; 10], &[1]))),
+        ] {
+            assert_eq!(
+                encoded(field, &datum).unwrap_err().id(),
+                "field-array",
+                "{datum:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_its_extension_is_refused() {
+        let limits = Limits::default();
+        let id = |field: &str, bytes: &[u8]| decode(field, bytes, &limits).unwrap_err().id();
+        assert_eq!(id("txt", b"\xff"), "field-utf8");
+        for text in [
+            "",
+            " ",
+            "1.0",
+            "1_0",
+            "0x1",
+            "99999999999999999999",
+            "1 2",
+            "\u{663}",
+        ] {
+            assert_eq!(id("cls", text.as_bytes()), "field-number", "{text}");
+        }
+        assert_eq!(decode("cls", b"\n +7\x0b ", &limits), Ok(Value::Int(7)));
+        for text in ["", "{", "{} x", "{'a': 1}"] {
+            assert_eq!(id("json", text.as_bytes()), "json-syntax", "{text}");
+        }
+        assert_eq!(id("json", &vec![b'['; 100_000]), "json-syntax");
+        assert_eq!(id("pkl", b"\x80\x04."), "encoding-unsafe");
+        assert_eq!(id("seg.pth", b""), "encoding-unsafe");
+        let gzip = inflate("txt.gz", b"none", &limits).unwrap_err();
+        assert_eq!(gzip.id(), "compression-damaged");
+        let bomb = encoded(
+            "npy.gz",
+            &Datum::Array(array(DType::UInt8, &[1 << 20], &vec![0; 1 << 20])),
+        );
+        let mut small = Limits::default();
+        small.expansion_ratio = 10;
+        let bomb = inflate("npy.gz", &bomb.unwrap(), &small).unwrap_err();
+        assert_eq!(bomb.id(), "limit-expansion");
+    }
+
+    #[test]
+    fn headers_of_arrays_are_read_by_a_grammar() {
+        let limits = Limits::default();
+        let npy = |header: &str, data: &[u8]| {
+            let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+            bytes.extend_from_slice(&u16::try_from(header.len()).unwrap().to_le_bytes());
+            bytes.extend_from_slice(header.as_bytes());
+            bytes.extend_from_slice(data);
+            bytes
+        };
+        let data = [1, 0, 2, 0];
+        for header in [
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }",
+            "{\"shape\":(2,),\"descr\":\"<i2\",\"fortran_order\":False}\n",
+            "{'descr': '<i2', 'fortran_order': True, 'shape': (2L,), }",
+            "{'descr': '=i2', 'fortran_order': False, 'shape': (1, 2), }",
+        ] {
+            assert!(
+                decode("npy", &npy(header, &data), &limits).is_ok(),
+                "{header}"
+            );
+        }
+        let deep = format!(
+            "{{'descr': '|u1', 'fortran_order': False, 'shape': ({}) }}",
+            "1,".repeat(33)
+        );
+        for header in [
+            "",
+            "{}",
+            "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '>i2', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '<i2', 'fortran_order': True, 'shape': (2, 2), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (3,), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (-1,), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (99999999999999999999,), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (9999999999, 9999999999), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (2,), 'x': 1}",
+            "{'descr': '<i2', 'descr': '<i2', 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)} print()",
+            &deep,
+        ] {
+            assert!(
+                decode("npy", &npy(header, &data), &limits).is_err(),
+                "{header}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_arrays_are_values_or_errors(
+            cut in 0..500_usize,
+            changes in proptest::collection::vec((0..500_usize, any::<u8>()), 0..4),
+        ) {
+            let numbers = [7; 60];
+            let one = array(DType::Int16, &[5, 6], &numbers);
+            for field in ["npy", "ten"] {
+                let mut bytes = encoded(field, &Datum::Array(one.clone())).unwrap();
+                for (at, to) in &changes {
+                    let at = at % bytes.len();
+                    bytes[at] = *to;
+                }
+                bytes.truncate(cut);
+                if let Ok(Value::Array(found)) = decode(field, &bytes, &Limits::default()) {
+                    prop_assert!(found.data.len() <= bytes.len());
+                }
+            }
+        }
+    }
+}

@@ -23,12 +23,16 @@ struct RawIndex {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawShard {
+    // Said by hand, an absent key is an error; otherwise it would be null.
+    #[serde(deserialize_with = "Option::deserialize")]
     compression: Option<String>,
     fields: Vec<Box<str>>,
+    #[serde(deserialize_with = "Option::deserialize")]
     offsets: Option<RawFile>,
     optional_fields: Vec<Box<str>>,
     raw_data: RawFile,
     samples: u64,
+    #[serde(deserialize_with = "Option::deserialize")]
     zip_data: Option<RawFile>,
 }
 

@@ -125,11 +125,12 @@ fn copy(data: &[u8], runs: &[&Run], out: &mut Vec<u8>) -> SampleEntry {
     };
     for run in runs {
         let (from, to) = (run.sample.begin, out.len() as u64);
-        let range = usize::try_from(from)
-            .ok()
-            .zip(usize::try_from(run.sample.end).ok());
-        let members = range.and_then(|(begin, end)| data.get(begin..end));
-        out.extend_from_slice(members.unwrap_or_default());
+        let bytes = usize::try_from(run.sample.end.saturating_sub(from)).unwrap_or(usize::MAX);
+        let members = usize::try_from(from).ok().and_then(|from| data.get(from..));
+        let members = members.unwrap_or_default();
+        out.extend_from_slice(members.get(..bytes).unwrap_or(members));
+        // The zeros behind the last content of a file that was cut may be missing.
+        out.resize(out.len().next_multiple_of(512), 0);
         for field in &run.sample.fields {
             let mut field = field.clone();
             field.offset = field.offset.saturating_sub(from).saturating_add(to);
