@@ -32,7 +32,7 @@ fn shards() -> Vec<(String, Vec<u8>, Json)> {
     shards.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(
         shards.len(),
-        44,
+        42,
         "another number of fixtures than this test knows"
     );
     shards
