@@ -1,6 +1,6 @@
 //! Shards of the original writer, of CPython's `tarfile` and of GNU tar, read by this crate; `fixtures/` says what they are.
 
-#![expect(clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
