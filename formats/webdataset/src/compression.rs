@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded};
 
-pub use read::{decompress, decompress_piece};
+pub use read::{decompress, decompress_partial, decompress_piece};
 pub use table::{Piece, PieceTable};
 
 /// How a whole shard is compressed.

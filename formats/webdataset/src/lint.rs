@@ -291,19 +291,20 @@ impl Lint {
             {
                 let first = usize::try_from(first).ok();
                 let first = first.and_then(|first| self.names.get(first));
-                findings.push(
-                    Finding::new(
-                        "sample-key-twice",
-                        Severity::Warning,
-                        format!(
-                            "the key `{}` of `{}` is also in `{}`",
-                            escape(&sample.key),
-                            escape(shard),
-                            first.map_or("another shard".into(), |name| escape(name))
-                        ),
-                    )
-                    .at(sample.begin),
+                let text = format!(
+                    "the key `{}` of `{}` is also in `{}`",
+                    escape(&sample.key),
+                    escape(shard),
+                    first.map_or("another shard".into(), |name| escape(name))
                 );
+                let finding = Finding::new("sample-key-twice", Severity::Warning, text);
+                if self.consumers.contains(&Consumer::Energon) {
+                    // Its data base has one row for a key.
+                    let mut refused = finding.clone().for_consumer(Consumer::Energon);
+                    refused.severity = Severity::Error;
+                    findings.push(refused.at(sample.begin));
+                }
+                findings.push(finding.at(sample.begin));
             }
             let mut fields: Vec<Box<str>> = sample
                 .fields

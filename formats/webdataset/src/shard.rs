@@ -90,6 +90,8 @@ pub struct ShardScan {
     grouper: Grouper,
     keys: HashSet<Box<str>>,
     map: ShardMap,
+    // PERF: a view needs no more of a shard than this, which is a tenth of the map.
+    begins: Option<Vec<u64>>,
     limits: Limits,
 }
 
@@ -105,8 +107,24 @@ impl ShardScan {
                 bytes: length,
                 ..ShardMap::default()
             },
+            begins: None,
             limits: limits.clone(),
         }
+    }
+
+    /// Where the samples of a shard at hand begin, and where the last one ends.
+    fn offsets(data: &[u8], limits: &Limits) -> Result<Vec<u64>, TarError> {
+        let mut scan = Self::new(data.len() as u64, limits);
+        scan.begins = Some(Vec::new());
+        if let Some(range) = scan.step(0, data)? {
+            return Err(TarError::TornHeader {
+                offset: range.start,
+                length: data.len() as u64,
+            });
+        }
+        let mut offsets = scan.begins.unwrap_or_default();
+        offsets.push(scan.map.end);
+        Ok(offsets)
     }
 
     /// Goes on with the part of the shard that begins at `at`; answers which range is needed next, `None` at the end.
@@ -119,10 +137,8 @@ impl ShardScan {
     /// runs, names that leave the shard (`Corrupt`); links, devices, sparse files and what is above the limits
     /// (`Unsupported`).
     pub fn step(&mut self, at: u64, window: &[u8]) -> Result<Option<Range<u64>>, TarError> {
-        if at == 0 && self.map.samples.is_empty() {
-            Limits::check("shard-bytes", self.map.bytes, self.limits.shard_bytes)
-                .map_err(|problem| TarError::Limit { offset: 0, problem })?;
-        }
+        Limits::check("shard-bytes", self.map.bytes, self.limits.shard_bytes)
+            .map_err(|problem| TarError::Limit { offset: 0, problem })?;
         loop {
             match self.scanner.step(at, window)? {
                 Step::Need(range) => return Ok(Some(range)),
@@ -164,7 +180,10 @@ impl ShardScan {
             offset: sample.begin,
             problem,
         })?;
-        self.map.samples.push(sample);
+        match &mut self.begins {
+            Some(begins) => begins.push(sample.begin),
+            None => self.map.samples.push(sample),
+        }
         Ok(())
     }
 

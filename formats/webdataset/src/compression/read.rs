@@ -20,60 +20,84 @@ pub fn decompress(
     raw_bytes: Option<u64>,
     limits: &Limits,
 ) -> Result<Vec<u8>, CompressionError> {
-    let Some(family) = TarCompression::sniff(zip) else {
+    let (out, family, problem) = run(zip, raw_bytes, limits)?;
+    let found = out.len() as u64;
+    match (problem, raw_bytes) {
+        (Some(problem), _) => Err(problem),
+        (None, Some(declared)) if declared != found => Err(CompressionError::Size {
+            family,
+            declared,
+            found,
+        }),
+        (None, _) => Ok(out),
+    }
+}
+
+/// What can be decompressed of a damaged file, and what is wrong behind that; for repairs. The bounds are those of
+/// [`decompress`] for a file of undeclared length.
+///
+/// # Errors
+///
+/// [`CompressionError::Magic`] (`Corrupt`); [`CompressionError::Limit`] (`Unsupported`).
+pub fn decompress_partial(
+    zip: &[u8],
+    limits: &Limits,
+) -> Result<(Vec<u8>, Option<CompressionError>), CompressionError> {
+    let (out, _, problem) = run(zip, None, limits)?;
+    match problem {
+        Some(problem @ CompressionError::Limit(_)) => Err(problem),
+        problem => Ok((out, problem)),
+    }
+}
+
+/// What a file decompresses to, up to its end or to the first problem; and its family.
+fn run(
+    zip: &[u8],
+    raw_bytes: Option<u64>,
+    limits: &Limits,
+) -> Result<(Vec<u8>, &'static str, Option<CompressionError>), CompressionError> {
+    let Some(compression) = TarCompression::sniff(zip) else {
         return Err(CompressionError::Magic {
             found: zip.iter().take(4).copied().collect(),
         });
     };
+    let family = compression.name();
     let zip_bytes = zip.len() as u64;
     Limits::check("shard-bytes", zip_bytes, limits.shard_bytes)?;
+    let bound = limits.expansion_bytes.min(limits.shard_bytes);
     let most = match raw_bytes {
         Some(raw_bytes) => {
             Limits::check("shard-bytes", raw_bytes, limits.shard_bytes)?;
             raw_bytes
         }
-        None => limits
-            .expansion_bytes
-            .min(zip_bytes.saturating_mul(limits.expansion_ratio))
-            .min(limits.shard_bytes),
+        None => bound.min(zip_bytes.saturating_mul(limits.expansion_ratio)),
     };
     let mut out = Vec::new();
-    let result = match family {
+    let result = match compression {
         TarCompression::Gzip { .. } => take(flate2::read::MultiGzDecoder::new(zip), most, &mut out),
-        TarCompression::Zstd { .. } => {
-            let decoder = zstd::stream::read::Decoder::with_buffer(zip).and_then(|mut decoder| {
+        TarCompression::Zstd { .. } => zstd::stream::read::Decoder::with_buffer(zip)
+            .and_then(|mut decoder| {
                 // The largest power of two that is within the limit.
                 let log = limits.zstd_window_bytes.max(1024).ilog2();
                 decoder.window_log_max(log.min(31))?;
                 Ok(decoder)
-            });
-            match decoder {
-                Ok(decoder) => take(decoder, most, &mut out),
-                Err(error) => Err(error),
-            }
-        }
+            })
+            .and_then(|decoder| take(decoder, most, &mut out)),
     };
     let found = out.len() as u64;
-    if let Err(error) = result {
-        return Err(match error.kind() {
-            io::ErrorKind::UnexpectedEof => CompressionError::Truncated {
-                family: family.name(),
+    let problem = match result {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Some(CompressionError::Truncated {
+                family,
                 bytes: zip_bytes,
-            },
-            _ => CompressionError::Damaged {
-                family: family.name(),
-                reason: error.to_string(),
-            },
-        });
-    }
-    match raw_bytes {
-        Some(declared) if declared != found => Err(CompressionError::Size {
-            family: family.name(),
-            declared,
-            found,
+            })
+        }
+        Err(error) => Some(CompressionError::Damaged {
+            family,
+            reason: error.to_string(),
         }),
-        None if found > most => Err(CompressionError::Limit(
-            if most == limits.expansion_bytes.min(limits.shard_bytes) {
+        Ok(_) if raw_bytes.is_none() && found > most => {
+            Some(CompressionError::Limit(if most == bound {
                 LimitExceeded {
                     name: "expansion-bytes",
                     value: found,
@@ -85,10 +109,11 @@ pub fn decompress(
                     value: found.div_ceil(zip_bytes.max(1)),
                     limit: limits.expansion_ratio,
                 }
-            },
-        )),
-        _ => Ok(out),
-    }
+            }))
+        }
+        Ok(_) => None,
+    };
+    Ok((out, family, problem))
 }
 
 /// Reads at most one byte more than `most`.

@@ -160,6 +160,15 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, FixE
         let Some(sample) = samples.get_mut(place) else {
             continue;
         };
+        Limits::check(
+            "tar-fields",
+            sample.fields.len() as u64 + 1,
+            limits.tar_fields,
+        )
+        .map_err(|problem| TarError::Limit {
+            offset: member.begin,
+            problem,
+        })?;
         match sample.fields.iter().find(|(name, ..)| *name == *field) {
             None => sample
                 .fields

@@ -229,6 +229,13 @@ fn keys_and_digests_are_compared_over_the_data_set() {
         "the key `d/0000` of `b.tar` is also in `a.tar`"
     );
     assert_eq!(lint.samples(), 4);
+    let mut energon = Lint::new([Consumer::Energon], &limits);
+    energon.shard(&survey, &facts("a.tar"));
+    let findings = energon.shard(&survey, &facts("b.tar"));
+    let refused = findings
+        .iter()
+        .filter(|finding| (finding.consumer, finding.severity) == (Some(Consumer::Energon), Error));
+    assert_eq!(refused.count(), 2);
     let declared = FileHashes::of(&[HashAlgo::Xxh64, HashAlgo::Sha1], &data);
     let found = FileHashes::of(&[HashAlgo::Xxh64], b"other");
     let facts = ShardFacts {
@@ -336,6 +343,15 @@ fn what_only_a_person_can_decide_is_not_fixed() {
             "tar-duplicate",
         ),
         ("a blank", archive(&[one("a b.x")]), "sample-key"),
+        (
+            "a flood of fields",
+            archive(
+                &(0..1025)
+                    .map(|n| one(&format!("a.{n}")))
+                    .collect::<Vec<_>>(),
+            ),
+            "limit-fields",
+        ),
     ] {
         assert_eq!(
             fix(&data, Profile::default(), &limits).unwrap_err().id(),
@@ -460,6 +476,16 @@ fn interleaved_samples_are_joined() {
     );
 }
 
+/// A survey that is given just what it asks for.
+fn survey_by_ranges(data: &[u8]) -> Survey {
+    let mut surveyor = crate::survey::Surveyor::new(data.len() as u64, &Limits::default());
+    let mut window = 0..0;
+    while let Some(range) = surveyor.step(window.start as u64, &data[window.clone()]) {
+        window = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+    }
+    surveyor.finish()
+}
+
 proptest! {
     /// Whatever happens to headers, what is saved is whole.
     #[test]
@@ -490,6 +516,7 @@ proptest! {
             crate::testdata::seal(&mut data, at / 512 * 512);
         }
         let limits = Limits::default();
+        prop_assert_eq!(survey_by_ranges(&data), Survey::of(&data, &limits));
         lint_with(&Consumer::ALL, &data);
         let _ = repair(&data, &limits);
         let _ = fix(&data, Profile::default(), &limits);

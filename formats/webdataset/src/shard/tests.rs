@@ -223,6 +223,9 @@ fn shards_end_before_they_are_too_large() {
     assert!((0..100).all(|_| !cut.place(u64::MAX)));
 }
 
+/// A key and its fields.
+type Keyed<'a> = (String, Vec<(&'a str, &'a [u8])>);
+
 proptest! {
     /// Samples that are encoded apart, in any buffers, make the shard that one builder makes.
     #[test]
@@ -235,7 +238,7 @@ proptest! {
     ) {
         let profile = Profile::default();
         let (mut whole, mut joined) = (ShardBuilder::new(profile), ShardBuilder::new(profile));
-        let keyed: Vec<(String, Vec<(&str, &[u8])>)> = samples
+        let keyed: Vec<Keyed<'_>> = samples
             .iter()
             .enumerate()
             .map(|(n, fields)| {

@@ -38,7 +38,7 @@ impl<'a> ShardView<'a> {
     ///
     /// As for [`ShardScan::step`].
     pub fn open(data: &'a [u8], limits: &Limits) -> Result<Self, TarError> {
-        let offsets = scan(data, limits)?;
+        let offsets = ShardScan::offsets(data, limits)?;
         Ok(Self {
             data,
             offsets: Cow::Owned(offsets),
@@ -192,19 +192,6 @@ fn stale(sample: u64, reason: &str) -> TarError {
     }
 }
 
-/// Where the samples of a shard begin, and where the last one ends.
-fn scan(data: &[u8], limits: &Limits) -> Result<Vec<u64>, TarError> {
-    // PERF: the map of fields is dropped again; a shard of 64 MiB has some ten thousand samples.
-    let mut scan = ShardScan::new(data.len() as u64, limits);
-    match scan.step(0, data)? {
-        None => Ok(scan.finish().offsets()),
-        Some(range) => Err(TarError::TornHeader {
-            offset: range.start,
-            length: data.len() as u64,
-        }),
-    }
-}
-
 fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), TarError> {
     let error = |reason: String| Err(TarError::Offsets { reason });
     let Some(end) = offsets.last() else {
@@ -254,7 +241,7 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
     ///
     /// As for [`ShardScan::step`].
     pub fn open(data: B, limits: &Limits) -> Result<Self, TarError> {
-        let offsets = scan(data.as_ref(), limits)?;
+        let offsets = ShardScan::offsets(data.as_ref(), limits)?;
         Ok(Self {
             data,
             offsets,

@@ -387,8 +387,11 @@ fn a_shard_cut_at_any_block_gives_no_torn_sample() {
     }
 }
 
+/// Name, offset and bytes of a member.
+type Found = (String, u64, u64);
+
 /// Scans by ranges of at least `least` bytes; answers the members and how many bytes were asked for.
-fn scan_by_ranges(data: &[u8], least: u64) -> (Result<Vec<(String, u64, u64)>, TarError>, u64) {
+fn scan_by_ranges(data: &[u8], least: u64) -> (Result<Vec<Found>, TarError>, u64) {
     let mut scanner = Scanner::new(data.len() as u64, &Limits::default());
     let (mut members, mut read) = (Vec::new(), 0);
     let mut window = 0..0;
