@@ -12,8 +12,9 @@ mod tests;
 
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
-use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded};
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
 
 pub use read::{decompress, decompress_partial, decompress_piece};
 pub use table::{Piece, PieceTable};
@@ -76,6 +77,36 @@ impl TarCompression {
 impl fmt::Display for TarCompression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.name(), self.level())
+    }
+}
+
+impl FromStr for TarCompression {
+    type Err = CompressionError;
+
+    /// `gz`, `gz:0` to `gz:9`, `zstd`, `zstd:1` to `zstd:22`; without a level 9 and 3, as for MDS.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = || CompressionError::Unknown {
+            name: text.to_owned(),
+        };
+        let (family, level) = match text.split_once(':') {
+            Some((family, level)) => (family, Some(level)),
+            None => (text, None),
+        };
+        let level = match level {
+            None => None,
+            Some(digits) => {
+                let level: u8 = digits.parse().map_err(|_| unknown())?;
+                // No signs and no zeros in front.
+                Some(level).filter(|level| level.to_string() == digits)
+            }
+        };
+        match (family, level, text.contains(':')) {
+            ("gz", Some(level @ 0..=9), true) => Ok(Self::Gzip { level }),
+            ("zstd", Some(level @ 1..=22), true) => Ok(Self::Zstd { level }),
+            ("gz", None, false) => Ok(Self::Gzip { level: 9 }),
+            ("zstd", None, false) => Ok(Self::Zstd { level: 3 }),
+            _ => Err(unknown()),
+        }
     }
 }
 
@@ -286,6 +317,12 @@ pub fn compress_shard(
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompressionError {
+    /// A text that names no compression of shards.
+    #[error("unknown compression `{}`", escape(name))]
+    Unknown {
+        /// The text as given.
+        name: String,
+    },
     /// A level that the family does not have.
     #[error("{compression} is no level of its compression")]
     Level {
@@ -370,7 +407,7 @@ impl Diagnostic for CompressionError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Level { .. } | Self::Pieces { .. } => ErrorKind::InvalidInput,
-            Self::Large { .. } | Self::Limit(_) => ErrorKind::Unsupported,
+            Self::Unknown { .. } | Self::Large { .. } | Self::Limit(_) => ErrorKind::Unsupported,
             Self::Failed { .. } => ErrorKind::Resource,
             Self::Magic { .. }
             | Self::Truncated { .. }
@@ -382,7 +419,7 @@ impl Diagnostic for CompressionError {
 
     fn id(&self) -> &'static str {
         match self {
-            Self::Level { .. } => "compression-unknown",
+            Self::Unknown { .. } | Self::Level { .. } => "compression-unknown",
             Self::Large { .. } | Self::Pieces { .. } => "compression-pieces",
             Self::Failed { .. } => "compression-failed",
             Self::Magic { .. } => "compression-magic",
@@ -396,7 +433,9 @@ impl Diagnostic for CompressionError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Level { .. } => Some("use gz:0 to gz:9 or zstd:1 to zstd:22".to_owned()),
+            Self::Unknown { .. } | Self::Level { .. } => {
+                Some("use gz:0 to gz:9 or zstd:1 to zstd:22".to_owned())
+            }
             Self::Limit(limit) => Some(limit.hint()),
             _ => None,
         }

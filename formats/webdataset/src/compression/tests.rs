@@ -145,6 +145,28 @@ fn what_comes_before_damage_is_kept_on_request() {
 }
 
 #[test]
+fn compressions_have_names() {
+    for level in 0..=30 {
+        let gzip = format!("gz:{level}").parse();
+        let zstd = format!("zstd:{level}").parse();
+        assert_eq!(gzip.is_ok(), level <= 9);
+        assert_eq!(zstd.is_ok(), (1..=22).contains(&level));
+        for one in [gzip, zstd].into_iter().flatten() {
+            let one: TarCompression = one;
+            assert_eq!(one.to_string().parse(), Ok(one));
+        }
+    }
+    assert_eq!("gz".parse(), Ok(TarCompression::Gzip { level: 9 }));
+    assert_eq!("zstd".parse(), Ok(TarCompression::Zstd { level: 3 }));
+    for text in [
+        "", "gz:", "gz:06", "zstd:+3", "zst", "br", "zstd:3:3", "gz:256",
+    ] {
+        let error = text.parse::<TarCompression>().unwrap_err();
+        assert_eq!(error.id(), "compression-unknown", "{text}");
+    }
+}
+
+#[test]
 fn groups_are_whole_samples() {
     let offsets = [0, 1024, 2048, 4096, 8192];
     assert_eq!(

@@ -242,13 +242,8 @@ fn file(shard: u64, raw: RawFile) -> Result<IndexFile, IndexError> {
     })
 }
 
-/// `gz:6`, `zstd:3`.
+/// `gz:6`, `zstd:3`: always with a level, so that an index has one spelling.
 fn parse_compression(text: &str) -> Option<TarCompression> {
-    let (family, level) = text.split_once(':')?;
-    let compression = match (family, level.parse().ok()?) {
-        ("gz", level @ 0..=9) => TarCompression::Gzip { level },
-        ("zstd", level @ 1..=22) => TarCompression::Zstd { level },
-        _ => return None,
-    };
+    let compression: TarCompression = text.parse().ok()?;
     (compression.to_string() == text).then_some(compression)
 }

@@ -66,7 +66,8 @@ fn compression(consumer: Consumer, facts: &ShardFacts<'_>) -> Option<Finding> {
         ),
         Consumer::Webdataset | Consumer::OpenClip if family == "zstd" => (
             Severity::Warning,
-            "zstd is read from Python 3.14 on, before that only through a command".to_owned(),
+            "zstd is read through a command such as `zstd -dc` only; a decoder that stops behind the first frame sees a part of the samples"
+                .to_owned(),
         ),
         Consumer::Webdataset | Consumer::OpenClip => return None,
     };

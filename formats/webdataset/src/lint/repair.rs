@@ -48,7 +48,8 @@ struct Run {
 ///
 /// Tar files say nothing about the content of members, so only damage to their structure is found here: hashes tell the rest.
 /// A sample beside damage is whole when it has every field that any sample without doubt has; a sample in several runs is
-/// joined when no field is there twice.
+/// joined when no field is there twice. Behind damage, headers are looked for block by block; those without magic are not
+/// found, and the members of a tar file that is itself the content of a damaged member are taken for members of the shard.
 #[must_use]
 pub fn repair(data: &[u8], limits: &Limits) -> Repaired {
     let (runs, mut lost) = runs(data, limits);
