@@ -11,7 +11,7 @@ use std::ops::Range;
 use shardmill_core::Limits;
 
 pub use build::{Profile, Rules, ShardBuilder, ShardCut, shard_bytes};
-pub use view::{Field, OwnedShard, ShardView};
+pub use view::{Field, OwnedShard, ShardView, read_sample};
 
 use crate::error::{MemberKind, TarError};
 use crate::group::{Grouper, SampleEntry};

@@ -56,6 +56,11 @@ fn samples_that_readers_would_tear_are_refused() {
     assert_eq!(id(&[one("a.x"), one("a.X")]), "tar-duplicate");
     let many: Vec<Vec<u8>> = (0..1025).map(|n| one(&format!("a.{n}"))).collect();
     assert_eq!(id(&many), "limit-fields");
+    // Without a scan, too.
+    let flood = archive(&many);
+    let offsets = [0, 1025 * 1024];
+    let view = ShardView::with_offsets(&flood, &offsets, &limits).unwrap();
+    assert_eq!(view.fields(0).unwrap_err().id(), "limit-fields");
     limits.sample_bytes = 1;
     let data = archive(&[one("a.x"), one("a.y")]);
     assert_eq!(
@@ -96,7 +101,25 @@ fn a_view_gives_fields_by_number() {
         assert_eq!(owned.view().fields(sample), view.fields(sample));
     }
     assert_eq!(owned.bytes(), data.len() as u64);
-    let scanned = OwnedShard::open(data, &LIMITS()).unwrap();
+    // The same from the range of each sample alone, and nothing from another range.
+    let mut fields = Vec::new();
+    for (sample, range) in (0..).zip(view.offsets().windows(2)) {
+        let [begin, end] = [0, 1].map(|at| usize::try_from(range[at]).unwrap());
+        let key = read_sample(range[0], &data[begin..end], &mut fields, &LIMITS()).unwrap();
+        assert_eq!(
+            (key, &fields),
+            (view.key(sample).unwrap(), &view.fields(sample).unwrap())
+        );
+        for bytes in [
+            &data[begin..end - 512],
+            &data[begin + 512..end],
+            &data[begin..end + 512],
+            &[],
+        ] {
+            assert!(read_sample(range[0], bytes, &mut fields, &LIMITS()).is_err());
+        }
+    }
+    let scanned = OwnedShard::open(data.clone(), &LIMITS()).unwrap();
     assert_eq!(scanned.view().offsets(), owned.view().offsets());
 }
 

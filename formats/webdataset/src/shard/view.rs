@@ -1,6 +1,7 @@
 //! Samples of a raw shard at hand, by offset.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use shardmill_core::Limits;
 
@@ -124,72 +125,106 @@ impl<'a> ShardView<'a> {
                 samples: self.len(),
             });
         };
-        let mut scanner = Scanner::new(self.data.len() as u64, &self.limits);
-        scanner.resume_at(*begin);
-        let mut key: Option<String> = None;
-        while scanner.position() < *end {
-            let member = match scanner.step(0, self.data)? {
-                Step::Member(member) => member,
-                Step::Need(_) | Step::End(_) => break,
-            };
-            check_member(&member)?;
-            if member.end > *end {
-                return Err(stale(sample, "a member reaches into the next one"));
-            }
-            if member.kind != MemberKind::File {
-                continue;
-            }
-            let content = usize::try_from(member.data)
-                .ok()
-                .zip(usize::try_from(member.bytes).ok())
-                .and_then(|(data, bytes)| self.data.get(data..)?.get(..bytes));
-            let Some(content) = content else {
-                return Err(TarError::Short {
-                    offset: member.begin,
-                    member: member.name.into_owned(),
-                    needed: member.bytes,
-                    left: 0,
-                });
-            };
-            // PERF: a name that stands in the header is borrowed from there.
-            let split = match member.name {
-                Cow::Borrowed(name) => Consumer::Webdataset.split(name),
-                Cow::Owned(ref name) => Consumer::Webdataset
-                    .split(name)
-                    .map(|(key, field)| (key, Cow::Owned(field.into_owned()))),
-            };
-            let Some((member_key, name)) = split else {
-                continue;
-            };
-            match &key {
-                None => key = Some(member_key.to_owned()),
-                Some(key) if key == member_key => {}
-                Some(_) => return Err(stale(sample, "it holds members of two keys")),
-            }
-            if let Some(first) = fields.iter().find(|field| field.name == name) {
-                let first = first.offset;
-                return Err(TarError::DuplicateField {
-                    offset: member.begin,
-                    key: key.unwrap_or_default(),
-                    field: name.into_owned(),
-                    first: format!("byte {first}"),
-                    second: format!("byte {}", member.data),
-                });
-            }
-            fields.push(Field {
-                name,
-                offset: member.data,
-                data: content,
-            });
-        }
-        key.ok_or_else(|| stale(sample, "it holds no member with a key"))
+        sample_fields(*begin..*end, 0, self.data, fields, &self.limits)
     }
 }
 
-fn stale(sample: u64, reason: &str) -> TarError {
-    TarError::Offsets {
-        reason: format!("does not fit sample {sample}: {reason}"),
+/// The fields of one sample from the bytes of its range alone, as a ranged read of a remote shard gives them; answers the key.
+///
+/// `bytes` are those of the raw shard from `begin` to where the next sample begins, as the table of offsets says. Offsets of
+/// the fields count from the start of the shard. `fields` is emptied first.
+///
+/// # Errors
+///
+/// [`TarError`]: whatever is wrong with the members of the sample; a range that is not that of one sample.
+pub fn read_sample<'a>(
+    begin: u64,
+    bytes: &'a [u8],
+    fields: &mut Vec<Field<'a>>,
+    limits: &Limits,
+) -> Result<String, TarError> {
+    fields.clear();
+    let end = begin.saturating_add(bytes.len() as u64);
+    sample_fields(begin..end, begin, bytes, fields, limits)
+}
+
+/// The fields of the sample in `range` of a shard, of which `window` is the part that begins at `at`.
+fn sample_fields<'a>(
+    range: Range<u64>,
+    at: u64,
+    window: &'a [u8],
+    fields: &mut Vec<Field<'a>>,
+    limits: &Limits,
+) -> Result<String, TarError> {
+    let stale = |reason: &str| TarError::Offsets {
+        reason: format!("does not fit the sample at byte {}: {reason}", range.start),
+    };
+    let length = at.saturating_add(window.len() as u64);
+    let mut scanner = Scanner::new(length, limits);
+    scanner.resume_at(range.start);
+    let mut key: Option<String> = None;
+    while scanner.position() < range.end {
+        let member = match scanner.step(at, window)? {
+            Step::Member(member) => member,
+            Step::Need(_) | Step::End(_) => break,
+        };
+        check_member(&member)?;
+        if member.end > range.end {
+            return Err(stale("a member reaches into the next one"));
+        }
+        if member.kind != MemberKind::File {
+            continue;
+        }
+        let content = usize::try_from(member.data.saturating_sub(at))
+            .ok()
+            .zip(usize::try_from(member.bytes).ok())
+            .and_then(|(data, bytes)| window.get(data..)?.get(..bytes));
+        let Some(content) = content else {
+            return Err(TarError::Short {
+                offset: member.begin,
+                member: member.name.into_owned(),
+                needed: member.bytes,
+                left: 0,
+            });
+        };
+        // PERF: a name that stands in the header is borrowed from there.
+        let split = match member.name {
+            Cow::Borrowed(name) => Consumer::Webdataset.split(name),
+            Cow::Owned(ref name) => Consumer::Webdataset
+                .split(name)
+                .map(|(key, field)| (key, Cow::Owned(field.into_owned()))),
+        };
+        let Some((member_key, name)) = split else {
+            continue;
+        };
+        match &key {
+            None => key = Some(member_key.to_owned()),
+            Some(key) if key == member_key => {}
+            Some(_) => return Err(stale("it holds members of two keys")),
+        }
+        if let Some(first) = fields.iter().find(|field| field.name == name) {
+            let first = first.offset;
+            return Err(TarError::DuplicateField {
+                offset: member.begin,
+                key: key.unwrap_or_default(),
+                field: name.into_owned(),
+                first: format!("byte {first}"),
+                second: format!("byte {}", member.data),
+            });
+        }
+        Limits::check("tar-fields", fields.len() as u64 + 1, limits.tar_fields).map_err(
+            |problem| TarError::Limit {
+                offset: member.begin,
+                problem,
+            },
+        )?;
+        fields.push(Field {
+            name,
+            offset: member.data,
+            data: content,
+        });
     }
+    key.ok_or_else(|| stale("it holds no member with a key"))
 }
 
 fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), TarError> {
