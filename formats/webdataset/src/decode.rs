@@ -12,7 +12,8 @@ use crate::field::{FieldError, FieldKind};
 /// What a field holds, borrowing its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// Bytes that have no other meaning here: images, sounds, `npz`, `mp`, `cbor`, unknown extensions.
+    /// Bytes that have no other meaning here: images, sounds, `mp`, `cbor`, unknown extensions; `npz`, which
+    /// [`read_npz`](crate::read_npz) takes apart.
     Bytes(&'a [u8]),
     /// Text.
     Text(&'a str),

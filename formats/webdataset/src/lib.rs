@@ -40,6 +40,7 @@ mod index;
 mod json;
 mod lint;
 mod names;
+mod npz;
 mod shard;
 pub mod sidecar;
 mod survey;
@@ -62,6 +63,7 @@ pub use lint::{
     repair, splits,
 };
 pub use names::{Consumer, ParseConsumerError, shard_name};
+pub use npz::read_npz;
 pub use shardmill_hash::{Digest, FileHashes, HashAlgo, HashError, Hasher, digest, hash_hex};
 pub use survey::{MemberEntry, Survey, Surveyor};
 pub use tar::{
