@@ -70,7 +70,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	$(CARGO) $(TEST) --test layering
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop crates/order/testdata python/shardmill python/tests cli/wheel
+	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
 	cd python && ../.venv/bin/ruff check --quiet . && ../.venv/bin/ruff format --quiet --check . && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: advisories
@@ -113,9 +113,11 @@ SOAK_CACHE_ROUNDS ?= 50
 # Repeats a soak: the seed that it printed.
 SOAK_SEED ?=
 .PHONY: soak
-soak: build venv ## kill conversions and readers at random moments, compare what they leave; 1000 random orders beside the original's
+soak: build venv ## kill conversions and readers at random moments, compare what they leave; 1000 random orders and 300 tar shards beside the originals'
 	$(PYTHON) scripts/soak.py --bin $(BIN) --rounds $(SOAK_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED)) --work $(CARGO_TARGET_DIR)/soak
 	.venv/bin/python crates/order/testdata/differential.py --bin $(BIN) --number 1000 --seed $(or $(SOAK_SEED),random)
+	$(CARGO) build $(ALL) --example lines
+	.venv/bin/python formats/webdataset/testdata/differential.py --bin $(CARGO_TARGET_DIR)/release/examples/lines --seed $(or $(SOAK_SEED),random)
 	$(PYTHON) scripts/soak_cache.py --bin $(BIN) --rounds $(SOAK_CACHE_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
 	$(PYTHON) scripts/soak_cache.py --bin $(BIN) --rounds $(SOAK_CACHE_ROUNDS) --server $(CARGO_TARGET_DIR)/release/remote_speed
 

@@ -31,6 +31,12 @@ pub struct Limits {
     pub parquet_footer_bytes: u64,
     /// Most bytes of a page of a Parquet file, before and after decompression.
     pub parquet_page_bytes: u64,
+    /// Most bytes of an extension header of a tar member (PAX records or a long GNU name).
+    pub tar_extension_bytes: u64,
+    /// Most bytes of the name of a tar member.
+    pub tar_name_bytes: u64,
+    /// Most fields of one sample of a tar shard.
+    pub tar_fields: u64,
 }
 
 impl Default for Limits {
@@ -51,13 +57,16 @@ impl Default for Limits {
             array_dims: 32,
             parquet_footer_bytes: 256 * MIB,
             parquet_page_bytes: GIB,
+            tar_extension_bytes: MIB,
+            tar_name_bytes: 4096,
+            tar_fields: 1024,
         }
     }
 }
 
 impl Limits {
     /// The names accepted by [`Limits::set`], which are also those in [`LimitExceeded::name`].
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 16] = [
         "index-bytes",
         "json-depth",
         "string-bytes",
@@ -71,6 +80,9 @@ impl Limits {
         "array-dims",
         "parquet-footer-bytes",
         "parquet-page-bytes",
+        "tar-extension-bytes",
+        "tar-name-bytes",
+        "tar-fields",
     ];
 
     fn slot(&mut self, name: &str) -> Option<&mut u64> {
@@ -88,6 +100,9 @@ impl Limits {
             "array-dims" => &mut self.array_dims,
             "parquet-footer-bytes" => &mut self.parquet_footer_bytes,
             "parquet-page-bytes" => &mut self.parquet_page_bytes,
+            "tar-extension-bytes" => &mut self.tar_extension_bytes,
+            "tar-name-bytes" => &mut self.tar_name_bytes,
+            "tar-fields" => &mut self.tar_fields,
             _ => return None,
         })
     }
@@ -145,6 +160,9 @@ impl LimitExceeded {
             "expansion-bytes" | "expansion-ratio" => "limit-expansion",
             "array-dims" => "limit-array-dims",
             "parquet-footer-bytes" | "parquet-page-bytes" => "parquet-limit",
+            "tar-extension-bytes" => "limit-pax",
+            "tar-name-bytes" => "limit-tar-name",
+            "tar-fields" => "limit-fields",
             _ => "limit",
         }
     }

@@ -1,0 +1,372 @@
+//! Arrays of numbers, as NumPy files (`npy`) and in the original's own form (`ten`).
+
+use std::fmt::Write as _;
+
+use shardmill_core::Limits;
+
+/// The type of the numbers of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub enum DType {
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    UInt8,
+    UInt16,
+    UInt32,
+    UInt64,
+    Float16,
+    Float32,
+    Float64,
+}
+
+impl DType {
+    /// Every type.
+    pub const ALL: [Self; 12] = [
+        Self::Bool,
+        Self::Int8,
+        Self::Int16,
+        Self::Int32,
+        Self::Int64,
+        Self::UInt8,
+        Self::UInt16,
+        Self::UInt32,
+        Self::UInt64,
+        Self::Float16,
+        Self::Float32,
+        Self::Float64,
+    ];
+
+    /// NumPy's short name: `f4`, `u1`, `b1`.
+    #[must_use]
+    pub const fn short(self) -> &'static str {
+        match self {
+            Self::Bool => "b1",
+            Self::Int8 => "i1",
+            Self::Int16 => "i2",
+            Self::Int32 => "i4",
+            Self::Int64 => "i8",
+            Self::UInt8 => "u1",
+            Self::UInt16 => "u2",
+            Self::UInt32 => "u4",
+            Self::UInt64 => "u8",
+            Self::Float16 => "f2",
+            Self::Float32 => "f4",
+            Self::Float64 => "f8",
+        }
+    }
+
+    /// Bytes of one number.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Bool | Self::Int8 | Self::UInt8 => 1,
+            Self::Int16 | Self::UInt16 | Self::Float16 => 2,
+            Self::Int32 | Self::UInt32 | Self::Float32 => 4,
+            Self::Int64 | Self::UInt64 | Self::Float64 => 8,
+        }
+    }
+
+    fn from_short(short: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.short() == short)
+    }
+}
+
+/// An array, borrowing its numbers: little-endian, in the order of C.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array<'a> {
+    /// The type of its numbers.
+    pub dtype: DType,
+    /// Its shape; empty for a single number.
+    pub shape: Vec<u64>,
+    /// Its numbers.
+    pub data: &'a [u8],
+}
+
+impl Array<'_> {
+    /// The bytes that the shape calls for; `None` when they are more than 2⁶⁴.
+    fn needed(dtype: DType, shape: &[u64]) -> Option<u64> {
+        shape
+            .iter()
+            .try_fold(dtype.bytes(), |product, dim| product.checked_mul(*dim))
+    }
+
+    /// Whether shape and numbers belong together.
+    pub(crate) fn is_consistent(&self) -> bool {
+        Self::needed(self.dtype, &self.shape) == Some(self.data.len() as u64)
+    }
+}
+
+/// The first bytes of every NumPy file.
+const NPY_MAGIC: &[u8] = b"\x93NUMPY";
+
+/// Most bytes of the header of a NumPy file.
+const NPY_HEADER_BYTES: u64 = 64 << 10;
+
+/// Digits that NumPy leaves room for in the first dimension.
+const GROWTH_DIGITS: usize = 21;
+
+/// Appends a NumPy file of version 1.0, as `numpy.save` writes it.
+///
+/// Source: NumPy 2.1, `numpy/lib/format.py`.
+pub(crate) fn write_npy(array: &Array<'_>, out: &mut Vec<u8>) -> Result<(), String> {
+    let order = if array.dtype.bytes() == 1 { '|' } else { '<' };
+    let mut header = format!(
+        "{{'descr': '{order}{}', 'fortran_order': False, 'shape': (",
+        array.dtype.short()
+    );
+    for (place, dim) in array.shape.iter().enumerate() {
+        let comma = if place > 0 { ", " } else { "" };
+        // Writing to a String cannot fail.
+        let _ = write!(header, "{comma}{dim}");
+    }
+    header.push_str(if array.shape.len() == 1 {
+        ",), }"
+    } else {
+        "), }"
+    });
+    if let Some(first) = array.shape.first() {
+        let blanks = GROWTH_DIGITS.saturating_sub(first.to_string().len());
+        header.push_str(&" ".repeat(blanks));
+    }
+    // Magic, version and length are 10 bytes, the newline one; a header that fits gets 64 blanks all the same.
+    let filled = 10 + header.len() + 1;
+    header.push_str(&" ".repeat(64 - filled % 64));
+    header.push('\n');
+    let length = u16::try_from(header.len()).map_err(|_| "has too many dimensions".to_owned())?;
+    out.extend_from_slice(NPY_MAGIC);
+    out.extend_from_slice(&[1, 0]);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(array.data);
+    Ok(())
+}
+
+/// Reads a NumPy file.
+pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Array<'a>, String> {
+    let rest = bytes
+        .strip_prefix(NPY_MAGIC)
+        .ok_or("does not begin as a NumPy file does")?;
+    let cut = || "ends within the header of its NumPy file".to_owned();
+    let ([major, minor], rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
+    let (length, rest) = match (major, minor) {
+        (1, 0) => {
+            let (length, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
+            (u64::from(u16::from_le_bytes(*length)), rest)
+        }
+        (2 | 3, 0) => {
+            let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+            (u64::from(u32::from_le_bytes(*length)), rest)
+        }
+        _ => return Err(format!("is a NumPy file of version {major}.{minor}")),
+    };
+    if length > NPY_HEADER_BYTES {
+        return Err(format!("has a NumPy header of {length} bytes"));
+    }
+    let length = usize::try_from(length).map_err(|_| cut())?;
+    let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
+    let header = std::str::from_utf8(header).map_err(|_| "has a NumPy header that is not text")?;
+    let (descr, fortran, shape) = Header(header)
+        .dict()
+        .ok_or("has a NumPy header that is not a description of an array")?;
+    let dtype = match descr.split_at_checked(1) {
+        Some(("<" | "=", short)) => DType::from_short(short),
+        Some(("|", short)) => DType::from_short(short).filter(|dtype| dtype.bytes() == 1),
+        Some((">", short)) if DType::from_short(short).is_some_and(|one| one.bytes() > 1) => {
+            return Err(format!("is a big-endian NumPy file of `{descr}`"));
+        }
+        _ => None,
+    };
+    let Some(dtype) = dtype else {
+        let shown: String = descr.chars().take(40).collect();
+        return Err(format!("is a NumPy file of `{shown}`"));
+    };
+    if shape.len() as u64 > limits.array_dims {
+        return Err(format!("is an array of {} dimensions", shape.len()));
+    }
+    if fortran && shape.iter().filter(|dim| **dim > 1).count() > 1 {
+        return Err("is a NumPy file in the order of Fortran".to_owned());
+    }
+    check_data(dtype, shape, data)
+}
+
+fn check_data(dtype: DType, shape: Vec<u64>, data: &[u8]) -> Result<Array<'_>, String> {
+    let array = Array { dtype, shape, data };
+    if array.is_consistent() {
+        return Ok(array);
+    }
+    Err(format!(
+        "has {} bytes of numbers for an array of {} of shape {:?}",
+        data.len(),
+        dtype.short(),
+        array.shape
+    ))
+}
+
+/// The text of a NumPy header, of which nothing is evaluated.
+struct Header<'a>(&'a str);
+
+impl<'a> Header<'a> {
+    fn dict(mut self) -> Option<(&'a str, bool, Vec<u64>)> {
+        let (mut descr, mut fortran, mut shape) = (None, None, None);
+        self.token("{")?;
+        while self.token("}").is_none() {
+            let key = self.string()?;
+            self.token(":")?;
+            match key {
+                "descr" if descr.is_none() => descr = Some(self.string()?),
+                "fortran_order" if fortran.is_none() => fortran = Some(self.boolean()?),
+                "shape" if shape.is_none() => shape = Some(self.tuple()?),
+                _ => return None,
+            }
+            if self.token(",").is_none() {
+                self.token("}")?;
+                break;
+            }
+        }
+        if !self.0.trim().is_empty() {
+            return None;
+        }
+        Some((descr?, fortran?, shape?))
+    }
+
+    fn token(&mut self, token: &str) -> Option<()> {
+        self.0 = self.0.trim_start().strip_prefix(token)?;
+        Some(())
+    }
+
+    fn string(&mut self) -> Option<&'a str> {
+        let text = self.0.trim_start();
+        let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+        let (string, rest) = text.get(1..)?.split_once(quote)?;
+        self.0 = rest;
+        Some(string)
+    }
+
+    fn boolean(&mut self) -> Option<bool> {
+        match self.token("True") {
+            Some(()) => Some(true),
+            None => self.token("False").map(|()| false),
+        }
+    }
+
+    fn tuple(&mut self) -> Option<Vec<u64>> {
+        let mut shape = Vec::new();
+        self.token("(")?;
+        while self.token(")").is_none() {
+            let text = self.0.trim_start();
+            let end = text
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(text.len());
+            let (digits, rest) = text.split_at_checked(end)?;
+            shape.push(digits.parse().ok()?);
+            // Python 2 marked long numbers.
+            self.0 = rest.strip_prefix('L').unwrap_or(rest);
+            if self.token(",").is_none() {
+                self.token(")")?;
+                break;
+            }
+        }
+        Some(shape)
+    }
+}
+
+/// In front of each chunk of a `ten` file.
+const TEN_MAGIC: &[u8] = b"~TenBin~";
+
+/// What chunks are filled up to a multiple of.
+const TEN_ALIGN: usize = 64;
+
+/// The most dimensions that the original reads.
+const TEN_DIMS: usize = 9;
+
+/// Appends arrays in the original's own form.
+pub(crate) fn write_ten(arrays: &[Array<'_>], out: &mut Vec<u8>) -> Result<(), String> {
+    for array in arrays {
+        // COMPAT: the original has no name for these two types, and reads neither.
+        if matches!(array.dtype, DType::UInt32 | DType::Bool) {
+            return Err(format!("cannot hold an array of {}", array.dtype.short()));
+        }
+        if array.shape.len() > TEN_DIMS {
+            return Err(format!(
+                "cannot hold an array of {} dimensions",
+                array.shape.len()
+            ));
+        }
+        let mut header = Vec::with_capacity(24 + 8 * array.shape.len());
+        header.extend_from_slice(array.dtype.short().as_bytes());
+        header.resize(16, 0);
+        header.extend_from_slice(&(array.shape.len() as u64).to_le_bytes());
+        for dim in &array.shape {
+            header.extend_from_slice(&dim.to_le_bytes());
+        }
+        for chunk in [&header[..], array.data] {
+            out.extend_from_slice(TEN_MAGIC);
+            out.extend_from_slice(&(chunk.len() as u64).to_le_bytes());
+            out.extend_from_slice(chunk);
+            let filled = chunk.len().next_multiple_of(TEN_ALIGN);
+            out.resize(out.len() + filled - chunk.len(), 0);
+        }
+    }
+    Ok(())
+}
+
+/// The content of a chunk and what is behind it.
+fn ten_chunk(bytes: &[u8]) -> Result<(&[u8], &[u8]), String> {
+    let rest = bytes
+        .strip_prefix(TEN_MAGIC)
+        .ok_or("has a chunk of arrays without its magic")?;
+    let (length, rest) = rest
+        .split_first_chunk::<8>()
+        .ok_or("ends within the length of a chunk of arrays")?;
+    let length = u64::from_le_bytes(*length);
+    let left = rest.len();
+    let parts = usize::try_from(length)
+        .ok()
+        .and_then(|length| rest.split_at_checked(length));
+    let Some((chunk, rest)) = parts else {
+        return Err(format!(
+            "has a chunk of {length} bytes, of which {left} are there"
+        ));
+    };
+    let filled = chunk.len().next_multiple_of(TEN_ALIGN) - chunk.len();
+    let rest = rest.get(filled..).ok_or("ends within a chunk of arrays")?;
+    Ok((chunk, rest))
+}
+
+/// Reads arrays in the original's own form.
+pub(crate) fn read_ten<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Vec<Array<'a>>, String> {
+    let mut arrays = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (header, after) = ten_chunk(rest)?;
+        let (data, after) = ten_chunk(after)?;
+        rest = after;
+        let cut = || "has a header of an array of the wrong length".to_owned();
+        let (short, header) = header.split_first_chunk::<8>().ok_or_else(cut)?;
+        let (_name, header) = header.split_first_chunk::<8>().ok_or_else(cut)?;
+        let (dims, header) = header.split_first_chunk::<8>().ok_or_else(cut)?;
+        let dims = u64::from_le_bytes(*dims);
+        if dims > limits.array_dims || dims.checked_mul(8) != Some(header.len() as u64) {
+            return Err(cut());
+        }
+        let shape = header
+            .chunks_exact(8)
+            .filter_map(|dim| dim.first_chunk().map(|dim| u64::from_le_bytes(*dim)))
+            .collect();
+        let short = short.split(|byte| *byte == 0).next().unwrap_or_default();
+        let dtype = std::str::from_utf8(short)
+            .ok()
+            .and_then(DType::from_short)
+            .ok_or_else(|| {
+                format!(
+                    "has an array of the unknown type `{}`",
+                    short.escape_ascii()
+                )
+            })?;
+        arrays.push(check_data(dtype, shape, data)?);
+    }
+    Ok(arrays)
+}

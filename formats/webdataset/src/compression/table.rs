@@ -1,0 +1,165 @@
+//! The table of pieces at the end of a compressed shard.
+
+use std::ops::Range;
+
+use super::{CompressedPiece, CompressionError, LAST_BLOCK, TarCompression};
+
+/// Most pieces that the extra field of a gzip member can list.
+pub(super) const MOST_PIECES: u64 = (u16::MAX as u64 - 8) / ENTRY_BYTES;
+
+/// Two numbers of 32 bits: compressed and raw bytes.
+const ENTRY_BYTES: u64 = 8;
+
+/// The skippable frame of the seekable format, and the word at its end.
+const SEEK_FRAME: [u8; 4] = 0x184d_2a5e_u32.to_le_bytes();
+const SEEK_MAGIC: [u8; 4] = 0x8f92_eab1_u32.to_le_bytes();
+
+/// How the empty gzip member begins: with an extra field.
+const GZIP_EXTRA: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 0xff];
+
+/// The header of a gzip member without extras, and its last block with checksum and length.
+const GZIP_HEAD: u64 = 10;
+const GZIP_FOOT: u64 = 10;
+
+/// One piece of a compressed shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it lies in the compressed file.
+    pub zip: Range<u64>,
+    /// Which part of the raw shard it holds.
+    pub raw: Range<u64>,
+}
+
+/// The pieces of a compressed shard, in order and without gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PieceTable {
+    pieces: Vec<Piece>,
+}
+
+pub(super) fn write(compression: TarCompression, pieces: &[CompressedPiece], out: &mut Vec<u8>) {
+    let entries = pieces.iter().flat_map(|piece| {
+        let zip = u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX);
+        [zip.to_le_bytes(), piece.raw_bytes.to_le_bytes()]
+    });
+    let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+    match compression {
+        TarCompression::Zstd { .. } => {
+            out.extend_from_slice(&SEEK_FRAME);
+            out.extend_from_slice(&(8 * count + 9).to_le_bytes());
+            entries.for_each(|entry| out.extend_from_slice(&entry));
+            out.extend_from_slice(&count.to_le_bytes());
+            out.push(0);
+            out.extend_from_slice(&SEEK_MAGIC);
+        }
+        TarCompression::Gzip { .. } => {
+            let field = u16::try_from(8 * count + 4).unwrap_or(u16::MAX);
+            out.extend_from_slice(&GZIP_EXTRA);
+            out.extend_from_slice(&(field + 4).to_le_bytes());
+            out.extend_from_slice(b"SM");
+            out.extend_from_slice(&field.to_le_bytes());
+            entries.for_each(|entry| out.extend_from_slice(&entry));
+            out.extend_from_slice(&count.to_le_bytes());
+            out.extend_from_slice(&LAST_BLOCK);
+            out.extend_from_slice(&[0; 8]);
+        }
+    }
+}
+
+impl PieceTable {
+    /// The end of a compressed file in which a table lies, if it has one: how many bytes to fetch.
+    pub const TAIL_BYTES: u64 = MOST_PIECES * ENTRY_BYTES + 64;
+
+    /// Reads the table of a compressed file of `length` bytes from its last bytes, of which
+    /// [`TAIL_BYTES`](Self::TAIL_BYTES) always suffice. `None`: the file has no table, as one that another program wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`CompressionError::Table`] (`Corrupt`) for a table that does not fit the file.
+    pub fn read(tail: &[u8], length: u64) -> Result<Option<Self>, CompressionError> {
+        let error = |reason| CompressionError::Table { reason };
+        let Some((entries, table_bytes, head, foot)) = find(tail) else {
+            return Ok(None);
+        };
+        let begin = length
+            .checked_sub(table_bytes)
+            .ok_or_else(|| error("is longer than the file"))?;
+        let end = begin
+            .checked_sub(foot)
+            .ok_or_else(|| error("is longer than the file"))?;
+        let (mut zip, mut raw) = (head, 0_u64);
+        let mut pieces = Vec::with_capacity(entries.len() / 8);
+        for entry in entries.chunks_exact(8) {
+            let zip_end = zip.saturating_add(number(entry, 0));
+            let raw_end = raw.saturating_add(number(entry, 4));
+            pieces.push(Piece {
+                zip: zip..zip_end,
+                raw: raw..raw_end,
+            });
+            (zip, raw) = (zip_end, raw_end);
+        }
+        if zip != end {
+            return Err(error("does not add up to the length of the file"));
+        }
+        Ok(Some(Self { pieces }))
+    }
+
+    /// The pieces.
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The length of the raw shard.
+    #[must_use]
+    pub fn raw_bytes(&self) -> u64 {
+        self.pieces.last().map_or(0, |piece| piece.raw.end)
+    }
+
+    /// The pieces that hold a range of the raw shard.
+    #[must_use]
+    pub fn covering(&self, raw: &Range<u64>) -> &[Piece] {
+        let begin = self
+            .pieces
+            .partition_point(|piece| piece.raw.end <= raw.start);
+        let end = self
+            .pieces
+            .partition_point(|piece| piece.raw.start < raw.end);
+        self.pieces.get(begin..end).unwrap_or_default()
+    }
+}
+
+/// Four bytes of `bytes` as a number.
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    u64::from(u32::from_le_bytes(*word.unwrap_or(&[0; 4])))
+}
+
+/// The entries of a table at the end of `tail`, the bytes of the whole table, and what a file has before and behind its
+/// pieces.
+fn find(tail: &[u8]) -> Option<(&[u8], u64, u64, u64)> {
+    if let Some(rest) = tail.strip_suffix(&SEEK_MAGIC) {
+        // A bit of the descriptor stands for checksums of the pieces; no writer of shards sets it.
+        let (descriptor, rest) = rest.split_last()?;
+        let (rest, count) = rest.split_last_chunk::<4>()?;
+        let count = u32::from_le_bytes(*count);
+        let bytes = u64::from(count).checked_mul(ENTRY_BYTES)?;
+        let begin = rest.len().checked_sub(usize::try_from(bytes).ok()?)?;
+        let (rest, entries) = rest.split_at_checked(begin)?;
+        let (rest, size) = rest.split_last_chunk::<4>()?;
+        let fits = u64::from(u32::from_le_bytes(*size)) == bytes.checked_add(9)?;
+        let is_table = fits && *descriptor == 0 && rest.ends_with(&SEEK_FRAME);
+        return is_table.then_some((entries, bytes + 17, 0, 0));
+    }
+    let rest = tail.strip_suffix(&[0; 8])?.strip_suffix(&LAST_BLOCK)?;
+    let (rest, count) = rest.split_last_chunk::<4>()?;
+    let bytes = u64::from(u32::from_le_bytes(*count)).checked_mul(ENTRY_BYTES)?;
+    let begin = rest.len().checked_sub(usize::try_from(bytes).ok()?)?;
+    let (rest, entries) = rest.split_at_checked(begin)?;
+    let (rest, field) = rest.split_last_chunk::<2>()?;
+    let rest = rest.strip_suffix(b"SM")?;
+    let (rest, extra) = rest.split_last_chunk::<2>()?;
+    let field = u64::from(u16::from_le_bytes(*field));
+    let extra = u64::from(u16::from_le_bytes(*extra));
+    let is_table = field == bytes + 4 && extra == field + 4 && rest.ends_with(&GZIP_EXTRA);
+    is_table.then_some((entries, bytes + 30, GZIP_HEAD, GZIP_FOOT))
+}

@@ -1,0 +1,343 @@
+//! The bytes of a field become a value.
+
+use std::borrow::Cow;
+use std::io::Read as _;
+
+use serde::de::IgnoredAny;
+use shardmill_core::{LimitExceeded, Limits};
+
+use crate::array::{Array, read_npy, read_ten};
+use crate::field::{FieldError, FieldKind};
+
+/// What a field holds, borrowing its bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// Bytes that have no other meaning here: images, sounds, `mp`, `cbor`, unknown extensions; `npz`, which
+    /// [`read_npz`](crate::read_npz) takes apart.
+    Bytes(&'a [u8]),
+    /// Text.
+    Text(&'a str),
+    /// A whole number.
+    Int(i64),
+    /// JSON text.
+    Json(&'a str),
+    /// An array.
+    Array(Array<'a>),
+    /// Arrays.
+    Arrays(Vec<Array<'a>>),
+}
+
+/// The bytes of a field without the gzip that a trailing `.gz` stands for. Only such a field is copied.
+///
+/// # Errors
+///
+/// [`FieldError::Gzip`] (`Corrupt`), [`FieldError::Limit`] (`Unsupported`) above the limits on a sample or on expansion.
+pub fn inflate<'a>(
+    field: &str,
+    bytes: &'a [u8],
+    limits: &Limits,
+) -> Result<Cow<'a, [u8]>, FieldError> {
+    if !FieldKind::of(field).1 {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let ratio = (bytes.len() as u64).saturating_mul(limits.expansion_ratio);
+    let most = limits.sample_bytes.min(limits.expansion_bytes).min(ratio);
+    let mut out = Vec::new();
+    flate2::read::MultiGzDecoder::new(bytes)
+        .take(most.saturating_add(1))
+        .read_to_end(&mut out)
+        .map_err(|error| FieldError::Gzip {
+            field: field.to_owned(),
+            reason: error.to_string(),
+        })?;
+    if out.len() as u64 > most {
+        return Err(FieldError::Limit(LimitExceeded {
+            name: "expansion-bytes",
+            value: out.len() as u64,
+            limit: most,
+        }));
+    }
+    Ok(Cow::Owned(out))
+}
+
+/// The value that the bytes of a field are, by the extension of the field. The bytes are those of [`inflate`].
+///
+/// A `class`, `count`, `html`, `msgpack` or `tenbin`, which the original writes but hands out as bytes, is read for what it
+/// is.
+///
+/// # Errors
+///
+/// [`FieldError`]: bytes that are not what the extension says (`Corrupt`); pickles (`Unsupported`), which
+/// [`FieldKind::of`] tells in advance.
+pub fn decode<'a>(field: &str, bytes: &'a [u8], limits: &Limits) -> Result<Value<'a>, FieldError> {
+    let array_error = |reason| FieldError::Array {
+        field: field.to_owned(),
+        reason,
+    };
+    Ok(match FieldKind::of(field).0 {
+        FieldKind::Int => Value::Int(int(field, bytes)?),
+        FieldKind::Text => Value::Text(text(field, bytes)?),
+        FieldKind::Json => {
+            let text = text(field, bytes)?;
+            check_json(field, text)?;
+            Value::Json(text)
+        }
+        FieldKind::Npy => Value::Array(read_npy(bytes, limits).map_err(array_error)?),
+        FieldKind::Tensors => Value::Arrays(read_ten(bytes, limits).map_err(array_error)?),
+        FieldKind::Pickle => {
+            return Err(FieldError::Pickle {
+                field: field.to_owned(),
+            });
+        }
+        FieldKind::Npz
+        | FieldKind::MessagePack
+        | FieldKind::Cbor
+        | FieldKind::Image
+        | FieldKind::Video
+        | FieldKind::Audio
+        | FieldKind::Other => Value::Bytes(bytes),
+    })
+}
+
+fn text<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a str, FieldError> {
+    std::str::from_utf8(bytes).map_err(|error| FieldError::Utf8 {
+        field: field.to_owned(),
+        offset: error.valid_up_to() as u64,
+        length: bytes.len() as u64,
+    })
+}
+
+/// A number as `int` of Python reads it from ASCII, but without `_` between digits, which nobody writes.
+fn int(field: &str, bytes: &[u8]) -> Result<i64, FieldError> {
+    // Python's blanks are those of ASCII and the vertical tab.
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let begin = bytes.iter().position(|byte| !is_blank(byte)).unwrap_or(0);
+    let end = bytes.iter().rposition(|byte| !is_blank(byte));
+    let digits = end.and_then(|end| bytes.get(begin..=end));
+    digits
+        .and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok())
+        .ok_or_else(|| FieldError::Number {
+            field: field.to_owned(),
+            found: String::from_utf8_lossy(bytes).chars().take(40).collect(),
+        })
+}
+
+/// Whether text is JSON. Python also writes and reads `NaN` and `Infinity`; text that holds these words is not looked at
+/// further.
+fn check_json(field: &str, text: &str) -> Result<(), FieldError> {
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) => Ok(()),
+        Err(_) if text.contains("NaN") || text.contains("Infinity") => Ok(()),
+        Err(error) => Err(FieldError::Json {
+            field: field.to_owned(),
+            reason: error.to_string(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use shardmill_core::Diagnostic;
+
+    use super::*;
+    use crate::array::DType;
+    use crate::encode::{Datum, encode};
+
+    fn array<'a>(dtype: DType, shape: &[u64], data: &'a [u8]) -> Array<'a> {
+        Array {
+            dtype,
+            shape: shape.to_vec(),
+            data,
+        }
+    }
+
+    fn encoded(field: &str, datum: &Datum<'_>) -> Result<Vec<u8>, FieldError> {
+        let mut out = Vec::new();
+        encode(field, datum, &mut out)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn values_come_back() {
+        let limits = Limits::default();
+        let data: Vec<u8> = (0..24).collect();
+        let one = array(DType::Float32, &[2, 3], &data);
+        let two = array(DType::UInt8, &[24], &data);
+        let none = array(DType::Int64, &[0], &[]);
+        let scalar = array(DType::Float64, &[], &data[..8]);
+        let arrays = vec![one.clone(), two.clone(), none.clone(), scalar.clone()];
+        for (field, datum, value) in [
+            ("cls", Datum::Int(-7), Value::Int(-7)),
+            ("a.id", Datum::Int(i64::MIN), Value::Int(i64::MIN)),
+            ("txt", Datum::Text("é"), Value::Text("é")),
+            (
+                "json",
+                Datum::Json("{\"a\": NaN}"),
+                Value::Json("{\"a\": NaN}"),
+            ),
+            ("npy", Datum::Array(one.clone()), Value::Array(one)),
+            ("x.npy", Datum::Array(none.clone()), Value::Array(none)),
+            ("npy", Datum::Array(scalar.clone()), Value::Array(scalar)),
+            ("ten", Datum::Arrays(arrays.clone()), Value::Arrays(arrays)),
+            ("tb", Datum::Array(two.clone()), Value::Arrays(vec![two])),
+            ("jpg", Datum::Bytes(&data), Value::Bytes(&data)),
+            ("unknown", Datum::Bytes(&data), Value::Bytes(&data)),
+        ] {
+            let plain = encoded(field, &datum).unwrap();
+            assert_eq!(decode(field, &plain, &limits), Ok(value.clone()), "{field}");
+            let zipped = format!("{field}.gz");
+            if !matches!(datum, Datum::Bytes(_) | Datum::Text(_)) {
+                let zip = encoded(&zipped, &datum).unwrap();
+                let raw = inflate(&zipped, &zip, &limits).unwrap();
+                assert_eq!(
+                    (&raw[..], decode(&zipped, &raw, &limits)),
+                    (&plain[..], Ok(value))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_form_is_refused() {
+        let int = Datum::Int(1);
+        for (field, datum) in [
+            ("txt", int.clone()),
+            ("jpg", int.clone()),
+            ("pkl", int.clone()),
+            ("pth", int),
+            ("cls", Datum::Json("1")),
+            ("npy", Datum::Arrays(vec![])),
+            ("cls", Datum::Array(array(DType::UInt8, &[1], &[1]))),
+        ] {
+            assert_eq!(
+                encoded(field, &datum).unwrap_err().id(),
+                "field-encoder",
+                "{field}"
+            );
+        }
+        for (field, datum) in [
+            ("npy", Datum::Array(array(DType::UInt8, &[2], &[1]))),
+            (
+                "npy",
+                Datum::Array(array(DType::UInt8, &[u64::MAX, 2], &[1])),
+            ),
+            ("ten", Datum::Array(array(DType::UInt32, &[0], &[]))),
+            ("ten", Datum::Array(array(DType::Bool, &[0], &[]))),
+            ("ten", Datum::Array(array(DType::UInt8, &[1; 10], &[1]))),
+        ] {
+            assert_eq!(
+                encoded(field, &datum).unwrap_err().id(),
+                "field-array",
+                "{datum:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_its_extension_is_refused() {
+        let limits = Limits::default();
+        let id = |field: &str, bytes: &[u8]| decode(field, bytes, &limits).unwrap_err().id();
+        assert_eq!(id("txt", b"\xff"), "field-utf8");
+        for text in [
+            "",
+            " ",
+            "1.0",
+            "1_0",
+            "0x1",
+            "99999999999999999999",
+            "1 2",
+            "\u{663}",
+        ] {
+            assert_eq!(id("cls", text.as_bytes()), "field-number", "{text}");
+        }
+        assert_eq!(decode("cls", b"\n +7\x0b ", &limits), Ok(Value::Int(7)));
+        for text in ["", "{", "{} x", "{'a': 1}"] {
+            assert_eq!(id("json", text.as_bytes()), "json-syntax", "{text}");
+        }
+        assert_eq!(id("json", &vec![b'['; 100_000]), "json-syntax");
+        assert_eq!(id("pkl", b"\x80\x04."), "encoding-unsafe");
+        assert_eq!(id("seg.pth", b""), "encoding-unsafe");
+        let gzip = inflate("txt.gz", b"none", &limits).unwrap_err();
+        assert_eq!(gzip.id(), "compression-damaged");
+        let bomb = encoded(
+            "npy.gz",
+            &Datum::Array(array(DType::UInt8, &[1 << 20], &vec![0; 1 << 20])),
+        );
+        let mut small = Limits::default();
+        small.expansion_ratio = 10;
+        let bomb = inflate("npy.gz", &bomb.unwrap(), &small).unwrap_err();
+        assert_eq!(bomb.id(), "limit-expansion");
+    }
+
+    #[test]
+    fn headers_of_arrays_are_read_by_a_grammar() {
+        let limits = Limits::default();
+        let npy = |header: &str, data: &[u8]| {
+            let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+            bytes.extend_from_slice(&u16::try_from(header.len()).unwrap().to_le_bytes());
+            bytes.extend_from_slice(header.as_bytes());
+            bytes.extend_from_slice(data);
+            bytes
+        };
+        let data = [1, 0, 2, 0];
+        for header in [
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }",
+            "{\"shape\":(2,),\"descr\":\"<i2\",\"fortran_order\":False}\n",
+            "{'descr': '<i2', 'fortran_order': True, 'shape': (2L,), }",
+            "{'descr': '=i2', 'fortran_order': False, 'shape': (1, 2), }",
+        ] {
+            assert!(
+                decode("npy", &npy(header, &data), &limits).is_ok(),
+                "{header}"
+            );
+        }
+        let deep = format!(
+            "{{'descr': '|u1', 'fortran_order': False, 'shape': ({}) }}",
+            "1,".repeat(33)
+        );
+        for header in [
+            "",
+            "{}",
+            "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '>i2', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '<i2', 'fortran_order': True, 'shape': (2, 2), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (3,), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (-1,), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (99999999999999999999,), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (9999999999, 9999999999), }",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (2,), 'x': 1}",
+            "{'descr': '<i2', 'descr': '<i2', 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)} print()",
+            &deep,
+        ] {
+            assert!(
+                decode("npy", &npy(header, &data), &limits).is_err(),
+                "{header}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_arrays_are_values_or_errors(
+            cut in 0..500_usize,
+            changes in proptest::collection::vec((0..500_usize, any::<u8>()), 0..4),
+        ) {
+            let numbers = [7; 60];
+            let one = array(DType::Int16, &[5, 6], &numbers);
+            for field in ["npy", "ten"] {
+                let mut bytes = encoded(field, &Datum::Array(one.clone())).unwrap();
+                for (at, to) in &changes {
+                    let at = at % bytes.len();
+                    bytes[at] = *to;
+                }
+                bytes.truncate(cut);
+                if let Ok(Value::Array(found)) = decode(field, &bytes, &Limits::default()) {
+                    prop_assert!(found.data.len() <= bytes.len());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Values become the bytes of a field.
+
+use std::io::Write as _;
+
+use crate::array::{Array, write_npy, write_ten};
+use crate::field::{FieldError, FieldKind};
+
+/// A value that goes into a field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Datum<'a> {
+    /// Bytes: stored as they are, in any field.
+    Bytes(&'a [u8]),
+    /// Text: stored as UTF-8, in any field. In `json` too, where it is not quoted.
+    Text(&'a str),
+    /// A whole number, for `cls` and its like.
+    Int(i64),
+    /// JSON text, for `json` and `jsn`; stored as it is.
+    Json(&'a str),
+    /// An array, for `npy`, and alone in `ten`.
+    Array(Array<'a>),
+    /// Arrays, for `ten` and `tb`.
+    Arrays(Vec<Array<'a>>),
+}
+
+impl Datum<'_> {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Bytes(_) => "value of bytes",
+            Self::Text(_) => "text",
+            Self::Int(_) => "number",
+            Self::Json(_) => "JSON value",
+            Self::Array(_) => "array",
+            Self::Arrays(_) => "list of arrays",
+        }
+    }
+}
+
+/// Appends the bytes of a value in the form that the extension of the field calls for. What ends in `.gz` is compressed
+/// with gzip, except for bytes and text, which are stored as they are.
+///
+/// Bytes are those of the original, gzip apart: it stores the time of compression, and this 0.
+///
+/// # Errors
+///
+/// [`FieldError::NoEncoder`] (`InvalidInput`) where the extension has no form for such a value, which holds for pickles as
+/// well; [`FieldError::Array`] for arrays that contradict themselves or that the form cannot hold.
+pub fn encode(field: &str, datum: &Datum<'_>, out: &mut Vec<u8>) -> Result<(), FieldError> {
+    let (kind, is_gzip) = FieldKind::of(field);
+    match datum {
+        Datum::Bytes(bytes) => out.extend_from_slice(bytes),
+        Datum::Text(text) => out.extend_from_slice(text.as_bytes()),
+        _ if is_gzip => {
+            let mut raw = Vec::new();
+            encode_plain(field, kind, datum, &mut raw)?;
+            let mut encoder = flate2::GzBuilder::new()
+                .mtime(0)
+                .write(out, flate2::Compression::new(9));
+            encoder
+                .write_all(&raw)
+                .and_then(|()| encoder.try_finish())
+                .map_err(|error| FieldError::Gzip {
+                    field: field.to_owned(),
+                    reason: error.to_string(),
+                })?;
+        }
+        _ => encode_plain(field, kind, datum, out)?,
+    }
+    Ok(())
+}
+
+fn encode_plain(
+    field: &str,
+    kind: FieldKind,
+    datum: &Datum<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), FieldError> {
+    let array_error = |reason: String| FieldError::Array {
+        field: field.to_owned(),
+        reason,
+    };
+    let check = |arrays: &[Array<'_>]| match arrays.iter().find(|array| !array.is_consistent()) {
+        None => Ok(()),
+        Some(array) => Err(array_error(format!(
+            "has {} bytes of numbers for an array of {} of shape {:?}",
+            array.data.len(),
+            array.dtype.short(),
+            array.shape
+        ))),
+    };
+    match (kind, datum) {
+        (FieldKind::Int, Datum::Int(value)) => {
+            out.extend_from_slice(value.to_string().as_bytes());
+            Ok(())
+        }
+        (FieldKind::Json, Datum::Json(text)) => {
+            out.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+        // A number is JSON as well.
+        (FieldKind::Json, Datum::Int(value)) => {
+            out.extend_from_slice(value.to_string().as_bytes());
+            Ok(())
+        }
+        (FieldKind::Npy, Datum::Array(array)) => {
+            check(std::slice::from_ref(array))?;
+            write_npy(array, out).map_err(array_error)
+        }
+        (FieldKind::Tensors, Datum::Array(array)) => {
+            check(std::slice::from_ref(array))?;
+            write_ten(std::slice::from_ref(array), out).map_err(array_error)
+        }
+        (FieldKind::Tensors, Datum::Arrays(arrays)) => {
+            check(arrays)?;
+            write_ten(arrays, out).map_err(array_error)
+        }
+        _ => Err(FieldError::NoEncoder {
+            field: field.to_owned(),
+            value: datum.name(),
+        }),
+    }
+}

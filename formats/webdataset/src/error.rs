@@ -1,0 +1,384 @@
+//! What can be wrong with a tar shard.
+
+use std::fmt;
+
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
+
+/// What a tar member is, by the type in its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MemberKind {
+    /// A regular file, a contiguous one included.
+    File,
+    /// A directory; it has no content.
+    Directory,
+    /// A second name of another member.
+    HardLink,
+    /// A symbolic link.
+    SymbolicLink,
+    /// A character or block device.
+    Device,
+    /// A named pipe.
+    Pipe,
+    /// A file with holes, in one of the GNU forms.
+    Sparse,
+    /// Anything else, as volumes and dumps of GNU tar.
+    Other,
+}
+
+impl MemberKind {
+    /// What a person calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Directory => "directory",
+            Self::HardLink => "hard link",
+            Self::SymbolicLink => "symbolic link",
+            Self::Device => "device",
+            Self::Pipe => "named pipe",
+            Self::Sparse => "sparse file",
+            Self::Other => "member of a vendor's type",
+        }
+    }
+}
+
+impl fmt::Display for MemberKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Bytes that are not a tar file, or one that is refused. `offset` is where the header block in question begins.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TarError {
+    /// A block with the magic of no tar dialect.
+    #[error("the block at byte {offset} is not a tar header: its magic is {found:02x?}")]
+    Magic {
+        /// Where the block begins.
+        offset: u64,
+        /// The bytes where the magic should be.
+        found: [u8; 8],
+    },
+    /// A header whose sum does not match its bytes.
+    #[error("the header at byte {offset} has the checksum {found}, but its bytes add up to {sum}")]
+    Checksum {
+        /// Where the block begins.
+        offset: u64,
+        /// The checksum in the header.
+        found: u64,
+        /// The unsigned sum of its bytes.
+        sum: u64,
+    },
+    /// A field of a header that is not a number.
+    #[error("the {field} in the header at byte {offset} is not a number: {found:02x?}")]
+    Number {
+        /// Where the block begins.
+        offset: u64,
+        /// The field.
+        field: &'static str,
+        /// Its bytes.
+        found: Vec<u8>,
+    },
+    /// A member larger than what is left of the file.
+    #[error(
+        "member `{}` at byte {offset} needs {needed} bytes, but {left} are left",
+        escape(member)
+    )]
+    Short {
+        /// Where its header begins.
+        offset: u64,
+        /// The member, or the kind of an extension header.
+        member: String,
+        /// The bytes of its content.
+        needed: u64,
+        /// The bytes that follow its header.
+        left: u64,
+    },
+    /// A file that ends within a header block.
+    #[error("the file ends at byte {length}, within the header at byte {offset}")]
+    TornHeader {
+        /// Where the block begins.
+        offset: u64,
+        /// The length of the file.
+        length: u64,
+    },
+    /// A file without the two zero blocks that end an archive.
+    #[error("the file ends at byte {length} without the two zero blocks that end an archive")]
+    NoEnd {
+        /// Where the first of them should be.
+        offset: u64,
+        /// The length of the file.
+        length: u64,
+    },
+    /// Something other than zeros behind the end of the archive.
+    #[error("the archive ends at byte {end}, but something follows at byte {offset}")]
+    Trailing {
+        /// Where the archive ends.
+        end: u64,
+        /// The first byte that is not zero.
+        offset: u64,
+    },
+    /// A size that contradicts another one, or that a member of that kind cannot have.
+    #[error(
+        "member `{}` at byte {offset} has the size {size} in its header, {reason}",
+        escape(member)
+    )]
+    Size {
+        /// Where its header begins.
+        offset: u64,
+        /// The member.
+        member: String,
+        /// The size in its header.
+        size: u64,
+        /// What it contradicts.
+        reason: String,
+    },
+    /// An extension header that is not what POSIX or GNU define, or that contradicts another one.
+    #[error("the extension header at byte {offset} {reason}")]
+    Extension {
+        /// Where its block begins.
+        offset: u64,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A name that cannot be used.
+    #[error(
+        "the member at byte {offset} has the name `{}`, which {reason}",
+        escape(member)
+    )]
+    Name {
+        /// Where its header begins.
+        offset: u64,
+        /// The name, with replacement characters where it is not UTF-8.
+        member: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A member that is neither a file nor a directory.
+    #[error("member `{}` at byte {offset} is a {kind}", escape(member))]
+    Kind {
+        /// Where its header begins.
+        offset: u64,
+        /// The member.
+        member: String,
+        /// What it is.
+        kind: MemberKind,
+    },
+    /// Two members of one sample with the same field.
+    #[error(
+        "sample `{}` has the field `{}` twice, in `{}` and `{}`",
+        escape(key),
+        escape(field),
+        escape(first),
+        escape(second)
+    )]
+    DuplicateField {
+        /// Where the header of the second begins.
+        offset: u64,
+        /// The key of the sample.
+        key: String,
+        /// The field, in lower case.
+        field: String,
+        /// The first member.
+        first: String,
+        /// The second member.
+        second: String,
+    },
+    /// A key that was there before, with other samples in between.
+    #[error("the key `{}` returns at byte {offset} after other keys", escape(key))]
+    SplitSample {
+        /// Where the header of the second run begins.
+        offset: u64,
+        /// The key.
+        key: String,
+    },
+    /// A sample that is not in the shard.
+    #[error("there is no sample {sample}: the shard has {samples}")]
+    NoSample {
+        /// The sample asked for.
+        sample: u64,
+        /// The samples there are.
+        samples: u64,
+    },
+    /// A table of offsets that does not fit the shard.
+    #[error("the table of offsets {reason}")]
+    Offsets {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// More than the limits allow.
+    #[error("the member at byte {offset}: {problem}")]
+    Limit {
+        /// Where its header begins.
+        offset: u64,
+        /// What was exceeded.
+        problem: LimitExceeded,
+    },
+}
+
+impl TarError {
+    /// Where in the shard, as far as the error is about one place.
+    #[must_use]
+    pub const fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Magic { offset, .. }
+            | Self::Checksum { offset, .. }
+            | Self::Number { offset, .. }
+            | Self::Short { offset, .. }
+            | Self::TornHeader { offset, .. }
+            | Self::NoEnd { offset, .. }
+            | Self::Trailing { offset, .. }
+            | Self::Size { offset, .. }
+            | Self::Extension { offset, .. }
+            | Self::Name { offset, .. }
+            | Self::Kind { offset, .. }
+            | Self::DuplicateField { offset, .. }
+            | Self::SplitSample { offset, .. }
+            | Self::Limit { offset, .. } => Some(*offset),
+            Self::NoSample { .. } | Self::Offsets { .. } => None,
+        }
+    }
+
+    /// The member it is about, if it has one.
+    #[must_use]
+    pub fn member(&self) -> Option<&str> {
+        match self {
+            Self::Short { member, .. }
+            | Self::Size { member, .. }
+            | Self::Name { member, .. }
+            | Self::Kind { member, .. } => Some(member),
+            Self::DuplicateField { second, .. } => Some(second),
+            _ => None,
+        }
+    }
+}
+
+impl Diagnostic for TarError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Kind { .. } | Self::Limit { .. } => ErrorKind::Unsupported,
+            Self::NoSample { .. } => ErrorKind::InvalidInput,
+            _ => ErrorKind::Corrupt,
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Magic { .. } => "tar-magic",
+            Self::Checksum { .. } => "tar-checksum",
+            Self::Number { .. } => "tar-number",
+            Self::Short { .. } => "tar-short",
+            Self::TornHeader { .. } => "tar-torn",
+            Self::NoEnd { .. } => "tar-end",
+            Self::Trailing { .. } => "tar-trailing",
+            Self::Size { .. } => "tar-size",
+            Self::Extension { .. } => "tar-extension",
+            Self::Name { .. } => "tar-name",
+            Self::Kind { .. } => "tar-kind",
+            Self::DuplicateField { .. } => "tar-duplicate",
+            Self::SplitSample { .. } => "tar-split",
+            Self::NoSample { .. } => "sample-missing",
+            Self::Offsets { .. } => "tar-offsets",
+            Self::Limit { problem, .. } => problem.id(),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Short { .. } | Self::TornHeader { .. } | Self::NoEnd { .. } => Some(
+                "the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole"
+                    .to_owned(),
+            ),
+            Self::Kind { .. } | Self::DuplicateField { .. } | Self::SplitSample { .. } => {
+                Some("rewrite the shard with only the files of its samples, each sample in one run".to_owned())
+            }
+            Self::Limit { problem, .. } => Some(problem.hint()),
+            _ => None,
+        }
+    }
+}
+
+/// A sample that cannot be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// A key that readers would split in another way, or that is no relative name.
+    #[error("the key `{}` {reason}", escape(key))]
+    Key {
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A field that readers would not give back under its name.
+    #[error("the field `{}` of sample `{}` {reason}", escape(field), escape(key))]
+    Field {
+        /// The key of the sample.
+        key: String,
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A name that a plain header has no room for.
+    #[error(
+        "the member `{}` needs a PAX header, which some readers ignore",
+        escape(member)
+    )]
+    LongName {
+        /// The member.
+        member: String,
+    },
+    /// A member of 8 GiB or more, which only the base-256 form of a size can express.
+    #[error(
+        "the member `{}` has {bytes} bytes; a plain header has room for {most}",
+        escape(member)
+    )]
+    Size {
+        /// The member.
+        member: String,
+        /// Its bytes.
+        bytes: u64,
+        /// The most that a header can say.
+        most: u64,
+    },
+    /// A sample without fields, which no reader would see.
+    #[error("sample `{}` has no fields", escape(key))]
+    NoFields {
+        /// The key.
+        key: String,
+    },
+    /// A key that has been written before.
+    #[error("the key `{}` was written before", escape(key))]
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+}
+
+impl Diagnostic for WriteError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::InvalidInput
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Key { .. } => "sample-key",
+            Self::Field { .. } => "sample-field",
+            Self::LongName { .. } => "tar-long-name",
+            Self::Size { .. } => "tar-size",
+            Self::NoFields { .. } => "sample-empty",
+            Self::DuplicateKey { .. } => "sample-key-twice",
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::LongName { .. } => Some(
+                "use names of at most 100 ASCII characters, or allow long names (wids cannot read them)".to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The JSON of an index.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use shardmill_core::{Limits, check_relative_path};
+use shardmill_hash::{Digest, FileHashes, HashAlgo};
+
+use super::{FieldSet, INDEX_VERSION, Index, IndexError, IndexFile, IndexShard};
+use crate::compression::TarCompression;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawIndex {
+    format: String,
+    shards: RawShards,
+    version: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawShard {
+    // Said by hand, an absent key is an error; otherwise it would be null.
+    #[serde(deserialize_with = "Option::deserialize")]
+    compression: Option<String>,
+    fields: Vec<Box<str>>,
+    #[serde(deserialize_with = "Option::deserialize")]
+    offsets: Option<RawFile>,
+    optional_fields: Vec<Box<str>>,
+    raw_data: RawFile,
+    samples: u64,
+    #[serde(deserialize_with = "Option::deserialize")]
+    zip_data: Option<RawFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    basename: Box<str>,
+    bytes: u64,
+    hashes: RawHashes,
+}
+
+/// Hashes as pairs, so that a repeated name is seen.
+struct RawHashes(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for RawHashes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = RawHashes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of hashes")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHashes, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry::<String, String>()? {
+                    if pairs.len() >= HashAlgo::ALL.len() {
+                        return Err(serde::de::Error::custom("more hashes than there are"));
+                    }
+                    pairs.push(pair);
+                }
+                Ok(RawHashes(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+/// Shards that are made as they are read, so that their raw form is never there for all of them.
+struct RawShards(Result<Vec<IndexShard>, IndexError>);
+
+impl<'de> Deserialize<'de> for RawShards {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shards;
+        impl<'de> Visitor<'de> for Shards {
+            type Value = RawShards;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of shards")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RawShards, A::Error> {
+                let mut shards: Vec<IndexShard> = Vec::new();
+                let mut problem = None;
+                while let Some(raw) = seq.next_element::<RawShard>()? {
+                    if problem.is_some() {
+                        continue;
+                    }
+                    let before = shards.last().map(|shard| &shard.fields);
+                    match build(shards.len() as u64, raw, before) {
+                        Ok(shard) => shards.push(shard),
+                        Err(error) => problem = Some(error),
+                    }
+                }
+                Ok(RawShards(problem.map_or(Ok(shards), Err)))
+            }
+        }
+        deserializer.deserialize_seq(Shards)
+    }
+}
+
+pub(super) fn parse(json: &[u8], limits: &Limits) -> Result<Index, IndexError> {
+    Limits::check("index-bytes", json.len() as u64, limits.index_bytes)?;
+    let raw: RawIndex = serde_json::from_slice(json).map_err(|error| IndexError::Syntax {
+        line: error.line() as u64,
+        column: error.column() as u64,
+        reason: reason(&error),
+    })?;
+    if raw.format != "webdataset" {
+        return Err(IndexError::Format { found: raw.format });
+    }
+    if raw.version != INDEX_VERSION {
+        return Err(IndexError::Version { found: raw.version });
+    }
+    let shards = raw.shards.0?;
+    Limits::check("shards", shards.len() as u64, limits.shards)?;
+    for shard in &shards {
+        Limits::check("shard-bytes", shard.raw_data.bytes, limits.shard_bytes)?;
+        let fields = shard.fields.always.len() + shard.fields.sometimes.len();
+        Limits::check("tar-fields", fields as u64, limits.tar_fields)?;
+        for file in shard.files().chain([&shard.raw_data]) {
+            Limits::check("shard-bytes", file.bytes, limits.shard_bytes)?;
+        }
+    }
+    check_unique(&shards)?;
+    Ok(Index { shards })
+}
+
+/// What `serde_json` says, without the place that it adds.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" at line ") {
+        Some(end) => text.get(..end).unwrap_or_default().to_owned(),
+        None => text,
+    }
+}
+
+pub(super) fn check_unique(shards: &[IndexShard]) -> Result<(), IndexError> {
+    let mut seen: HashSet<&str> = HashSet::with_capacity(shards.len());
+    for (place, shard) in shards.iter().enumerate() {
+        let raw = shard.zip_data.is_some().then_some(&shard.raw_data);
+        for file in shard.files().chain(raw) {
+            if !seen.insert(&file.basename) {
+                return Err(IndexError::Duplicate {
+                    shard: place as u64,
+                    basename: file.basename.to_string(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn build(
+    shard: u64,
+    raw: RawShard,
+    before: Option<&Arc<FieldSet>>,
+) -> Result<IndexShard, IndexError> {
+    let error = |problem: String| IndexError::Shard { shard, problem };
+    let compression = match raw.compression {
+        None => None,
+        Some(text) => Some(parse_compression(&text).ok_or_else(|| {
+            let shown: String = text.chars().take(40).collect();
+            error(format!(
+                "unknown compression `{}`",
+                shardmill_core::escape(&shown)
+            ))
+        })?),
+    };
+    if compression.is_some() != raw.zip_data.is_some() {
+        return Err(error(
+            "`zip_data` has to be there exactly when there is a compression".to_owned(),
+        ));
+    }
+    for list in [&raw.fields, &raw.optional_fields] {
+        if !list.is_sorted_by(|a, b| a < b) {
+            return Err(error("the fields are not in ascending order".to_owned()));
+        }
+    }
+    let fields = FieldSet {
+        always: raw.fields,
+        sometimes: raw.optional_fields,
+    };
+    let fields = match before {
+        Some(before) if **before == fields => Arc::clone(before),
+        _ => Arc::new(fields),
+    };
+    if let Some(offsets) = &raw.offsets
+        && raw.samples.checked_add(1).and_then(|n| n.checked_mul(8)) != Some(offsets.bytes)
+    {
+        return Err(IndexError::Offsets {
+            bytes: offsets.bytes,
+            samples: raw.samples,
+        });
+    }
+    // Every sample takes a header block at least.
+    if raw.samples > raw.raw_data.bytes / 512 {
+        return Err(error(format!(
+            "{} samples do not fit {} bytes",
+            raw.samples, raw.raw_data.bytes
+        )));
+    }
+    Ok(IndexShard {
+        fields,
+        samples: raw.samples,
+        compression,
+        raw_data: file(shard, raw.raw_data)?,
+        zip_data: raw.zip_data.map(|raw| file(shard, raw)).transpose()?,
+        offsets: raw.offsets.map(|raw| file(shard, raw)).transpose()?,
+    })
+}
+
+fn file(shard: u64, raw: RawFile) -> Result<IndexFile, IndexError> {
+    check_relative_path(&raw.basename).map_err(|problem| IndexError::Name {
+        shard,
+        basename: raw.basename.to_string(),
+        problem,
+    })?;
+    let hash_error = |problem| IndexError::Hash { shard, problem };
+    let mut digests = Vec::with_capacity(raw.hashes.0.len());
+    for (algo, hex) in &raw.hashes.0 {
+        let algo: HashAlgo = algo.parse().map_err(hash_error)?;
+        let digest = Digest::parse(algo, hex).map_err(hash_error)?;
+        if digests.iter().any(|one: &Digest| one.algo() == algo) {
+            return Err(IndexError::Shard {
+                shard,
+                problem: format!("the hash {algo} is there twice"),
+            });
+        }
+        digests.push(digest);
+    }
+    Ok(IndexFile {
+        basename: raw.basename,
+        bytes: raw.bytes,
+        hashes: digests.into_iter().collect::<FileHashes>(),
+    })
+}
+
+/// `gz:6`, `zstd:3`: always with a level, so that an index has one spelling.
+fn parse_compression(text: &str) -> Option<TarCompression> {
+    let compression: TarCompression = text.parse().ok()?;
+    (compression.to_string() == text).then_some(compression)
+}

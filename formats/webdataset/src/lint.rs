@@ -1,0 +1,434 @@
+//! What is wrong with shards, and what each reader would make of them.
+
+mod consumers;
+mod fix;
+mod repair;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use shardmill_core::{Diagnostic, Limits, escape};
+use shardmill_hash::FileHashes;
+
+pub use fix::{Change, FixError, Fixed, fix};
+pub use repair::{Lost, Repaired, repair};
+
+use crate::compression::TarCompression;
+use crate::error::{MemberKind, TarError};
+use crate::field::FieldKind;
+use crate::names::Consumer;
+use crate::survey::Survey;
+use crate::tar::TRAILER_BYTES;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// Worth knowing.
+    Note,
+    /// Some reader gives something else than the author meant.
+    Warning,
+    /// Samples are lost, torn, mixed up or refused.
+    Error,
+}
+
+impl Severity {
+    /// `note`, `warning`, `error`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// One thing that a lint has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// A stable id: that of the error that a strict reader gives, where there is one.
+    pub id: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The reader it is about; `None` for all of them.
+    pub consumer: Option<Consumer>,
+    /// The member it is about.
+    pub member: Option<String>,
+    /// Where in the raw shard.
+    pub offset: Option<u64>,
+    /// The fact, as a sentence without a full stop.
+    pub text: String,
+}
+
+impl Finding {
+    fn new(id: &'static str, severity: Severity, text: String) -> Self {
+        Self {
+            id,
+            severity,
+            consumer: None,
+            member: None,
+            offset: None,
+            text,
+        }
+    }
+
+    fn of(error: &TarError) -> Self {
+        Self {
+            id: error.id(),
+            severity: Severity::Error,
+            consumer: None,
+            member: error.member().map(str::to_owned),
+            offset: error.offset(),
+            text: error.to_string(),
+        }
+    }
+
+    fn at(mut self, offset: u64) -> Self {
+        self.offset = Some(offset);
+        self
+    }
+
+    fn member(mut self, member: &str) -> Self {
+        self.member = Some(member.to_owned());
+        self
+    }
+
+    fn for_consumer(mut self, consumer: Consumer) -> Self {
+        self.consumer = Some(consumer);
+        self
+    }
+}
+
+/// How one reader would take one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The member.
+    pub member: String,
+    /// Its key and its field; `None` where the reader skips it.
+    pub key_and_field: Option<(String, String)>,
+}
+
+/// How a reader would split every member of a shard, in order.
+#[must_use]
+pub fn splits(survey: &Survey, consumer: Consumer) -> Vec<Split> {
+    survey
+        .members
+        .iter()
+        .map(|member| {
+            let split = match member.kind {
+                MemberKind::File => consumer.split(member.name_for(consumer)),
+                _ => None,
+            };
+            Split {
+                member: member.name.to_string(),
+                key_and_field: split.map(|(key, field)| (key.to_owned(), field.into_owned())),
+            }
+        })
+        .collect()
+}
+
+/// What is known of a shard beside its headers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShardFacts<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// How the stored file is compressed.
+    pub compression: Option<TarCompression>,
+    /// The hashes that the index declares for the stored file, and those that it has.
+    pub hashes: Option<(&'a FileHashes, &'a FileHashes)>,
+}
+
+/// Finds what is wrong in the shards of a data set, one after the other.
+///
+/// What concerns one shard is found with that shard; keys and fields are compared over all of them.
+#[derive(Clone, Debug)]
+pub struct Lint {
+    consumers: BTreeSet<Consumer>,
+    limits: Limits,
+    shards: u64,
+    samples: u64,
+    keys: HashMap<Box<str>, u64>,
+    names: Vec<String>,
+    field_sets: BTreeMap<Vec<Box<str>>, (u64, String)>,
+}
+
+/// More findings of one id in one shard than this are counted, not listed.
+const MOST_OF_A_KIND: usize = 20;
+
+impl Lint {
+    /// A lint for all readers in general, and for some in particular.
+    #[must_use]
+    pub fn new(consumers: impl IntoIterator<Item = Consumer>, limits: &Limits) -> Self {
+        Self {
+            consumers: consumers.into_iter().collect(),
+            limits: limits.clone(),
+            shards: 0,
+            samples: 0,
+            keys: HashMap::new(),
+            names: Vec::new(),
+            field_sets: BTreeMap::new(),
+        }
+    }
+
+    /// Samples in the shards so far, as the original reader groups them.
+    #[must_use]
+    pub const fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// What is wrong with the next shard.
+    pub fn shard(&mut self, survey: &Survey, facts: &ShardFacts<'_>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        findings.extend(hashes(facts));
+        findings.extend(self.structure(survey));
+        findings.extend(self.grouping(survey, facts.name));
+        findings.extend(style(survey));
+        for consumer in &self.consumers {
+            let first = self.shards == 0;
+            findings.extend(consumers::check(
+                *consumer,
+                survey,
+                facts,
+                first,
+                &self.limits,
+            ));
+        }
+        self.shards = self.shards.saturating_add(1);
+        self.names.push(facts.name.to_owned());
+        summarise(findings)
+    }
+
+    /// What concerns the data set as a whole.
+    #[must_use]
+    pub fn finish(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if self.field_sets.len() > 1 {
+            for (fields, (count, key)) in &self.field_sets {
+                findings.push(Finding::new(
+                    "sample-fields",
+                    Severity::Warning,
+                    format!(
+                        "{count} of {} samples have the fields {}, the first of them `{}`",
+                        self.samples,
+                        fields.join(", "),
+                        escape(key)
+                    ),
+                ));
+            }
+        }
+        if self.samples == 0 {
+            findings.push(Finding::new(
+                "dataset-empty",
+                Severity::Warning,
+                "the data set has no samples".to_owned(),
+            ));
+        }
+        summarise(findings)
+    }
+
+    fn structure(&self, survey: &Survey) -> Vec<Finding> {
+        let mut findings: Vec<Finding> = survey.error.iter().map(Finding::of).collect();
+        if let Some(sample) = survey.torn_sample(&self.limits) {
+            let fields: Vec<&str> = sample.fields.iter().map(|field| &*field.name).collect();
+            findings.push(
+                Finding::new(
+                    "sample-torn",
+                    Severity::Error,
+                    format!(
+                        "the shard breaks off within or behind sample `{}`, which has {} so far; many readers deliver it like that",
+                        escape(&sample.key),
+                        fields.join(", ")
+                    ),
+                )
+                .at(sample.begin),
+            );
+        }
+        for member in &survey.members {
+            findings.extend(member.problem.iter().map(Finding::of));
+        }
+        if survey.is_complete() && !survey.bytes.is_multiple_of(TRAILER_BYTES) {
+            findings.push(Finding::new(
+                "tar-padding",
+                Severity::Warning,
+                format!(
+                    "the file has {} bytes, which is no multiple of {TRAILER_BYTES}: its end was cut, or another kind of program wrote it",
+                    survey.bytes
+                ),
+            ));
+        }
+        findings
+    }
+
+    /// What the grouping of the original reader does to the samples.
+    fn grouping(&mut self, survey: &Survey, shard: &str) -> Vec<Finding> {
+        let (samples, problems) = survey.samples(Consumer::Webdataset, &self.limits);
+        let mut findings: Vec<Finding> = problems.iter().map(Finding::of).collect();
+        let mut here = HashSet::new();
+        for sample in &samples {
+            if !here.insert(&*sample.key) {
+                findings.push(Finding::of(&TarError::SplitSample {
+                    offset: sample.begin,
+                    key: sample.key.to_string(),
+                }));
+                continue;
+            }
+            if sample.key.ends_with('/') {
+                findings.push(
+                    Finding::new(
+                        "sample-hidden",
+                        Severity::Warning,
+                        format!(
+                            "hidden files become a sample with the key `{}`",
+                            escape(&sample.key)
+                        ),
+                    )
+                    .at(sample.begin),
+                );
+            }
+            if let Some(first) = self.keys.insert(sample.key.clone(), self.shards)
+                && first != self.shards
+            {
+                let first = usize::try_from(first).ok();
+                let first = first.and_then(|first| self.names.get(first));
+                let text = format!(
+                    "the key `{}` of `{}` is also in `{}`",
+                    escape(&sample.key),
+                    escape(shard),
+                    first.map_or("another shard".into(), |name| escape(name))
+                );
+                let finding = Finding::new("sample-key-twice", Severity::Warning, text);
+                if self.consumers.contains(&Consumer::Energon) {
+                    // Its data base has one row for a key.
+                    let mut refused = finding.clone().for_consumer(Consumer::Energon);
+                    refused.severity = Severity::Error;
+                    findings.push(refused.at(sample.begin));
+                }
+                findings.push(finding.at(sample.begin));
+            }
+            let mut fields: Vec<Box<str>> = sample
+                .fields
+                .iter()
+                .map(|field| field.name.clone())
+                .collect();
+            fields.sort_unstable();
+            let first = || (0, sample.key.to_string());
+            self.field_sets.entry(fields).or_insert_with(first).0 += 1;
+        }
+        self.samples = self.samples.saturating_add(samples.len() as u64);
+        findings
+    }
+}
+
+fn hashes(facts: &ShardFacts<'_>) -> Vec<Finding> {
+    let Some((declared, found)) = facts.hashes else {
+        return Vec::new();
+    };
+    declared
+        .iter()
+        .filter_map(|digest| found.get(digest.algo()))
+        .filter_map(|digest| declared.check_digest(digest).err())
+        .map(|error| Finding::new(error.id(), Severity::Error, error.to_string()))
+        .collect()
+}
+
+/// What no reader minds, but somebody may want to know.
+fn style(survey: &Survey) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let files = || {
+        survey
+            .members
+            .iter()
+            .filter(|one| one.kind == MemberKind::File)
+    };
+    let extended = files().filter(|member| member.header_bytes() > 512);
+    let (mut count, mut bytes) = (0_u64, 0_u64);
+    for member in extended {
+        count += 1;
+        bytes = bytes.saturating_add(member.header_bytes() - 512);
+    }
+    if count > 0 {
+        findings.push(Finding::new(
+            "tar-extended",
+            Severity::Note,
+            format!("{count} members have extension headers, which take {bytes} bytes"),
+        ));
+    }
+    let skipped = files().filter(|member| Consumer::Webdataset.split(&member.name).is_none());
+    for member in skipped {
+        findings.push(
+            Finding::new(
+                "member-skipped",
+                Severity::Warning,
+                format!(
+                    "`{}` belongs to no sample: its name has no dot, or marks it as metadata",
+                    escape(&member.name)
+                ),
+            )
+            .at(member.begin)
+            .member(&member.name),
+        );
+    }
+    for member in files() {
+        let Some((_, field)) = Consumer::Energon.split(&member.name) else {
+            continue;
+        };
+        if field.to_lowercase() != *field {
+            findings.push(
+                Finding::new(
+                    "field-case",
+                    Severity::Warning,
+                    format!(
+                        "the field `{}` has capitals, which some readers change and others keep",
+                        escape(&field)
+                    ),
+                )
+                .at(member.begin)
+                .member(&member.name),
+            );
+        }
+        if FieldKind::of(&field).0 == FieldKind::Pickle {
+            findings.push(
+                Finding::new(
+                    "encoding-unsafe",
+                    Severity::Warning,
+                    format!(
+                        "the field `{}` is a pickle, which runs code when it is read",
+                        escape(&field)
+                    ),
+                )
+                .at(member.begin)
+                .member(&member.name),
+            );
+        }
+    }
+    findings
+}
+
+/// At most [`MOST_OF_A_KIND`] findings of each kind and reader, with a last one that counts the rest; the worst first.
+fn summarise(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut counts: BTreeMap<(&str, Option<Consumer>), usize> = BTreeMap::new();
+    let mut more: BTreeMap<(&str, Option<Consumer>), Finding> = BTreeMap::new();
+    let mut kept = Vec::new();
+    for finding in findings {
+        let kind = (finding.id, finding.consumer);
+        let count = counts.entry(kind).or_default();
+        *count += 1;
+        if *count <= MOST_OF_A_KIND {
+            kept.push(finding);
+        } else {
+            let rest = *count - MOST_OF_A_KIND;
+            let mut last = Finding::new(
+                finding.id,
+                finding.severity,
+                format!("{rest} more of this kind"),
+            );
+            last.consumer = finding.consumer;
+            more.insert(kind, last);
+        }
+    }
+    kept.extend(more.into_values());
+    // The order of findings of one severity is that of the shard.
+    kept.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    kept
+}

@@ -1,0 +1,325 @@
+//! What one reader would refuse or misread in a shard.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use shardmill_core::{Limits, escape};
+
+use super::{Finding, Severity, ShardFacts};
+use crate::error::{MemberKind, TarError};
+use crate::field::FieldKind;
+use crate::group::SampleEntry;
+use crate::names::Consumer;
+use crate::survey::{MemberEntry, Survey};
+
+/// Samples of the first shard from which Hugging Face `datasets` takes the fields of all.
+const HF_SAMPLES: usize = 5;
+
+pub(super) fn check(
+    consumer: Consumer,
+    survey: &Survey,
+    facts: &ShardFacts<'_>,
+    is_first: bool,
+    limits: &Limits,
+) -> Vec<Finding> {
+    let (samples, problems) = survey.samples(consumer, limits);
+    let mut findings: Vec<Finding> = problems.iter().map(Finding::of).collect();
+    findings.extend(compression(consumer, facts));
+    findings.extend(split_runs(&samples));
+    findings.extend(differences(consumer, survey));
+    match consumer {
+        Consumer::Webdataset => {}
+        Consumer::Hf => findings.extend(hf(&samples, is_first)),
+        Consumer::Dali => findings.extend(dali(survey, &samples)),
+        Consumer::Energon => {
+            if samples.is_empty() {
+                findings.push(Finding::new(
+                    "sidecar-empty",
+                    Severity::Error,
+                    "the shard has no samples, with which `energon prepare` gives up".to_owned(),
+                ));
+            }
+        }
+        Consumer::Wids => findings.extend(wids(survey)),
+        Consumer::OpenClip => findings.extend(open_clip(&samples)),
+    }
+    findings
+        .into_iter()
+        .map(|finding| finding.for_consumer(consumer))
+        .collect()
+}
+
+/// Readers that need plain tar files.
+fn compression(consumer: Consumer, facts: &ShardFacts<'_>) -> Option<Finding> {
+    let compression = facts.compression?;
+    let family = compression.name();
+    let (severity, text) = match consumer {
+        Consumer::Dali | Consumer::Energon | Consumer::Wids => (
+            Severity::Error,
+            format!("{consumer} needs uncompressed shards, and this one is {family}"),
+        ),
+        Consumer::Hf => (
+            Severity::Error,
+            format!(
+                "files that end in `.tar{}` are not taken for shards",
+                compression.ending()
+            ),
+        ),
+        Consumer::Webdataset | Consumer::OpenClip if family == "zstd" => (
+            Severity::Warning,
+            "zstd is read through a command such as `zstd -dc` only; a decoder that stops behind the first frame sees a part of the samples"
+                .to_owned(),
+        ),
+        Consumer::Webdataset | Consumer::OpenClip => return None,
+    };
+    Some(Finding::new("shard-compressed", severity, text))
+}
+
+/// Keys in several runs, each of which this reader takes for a sample.
+fn split_runs(samples: &[SampleEntry]) -> Vec<Finding> {
+    let mut seen: HashSet<&str> = HashSet::new();
+    samples
+        .iter()
+        .filter(|sample| !seen.insert(&sample.key))
+        .map(|sample| {
+            Finding::new(
+                "tar-split",
+                Severity::Error,
+                format!(
+                    "the key `{}` comes in several samples, each with some of the fields",
+                    escape(&sample.key)
+                ),
+            )
+            .at(sample.begin)
+        })
+        .collect()
+}
+
+/// Members that this reader takes otherwise than the original does.
+fn differences(consumer: Consumer, survey: &Survey) -> Vec<Finding> {
+    if matches!(consumer, Consumer::Webdataset | Consumer::OpenClip) {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    for member in survey
+        .members
+        .iter()
+        .filter(|one| one.kind == MemberKind::File)
+    {
+        let theirs = consumer.split(member.name_for(consumer));
+        let original = Consumer::Webdataset.split(&member.name);
+        let shown = |split: &Option<(&str, std::borrow::Cow<'_, str>)>| match split {
+            None => "skips it".to_owned(),
+            Some((key, field)) => format!("has field `{}` of `{}`", escape(field), escape(key)),
+        };
+        // wids has the dot in front of every field.
+        let same = match (&theirs, &original) {
+            (None, None) => true,
+            (Some((key, field)), Some((original_key, original_field))) => {
+                let field = match consumer {
+                    Consumer::Wids => field.strip_prefix('.').unwrap_or(field),
+                    _ => field,
+                };
+                key == original_key && field == *original_field
+            }
+            _ => false,
+        };
+        if !same {
+            findings.push(
+                Finding::new(
+                    "split-differs",
+                    Severity::Warning,
+                    format!(
+                        "{consumer} {}, webdataset {}",
+                        shown(&theirs),
+                        shown(&original)
+                    ),
+                )
+                .at(member.begin)
+                .member(&member.name),
+            );
+        }
+    }
+    findings
+}
+
+fn names(sample: &SampleEntry) -> BTreeSet<&str> {
+    sample.fields.iter().map(|field| &*field.name).collect()
+}
+
+fn hf(samples: &[SampleEntry], is_first: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let Some(first) = samples.first() else {
+        return findings;
+    };
+    let expected = names(first);
+    for (place, sample) in samples.iter().enumerate() {
+        let found = names(sample);
+        if found == expected {
+            continue;
+        }
+        if is_first && place < HF_SAMPLES {
+            findings.push(
+                Finding::new(
+                    "sample-fields",
+                    Severity::Error,
+                    format!(
+                        "sample `{}` has other fields than the first one, and the first {HF_SAMPLES} samples have to agree",
+                        escape(&sample.key)
+                    ),
+                )
+                .at(sample.begin),
+            );
+        } else {
+            findings.push(
+                Finding::new(
+                    "sample-fields",
+                    Severity::Warning,
+                    format!(
+                        "sample `{}` has other fields than the first ones: what it lacks becomes null, and what it has beyond them is lost",
+                        escape(&sample.key)
+                    ),
+                )
+                .at(sample.begin),
+            );
+        }
+    }
+    findings
+}
+
+fn dali(survey: &Survey, samples: &[SampleEntry]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for member in survey
+        .members
+        .iter()
+        .filter(|one| one.kind == MemberKind::File)
+    {
+        let reason = if member.name.contains(char::is_whitespace) {
+            "a blank, which its index cannot express"
+        } else if !member.name.is_ascii() {
+            "characters beyond ASCII, at which `wds2idx` fails"
+        } else {
+            continue;
+        };
+        findings.push(
+            Finding::new(
+                "sidecar-name",
+                Severity::Error,
+                format!("the name `{}` has {reason}", escape(&member.name)),
+            )
+            .at(member.begin)
+            .member(&member.name),
+        );
+    }
+    let all: BTreeSet<&str> = samples.iter().flat_map(names).collect();
+    for sample in samples {
+        let found = names(sample);
+        if let Some(missing) = all.iter().find(|field| !found.contains(*field)) {
+            findings.push(
+                Finding::new(
+                    "sample-fields",
+                    Severity::Warning,
+                    format!(
+                        "sample `{}` lacks `{}`: it is skipped, filled or refused, as `missing_component_behavior` says",
+                        escape(&sample.key),
+                        escape(missing)
+                    ),
+                )
+                .at(sample.begin),
+            );
+        }
+    }
+    if samples.is_empty() {
+        findings.push(Finding::new(
+            "sidecar-empty",
+            Severity::Error,
+            "an index of DALI needs a sample".to_owned(),
+        ));
+    }
+    findings
+}
+
+fn wids(survey: &Survey) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut short: HashMap<&str, &MemberEntry> = HashMap::new();
+    for member in &survey.members {
+        if member.has_large_size {
+            findings.push(
+                Finding::new(
+                    "tar-size",
+                    Severity::Error,
+                    format!(
+                        "`{}` has a size that wids cannot read",
+                        escape(&member.name)
+                    ),
+                )
+                .at(member.begin)
+                .member(&member.name),
+            );
+        }
+        if let Some(name) = &member.short_name {
+            findings.push(
+                Finding::new(
+                    "tar-long-name",
+                    Severity::Error,
+                    format!("`{}` is read as `{}`", escape(&member.name), escape(name)),
+                )
+                .at(member.begin)
+                .member(&member.name),
+            );
+        }
+        let name = member.name_for(Consumer::Wids);
+        if let Some(first) = short.insert(name, member) {
+            findings.push(Finding::of(&TarError::DuplicateField {
+                offset: member.begin,
+                key: name.to_owned(),
+                field: String::new(),
+                first: first.name.to_string(),
+                second: member.name.to_string(),
+            }));
+        }
+        if Consumer::Wids.split(name).is_none() {
+            findings.push(
+                Finding::new(
+                    "member-skipped",
+                    Severity::Error,
+                    format!(
+                        "`{}` has no dot, which shifts the numbers of all samples behind it",
+                        escape(&member.name)
+                    ),
+                )
+                .at(member.begin)
+                .member(&member.name),
+            );
+        }
+    }
+    findings
+}
+
+fn open_clip(samples: &[SampleEntry]) -> Vec<Finding> {
+    let lacks = |kinds: &[FieldKind], what: &str| {
+        let has = |sample: &SampleEntry| {
+            let fields = sample.fields.iter();
+            fields
+                .map(|field| FieldKind::of(&field.name).0)
+                .any(|kind| kinds.contains(&kind))
+        };
+        let lacking: Vec<&SampleEntry> = samples.iter().filter(|sample| !has(sample)).collect();
+        let first = lacking.first()?;
+        Some(
+            Finding::new(
+                "sample-fields",
+                Severity::Warning,
+                format!(
+                    "{} samples have no {what} and are left out, the first of them `{}`",
+                    lacking.len(),
+                    escape(&first.key)
+                ),
+            )
+            .at(first.begin),
+        )
+    };
+    lacks(&[FieldKind::Image], "image")
+        .into_iter()
+        .chain(lacks(&[FieldKind::Text, FieldKind::Json], "text"))
+        .collect()
+}

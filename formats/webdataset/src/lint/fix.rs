@@ -1,0 +1,230 @@
+//! Rewriting a shard to the canonical profile.
+
+use std::collections::HashMap;
+
+use shardmill_core::{Diagnostic, ErrorKind, Limits, escape};
+
+use crate::error::{MemberKind, TarError, WriteError};
+use crate::names::Consumer;
+use crate::shard::{Profile, ShardBuilder, ShardMap};
+use crate::survey::{MemberEntry, Survey};
+
+/// Something that a rewrite changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// A stable id.
+    pub id: &'static str,
+    /// The member or the key.
+    pub object: String,
+    /// What happens to it.
+    pub text: &'static str,
+}
+
+/// A shard that was rewritten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// The new shard.
+    pub bytes: Vec<u8>,
+    /// What is in it.
+    pub map: ShardMap,
+    /// What is different, headers apart.
+    pub changes: Vec<Change>,
+}
+
+/// Why a shard cannot be rewritten without a decision of a person.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FixError {
+    /// The shard is damaged: repair it first.
+    #[error(transparent)]
+    Tar(#[from] TarError),
+    /// A name that the canonical profile does not have.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// One field twice, with different content.
+    #[error(
+        "field `{}` of sample `{}` is there twice, with different content: `{}` and `{}`",
+        escape(field),
+        escape(key),
+        escape(first),
+        escape(second)
+    )]
+    Conflict {
+        /// The key.
+        key: String,
+        /// The field.
+        field: String,
+        /// The first member.
+        first: String,
+        /// The second member.
+        second: String,
+    },
+}
+
+impl Diagnostic for FixError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Tar(error) => error.kind(),
+            Self::Write(error) => error.kind(),
+            Self::Conflict { .. } => ErrorKind::Corrupt,
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Tar(error) => error.id(),
+            Self::Write(error) => error.id(),
+            Self::Conflict { .. } => "tar-duplicate",
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Tar(error) => error.hint(),
+            Self::Write(error) => error.hint(),
+            Self::Conflict { .. } => Some("remove one of the two members".to_owned()),
+        }
+    }
+}
+
+/// A sample on its way: its key, and its fields with member and content.
+struct Gathered<'a> {
+    key: String,
+    fields: Vec<(String, &'a str, &'a [u8])>,
+}
+
+/// Rewrites a raw shard to `profile`: plain headers, fields in order and in lower case, each sample in one run, nothing that
+/// is not part of a sample. Samples keep their order; a sample in several runs stands where its first one was. Members that
+/// repeat a field with the same content are dropped.
+///
+/// # Errors
+///
+/// [`FixError`]: damage, links and devices (`Corrupt`, `Unsupported`), names that the profile does not have (`InvalidInput`),
+/// fields with two contents (`Corrupt`).
+pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, FixError> {
+    let survey = Survey::of(data, limits);
+    if let Some(error) = survey.error {
+        return Err(error.into());
+    }
+    let mut changes = Vec::new();
+    let mut samples: Vec<Gathered<'_>> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut last = None;
+    for member in &survey.members {
+        let mut change = |id, text| {
+            changes.push(Change {
+                id,
+                object: member.name.to_string(),
+                text,
+            });
+        };
+        if let Some(problem) = &member.problem {
+            return Err(problem.clone().into());
+        }
+        if member.kind != MemberKind::File {
+            change("member-directory", "the entry of a directory is left out");
+            continue;
+        }
+        let Some((key, field)) = Consumer::Webdataset.split(&member.name) else {
+            change("member-skipped", "it belongs to no sample and is left out");
+            continue;
+        };
+        if key.ends_with('/') {
+            change("sample-hidden", "a hidden file is left out");
+            continue;
+        }
+        if field.starts_with('_') {
+            change("field-metadata", "a field of metadata is left out");
+            continue;
+        }
+        let clean = clean_key(key);
+        if clean != key {
+            change("key-prefix", "empty and `.` parts of the key are left out");
+        }
+        if !member.name.ends_with(&*field) {
+            change("field-case", "the field is written in lower case");
+        }
+        let content = content(data, member)?;
+        let place = *places.entry(clean.clone()).or_insert_with(|| {
+            samples.push(Gathered {
+                key: clean,
+                fields: Vec::new(),
+            });
+            samples.len() - 1
+        });
+        let is_return = last != Some(place) && place + 1 != samples.len();
+        if is_return {
+            change("tar-split", "it joins the other members of its sample");
+        }
+        last = Some(place);
+        let Some(sample) = samples.get_mut(place) else {
+            continue;
+        };
+        Limits::check(
+            "tar-fields",
+            sample.fields.len() as u64 + 1,
+            limits.tar_fields,
+        )
+        .map_err(|problem| TarError::Limit {
+            offset: member.begin,
+            problem,
+        })?;
+        match sample.fields.iter().find(|(name, ..)| *name == *field) {
+            None => sample
+                .fields
+                .push((field.into_owned(), &member.name, content)),
+            Some((_, _, first)) if *first == content => {
+                change(
+                    "tar-duplicate",
+                    "a second copy of the same bytes is left out",
+                );
+            }
+            Some((_, first, _)) => {
+                return Err(FixError::Conflict {
+                    key: sample.key.clone(),
+                    field: field.into_owned(),
+                    first: (*first).to_owned(),
+                    second: member.name.to_string(),
+                });
+            }
+        }
+    }
+    let mut shard = ShardBuilder::new(profile);
+    for sample in &samples {
+        let fields: Vec<(&str, &[u8])> = sample
+            .fields
+            .iter()
+            .map(|(name, _, content)| (name.as_str(), *content))
+            .collect();
+        shard.push(&sample.key, &fields)?;
+    }
+    let (bytes, map) = shard.finish();
+    Ok(Fixed {
+        bytes,
+        map,
+        changes,
+    })
+}
+
+/// A key without empty and `.` parts, as `./a` and `a//b` have.
+fn clean_key(key: &str) -> String {
+    let parts: Vec<&str> = key
+        .split('/')
+        .filter(|part| !matches!(*part, "" | "."))
+        .collect();
+    parts.join("/")
+}
+
+/// The content of a member.
+fn content<'a>(data: &'a [u8], member: &MemberEntry) -> Result<&'a [u8], TarError> {
+    usize::try_from(member.data)
+        .ok()
+        .zip(usize::try_from(member.bytes).ok())
+        .and_then(|(at, bytes)| data.get(at..)?.get(..bytes))
+        .ok_or_else(|| TarError::Short {
+            offset: member.begin,
+            member: member.name.to_string(),
+            needed: member.bytes,
+            left: 0,
+        })
+}

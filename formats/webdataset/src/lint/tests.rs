@@ -1,0 +1,524 @@
+use proptest::prelude::*;
+use shardmill_core::{Diagnostic, Limits};
+use shardmill_hash::HashAlgo;
+
+use super::*;
+use crate::shard::{Profile, ShardMap, ShardView};
+use crate::testdata::{RawHeader, archive, extension, member, records, shard};
+
+fn lint_with(consumers: &[Consumer], data: &[u8]) -> Vec<Finding> {
+    let limits = Limits::default();
+    let mut lint = Lint::new(consumers.iter().copied(), &limits);
+    let mut findings = lint.shard(&Survey::of(data, &limits), &ShardFacts::default());
+    findings.extend(lint.finish());
+    findings
+}
+
+fn ids(consumers: &[Consumer], data: &[u8]) -> Vec<(&'static str, Severity)> {
+    lint_with(consumers, data)
+        .iter()
+        .map(|finding| (finding.id, finding.severity))
+        .collect()
+}
+
+fn one(name: &str) -> Vec<u8> {
+    member(name, b"x")
+}
+
+use Severity::{Error, Note, Warning};
+
+#[test]
+fn a_canonical_shard_pleases_every_reader() {
+    let clean: Vec<Consumer> = Consumer::ALL.into_iter().collect();
+    assert_eq!(lint_with(&clean, &shard(7)), []);
+}
+
+#[test]
+fn what_is_wrong_for_everybody() {
+    let path = records(&[("path", "long.name")]);
+    for (what, data, expected) in [
+        (
+            "cut",
+            shard(3)[..2048].to_vec(),
+            vec![
+                ("tar-short", Error),
+                ("sample-torn", Error),
+                ("dataset-empty", Warning),
+            ],
+        ),
+        (
+            "split",
+            archive(&[one("a.x"), one("b.x"), one("a.x")]),
+            vec![("tar-split", Error)],
+        ),
+        (
+            "twice",
+            archive(&[one("a.x"), one("a.X")]),
+            vec![("tar-duplicate", Error), ("field-case", Warning)],
+        ),
+        (
+            "links",
+            archive(&[one("a.x"), RawHeader::new("b.x", 0).kind(b'2').block()]),
+            vec![("tar-kind", Error)],
+        ),
+        (
+            "climbs",
+            archive(&[one("a/../b.x")]),
+            vec![("tar-name", Error)],
+        ),
+        (
+            "no dot",
+            archive(&[one("README"), one("a.x")]),
+            vec![("member-skipped", Warning)],
+        ),
+        (
+            "hidden",
+            archive(&[one("a/.x"), one("b.x")]),
+            vec![("sample-hidden", Warning)],
+        ),
+        (
+            "pickle",
+            archive(&[one("a.pkl")]),
+            vec![("encoding-unsafe", Warning)],
+        ),
+        (
+            "fields",
+            archive(&[one("a.x"), one("b.y")]),
+            vec![("sample-fields", Warning), ("sample-fields", Warning)],
+        ),
+        (
+            "pax",
+            archive(&[extension(b'x', &path), one("cut")]),
+            vec![("tar-extended", Note)],
+        ),
+        (
+            "short end",
+            archive(&[one("a.x")])[..4096].to_vec(),
+            vec![("tar-padding", Warning)],
+        ),
+        ("empty", archive(&[]), vec![("dataset-empty", Warning)]),
+    ] {
+        assert_eq!(ids(&[], &data), expected, "{what}");
+    }
+}
+
+#[test]
+fn what_is_wrong_for_one_reader() {
+    let long = format!("{}/a.txt", "d".repeat(120));
+    let pax = |name: &str| extension(b'x', &records(&[("path", name)]));
+    let has = |consumer: Consumer, data: &[u8], id: &str, severity: Severity| {
+        let findings = lint_with(&[consumer], data);
+        let found = findings.iter().any(|finding| {
+            finding.consumer == Some(consumer) && finding.id == id && finding.severity == severity
+        });
+        assert!(found, "{consumer} {id} {findings:#?}");
+    };
+    let long_names = archive(&[pax(&long), one("cut.txt"), pax("é.txt"), one("cut.txt")]);
+    has(Consumer::Wids, &long_names, "tar-long-name", Error);
+    // Both members are called `cut.txt` for it.
+    has(Consumer::Wids, &long_names, "tar-duplicate", Error);
+    has(
+        Consumer::Wids,
+        &archive(&[one("noext"), one("a.x")]),
+        "member-skipped",
+        Error,
+    );
+    has(Consumer::Dali, &long_names, "sidecar-name", Error);
+    has(
+        Consumer::Dali,
+        &archive(&[one("a b.x")]),
+        "sidecar-name",
+        Error,
+    );
+    has(
+        Consumer::Dali,
+        &archive(&[one("a.x"), one("a.y"), one("b.x")]),
+        "sample-fields",
+        Warning,
+    );
+    has(
+        Consumer::Dali,
+        &archive(&[one("a/.x"), one("b.x")]),
+        "split-differs",
+        Warning,
+    );
+    has(
+        Consumer::Hf,
+        &archive(&[one("__a.x"), one("b.x")]),
+        "split-differs",
+        Warning,
+    );
+    has(
+        Consumer::Hf,
+        &archive(&[one("a.x"), one("b.y")]),
+        "sample-fields",
+        Error,
+    );
+    let late: Vec<Vec<u8>> = (0..5)
+        .map(|n| one(&format!("{n}.x")))
+        .chain([one("9.y")])
+        .collect();
+    has(Consumer::Hf, &archive(&late), "sample-fields", Warning);
+    has(Consumer::Energon, &archive(&[]), "sidecar-empty", Error);
+    has(
+        Consumer::Energon,
+        &archive(&[one("a.X")]),
+        "split-differs",
+        Warning,
+    );
+    has(
+        Consumer::OpenClip,
+        &archive(&[one("a.txt")]),
+        "sample-fields",
+        Warning,
+    );
+    // A repeated field starts a new sample there, and is an error elsewhere.
+    has(
+        Consumer::OpenClip,
+        &archive(&[one("a.jpg"), one("a.jpg")]),
+        "tar-split",
+        Error,
+    );
+    has(
+        Consumer::Webdataset,
+        &archive(&[one("a.x"), one("a.x")]),
+        "tar-duplicate",
+        Error,
+    );
+
+    let limits = Limits::default();
+    for (consumer, expected) in [
+        (Consumer::Dali, Some(Error)),
+        (Consumer::Hf, Some(Error)),
+        (Consumer::Wids, Some(Error)),
+        (Consumer::Energon, Some(Error)),
+        (Consumer::Webdataset, Some(Warning)),
+    ] {
+        let facts = ShardFacts {
+            compression: Some(TarCompression::Zstd { level: 3 }),
+            ..ShardFacts::default()
+        };
+        let findings =
+            Lint::new([consumer], &limits).shard(&Survey::of(&shard(6), &limits), &facts);
+        let found = findings
+            .iter()
+            .find(|finding| finding.id == "shard-compressed");
+        assert_eq!(
+            found.map(|finding| finding.severity),
+            expected,
+            "{consumer}"
+        );
+    }
+}
+
+#[test]
+fn keys_and_digests_are_compared_over_the_data_set() {
+    let limits = Limits::default();
+    let data = shard(2);
+    let survey = Survey::of(&data, &limits);
+    let mut lint = Lint::new([], &limits);
+    let facts = |name: &'static str| ShardFacts {
+        name,
+        ..ShardFacts::default()
+    };
+    assert_eq!(lint.shard(&survey, &facts("a.tar")), []);
+    let findings = lint.shard(&survey, &facts("b.tar"));
+    assert_eq!(findings.len(), 2);
+    assert_eq!(
+        findings[0].text,
+        "the key `d/0000` of `b.tar` is also in `a.tar`"
+    );
+    assert_eq!(lint.samples(), 4);
+    let mut energon = Lint::new([Consumer::Energon], &limits);
+    energon.shard(&survey, &facts("a.tar"));
+    let findings = energon.shard(&survey, &facts("b.tar"));
+    let refused = findings
+        .iter()
+        .filter(|finding| (finding.consumer, finding.severity) == (Some(Consumer::Energon), Error));
+    assert_eq!(refused.count(), 2);
+    let declared = FileHashes::of(&[HashAlgo::Xxh64, HashAlgo::Sha1], &data);
+    let found = FileHashes::of(&[HashAlgo::Xxh64], b"other");
+    let facts = ShardFacts {
+        hashes: Some((&declared, &found)),
+        ..ShardFacts::default()
+    };
+    let findings = Lint::new([], &limits).shard(&survey, &facts);
+    assert_eq!((findings.len(), findings[0].id), (1, "hash-mismatch"));
+}
+
+#[test]
+fn floods_of_findings_are_counted() {
+    let data = archive(
+        &(0..100)
+            .map(|n| one(&format!("noext{n}")))
+            .collect::<Vec<_>>(),
+    );
+    let findings = lint_with(&[], &data);
+    let skipped: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding.id == "member-skipped")
+        .collect();
+    assert_eq!(skipped.len(), 21);
+    assert_eq!(skipped[20].text, "80 more of this kind");
+}
+
+#[test]
+fn splits_are_those_of_each_reader() {
+    let limits = Limits::default();
+    let survey = Survey::of(&archive(&[one("a.X"), one("__b.y"), one("c")]), &limits);
+    let of = |consumer| -> Vec<Option<(String, String)>> {
+        let splits = splits(&survey, consumer);
+        splits
+            .into_iter()
+            .map(|split| split.key_and_field)
+            .collect()
+    };
+    let pair = |key: &str, field: &str| Some((key.to_owned(), field.to_owned()));
+    assert_eq!(
+        of(Consumer::Webdataset),
+        [pair("a", "x"), pair("__b", "y"), None]
+    );
+    assert_eq!(of(Consumer::Hf), [pair("a", "X"), None, None]);
+    assert_eq!(
+        of(Consumer::Wids),
+        [pair("a", ".X"), pair("__b", ".y"), None]
+    );
+}
+
+#[test]
+fn a_fixed_shard_is_canonical() {
+    let limits = Limits::default();
+    let data = archive(&[
+        RawHeader::new("./d/", 0).kind(b'5').block(),
+        one("./d/0.TXT"),
+        one("./d/1.txt"),
+        one("./d/0.cls"),
+        one("d//1.txt"),
+        one("README"),
+        one("d/.DS_Store"),
+        one("./d/1.__url__"),
+        one("./d/1.cls"),
+    ]);
+    let fixed = fix(&data, Profile::default(), &limits).unwrap();
+    assert_eq!(lint_with(&Consumer::ALL[..5], &fixed.bytes), []);
+    assert_eq!(ShardMap::read(&fixed.bytes, &limits).unwrap(), fixed.map);
+    let names: Vec<&str> = fixed
+        .map
+        .samples
+        .iter()
+        .flat_map(|sample| &sample.fields)
+        .map(|field| &*field.member)
+        .collect();
+    assert_eq!(names, ["d/0.cls", "d/0.txt", "d/1.cls", "d/1.txt"]);
+    let ids: BTreeSet<&str> = fixed.changes.iter().map(|change| change.id).collect();
+    let expected = [
+        "field-case",
+        "field-metadata",
+        "key-prefix",
+        "member-directory",
+        "member-skipped",
+        "sample-hidden",
+        "tar-duplicate",
+        "tar-split",
+    ];
+    assert_eq!(ids, expected.into());
+    // A canonical shard stays as it is.
+    let again = fix(&fixed.bytes, Profile::default(), &limits).unwrap();
+    assert_eq!((again.bytes, again.changes), (fixed.bytes, vec![]));
+}
+
+#[test]
+fn what_only_a_person_can_decide_is_not_fixed() {
+    let limits = Limits::default();
+    for (what, data, expected) in [
+        ("damage", shard(2)[..3000].to_vec(), "tar-torn"),
+        (
+            "a link",
+            archive(&[RawHeader::new("a.x", 0).kind(b'1').block()]),
+            "tar-kind",
+        ),
+        (
+            "two contents",
+            archive(&[member("a.x", b"1"), member("a.x", b"2")]),
+            "tar-duplicate",
+        ),
+        ("a blank", archive(&[one("a b.x")]), "sample-key"),
+        (
+            "a flood of fields",
+            archive(
+                &(0..1025)
+                    .map(|n| one(&format!("a.{n}")))
+                    .collect::<Vec<_>>(),
+            ),
+            "limit-fields",
+        ),
+    ] {
+        assert_eq!(
+            fix(&data, Profile::default(), &limits).unwrap_err().id(),
+            expected,
+            "{what}"
+        );
+    }
+}
+
+/// Keys of a repaired shard, of which every sample has to be one of the original.
+fn saved(repaired: &Repaired, original: &[u8]) -> Vec<String> {
+    let limits = Limits::default();
+    assert_eq!(
+        ShardMap::read(&repaired.bytes, &limits).unwrap(),
+        repaired.map
+    );
+    let (theirs, ours) = (
+        ShardView::open(original, &limits).unwrap(),
+        ShardView::open(&repaired.bytes, &limits).unwrap(),
+    );
+    let contents = |view: &ShardView<'_>, sample| -> Vec<(String, Vec<u8>)> {
+        let fields = view.fields(sample).unwrap();
+        fields
+            .iter()
+            .map(|field| (field.name.to_string(), field.data.to_vec()))
+            .collect()
+    };
+    let whole: BTreeMap<String, _> = (0..theirs.len())
+        .map(|sample| (theirs.key(sample).unwrap(), contents(&theirs, sample)))
+        .collect();
+    (0..ours.len())
+        .map(|sample| {
+            let key = ours.key(sample).unwrap();
+            assert_eq!(contents(&ours, sample), whole[&key], "{key} is torn");
+            key
+        })
+        .collect()
+}
+
+#[test]
+fn a_shard_cut_anywhere_keeps_its_whole_samples() {
+    let limits = Limits::default();
+    let original = shard(6);
+    let map = ShardMap::read(&original, &limits).unwrap();
+    for cut in (0..original.len()).step_by(512) {
+        let repaired = repair(&original[..cut], &limits);
+        let saved = saved(&repaired, &original);
+        let whole = map
+            .samples
+            .iter()
+            .filter(|sample| sample.end <= cut as u64)
+            .count();
+        // The first sample alone does not tell which fields a sample has.
+        let expected = if whole == 1 && cut < usize::try_from(map.samples[1].begin).unwrap() + 1024
+        {
+            0
+        } else {
+            whole
+        };
+        assert_eq!(saved.len(), expected, "{cut}");
+        let is_whole = cut as u64 >= map.end + 1024;
+        assert_eq!(
+            repaired.lost.is_empty(),
+            is_whole,
+            "{cut} {:?}",
+            repaired.lost
+        );
+    }
+}
+
+#[test]
+fn damage_in_the_middle_costs_its_own_sample() {
+    let limits = Limits::default();
+    let original = shard(6);
+    let map = ShardMap::read(&original, &limits).unwrap();
+    let mut damaged = original.clone();
+    // The header of the second field of sample 2.
+    let at = usize::try_from(map.samples[2].fields[1].offset).unwrap() - 512;
+    damaged[at] ^= 0xff;
+    let repaired = repair(&damaged, &limits);
+    let keys = saved(&repaired, &original);
+    assert_eq!(keys, ["d/0000", "d/0001", "d/0003", "d/0004", "d/0005"]);
+    let lost: Vec<_> = repaired
+        .lost
+        .iter()
+        .map(|lost| (lost.key.as_deref(), lost.id))
+        .collect();
+    assert_eq!(
+        lost,
+        [(Some("d/0002"), "tar-checksum"), (None, "tar-checksum")]
+    );
+}
+
+#[test]
+fn interleaved_samples_are_joined() {
+    let limits = Limits::default();
+    let data = archive(&[
+        one("a.x"),
+        one("b.x"),
+        one("a.y"),
+        one("b.y"),
+        one("c.x"),
+        one("d.y"),
+        one("c.x"),
+    ]);
+    let repaired = repair(&data, &limits);
+    let keys: Vec<&str> = repaired
+        .map
+        .samples
+        .iter()
+        .map(|sample| &*sample.key)
+        .collect();
+    assert_eq!(keys, ["a", "b", "d"]);
+    assert_eq!(repaired.map.samples[0].fields.len(), 2);
+    assert_eq!(
+        (repaired.lost.len(), repaired.lost[0].id),
+        (1, "tar-duplicate")
+    );
+    assert_eq!(
+        ShardMap::read(&repaired.bytes, &limits).unwrap(),
+        repaired.map
+    );
+}
+
+/// A survey that is given just what it asks for.
+fn survey_by_ranges(data: &[u8]) -> Survey {
+    let mut surveyor = crate::survey::Surveyor::new(data.len() as u64, &Limits::default());
+    let mut window = 0..0;
+    while let Some(range) = surveyor.step(window.start as u64, &data[window.clone()]) {
+        window = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+    }
+    surveyor.finish()
+}
+
+proptest! {
+    /// Whatever happens to headers, what is saved is whole.
+    #[test]
+    fn repair_saves_no_torn_sample(
+        damage in proptest::collection::vec((0..24_usize, 0..512_usize, 1..=255_u8), 0..4),
+        cut in proptest::option::of(0..12_000_usize),
+    ) {
+        let limits = Limits::default();
+        let original = shard(6);
+        let map = ShardMap::read(&original, &limits).unwrap();
+        let headers: Vec<u64> = map.samples.iter().flat_map(|one| &one.fields).map(|field| field.offset - 512).collect();
+        let mut data = original.clone();
+        for (header, at, mask) in damage {
+            let header = headers[header % headers.len()];
+            data[usize::try_from(header).unwrap() + at] ^= mask;
+        }
+        data.truncate(cut.unwrap_or(usize::MAX));
+        let repaired = repair(&data, &limits);
+        saved(&repaired, &original);
+    }
+
+    #[test]
+    fn nothing_makes_a_lint_panic(changes in proptest::collection::vec((0..9000_usize, any::<u8>()), 0..6)) {
+        let mut data = shard(5);
+        for (at, to) in changes {
+            let at = at % data.len();
+            data[at] = to;
+            crate::testdata::seal(&mut data, at / 512 * 512);
+        }
+        let limits = Limits::default();
+        prop_assert_eq!(survey_by_ranges(&data), Survey::of(&data, &limits));
+        lint_with(&Consumer::ALL, &data);
+        let _ = repair(&data, &limits);
+        let _ = fix(&data, Profile::default(), &limits);
+    }
+}

@@ -1,0 +1,377 @@
+//! Samples become a shard.
+
+use std::collections::HashSet;
+
+use shardmill_core::{NameError, check_relative_path};
+
+use super::ShardMap;
+use crate::error::WriteError;
+use crate::group::{FieldEntry, SampleEntry};
+use crate::tar::{TarStyle, member_bytes, trailer_bytes, write_member, write_trailer};
+
+/// Which samples may be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Rules {
+    /// Those that every known reader gives back under the same key and the same fields.
+    #[default]
+    Canonical,
+    /// Those that the original writer writes and its reader gives back. Fields that start with an underscore are left
+    /// out, as there.
+    Reference,
+}
+
+/// How samples are written. The default is the canonical profile.
+///
+/// The bytes of a sample depend on the profile, its key and its fields alone, so that samples may be encoded by any
+/// number of threads and put one behind the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Profile {
+    /// The headers.
+    pub style: TarStyle,
+    /// The names.
+    pub rules: Rules,
+}
+
+impl Profile {
+    /// The profile whose shards are, byte for byte, those of `TarWriter(…, mtime=mtime)` of webdataset 1.0.2.
+    #[must_use]
+    pub const fn reference(mtime: u32) -> Self {
+        Self {
+            style: TarStyle::reference(mtime),
+            rules: Rules::Reference,
+        }
+    }
+
+    /// Whether a key may be written.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Key`] (`InvalidInput`).
+    pub fn check_key(&self, key: &str) -> Result<(), WriteError> {
+        let reason = match self.rules {
+            Rules::Canonical => canonical_key(key),
+            Rules::Reference => reference_key(key),
+        };
+        match reason {
+            None => Ok(()),
+            Some(reason) => Err(WriteError::Key {
+                key: key.to_owned(),
+                reason,
+            }),
+        }
+    }
+
+    /// Whether a field may be written; `key` is for the message.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Field`] (`InvalidInput`).
+    pub fn check_field(&self, key: &str, field: &str) -> Result<(), WriteError> {
+        let reason = match self.rules {
+            Rules::Canonical => canonical_field(field),
+            Rules::Reference => field
+                .contains('/')
+                .then_some("has a slash, which would make it part of another key"),
+        };
+        match reason {
+            None => Ok(()),
+            Some(reason) => Err(WriteError::Field {
+                key: key.to_owned(),
+                field: field.to_owned(),
+                reason,
+            }),
+        }
+    }
+
+    fn is_written(&self, field: &str) -> bool {
+        self.rules == Rules::Canonical || !field.starts_with('_')
+    }
+
+    /// The bytes that a sample takes in a shard.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::LongName`], [`WriteError::Size`] (`InvalidInput`).
+    pub fn sample_bytes<'f>(
+        &self,
+        key: &str,
+        fields: impl IntoIterator<Item = (&'f str, u64)>,
+    ) -> Result<u64, WriteError> {
+        let mut sum = 0_u64;
+        for (field, bytes) in fields {
+            if self.is_written(field) {
+                let name = format!("{key}.{field}");
+                sum = sum.saturating_add(member_bytes(self.style, &name, bytes)?);
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Appends the members of a sample, ordered by field. Offsets of the entry count from the start of `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`] (`InvalidInput`); nothing is appended then.
+    pub fn encode_sample(
+        &self,
+        key: &str,
+        fields: &[(&str, &[u8])],
+        out: &mut Vec<u8>,
+    ) -> Result<SampleEntry, WriteError> {
+        let start = out.len();
+        let result = self.append(key, fields, out);
+        if result.is_err() {
+            out.truncate(start);
+        }
+        result
+    }
+
+    fn append(
+        &self,
+        key: &str,
+        fields: &[(&str, &[u8])],
+        out: &mut Vec<u8>,
+    ) -> Result<SampleEntry, WriteError> {
+        self.check_key(key)?;
+        let mut sorted: Vec<&(&str, &[u8])> = fields
+            .iter()
+            .filter(|(field, _)| self.is_written(field))
+            .collect();
+        // Bytes of UTF-8 sort as code points do.
+        sorted.sort_by_key(|(field, _)| *field);
+        if sorted.is_empty() {
+            return Err(WriteError::NoFields {
+                key: key.to_owned(),
+            });
+        }
+        let mut entry = SampleEntry {
+            key: key.into(),
+            begin: out.len() as u64,
+            end: 0,
+            fields: Vec::with_capacity(sorted.len()),
+        };
+        for (field, content) in sorted {
+            self.check_field(key, field)?;
+            let name = field.to_lowercase();
+            if entry.field(&name).is_some() {
+                return Err(WriteError::Field {
+                    key: key.to_owned(),
+                    field: (*field).to_owned(),
+                    reason: "is there twice, as readers tell no capitals apart",
+                });
+            }
+            let member = format!("{key}.{field}");
+            write_member(self.style, &member, content, out)?;
+            let padded = content.len().next_multiple_of(512);
+            entry.fields.push(FieldEntry {
+                name: name.into(),
+                member: member.into(),
+                offset: out.len().saturating_sub(padded) as u64,
+                bytes: content.len() as u64,
+            });
+        }
+        entry.end = out.len() as u64;
+        Ok(entry)
+    }
+}
+
+/// What is wrong with a key for some reader.
+fn canonical_key(key: &str) -> Option<&'static str> {
+    match check_relative_path(key) {
+        Ok(()) => {}
+        Err(NameError::Empty) => return Some("is empty"),
+        Err(NameError::Absolute) => return Some("is absolute"),
+        Err(NameError::Traversal) => return Some("has an empty, `.` or `..` part"),
+        Err(NameError::Character) => return Some("has a control character or a backslash"),
+        Err(NameError::TooLong) => return Some("has a part of more than 255 bytes"),
+        Err(_) => return Some("has a part that some system reserves"),
+    }
+    let base = key.rsplit('/').next().unwrap_or(key);
+    let first = key.split('/').next().unwrap_or(key);
+    if base.contains('.') {
+        return Some("has a dot in its last part, where every reader would end it");
+    }
+    if base.starts_with("__") || (first.starts_with("__") && first.ends_with("__")) {
+        return Some("starts with two underscores, which readers take for metadata");
+    }
+    if key.contains(char::is_whitespace) {
+        return Some("has a blank, which the index of DALI cannot express");
+    }
+    None
+}
+
+/// What is wrong with a key for the original reader.
+fn reference_key(key: &str) -> Option<&'static str> {
+    if key.is_empty() {
+        return Some("is empty");
+    }
+    let base = key.rsplit('/').next().unwrap_or(key);
+    if base.contains('.') {
+        return Some("has a dot in its last part, where every reader would end it");
+    }
+    if key.chars().any(char::is_control) {
+        return Some("has a control character");
+    }
+    None
+}
+
+/// What is wrong with a field for some reader.
+fn canonical_field(field: &str) -> Option<&'static str> {
+    if field.is_empty() || field.split('.').any(str::is_empty) {
+        return Some("is empty or has an empty part");
+    }
+    if field.starts_with('_') {
+        return Some("starts with an underscore, which the original writer leaves out");
+    }
+    if field.contains(['/', '\\']) {
+        return Some("has a slash, which would make it part of another key");
+    }
+    if field.to_lowercase() != field {
+        return Some("has capitals, which some readers change");
+    }
+    if field.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Some("has a blank or a control character");
+    }
+    None
+}
+
+/// The length of a shard whose samples take `samples` bytes.
+#[must_use]
+pub const fn shard_bytes(samples: u64) -> u64 {
+    samples.saturating_add(trailer_bytes(samples))
+}
+
+/// Puts samples into one shard.
+#[derive(Clone, Debug, Default)]
+pub struct ShardBuilder {
+    profile: Profile,
+    out: Vec<u8>,
+    keys: HashSet<Box<str>>,
+    samples: Vec<SampleEntry>,
+}
+
+impl ShardBuilder {
+    /// A shard without samples.
+    #[must_use]
+    pub fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a sample; its members are ordered by field.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`] (`InvalidInput`); the shard is as before then.
+    pub fn push(&mut self, key: &str, fields: &[(&str, &[u8])]) -> Result<(), WriteError> {
+        if self.keys.contains(key) {
+            return Err(WriteError::DuplicateKey {
+                key: key.to_owned(),
+            });
+        }
+        let entry = self.profile.encode_sample(key, fields, &mut self.out)?;
+        self.keys.insert(key.into());
+        self.samples.push(entry);
+        Ok(())
+    }
+
+    /// Adds a sample that [`Profile::encode_sample`] has encoded into a buffer of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::DuplicateKey`] (`InvalidInput`).
+    pub fn push_encoded(
+        &mut self,
+        mut entry: SampleEntry,
+        encoded: &[u8],
+    ) -> Result<(), WriteError> {
+        if !self.keys.insert(entry.key.clone()) {
+            return Err(WriteError::DuplicateKey {
+                key: entry.key.into_string(),
+            });
+        }
+        let (from, to) = (entry.begin, self.out.len() as u64);
+        let moved = |offset: u64| offset.saturating_sub(from).saturating_add(to);
+        entry.begin = to;
+        entry.end = moved(entry.end);
+        for field in &mut entry.fields {
+            field.offset = moved(field.offset);
+        }
+        self.out.extend_from_slice(encoded);
+        self.samples.push(entry);
+        Ok(())
+    }
+
+    /// Samples so far.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.samples.len() as u64
+    }
+
+    /// The length of the shard if it were finished now.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        shard_bytes(self.out.len() as u64)
+    }
+
+    /// The shard, and what is in it.
+    #[must_use]
+    pub fn finish(mut self) -> (Vec<u8>, ShardMap) {
+        let end = self.out.len() as u64;
+        write_trailer(&mut self.out);
+        let map = ShardMap {
+            samples: self.samples,
+            end,
+            bytes: self.out.len() as u64,
+            skipped: 0,
+        };
+        (self.out, map)
+    }
+}
+
+/// Where shards end: before a sample that would make the file longer than `size_limit`, or the samples more than
+/// `samples_per_shard`. A sample that is larger than the limit has a shard of its own.
+///
+/// It depends on the sizes of the samples alone, so shards can be planned before any of them is encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardCut {
+    size_limit: Option<u64>,
+    samples_per_shard: Option<u64>,
+    bytes: u64,
+    samples: u64,
+}
+
+impl ShardCut {
+    /// Shards of at most so many bytes, headers and end included, and of at most so many samples.
+    #[must_use]
+    pub const fn new(size_limit: Option<u64>, samples_per_shard: Option<u64>) -> Self {
+        Self {
+            size_limit,
+            samples_per_shard,
+            bytes: 0,
+            samples: 0,
+        }
+    }
+
+    /// Places the next sample, of that many bytes ([`Profile::sample_bytes`]); answers whether it starts a new shard.
+    /// The first sample does not.
+    pub fn place(&mut self, bytes: u64) -> bool {
+        let after = self.bytes.saturating_add(bytes);
+        let full = self
+            .size_limit
+            .is_some_and(|limit| shard_bytes(after) > limit)
+            || self
+                .samples_per_shard
+                .is_some_and(|most| self.samples >= most);
+        if full && self.samples > 0 {
+            self.bytes = bytes;
+            self.samples = 1;
+            return true;
+        }
+        self.bytes = after;
+        self.samples = self.samples.saturating_add(1);
+        false
+    }
+}

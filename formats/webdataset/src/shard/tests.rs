@@ -1,0 +1,301 @@
+use proptest::prelude::*;
+use shardmill_core::{Diagnostic, Limits};
+
+use super::*;
+use crate::error::WriteError;
+use crate::tar::TarStyle;
+use crate::testdata::{archive, extension, member, records};
+
+const LIMITS: fn() -> Limits = Limits::default;
+
+/// Keys and the names of their fields.
+fn keys(data: &[u8]) -> Result<Vec<(String, Vec<String>)>, TarError> {
+    let map = ShardMap::read(data, &LIMITS())?;
+    let names = |sample: &SampleEntry| {
+        let fields = sample.fields.iter();
+        fields.map(|field| field.name.to_string()).collect()
+    };
+    Ok(map
+        .samples
+        .iter()
+        .map(|sample| (sample.key.to_string(), names(sample)))
+        .collect())
+}
+
+#[test]
+fn members_of_one_key_are_a_sample() {
+    let data = archive(&[
+        member("a/1.jpg", b"1"),
+        member("skipped", b""),
+        member("a/1.Seg.PNG", b"2"),
+        member("a/2.jpg", b"3"),
+        member("__meta__/x.json", b""),
+    ]);
+    let found = keys(&data).unwrap();
+    let pair = |key: &str, fields: &[&str]| {
+        let fields = fields.iter().map(|field| (*field).to_owned());
+        (key.to_owned(), fields.collect::<Vec<_>>())
+    };
+    assert_eq!(
+        found,
+        [pair("a/1", &["jpg", "seg.png"]), pair("a/2", &["jpg"])]
+    );
+    let map = ShardMap::read(&data, &LIMITS()).unwrap();
+    assert_eq!((map.skipped, map.bytes), (2, 10_240));
+    assert_eq!(map.offsets(), [0, 2560, 4096]);
+    assert_eq!(map.content_bytes(), 3);
+}
+
+#[test]
+fn samples_that_readers_would_tear_are_refused() {
+    let mut limits = LIMITS();
+    let id = |parts: &[Vec<u8>]| keys(&archive(parts)).unwrap_err().id();
+    let one = |name: &str| member(name, b"x");
+    assert_eq!(id(&[one("a.x"), one("b.x"), one("a.y")]), "tar-split");
+    assert_eq!(id(&[one("a.x"), one("a.x")]), "tar-duplicate");
+    assert_eq!(id(&[one("a.x"), one("a.X")]), "tar-duplicate");
+    let many: Vec<Vec<u8>> = (0..1025).map(|n| one(&format!("a.{n}"))).collect();
+    assert_eq!(id(&many), "limit-fields");
+    // Without a scan, too.
+    let flood = archive(&many);
+    let offsets = [0, 1025 * 1024];
+    let view = ShardView::with_offsets(&flood, &offsets, &limits).unwrap();
+    assert_eq!(view.fields(0).unwrap_err().id(), "limit-fields");
+    limits.sample_bytes = 1;
+    let data = archive(&[one("a.x"), one("a.y")]);
+    assert_eq!(
+        ShardMap::read(&data, &limits).unwrap_err().id(),
+        "limit-sample-bytes"
+    );
+    limits.shard_bytes = 10;
+    assert_eq!(
+        ShardMap::read(&data, &limits).unwrap_err().id(),
+        "limit-shard-bytes"
+    );
+}
+
+#[test]
+fn a_view_gives_fields_by_number() {
+    let long = format!("{}/1.txt", "d".repeat(120));
+    let data = archive(&[
+        member("0.cls", b"7"),
+        member("0.jpg", &[1; 600]),
+        extension(b'x', &records(&[("path", &long)])),
+        member("cut", b"long"),
+        member("2.txt", b""),
+    ]);
+    let view = ShardView::open(&data, &LIMITS()).unwrap();
+    assert_eq!(view.len(), 3);
+    let fields = view.fields(0).unwrap();
+    assert_eq!(fields[0].data, b"7");
+    assert_eq!((&*fields[1].name, fields[1].data), ("jpg", &[1; 600][..]));
+    assert_eq!(view.fields(1).unwrap()[0].data, b"long");
+    assert_eq!(view.key(1).unwrap(), "d".repeat(120) + "/1");
+    assert_eq!(view.fields(2).unwrap()[0].data, b"");
+    let error = view.fields(3).unwrap_err();
+    assert_eq!(error.to_string(), "there is no sample 3: the shard has 3");
+    // The same by a table, without a scan.
+    let offsets = view.offsets().to_vec();
+    let owned = OwnedShard::with_offsets(data.clone(), offsets, &LIMITS()).unwrap();
+    for sample in 0..3 {
+        assert_eq!(owned.view().fields(sample), view.fields(sample));
+    }
+    assert_eq!(owned.bytes(), data.len() as u64);
+    // The same from the range of each sample alone, and nothing from another range.
+    let mut fields = Vec::new();
+    for (sample, range) in (0..).zip(view.offsets().windows(2)) {
+        let [begin, end] = [0, 1].map(|at| usize::try_from(range[at]).unwrap());
+        let key = read_sample(range[0], &data[begin..end], &mut fields, &LIMITS()).unwrap();
+        assert_eq!(
+            (key, &fields),
+            (view.key(sample).unwrap(), &view.fields(sample).unwrap())
+        );
+        for bytes in [
+            &data[begin..end - 512],
+            &data[begin + 512..end],
+            &data[begin..end + 512],
+            &[],
+        ] {
+            assert!(read_sample(range[0], bytes, &mut fields, &LIMITS()).is_err());
+        }
+    }
+    let scanned = OwnedShard::open(data.clone(), &LIMITS()).unwrap();
+    assert_eq!(scanned.view().offsets(), owned.view().offsets());
+}
+
+#[test]
+fn a_table_of_another_shard_is_noticed() {
+    let data = archive(&[
+        member("a.x", b"1"),
+        member("a.y", b"1"),
+        member("b.x", b"1"),
+    ]);
+    let open = |offsets: &[u64]| {
+        let view = ShardView::with_offsets(&data, offsets, &LIMITS())?;
+        (0..view.len()).try_for_each(|sample| view.fields(sample).map(|_| ()))
+    };
+    assert_eq!(open(&[0, 2048, 3072]), Ok(()));
+    for offsets in [
+        &[][..],
+        &[0, 2048],
+        &[0, 2048, 4096, 3072],
+        &[0, 2000, 3072],
+        &[0, 3072],
+        &[0, 1536, 3072],
+        &[0, 1 << 60],
+        &[512, 2048, 3072],
+        &[0, 2048, 3072, u64::MAX - 511],
+    ] {
+        assert!(open(offsets).is_err(), "{offsets:?}");
+    }
+    // A file that changes under the view gives errors.
+    let mut changed = data.clone();
+    changed[2048] = b'c';
+    let view = ShardView::with_offsets(&changed, &[0, 2048, 3072], &LIMITS()).unwrap();
+    assert_eq!(view.fields(1).unwrap_err().id(), "tar-checksum");
+}
+
+#[test]
+fn keys_and_fields_that_readers_would_change_are_refused() {
+    let canonical = Profile::default();
+    for key in ["a", "a/b", "train/n01_4", "a.b/c", "0001", "x-y"] {
+        assert_eq!(canonical.check_key(key), Ok(()), "{key}");
+    }
+    for key in [
+        "", "a.b", "/a", "./a", "a//b", "a/", "../a", "__a", "d/__a", "__m__/a", "a b", "a\n",
+        "a\\b",
+    ] {
+        let error = canonical.check_key(key).unwrap_err();
+        assert_eq!(error.id(), "sample-key", "{key}");
+    }
+    for field in ["jpg", "seg.png", "0", "json.gz"] {
+        assert_eq!(canonical.check_field("k", field), Ok(()), "{field}");
+    }
+    for field in ["", "a/b", "_x", "JPG", "a b", ".a", "a.", "a..b", "a\t"] {
+        let error = canonical.check_field("k", field).unwrap_err();
+        assert_eq!(error.id(), "sample-field", "{field}");
+    }
+    let mut out = Vec::new();
+    let long = "k".repeat(97);
+    let error = canonical.encode_sample(&long, &[("txt", b"")], &mut out);
+    assert_eq!(error.unwrap_err().id(), "tar-long-name");
+    let error = canonical
+        .encode_sample("é", &[("txt", b"")], &mut out)
+        .unwrap_err();
+    assert_eq!(error.id(), "tar-long-name");
+    let error = canonical.encode_sample("k", &[], &mut out).unwrap_err();
+    assert_eq!(
+        error,
+        WriteError::NoFields {
+            key: "k".to_owned()
+        }
+    );
+    // Nothing of a sample that fails in its second field stays.
+    let error = canonical.encode_sample("k", &[("a", b""), ("b c", b"")], &mut out);
+    assert!(error.is_err() && out.is_empty());
+    let twice = Profile::reference(0).encode_sample("k", &[("a", b""), ("A", b"")], &mut out);
+    assert_eq!(twice.unwrap_err().id(), "sample-field");
+    let mut shard = ShardBuilder::new(canonical);
+    shard.push("a", &[("x", b"")]).unwrap();
+    assert_eq!(
+        shard.push("a", &[("x", b"")]).unwrap_err().id(),
+        "sample-key-twice"
+    );
+    assert_eq!(shard.samples(), 1);
+}
+
+#[test]
+fn long_names_are_written_when_they_are_allowed() {
+    let profile = Profile {
+        style: TarStyle {
+            long_names: true,
+            ..TarStyle::default()
+        },
+        ..Profile::default()
+    };
+    let key = "k/".repeat(80) + "é";
+    let mut shard = ShardBuilder::new(profile);
+    shard.push(&key, &[("txt", b"x")]).unwrap();
+    let bytes = shard.bytes();
+    let (data, map) = shard.finish();
+    assert_eq!(bytes, data.len() as u64);
+    assert_eq!(ShardMap::read(&data, &LIMITS()).unwrap(), map);
+    let sample = profile.sample_bytes(&key, [("txt", 1)]).unwrap();
+    assert_eq!(sample, map.end);
+}
+
+#[test]
+fn shards_end_before_they_are_too_large() {
+    // A sample of one small field takes 1,024 bytes; the end takes 1,024 more, and the file is filled to 10,240.
+    let mut cut = ShardCut::new(Some(10_240), None);
+    let new: Vec<bool> = (0..20).map(|_| cut.place(1024)).collect();
+    let starts: Vec<usize> = (0..20).filter(|at| new[*at]).collect();
+    assert_eq!(starts, [9, 18]);
+    let mut cut = ShardCut::new(Some(10_240), None);
+    assert!(
+        !cut.place(1 << 20),
+        "too large for any shard, and the first"
+    );
+    assert!(cut.place(1024));
+    let mut cut = ShardCut::new(None, Some(2));
+    assert_eq!(
+        [1, 2, 3, 4, 5].map(|bytes| cut.place(bytes)),
+        [false, false, true, false, true]
+    );
+    let mut cut = ShardCut::new(None, None);
+    assert!((0..100).all(|_| !cut.place(u64::MAX)));
+}
+
+/// A key and its fields.
+type Keyed<'a> = (String, Vec<(&'a str, &'a [u8])>);
+
+proptest! {
+    /// Samples that are encoded apart, in any buffers, make the shard that one builder makes.
+    #[test]
+    fn encoding_apart_changes_nothing(
+        samples in proptest::collection::vec(
+            proptest::collection::btree_map("[a-z]{1,5}", proptest::collection::vec(any::<u8>(), 0..1200), 1..4),
+            0..12,
+        ),
+        together in 1..5_usize,
+    ) {
+        let profile = Profile::default();
+        let (mut whole, mut joined) = (ShardBuilder::new(profile), ShardBuilder::new(profile));
+        let keyed: Vec<Keyed<'_>> = samples
+            .iter()
+            .enumerate()
+            .map(|(n, fields)| {
+                let fields = fields.iter().map(|(name, bytes)| (name.as_str(), &bytes[..]));
+                (format!("{n:03}"), fields.collect())
+            })
+            .collect();
+        let mut planned = 0;
+        for (key, fields) in &keyed {
+            whole.push(key, fields).unwrap();
+            let sizes = fields.iter().map(|(name, bytes)| (*name, bytes.len() as u64));
+            planned += profile.sample_bytes(key, sizes).unwrap();
+        }
+        for group in keyed.chunks(together) {
+            let mut buffer = Vec::new();
+            let entries: Vec<SampleEntry> = group
+                .iter()
+                .map(|(key, fields)| profile.encode_sample(key, fields, &mut buffer).unwrap())
+                .collect();
+            for entry in entries {
+                let range = usize::try_from(entry.begin).unwrap()..usize::try_from(entry.end).unwrap();
+                joined.push_encoded(entry, &buffer[range]).unwrap();
+            }
+        }
+        let (data, map) = whole.finish();
+        prop_assert_eq!((&data, &map), (&joined.finish().0, &ShardMap::read(&data, &LIMITS()).unwrap()));
+        prop_assert_eq!(shard_bytes(planned), data.len() as u64);
+        let view = ShardView::open(&data, &LIMITS()).unwrap();
+        prop_assert_eq!(view.len(), samples.len() as u64);
+        for (n, fields) in (0..).zip(&samples) {
+            let found = view.fields(n).unwrap();
+            let found: Vec<(&str, &[u8])> = found.iter().map(|field| (&*field.name, field.data)).collect();
+            let expected: Vec<(&str, &[u8])> = fields.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

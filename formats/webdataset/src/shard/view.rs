@@ -1,0 +1,322 @@
+//! Samples of a raw shard at hand, by offset.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use shardmill_core::Limits;
+
+use super::ShardScan;
+use crate::error::{MemberKind, TarError};
+use crate::names::Consumer;
+use crate::tar::{BLOCK, Scanner, Step, block_at, check_member};
+
+/// One field of a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// The field: what stands behind the key, in lower case.
+    pub name: Cow<'a, str>,
+    /// Where its bytes begin, from the start of the raw shard.
+    pub offset: u64,
+    /// Its bytes.
+    pub data: &'a [u8],
+}
+
+/// A raw shard and where its samples begin, borrowing its bytes.
+///
+/// Access to a sample takes time for its own headers and copies nothing; they are checked at each access, so that a
+/// file that changes under a mapping gives errors, not other people's bytes.
+#[derive(Clone, Debug)]
+pub struct ShardView<'a> {
+    data: &'a [u8],
+    offsets: Cow<'a, [u64]>,
+    limits: Limits,
+}
+
+impl<'a> ShardView<'a> {
+    /// Scans a raw shard.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ShardScan::step`].
+    pub fn open(data: &'a [u8], limits: &Limits) -> Result<Self, TarError> {
+        let offsets = ShardScan::offsets(data, limits)?;
+        Ok(Self {
+            data,
+            offsets: Cow::Owned(offsets),
+            limits: limits.clone(),
+        })
+    }
+
+    /// A raw shard with a table of offsets that was stored beside it, which is not scanned: the table is compared with
+    /// the length and the end of the shard, and samples when they are asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`TarError::Offsets`], [`TarError::NoEnd`] (`Corrupt`).
+    pub fn with_offsets(
+        data: &'a [u8],
+        offsets: &'a [u64],
+        limits: &Limits,
+    ) -> Result<Self, TarError> {
+        check_offsets(data, offsets)?;
+        Ok(Self {
+            data,
+            offsets: Cow::Borrowed(offsets),
+            limits: limits.clone(),
+        })
+    }
+
+    /// Samples in the shard.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        (self.offsets.len() as u64).saturating_sub(1)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where each sample begins, and where the last one ends.
+    #[must_use]
+    pub fn offsets(&self) -> &[u64] {
+        &self.offsets
+    }
+
+    /// The key of a sample.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fields`](Self::fields).
+    pub fn key(&self, sample: u64) -> Result<String, TarError> {
+        let mut fields = Vec::new();
+        self.fields_into(sample, &mut fields)
+    }
+
+    /// The fields of a sample, in the order of the members.
+    ///
+    /// # Errors
+    ///
+    /// [`TarError::NoSample`] (`InvalidInput`); whatever is wrong with the members of the sample.
+    pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, TarError> {
+        let mut fields = Vec::new();
+        self.fields_into(sample, &mut fields)?;
+        Ok(fields)
+    }
+
+    /// [`fields`](Self::fields) into a list of the caller, which is emptied first; answers the key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fields`](Self::fields).
+    pub fn fields_into(
+        &self,
+        sample: u64,
+        fields: &mut Vec<Field<'a>>,
+    ) -> Result<String, TarError> {
+        fields.clear();
+        let range = usize::try_from(sample)
+            .ok()
+            .and_then(|sample| self.offsets.get(sample..)?.first_chunk::<2>());
+        let Some([begin, end]) = range else {
+            return Err(TarError::NoSample {
+                sample,
+                samples: self.len(),
+            });
+        };
+        sample_fields(*begin..*end, 0, self.data, fields, &self.limits)
+    }
+}
+
+/// The fields of one sample from the bytes of its range alone, as a ranged read of a remote shard gives them; answers the key.
+///
+/// `bytes` are those of the raw shard from `begin` to where the next sample begins, as the table of offsets says. Offsets of
+/// the fields count from the start of the shard. `fields` is emptied first.
+///
+/// # Errors
+///
+/// [`TarError`]: whatever is wrong with the members of the sample; a range that is not that of one sample.
+pub fn read_sample<'a>(
+    begin: u64,
+    bytes: &'a [u8],
+    fields: &mut Vec<Field<'a>>,
+    limits: &Limits,
+) -> Result<String, TarError> {
+    fields.clear();
+    let end = begin.saturating_add(bytes.len() as u64);
+    sample_fields(begin..end, begin, bytes, fields, limits)
+}
+
+/// The fields of the sample in `range` of a shard, of which `window` is the part that begins at `at`.
+fn sample_fields<'a>(
+    range: Range<u64>,
+    at: u64,
+    window: &'a [u8],
+    fields: &mut Vec<Field<'a>>,
+    limits: &Limits,
+) -> Result<String, TarError> {
+    let stale = |reason: &str| TarError::Offsets {
+        reason: format!("does not fit the sample at byte {}: {reason}", range.start),
+    };
+    let length = at.saturating_add(window.len() as u64);
+    let mut scanner = Scanner::new(length, limits);
+    scanner.resume_at(range.start);
+    let mut key: Option<String> = None;
+    while scanner.position() < range.end {
+        let member = match scanner.step(at, window)? {
+            Step::Member(member) => member,
+            Step::Need(_) | Step::End(_) => break,
+        };
+        check_member(&member)?;
+        if member.end > range.end {
+            return Err(stale("a member reaches into the next one"));
+        }
+        if member.kind != MemberKind::File {
+            continue;
+        }
+        let content = usize::try_from(member.data.saturating_sub(at))
+            .ok()
+            .zip(usize::try_from(member.bytes).ok())
+            .and_then(|(data, bytes)| window.get(data..)?.get(..bytes));
+        let Some(content) = content else {
+            return Err(TarError::Short {
+                offset: member.begin,
+                member: member.name.into_owned(),
+                needed: member.bytes,
+                left: 0,
+            });
+        };
+        // PERF: a name that stands in the header is borrowed from there.
+        let split = match member.name {
+            Cow::Borrowed(name) => Consumer::Webdataset.split(name),
+            Cow::Owned(ref name) => Consumer::Webdataset
+                .split(name)
+                .map(|(key, field)| (key, Cow::Owned(field.into_owned()))),
+        };
+        let Some((member_key, name)) = split else {
+            continue;
+        };
+        match &key {
+            None => key = Some(member_key.to_owned()),
+            Some(key) if key == member_key => {}
+            Some(_) => return Err(stale("it holds members of two keys")),
+        }
+        if let Some(first) = fields.iter().find(|field| field.name == name) {
+            let first = first.offset;
+            return Err(TarError::DuplicateField {
+                offset: member.begin,
+                key: key.unwrap_or_default(),
+                field: name.into_owned(),
+                first: format!("byte {first}"),
+                second: format!("byte {}", member.data),
+            });
+        }
+        Limits::check("tar-fields", fields.len() as u64 + 1, limits.tar_fields).map_err(
+            |problem| TarError::Limit {
+                offset: member.begin,
+                problem,
+            },
+        )?;
+        fields.push(Field {
+            name,
+            offset: member.data,
+            data: content,
+        });
+    }
+    key.ok_or_else(|| stale("it holds no member with a key"))
+}
+
+fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), TarError> {
+    let error = |reason: String| Err(TarError::Offsets { reason });
+    let Some(end) = offsets.last() else {
+        return error("is empty".to_owned());
+    };
+    for (place, pair) in offsets.windows(2).enumerate() {
+        if let [begin, next] = pair
+            && begin >= next
+        {
+            return error(format!("does not ascend behind sample {place}"));
+        }
+    }
+    if offsets
+        .iter()
+        .any(|offset| !offset.is_multiple_of(BLOCK as u64))
+    {
+        return error("has an offset within a block".to_owned());
+    }
+    let zeros = usize::try_from(*end).ok().filter(|end| {
+        [*end, end.saturating_add(BLOCK)]
+            .iter()
+            .all(|at| block_at(data, *at).is_some_and(|block| block.iter().all(|byte| *byte == 0)))
+    });
+    match zeros {
+        Some(_) => Ok(()),
+        None => Err(TarError::NoEnd {
+            offset: *end,
+            length: data.len() as u64,
+        }),
+    }
+}
+
+/// A raw shard together with its bytes, to keep for later.
+///
+/// `B` is what holds the bytes: a `Vec`, a shared buffer, a mapping. It has to give the same bytes each time it is asked.
+#[derive(Clone, Debug)]
+pub struct OwnedShard<B = Vec<u8>> {
+    data: B,
+    offsets: Vec<u64>,
+    limits: Limits,
+}
+
+impl<B: AsRef<[u8]>> OwnedShard<B> {
+    /// Scans a raw shard, as [`ShardView::open`] does, and keeps it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ShardScan::step`].
+    pub fn open(data: B, limits: &Limits) -> Result<Self, TarError> {
+        let offsets = ShardScan::offsets(data.as_ref(), limits)?;
+        Ok(Self {
+            data,
+            offsets,
+            limits: limits.clone(),
+        })
+    }
+
+    /// Keeps a raw shard with its table of offsets, as [`ShardView::with_offsets`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`ShardView::with_offsets`].
+    pub fn with_offsets(data: B, offsets: Vec<u64>, limits: &Limits) -> Result<Self, TarError> {
+        check_offsets(data.as_ref(), &offsets)?;
+        Ok(Self {
+            data,
+            offsets,
+            limits: limits.clone(),
+        })
+    }
+
+    /// The shard, without scanning it again.
+    #[must_use]
+    pub fn view(&self) -> ShardView<'_> {
+        ShardView {
+            data: self.data.as_ref(),
+            offsets: Cow::Borrowed(&self.offsets),
+            limits: self.limits.clone(),
+        }
+    }
+
+    /// What holds the bytes.
+    #[must_use]
+    pub const fn data(&self) -> &B {
+        &self.data
+    }
+
+    /// Bytes that the shard holds.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.data.as_ref().len() as u64
+    }
+}

@@ -1,0 +1,255 @@
+//! Indexes of other readers, from what is known of the shards: pure functions to the bytes of each file.
+//!
+//! All of them take shards as [`SampleEntry`] lists, which a writer has at hand and a scan gives. For shards in the canonical
+//! profile every reader groups alike; for others, group by the rules of the reader in question
+//! ([`Survey::samples`](crate::Survey::samples)).
+
+pub mod energon;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+
+use shardmill_core::{Diagnostic, ErrorKind, escape};
+
+use crate::group::SampleEntry;
+use crate::json::{quoted, write_list, write_string};
+
+/// A shard, for the index of another reader.
+#[derive(Clone, Copy, Debug)]
+pub struct SidecarShard<'a> {
+    /// Its name, relative to the folder of the index.
+    pub name: &'a str,
+    /// The length of its file.
+    pub bytes: u64,
+    /// The MD5 digest of its file in hexadecimal digits, where it is known.
+    pub md5: Option<&'a str>,
+    /// Its samples.
+    pub samples: &'a [SampleEntry],
+}
+
+/// Something that the index of a reader cannot express.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SidecarError {
+    /// A name with a blank or beyond ASCII.
+    #[error(
+        "an index of {reader} cannot hold the name `{}`: it {reason}",
+        escape(member)
+    )]
+    Name {
+        /// The reader.
+        reader: &'static str,
+        /// The member.
+        member: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A shard without samples.
+    #[error(
+        "an index of {reader} cannot describe a shard without samples: `{}`",
+        escape(shard)
+    )]
+    Empty {
+        /// The reader.
+        reader: &'static str,
+        /// The shard.
+        shard: String,
+    },
+    /// Two shards whose names the reader cannot tell apart.
+    #[error("{reader} cannot tell two shards called `{}` apart", escape(name))]
+    SameName {
+        /// The reader.
+        reader: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A key that is there twice, in a reader that allows it once in the whole data set.
+    #[error(
+        "{reader} allows the key `{}` once, and it is in `{}` and `{}`",
+        escape(key),
+        escape(first),
+        escape(second)
+    )]
+    SameKey {
+        /// The reader.
+        reader: &'static str,
+        /// The key.
+        key: String,
+        /// The first shard.
+        first: String,
+        /// The second shard.
+        second: String,
+    },
+}
+
+impl Diagnostic for SidecarError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Unsupported
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Name { .. } => "sidecar-name",
+            Self::Empty { .. } => "sidecar-empty",
+            Self::SameName { .. } => "sidecar-shard-twice",
+            Self::SameKey { .. } => "sidecar-key-twice",
+        }
+    }
+}
+
+/// The index of `wids`, as `widsindex create` writes it: `shardindex.json`. The shards are listed by name.
+#[must_use]
+pub fn wids_index(shards: &[SidecarShard<'_>], name: Option<&str>, base: Option<&str>) -> String {
+    let mut sorted: Vec<&SidecarShard<'_>> = shards.iter().collect();
+    sorted.sort_by_key(|shard| shard.name);
+    let mut out =
+        String::from("{\n  \"__kind__\": \"wids-shard-index-v1\",\n  \"wids_version\": 1,\n");
+    for (key, value) in [("name", name), ("base", base)] {
+        if let Some(value) = value {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "  \"{key}\": {},", quoted(value));
+        }
+    }
+    out.push_str("  \"shardlist\": [");
+    for (place, shard) in sorted.into_iter().enumerate() {
+        out.push_str(if place > 0 { ",\n    {" } else { "\n    {" });
+        let _ = write!(out, "\n      \"url\": {},", quoted(shard.name));
+        if let Some(md5) = shard.md5 {
+            let _ = write!(out, "\n      \"md5sum\": {},", quoted(md5));
+        }
+        let _ = write!(
+            out,
+            "\n      \"nsamples\": {},\n      \"filesize\": {}\n    }}",
+            shard.samples.len(),
+            shard.bytes
+        );
+    }
+    out.push_str(if shards.is_empty() {
+        "]\n}"
+    } else {
+        "\n  ]\n}"
+    });
+    out
+}
+
+/// The index of DALI, as `wds2idx` writes it: version 1.2.
+///
+/// # Errors
+///
+/// [`SidecarError::Empty`], [`SidecarError::Name`] (`Unsupported`).
+pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, SidecarError> {
+    const READER: &str = "dali";
+    if shard.samples.is_empty() {
+        return Err(SidecarError::Empty {
+            reader: READER,
+            shard: shard.name.to_owned(),
+        });
+    }
+    let mut out = format!("v1.2 {}\n", shard.samples.len());
+    for sample in shard.samples {
+        for (place, field) in sample.fields.iter().enumerate() {
+            let reason = if field.name.is_empty() || field.member.contains(char::is_whitespace) {
+                Some("has a blank or ends in a dot")
+            } else if !field.member.is_ascii() {
+                Some("is not ASCII")
+            } else {
+                None
+            };
+            if let Some(reason) = reason {
+                return Err(SidecarError::Name {
+                    reader: READER,
+                    member: field.member.to_string(),
+                    reason,
+                });
+            }
+            let blank = if place > 0 { " " } else { "" };
+            // Writing to a String cannot fail.
+            let _ = write!(
+                out,
+                "{blank}{} {} {} {}",
+                field.name, field.offset, field.bytes, field.member
+            );
+        }
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+/// The name of the index of DALI for a shard: its name up to the first dot of its last part, and `.idx`.
+#[must_use]
+pub fn dali_name(shard: &str) -> String {
+    let base = shard.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = shard.get(base..).and_then(|name| name.find('.'));
+    let stem = dot.and_then(|dot| shard.get(..base + dot)).unwrap_or(shard);
+    format!("{stem}.idx")
+}
+
+/// What is behind the last slash.
+fn basename(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// `sizes.json` of `open_clip`: how many samples each shard has. It belongs beside the first shard, but not into a folder
+/// that img2dataset writes to, which counts every JSON file there as a finished shard.
+///
+/// # Errors
+///
+/// [`SidecarError::SameName`] (`Unsupported`): the file has no room for folders.
+pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, SidecarError> {
+    let mut names: Vec<&str> = shards.iter().map(|shard| basename(shard.name)).collect();
+    names.sort_unstable();
+    if let Some([name, _]) = names
+        .windows(2)
+        .filter_map(|pair| pair.first_chunk::<2>())
+        .find(|[a, b]| a == b)
+    {
+        return Err(SidecarError::SameName {
+            reader: "open_clip",
+            name: (*name).to_owned(),
+        });
+    }
+    let mut out = String::from("{");
+    write_list(shards, &mut out, |shard, out| {
+        write_string(basename(shard.name), out);
+        // Writing to a String cannot fail.
+        let _ = write!(out, ": {}", shard.samples.len());
+    });
+    out.push('}');
+    Ok(out)
+}
+
+/// `manifest.jsonl` of `open_lm`: a line for each shard, by its name without ending.
+#[must_use]
+pub fn open_lm_manifest(shards: &[SidecarShard<'_>]) -> String {
+    let mut out = String::new();
+    for shard in shards {
+        let stem = shard.name.strip_suffix(".tar").unwrap_or(shard.name);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "{{\"shard\": {}, \"num_sequences\": {}}}",
+            quoted(stem),
+            shard.samples.len()
+        );
+    }
+    out
+}
+
+/// The index of webshart: where the bytes of each member lie.
+#[must_use]
+pub fn webshart_index(shard: &SidecarShard<'_>) -> String {
+    let mut out = String::from("{\"files\": {");
+    let fields = shard.samples.iter().flat_map(|sample| &sample.fields);
+    write_list(fields, &mut out, |field, out| {
+        write_string(&field.member, out);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            out,
+            ": {{\"offset\": {}, \"length\": {}}}",
+            field.offset, field.bytes
+        );
+    });
+    out.push_str("}}");
+    out
+}

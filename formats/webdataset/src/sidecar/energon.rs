@@ -1,0 +1,164 @@
+//! The folder `.nv-meta` of Megatron-Energon 7.4, without running its `prepare`.
+//!
+//! The table beside each shard, `NAME.tar.idx`, is that of [`write_offsets`](crate::write_offsets). The data base
+//! `index.sqlite` is described as rows: writing it is left to whoever links a data base.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use super::{SidecarError, SidecarShard};
+use crate::json::{quoted, write_list, write_string};
+
+/// The version whose files these are.
+pub const VERSION: &str = "7.4.0";
+
+/// The tables and indexes of `index.sqlite`.
+pub const SCHEMA: &str = "\
+CREATE TABLE samples (tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, sample_index INTEGER NOT NULL, \
+byte_offset INTEGER, byte_size INTEGER);
+CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, content_byte_offset INTEGER, \
+content_byte_size INTEGER);
+CREATE INDEX idx_samples_by_tar_and_idx ON samples (tar_file_id, sample_index);
+CREATE INDEX idx_sample_parts_seq ON sample_parts (tar_file_id, sample_index, content_byte_offset);
+CREATE INDEX idx_sample_parts_full ON sample_parts (tar_file_id, sample_index, part_name, content_byte_offset, \
+content_byte_size);
+";
+
+/// A row of the table `samples`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleRow<'a> {
+    /// The place of the shard in `.info.json`.
+    pub tar_file_id: u64,
+    /// The key; unique in the whole data set.
+    pub sample_key: &'a str,
+    /// The place of the sample in the shard.
+    pub sample_index: u64,
+    /// Where its first header begins.
+    pub byte_offset: u64,
+    /// Its bytes, headers included.
+    pub byte_size: u64,
+}
+
+/// A row of the table `sample_parts`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartRow<'a> {
+    /// The place of the shard in `.info.json`.
+    pub tar_file_id: u64,
+    /// The place of the sample in the shard.
+    pub sample_index: u64,
+    /// The field.
+    pub part_name: &'a str,
+    /// Where its content begins.
+    pub content_byte_offset: u64,
+    /// The bytes of its content.
+    pub content_byte_size: u64,
+}
+
+/// The rows of `index.sqlite`, in the order in which Energon inserts them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows<'a> {
+    /// Of the table `samples`.
+    pub samples: Vec<SampleRow<'a>>,
+    /// Of the table `sample_parts`.
+    pub parts: Vec<PartRow<'a>>,
+}
+
+/// The rows for these shards.
+///
+/// # Errors
+///
+/// [`SidecarError::SameKey`] (`Unsupported`) for a key in two samples, with which `prepare` gives up as well.
+pub fn rows<'a>(shards: &[SidecarShard<'a>]) -> Result<Rows<'a>, SidecarError> {
+    let mut rows = Rows::default();
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    for (tar_file_id, shard) in (0..).zip(shards) {
+        for (sample_index, sample) in (0..).zip(shard.samples) {
+            if let Some(first) = seen.insert(&sample.key, shard.name) {
+                return Err(SidecarError::SameKey {
+                    reader: "energon",
+                    key: sample.key.to_string(),
+                    first: first.to_owned(),
+                    second: shard.name.to_owned(),
+                });
+            }
+            // The range of a sample reaches to the next one, as its table of offsets says.
+            rows.samples.push(SampleRow {
+                tar_file_id,
+                sample_key: &sample.key,
+                sample_index,
+                byte_offset: sample.begin,
+                byte_size: sample.end.saturating_sub(sample.begin),
+            });
+            rows.parts.extend(sample.fields.iter().map(|field| PartRow {
+                tar_file_id,
+                sample_index,
+                part_name: &field.name,
+                content_byte_offset: field.offset,
+                content_byte_size: field.bytes,
+            }));
+        }
+    }
+    Ok(rows)
+}
+
+/// `.nv-meta/.info.json`: how many samples each shard has, in order.
+///
+/// # Errors
+///
+/// [`SidecarError::Empty`] (`Unsupported`) for a shard without samples, with which `prepare` gives up as well.
+pub fn info_json(shards: &[SidecarShard<'_>]) -> Result<String, SidecarError> {
+    let mut out = format!("{{\"energon_version\": \"{VERSION}\", \"shard_counts\": {{");
+    if let Some(empty) = shards.iter().find(|shard| shard.samples.is_empty()) {
+        return Err(SidecarError::Empty {
+            reader: "energon",
+            shard: empty.name.to_owned(),
+        });
+    }
+    write_list(shards, &mut out, |shard, out| {
+        write_string(shard.name, out);
+        // Writing to a String cannot fail.
+        let _ = write!(out, ": {}", shard.samples.len());
+    });
+    out.push_str("}}");
+    Ok(out)
+}
+
+/// Which shards are for what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Split<'a> {
+    /// For training.
+    pub train: Vec<&'a str>,
+    /// For validation.
+    pub val: Vec<&'a str>,
+    /// For tests.
+    pub test: Vec<&'a str>,
+}
+
+/// `.nv-meta/split.yaml`.
+#[must_use]
+pub fn split_yaml(split: &Split<'_>) -> String {
+    let mut out = String::from("exclude: []\nsplit_parts:\n");
+    for (name, shards) in [
+        ("train", &split.train),
+        ("val", &split.val),
+        ("test", &split.test),
+    ] {
+        if shards.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "  {name}: []");
+            continue;
+        }
+        let _ = writeln!(out, "  {name}:");
+        for shard in shards {
+            // A string of JSON is one of YAML.
+            let _ = writeln!(out, "  - {}", quoted(shard));
+        }
+    }
+    out
+}
+
+/// `.nv-meta/dataset.yaml` of a data set whose samples are handed out as they are, field by field.
+#[must_use]
+pub const fn crude_dataset_yaml() -> &'static str {
+    "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
+}

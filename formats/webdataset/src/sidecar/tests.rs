@@ -1,0 +1,143 @@
+use shardmill_core::{Diagnostic, Limits};
+
+use super::*;
+use crate::shard::ShardMap;
+use crate::testdata::{archive, member};
+
+/// Two samples, of which the first has two fields.
+fn map() -> ShardMap {
+    let data = archive(&[
+        member("d/0.cls", b"7"),
+        member("d/0.txt", &[b'x'; 600]),
+        member("d/1.cls", b""),
+    ]);
+    ShardMap::read(&data, &Limits::default()).unwrap()
+}
+
+fn shard<'a>(name: &'a str, map: &'a ShardMap) -> SidecarShard<'a> {
+    SidecarShard {
+        name,
+        bytes: map.bytes,
+        md5: Some("00ff"),
+        samples: &map.samples,
+    }
+}
+
+#[test]
+fn dali_has_a_line_for_each_sample() {
+    let map = map();
+    assert_eq!(
+        dali_index(&shard("a.tar", &map)).unwrap(),
+        "v1.2 2\ncls 512 1 d/0.cls txt 1536 600 d/0.txt\ncls 3072 0 d/1.cls\n"
+    );
+    assert_eq!(dali_name("a.b/c.d.tar"), "a.b/c.idx");
+    assert_eq!(dali_name("a"), "a.idx");
+    let empty = ShardMap::default();
+    assert_eq!(
+        dali_index(&shard("a.tar", &empty)).unwrap_err().id(),
+        "sidecar-empty"
+    );
+    for name in ["a b.txt", "é.txt", "a."] {
+        let data = archive(&[member(name, b"")]);
+        let map = ShardMap::read(&data, &Limits::default()).unwrap();
+        assert_eq!(
+            dali_index(&shard("a.tar", &map)).unwrap_err().id(),
+            "sidecar-name"
+        );
+    }
+}
+
+#[test]
+fn wids_lists_shards_by_name() {
+    let map = map();
+    let json = wids_index(
+        &[shard("b.tar", &map), shard("a.tar", &map)],
+        Some("set"),
+        None,
+    );
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "__kind__": "wids-shard-index-v1", "wids_version": 1, "name": "set",
+            "shardlist": [
+                {"url": "a.tar", "md5sum": "00ff", "nsamples": 2, "filesize": 10240},
+                {"url": "b.tar", "md5sum": "00ff", "nsamples": 2, "filesize": 10240},
+            ],
+        })
+    );
+    let empty: serde_json::Value =
+        serde_json::from_str(&wids_index(&[], None, Some("s3://b"))).unwrap();
+    assert_eq!(
+        (&empty["shardlist"], &empty["base"]),
+        (&serde_json::json!([]), &serde_json::json!("s3://b"))
+    );
+}
+
+#[test]
+fn sizes_of_open_clip_have_no_folders() {
+    let map = map();
+    let sizes = open_clip_sizes(&[shard("x/a.tar", &map), shard("x/b.tar", &map)]).unwrap();
+    assert_eq!(sizes, r#"{"a.tar": 2, "b.tar": 2}"#);
+    let error = open_clip_sizes(&[shard("x/a.tar", &map), shard("y/a.tar", &map)]).unwrap_err();
+    assert_eq!(error.id(), "sidecar-shard-twice");
+    assert_eq!(
+        open_lm_manifest(&[shard("x/a.tar", &map)]),
+        "{\"shard\": \"x/a\", \"num_sequences\": 2}\n"
+    );
+    let webshart: serde_json::Value =
+        serde_json::from_str(&webshart_index(&shard("a.tar", &map))).unwrap();
+    assert_eq!(
+        webshart["files"]["d/0.txt"],
+        serde_json::json!({"offset": 1536, "length": 600})
+    );
+}
+
+#[test]
+fn energon_finds_its_files() {
+    let map = map();
+    let info = energon::info_json(&[shard("b.tar", &map), shard("a.tar", &map)]).unwrap();
+    // The order is that of the shards, not that of the names: it numbers them.
+    assert_eq!(
+        info,
+        r#"{"energon_version": "7.4.0", "shard_counts": {"b.tar": 2, "a.tar": 2}}"#
+    );
+    let rows = energon::rows(&[shard("a.tar", &map)]).unwrap();
+    assert_eq!(
+        rows.samples[1],
+        energon::SampleRow {
+            tar_file_id: 0,
+            sample_key: "d/1",
+            sample_index: 1,
+            byte_offset: 2560,
+            byte_size: 512,
+        }
+    );
+    assert_eq!(
+        rows.parts[1],
+        energon::PartRow {
+            tar_file_id: 0,
+            sample_index: 0,
+            part_name: "txt",
+            content_byte_offset: 1536,
+            content_byte_size: 600,
+        }
+    );
+    let error = energon::rows(&[shard("a.tar", &map), shard("b.tar", &map)]).unwrap_err();
+    assert_eq!(error.id(), "sidecar-key-twice");
+    let empty = ShardMap::default();
+    assert_eq!(
+        energon::info_json(&[shard("a.tar", &empty)])
+            .unwrap_err()
+            .id(),
+        "sidecar-empty"
+    );
+    let split = energon::Split {
+        train: vec!["a.tar", "b: c.tar"],
+        ..energon::Split::default()
+    };
+    assert_eq!(
+        energon::split_yaml(&split),
+        "exclude: []\nsplit_parts:\n  train:\n  - \"a.tar\"\n  - \"b: c.tar\"\n  val: []\n  test: []\n"
+    );
+}

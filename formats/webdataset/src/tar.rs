@@ -1,0 +1,16 @@
+//! The tar format: members in, members out. What members mean is decided elsewhere.
+
+mod header;
+mod pax;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use header::Dialect;
+pub(crate) use header::{BLOCK, block_at};
+pub use scan::{Member, Scanner, Step, check_member};
+pub(crate) use scan::{find_header, is_plain};
+pub use write::{
+    Owner, TRAILER_BYTES, TarStyle, member_bytes, trailer_bytes, write_member, write_trailer,
+};

@@ -1,0 +1,226 @@
+//! One header block: where its fields lie, and which dialect it is of.
+
+use std::borrow::Cow;
+
+use crate::error::{MemberKind, TarError};
+
+/// Bytes of a block.
+pub(crate) const BLOCK: usize = 512;
+
+/// `bytes` rounded up to whole blocks; `None` when that is more than 2⁶⁴.
+pub(crate) fn padded(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(BLOCK as u64)
+}
+
+/// Which of the tar dialects a header is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// Without magic, as in the seventh edition of Unix.
+    V7,
+    /// POSIX.1-1988 and later.
+    Ustar,
+    /// GNU tar's own.
+    Gnu,
+}
+
+/// What the type in a header stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    Member(MemberKind),
+    /// PAX records for the next member.
+    Pax,
+    /// PAX records for all that follow.
+    PaxGlobal,
+    /// The name of the next member, in GNU's way.
+    LongName,
+    /// The target of the next link, in GNU's way.
+    LongLink,
+}
+
+/// The block that begins at `offset` of `bytes`.
+pub(crate) fn block_at(bytes: &[u8], offset: usize) -> Option<&[u8; BLOCK]> {
+    bytes.get(offset..)?.first_chunk()
+}
+
+/// The fields of a block that matter here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header<'a> {
+    pub(super) block: &'a [u8; BLOCK],
+    pub(super) dialect: Dialect,
+    pub(super) kind: Type,
+    pub(super) size: u64,
+}
+
+/// The bytes of a field before its first NUL.
+fn text(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+impl<'a> Header<'a> {
+    /// Checks the block that begins at `offset` of the file.
+    pub(super) fn parse(block: &'a [u8; BLOCK], offset: u64) -> Result<Self, TarError> {
+        let [magic @ .., _, _] = field::<10>(block, 257);
+        let dialect = match magic {
+            b"ustar\x0000" => Dialect::Ustar,
+            b"ustar  \0" => Dialect::Gnu,
+            [0, 0, 0, 0, 0, 0, 0, 0] => Dialect::V7,
+            _ => {
+                return Err(TarError::Magic {
+                    offset,
+                    found: *magic,
+                });
+            }
+        };
+        check_sum(block, offset)?;
+        let size = number(field::<12>(block, 124), "size", offset)?;
+        let [code] = field::<1>(block, 156);
+        let kind = match *code {
+            // COMPAT: the seventh edition marks a directory by the slash at the end of its name.
+            0 if text(field::<100>(block, 0)).ends_with(b"/") => {
+                Type::Member(MemberKind::Directory)
+            }
+            0 | b'0' | b'7' => Type::Member(MemberKind::File),
+            b'1' => Type::Member(MemberKind::HardLink),
+            b'2' => Type::Member(MemberKind::SymbolicLink),
+            b'3' | b'4' => Type::Member(MemberKind::Device),
+            b'5' => Type::Member(MemberKind::Directory),
+            b'6' => Type::Member(MemberKind::Pipe),
+            b'S' => Type::Member(MemberKind::Sparse),
+            b'x' => Type::Pax,
+            b'g' => Type::PaxGlobal,
+            b'L' => Type::LongName,
+            b'K' => Type::LongLink,
+            _ => Type::Member(MemberKind::Other),
+        };
+        Ok(Self {
+            block,
+            dialect,
+            kind,
+            size,
+        })
+    }
+
+    /// The name field alone, without prefix.
+    pub(super) fn short_name(&self) -> &'a [u8] {
+        text(field::<100>(self.block, 0))
+    }
+
+    /// The prefix field, empty where the dialect has none.
+    pub(super) fn prefix(&self) -> &'a [u8] {
+        match self.dialect {
+            Dialect::Gnu => &[],
+            // COMPAT: star keeps two times in the last bytes of the prefix, and says so at the end of the block.
+            Dialect::Ustar if field::<4>(self.block, 508) == b"tar\0" => {
+                text(field::<131>(self.block, 345))
+            }
+            Dialect::Ustar | Dialect::V7 => text(field::<155>(self.block, 345)),
+        }
+    }
+
+    /// Whether the size is spelled in base 256.
+    pub(super) fn is_base256(&self) -> bool {
+        let [first] = field::<1>(self.block, 124);
+        first & 0x80 != 0
+    }
+
+    /// The name with its prefix, and whether it is UTF-8.
+    pub(super) fn name(&self) -> (Cow<'a, str>, bool) {
+        let (prefix, name) = (self.prefix(), self.short_name());
+        if prefix.is_empty() {
+            return decode_name(name);
+        }
+        let mut joined = Vec::with_capacity(prefix.len() + 1 + name.len());
+        joined.extend_from_slice(prefix);
+        joined.push(b'/');
+        joined.extend_from_slice(name);
+        let (name, utf8) = decode_name(&joined);
+        (Cow::Owned(name.into_owned()), utf8)
+    }
+}
+
+/// A name as text, and whether it was UTF-8.
+pub(super) fn decode_name(name: &[u8]) -> (Cow<'_, str>, bool) {
+    match std::str::from_utf8(name) {
+        Ok(name) => (Cow::Borrowed(name), true),
+        Err(_) => (String::from_utf8_lossy(name), false),
+    }
+}
+
+/// `N` bytes of a block from `at` on. Every caller stays inside of a block; zeros would stand for bytes beyond it.
+fn field<const N: usize>(block: &[u8; BLOCK], at: usize) -> &[u8; N] {
+    const { assert!(N <= BLOCK) }
+    block
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .unwrap_or(&[0; N])
+}
+
+/// The checksum that a block of these bytes has: the sum of all of them, with blanks in place of the checksum.
+pub(super) fn sum(block: &[u8; BLOCK]) -> u64 {
+    let add = |sum: u32, byte: &u8| sum.wrapping_add(u32::from(*byte));
+    // PERF: 512 × 255 is far from 2³²; checked sums would not be vectorised, and this is most of the time that a header
+    // takes.
+    let all = block.iter().fold(0, add);
+    let own = field::<8>(block, 148).iter().fold(0, add);
+    u64::from(all - own + 8 * u32::from(b' '))
+}
+
+fn check_sum(block: &[u8; BLOCK], offset: u64) -> Result<(), TarError> {
+    let found = number(field::<8>(block, 148), "checksum", offset)?;
+    let unsigned = sum(block);
+    if found == unsigned {
+        return Ok(());
+    }
+    // COMPAT: some old writers add the bytes up as signed ones.
+    let negative = |bytes: &[u8]| {
+        let count = bytes.iter().filter(|byte| **byte >= 0x80).count();
+        256 * count as u64
+    };
+    let signed = negative(block).saturating_sub(negative(field::<8>(block, 148)));
+    if Some(found) == unsigned.checked_sub(signed) {
+        return Ok(());
+    }
+    Err(TarError::Checksum {
+        offset,
+        found,
+        sum: unsigned,
+    })
+}
+
+/// A number in octal text, or in base 256 where the first bit is set.
+fn number(bytes: &[u8], field: &'static str, offset: u64) -> Result<u64, TarError> {
+    let error = || TarError::Number {
+        offset,
+        field,
+        found: bytes.to_vec(),
+    };
+    if let Some((first, rest)) = bytes.split_first()
+        && first & 0x80 != 0
+    {
+        // The second bit is the sign.
+        if first & 0x40 != 0 {
+            return Err(error());
+        }
+        let mut value = u64::from(first & 0x3f);
+        for byte in rest {
+            value = value
+                .checked_mul(256)
+                .and_then(|value| value.checked_add(u64::from(*byte)))
+                .ok_or_else(error)?;
+        }
+        return Ok(value);
+    }
+    let digits = bytes.trim_ascii_start();
+    let end = digits
+        .iter()
+        .position(|byte| !(b'0'..=b'7').contains(byte))
+        .unwrap_or(digits.len());
+    let (digits, rest) = digits.split_at_checked(end).unwrap_or_default();
+    if rest.iter().any(|byte| !matches!(byte, 0 | b' ')) {
+        return Err(error());
+    }
+    // 12 digits of 3 bits are far from 64 bits.
+    Ok(digits
+        .iter()
+        .fold(0, |value, digit| value << 3 | u64::from(digit - b'0')))
+}

@@ -1,0 +1,456 @@
+//! A scanner that asks for the bytes it needs: headers, never the content of members.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use shardmill_core::{Limits, NameError, check_relative_path};
+
+use super::header::{BLOCK, Dialect, Header, Type, decode_name, padded};
+use super::pax::{self, Records};
+use crate::error::{MemberKind, TarError};
+
+/// The most that a number of eleven octal digits can say.
+const OCTAL_MAX: u64 = (1 << 33) - 1;
+
+/// How much of the end of a file is looked at in one go.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// One member of a tar file. Offsets count from the start of the file.
+#[derive(Clone, Debug)]
+pub struct Member<'a> {
+    /// The name, with replacement characters where it is not UTF-8.
+    pub name: Cow<'a, str>,
+    /// Whether the name is UTF-8.
+    pub is_utf8: bool,
+    /// What it is.
+    pub kind: MemberKind,
+    /// Where the first of its headers begins, extension headers included.
+    pub begin: u64,
+    /// Where its content begins.
+    pub data: u64,
+    /// The bytes of its content.
+    pub bytes: u64,
+    /// Where the next member begins.
+    pub end: u64,
+    /// The dialect of its header.
+    pub dialect: Dialect,
+    /// Whether its name stands in a PAX or GNU extension header.
+    pub has_long_name: bool,
+    /// Whether its name uses the prefix field.
+    pub has_prefix: bool,
+    /// Whether its size is spelled in base 256 or in a PAX record.
+    pub has_large_size: bool,
+    /// Its header block; the last one before the content.
+    pub block: &'a [u8; BLOCK],
+}
+
+impl Member<'_> {
+    /// The name field of its header alone: what a reader sees that knows neither prefixes nor extension headers.
+    #[must_use]
+    pub fn short_name(&self) -> Cow<'_, str> {
+        let name = self.block.split(|byte| *byte == 0).next();
+        let name = name.unwrap_or_default();
+        decode_name(name.get(..100).unwrap_or(name)).0
+    }
+}
+
+/// What a [`Scanner`] answers.
+#[derive(Clone, Debug)]
+pub enum Step<'a> {
+    /// It needs this range of the file, and is to be called again with it.
+    Need(Range<u64>),
+    /// The next member.
+    Member(Member<'a>),
+    /// The archive is complete; its first zero block begins here, and nothing but zeros follows.
+    End(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Header,
+    Extension { kind: Type, header: u64, bytes: u64 },
+    Tail { end: u64 },
+    Done { end: u64 },
+}
+
+/// Finds the members of a tar file of known length.
+///
+/// It is given whatever part of the file the caller holds, and says which range it needs next; what it needs are headers
+/// (512 bytes each) and the end of the file. So it scans a mapped file, blocks that come in order, or a remote
+/// object by ranges, and never looks at the content of members.
+///
+/// An error does not move it: the same bytes give the same error. [`resume_at`](Self::resume_at) lets it go on behind
+/// damage.
+#[derive(Clone, Debug)]
+pub struct Scanner {
+    length: u64,
+    extension_limit: u64,
+    name_limit: u64,
+    position: u64,
+    state: State,
+    begin: Option<u64>,
+    long_name: Option<Vec<u8>>,
+    records: Option<Records>,
+}
+
+impl Scanner {
+    /// A scanner at the start of a file of `length` bytes.
+    #[must_use]
+    pub const fn new(length: u64, limits: &Limits) -> Self {
+        Self {
+            length,
+            extension_limit: limits.tar_extension_bytes,
+            name_limit: limits.tar_name_bytes,
+            position: 0,
+            state: State::Header,
+            begin: None,
+            long_name: None,
+            records: None,
+        }
+    }
+
+    /// Where it is: the next block that it will look at.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes on at a header that begins at `position`, and forgets extension headers that it has seen.
+    pub fn resume_at(&mut self, position: u64) {
+        self.position = position;
+        self.state = State::Header;
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.begin = None;
+        self.long_name = None;
+        self.records = None;
+    }
+
+    /// The next member, the end, or the range of the file that is needed to tell. `window` is the part of the file that
+    /// begins at `at`.
+    ///
+    /// # Errors
+    ///
+    /// [`TarError`] (`Corrupt`; `Unsupported` for sparse files and for what is above the limits).
+    pub fn step<'w>(&mut self, at: u64, window: &'w [u8]) -> Result<Step<'w>, TarError> {
+        loop {
+            match self.state {
+                State::Header => {
+                    if self.position >= self.length {
+                        return Err(self.no_end(self.position));
+                    }
+                    let range = self.position..self.position.saturating_add(BLOCK as u64);
+                    if range.end > self.length {
+                        return Err(TarError::TornHeader {
+                            offset: self.position,
+                            length: self.length,
+                        });
+                    }
+                    let block = part(at, window, &range).and_then(|bytes| bytes.first_chunk());
+                    let Some(block) = block else {
+                        return Ok(Step::Need(range));
+                    };
+                    if let Some(member) = self.header(block)? {
+                        return Ok(Step::Member(member));
+                    }
+                }
+                State::Extension {
+                    kind,
+                    header,
+                    bytes,
+                } => {
+                    let range = self.position..self.position.saturating_add(bytes);
+                    let Some(content) = part(at, window, &range) else {
+                        return Ok(Step::Need(range));
+                    };
+                    self.extension(kind, header, content)?;
+                    self.position = self
+                        .position
+                        .saturating_add(padded(bytes).unwrap_or(u64::MAX));
+                    self.state = State::Header;
+                }
+                State::Tail { end } => {
+                    let left = self.length.saturating_sub(self.position);
+                    if left == 0 {
+                        self.state = State::Done { end };
+                        continue;
+                    }
+                    let range = self.position..self.position.saturating_add(left.min(TAIL_BYTES));
+                    let Some(zeros) = part(at, window, &range) else {
+                        return Ok(Step::Need(range));
+                    };
+                    if let Some(place) = zeros.iter().position(|byte| *byte != 0) {
+                        return Err(TarError::Trailing {
+                            end,
+                            offset: self.position.saturating_add(place as u64),
+                        });
+                    }
+                    self.position = range.end;
+                }
+                State::Done { end } => return Ok(Step::End(end)),
+            }
+        }
+    }
+
+    const fn no_end(&self, offset: u64) -> TarError {
+        TarError::NoEnd {
+            offset,
+            length: self.length,
+        }
+    }
+
+    /// One block: a member, an extension header, or the end.
+    fn header<'w>(&mut self, block: &'w [u8; BLOCK]) -> Result<Option<Member<'w>>, TarError> {
+        let offset = self.position;
+        if block.iter().all(|byte| *byte == 0) {
+            if self.begin.is_some() {
+                return Err(TarError::Extension {
+                    offset,
+                    reason: "has no member behind it",
+                });
+            }
+            let second = offset.saturating_add(BLOCK as u64);
+            if self.length < second.saturating_add(BLOCK as u64) {
+                return Err(self.no_end(second));
+            }
+            self.state = State::Tail { end: offset };
+            self.position = second;
+            return Ok(None);
+        }
+        let header = Header::parse(block, offset)?;
+        let data = offset.saturating_add(BLOCK as u64);
+        let kind = match header.kind {
+            Type::Member(kind) => kind,
+            kind => {
+                Limits::check("tar-extension-bytes", header.size, self.extension_limit)
+                    .map_err(|problem| TarError::Limit { offset, problem })?;
+                let left = self.length.saturating_sub(data);
+                if header.size > left {
+                    return Err(TarError::Short {
+                        offset,
+                        member: header.name().0.into_owned(),
+                        needed: header.size,
+                        left,
+                    });
+                }
+                self.begin.get_or_insert(offset);
+                self.position = data;
+                self.state = State::Extension {
+                    kind,
+                    header: offset,
+                    bytes: header.size,
+                };
+                return Ok(None);
+            }
+        };
+        let member = self.member(&header, kind, offset, data)?;
+        self.position = member.end;
+        self.forget();
+        Ok(Some(member))
+    }
+
+    fn member<'w>(
+        &self,
+        header: &Header<'w>,
+        kind: MemberKind,
+        offset: u64,
+        data: u64,
+    ) -> Result<Member<'w>, TarError> {
+        let records = self.records.as_ref();
+        let path = records.and_then(|records| records.path.as_ref());
+        let long_name = match (path, &self.long_name) {
+            (Some(path), Some(name)) if path != name => {
+                return Err(TarError::Extension {
+                    offset,
+                    reason: "names a member for which another extension header has another name",
+                });
+            }
+            (Some(name), _) | (None, Some(name)) => Some(name),
+            (None, None) => None,
+        };
+        let (name, is_utf8) = match long_name {
+            None => header.name(),
+            Some(name) => {
+                let (name, is_utf8) = decode_name(name);
+                (Cow::Owned(name.into_owned()), is_utf8)
+            }
+        };
+        Limits::check("tar-name-bytes", name.len() as u64, self.name_limit)
+            .map_err(|problem| TarError::Limit { offset, problem })?;
+        if kind == MemberKind::Sparse || records.is_some_and(|records| records.sparse) {
+            return Err(TarError::Kind {
+                offset,
+                member: name.into_owned(),
+                kind: MemberKind::Sparse,
+            });
+        }
+        if header.dialect == Dialect::V7 && !header.prefix().is_empty() {
+            return Err(TarError::Name {
+                offset,
+                member: name.into_owned(),
+                reason: "has a prefix in a header without magic, so that readers disagree on it",
+            });
+        }
+        let size = self.size(header, kind, offset, &name)?;
+        let end = padded(size).and_then(|size| data.checked_add(size));
+        let left = self.length.saturating_sub(data);
+        let end = match end {
+            Some(end) if size <= left => end,
+            _ => {
+                return Err(TarError::Short {
+                    offset,
+                    member: name.into_owned(),
+                    needed: size,
+                    left,
+                });
+            }
+        };
+        Ok(Member {
+            has_long_name: long_name.is_some(),
+            has_prefix: !header.prefix().is_empty(),
+            has_large_size: header.is_base256() || records.is_some_and(|one| one.size.is_some()),
+            name,
+            is_utf8,
+            kind,
+            begin: self.begin.unwrap_or(offset),
+            data,
+            bytes: size,
+            end,
+            dialect: header.dialect,
+            block: header.block,
+        })
+    }
+
+    /// The size on which the header, the records and the kind agree.
+    fn size(
+        &self,
+        header: &Header<'_>,
+        kind: MemberKind,
+        offset: u64,
+        name: &str,
+    ) -> Result<u64, TarError> {
+        let error = |reason: String| TarError::Size {
+            offset,
+            member: name.to_owned(),
+            size: header.size,
+            reason,
+        };
+        let recorded = self.records.as_ref().and_then(|records| records.size);
+        let size = match recorded {
+            None => header.size,
+            Some(size) if size == header.size || size > OCTAL_MAX => size,
+            Some(size) => return Err(error(format!("but {size} in its PAX record"))),
+        };
+        match kind {
+            MemberKind::File | MemberKind::Sparse | MemberKind::Other => Ok(size),
+            _ if size == 0 => Ok(0),
+            kind => Err(error(format!("but a {kind} has no content"))),
+        }
+    }
+
+    fn extension(&mut self, kind: Type, offset: u64, content: &[u8]) -> Result<(), TarError> {
+        let error = |reason| TarError::Extension { offset, reason };
+        match kind {
+            Type::Pax => {
+                if self.records.is_some() {
+                    return Err(error("follows another one for the same member"));
+                }
+                self.records = Some(pax::parse(content).map_err(error)?);
+            }
+            Type::PaxGlobal => {
+                // What is said for all members can only be a comment or a time; a name or a size for all of them is
+                // nothing that readers agree on.
+                if pax::parse(content).map_err(error)? != Records::default() {
+                    return Err(error("gives all members one name or size"));
+                }
+            }
+            Type::LongName => {
+                if self.long_name.is_some() {
+                    return Err(error("follows another one for the same member"));
+                }
+                let name = content
+                    .split(|byte| *byte == 0)
+                    .next()
+                    .filter(|name| !name.is_empty());
+                self.long_name = Some(name.ok_or_else(|| error("has no name"))?.to_vec());
+            }
+            Type::LongLink | Type::Member(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a range of the file, where the window holds all of them.
+fn part<'w>(at: u64, window: &'w [u8], range: &Range<u64>) -> Option<&'w [u8]> {
+    let begin = usize::try_from(range.start.checked_sub(at)?).ok()?;
+    let end = usize::try_from(range.end.checked_sub(at)?).ok()?;
+    window.get(begin..end)
+}
+
+/// Whether a member may be in a shard: a file, or a directory, with a name that stays where it is.
+///
+/// # Errors
+///
+/// [`TarError::Kind`] for links, devices and the like; [`TarError::Name`] for names that are not UTF-8, absolute, have
+/// `..` parts or control characters.
+pub fn check_member(member: &Member<'_>) -> Result<(), TarError> {
+    let offset = member.begin;
+    if !matches!(member.kind, MemberKind::File | MemberKind::Directory) {
+        return Err(TarError::Kind {
+            offset,
+            member: member.name.clone().into_owned(),
+            kind: member.kind,
+        });
+    }
+    match name_problem(&member.name, member.is_utf8) {
+        None => Ok(()),
+        Some(reason) => Err(TarError::Name {
+            offset,
+            member: member.name.clone().into_owned(),
+            reason,
+        }),
+    }
+}
+
+/// What is wrong with the name of a member. Members are never unpacked, so a leading `./`, which `tar -c .` writes, an
+/// empty part and names that some system reserves are fine.
+fn name_problem(name: &str, is_utf8: bool) -> Option<&'static str> {
+    if !is_utf8 {
+        return Some("is not UTF-8");
+    }
+    match check_relative_path(name) {
+        Err(NameError::Empty) => Some("is empty"),
+        Err(NameError::Absolute) => Some("is absolute"),
+        Err(NameError::Character) => Some("has a control character or a backslash"),
+        _ if name.split('/').any(|part| part == "..") => Some("has a `..` part"),
+        _ => None,
+    }
+}
+
+/// Whether a member has one header, and that one is what the canonical profile writes but for owner, mode and time.
+pub(crate) fn is_plain(member: &Member<'_>) -> bool {
+    member.kind == MemberKind::File
+        && member.dialect == Dialect::Ustar
+        && member.data.saturating_sub(member.begin) == BLOCK as u64
+        && !member.has_prefix
+        && !member.has_large_size
+        && member.is_utf8
+        && member.name.is_ascii()
+}
+
+/// The first block at or behind `from` that is a header with magic and a right checksum, which chance does not make.
+pub(crate) fn find_header(data: &[u8], from: u64) -> Option<u64> {
+    let mut at = usize::try_from(from)
+        .ok()?
+        .checked_next_multiple_of(BLOCK)?;
+    while let Some(block) = super::block_at(data, at) {
+        let header = Header::parse(block, at as u64);
+        if header.is_ok_and(|header| header.dialect != Dialect::V7) {
+            return Some(at as u64);
+        }
+        at = at.checked_add(BLOCK)?;
+    }
+    None
+}

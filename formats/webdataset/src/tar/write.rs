@@ -1,0 +1,202 @@
+//! Headers, as `tarfile` of CPython writes them for `webdataset` with whole seconds, and the end of an archive.
+
+use super::header::{BLOCK, padded, sum};
+use super::pax;
+use crate::error::WriteError;
+
+/// Bytes of the name field.
+const NAME_BYTES: usize = 100;
+
+/// The largest size of eleven octal digits: one byte less than 8 GiB.
+const PLAIN_SIZE_MAX: u64 = (1 << 33) - 1;
+
+/// What an archive is filled up to a multiple of: 20 blocks, as GNU tar and `tarfile` do.
+pub const TRAILER_BYTES: u64 = 20 * BLOCK as u64;
+
+/// Who owns the members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// User and group are called `bigdata`, as those of the original writer.
+    #[default]
+    Bigdata,
+    /// User and group have no name.
+    Nobody,
+}
+
+impl Owner {
+    const fn name(self) -> &'static [u8] {
+        match self {
+            Self::Bigdata => b"bigdata",
+            Self::Nobody => b"",
+        }
+    }
+}
+
+/// What is the same in all headers of a data set. The default is the canonical profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TarStyle {
+    /// The owner.
+    pub owner: Owner,
+    /// The time of change, in seconds since 1970. Years up to 2106 have room here, and in a header.
+    pub mtime: u32,
+    /// Whether names of more than 100 bytes, names beyond ASCII and members of 8 GiB and more get a PAX header;
+    /// without it they are refused, because not every reader knows PAX.
+    pub long_names: bool,
+}
+
+impl TarStyle {
+    /// The bytes of `TarWriter(…, mtime=mtime)` of webdataset 1.0.2.
+    #[must_use]
+    pub const fn reference(mtime: u32) -> Self {
+        Self {
+            owner: Owner::Bigdata,
+            mtime,
+            long_names: true,
+        }
+    }
+}
+
+/// The PAX records that a member needs, empty where a plain header suffices.
+fn records(style: TarStyle, name: &str, bytes: u64) -> Result<Vec<u8>, WriteError> {
+    let long_name = name.len() > NAME_BYTES || !name.is_ascii();
+    let large = bytes > PLAIN_SIZE_MAX;
+    let mut records = Vec::new();
+    if long_name {
+        if !style.long_names {
+            return Err(WriteError::LongName {
+                member: name.to_owned(),
+            });
+        }
+        pax::write("path", name.as_bytes(), &mut records);
+    }
+    if large {
+        if !style.long_names {
+            return Err(WriteError::Size {
+                member: name.to_owned(),
+                bytes,
+                most: PLAIN_SIZE_MAX,
+            });
+        }
+        pax::write("size", bytes.to_string().as_bytes(), &mut records);
+    }
+    Ok(records)
+}
+
+/// The bytes that a member takes: its headers, its content and the zeros that fill its last block.
+///
+/// # Errors
+///
+/// [`WriteError::LongName`] and [`WriteError::Size`] (`InvalidInput`).
+pub fn member_bytes(style: TarStyle, name: &str, bytes: u64) -> Result<u64, WriteError> {
+    let records = records(style, name, bytes)?.len() as u64;
+    let block = BLOCK as u64;
+    let extension = if records == 0 {
+        0
+    } else {
+        block.saturating_add(records.next_multiple_of(block))
+    };
+    padded(bytes)
+        .and_then(|bytes| bytes.checked_add(extension)?.checked_add(block))
+        .ok_or_else(|| WriteError::Size {
+            member: name.to_owned(),
+            bytes,
+            most: PLAIN_SIZE_MAX,
+        })
+}
+
+/// Appends a member: its headers, its content and the zeros that fill its last block. The bytes depend on the arguments
+/// alone.
+///
+/// # Errors
+///
+/// As for [`member_bytes`]; nothing is appended then.
+pub fn write_member(
+    style: TarStyle,
+    name: &str,
+    content: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), WriteError> {
+    let bytes = content.len() as u64;
+    let records = records(style, name, bytes)?;
+    if !records.is_empty() {
+        let size = records.len() as u64;
+        out.extend_from_slice(&block(b"././@PaxHeader", 0, size, 0, b'x', b""));
+        fill(&records, out);
+    }
+    // COMPAT: behind a PAX header the name is cut, and characters beyond ASCII become question marks; a size that has
+    // no room becomes 0.
+    let plain: Vec<u8> = name
+        .chars()
+        .map(|c| u8::try_from(c).ok().filter(u8::is_ascii).unwrap_or(b'?'))
+        .take(NAME_BYTES)
+        .collect();
+    let size = if bytes > PLAIN_SIZE_MAX { 0 } else { bytes };
+    out.extend_from_slice(&block(
+        &plain,
+        0o444,
+        size,
+        style.mtime,
+        b'0',
+        style.owner.name(),
+    ));
+    fill(content, out);
+    Ok(())
+}
+
+/// Appends bytes and zeros up to the next block.
+fn fill(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(bytes);
+    out.resize(
+        out.len() + (bytes.len().next_multiple_of(BLOCK) - bytes.len()),
+        0,
+    );
+}
+
+/// Copies `value` into a block at `at`. All callers stay inside of a block.
+fn put(block: &mut [u8; BLOCK], at: usize, value: &[u8]) {
+    let room = block.get_mut(at..).unwrap_or_default();
+    for (to, from) in room.iter_mut().zip(value) {
+        *to = *from;
+    }
+}
+
+/// One header block.
+fn block(name: &[u8], mode: u32, size: u64, mtime: u32, kind: u8, owner: &[u8]) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    put(&mut block, 0, name);
+    put(&mut block, 100, format!("{mode:07o}\0").as_bytes());
+    put(&mut block, 108, b"0000000\x000000000\0");
+    put(&mut block, 124, format!("{size:011o}\0").as_bytes());
+    put(&mut block, 136, format!("{mtime:011o}\0").as_bytes());
+    put(&mut block, 156, &[kind]);
+    put(&mut block, 257, b"ustar\x0000");
+    put(&mut block, 265, owner);
+    put(&mut block, 297, owner);
+    let sum = sum(&block);
+    put(&mut block, 148, format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+/// The zeros at the end of an archive whose members take `members` bytes: two blocks, and as many as there are to the
+/// next multiple of [`TRAILER_BYTES`].
+#[must_use]
+pub const fn trailer_bytes(members: u64) -> u64 {
+    let end = members.saturating_add(2 * BLOCK as u64);
+    let over = end % TRAILER_BYTES;
+    let filled = if over == 0 {
+        end
+    } else {
+        end.saturating_add(TRAILER_BYTES - over)
+    };
+    filled.saturating_sub(members)
+}
+
+/// Appends the end of an archive that begins at the start of `out`.
+pub fn write_trailer(out: &mut Vec<u8>) {
+    let zeros = trailer_bytes(out.len() as u64);
+    out.resize(
+        out.len()
+            .saturating_add(usize::try_from(zeros).unwrap_or(usize::MAX)),
+        0,
+    );
+}
