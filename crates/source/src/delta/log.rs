@@ -144,7 +144,7 @@ impl Log<'_> {
         match error.without_backtrace() {
             KernelError::Unsupported(what) => self.feature(one_line(what), None),
             KernelError::MaxCatalogVersion(_) => {
-                self.feature("catalogManaged".to_owned(), Some(CATALOG))
+                self.feature("catalogManaged or catalogOwned-preview", Some(CATALOG))
             }
             KernelError::EmptyLog => DeltaError::NoTable {
                 table: self.shown.to_owned(),

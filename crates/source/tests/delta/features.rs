@@ -366,6 +366,71 @@ fn copy_all(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
+/// A table of three versions with ten rows each, and their actions.
+fn three_versions(features: &[&str]) -> (Table, Vec<Value>) {
+    let mut table = Table::with(fields(), features, json!({}));
+    let mut adds = Vec::new();
+    for at in [0, 10, 20] {
+        let name = format!("{at}.parquet");
+        let bytes = table.file(&name, &rows(at..at + 10));
+        adds.push(Add::new(&name).records(10).action(bytes));
+        table.commit(&adds[adds.len() - 1..]);
+    }
+    (table, adds)
+}
+
+fn write_lines(table: &Table, name: &str, actions: &[Value]) {
+    let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
+    fs::write(table.log(name), lines.join("\n") + "\n").unwrap();
+}
+
+#[test]
+fn a_compacted_log_says_what_its_commits_say() {
+    let (table, adds) = three_versions(&[]);
+    write_lines(
+        &table,
+        "00000000000000000001.00000000000000000002.compacted.json",
+        &adds[..2],
+    );
+    let source = open_one(&table.path());
+    assert_eq!(read(source.as_ref()), rows(0..30));
+    assert_eq!(source.description().delta.as_ref().unwrap().version, 3);
+}
+
+#[test]
+fn checkpoints_of_the_second_kind_stand_for_the_commits_before_them() {
+    let (mut table, adds) = three_versions(&["v2Checkpoint"]);
+    let mut actions = vec![
+        json!({"checkpointMetadata": {"version": 2}}),
+        protocol(&["v2Checkpoint"]),
+        metadata(fields(), &[], json!({})),
+    ];
+    actions.extend(adds[..2].iter().cloned());
+    write_lines(
+        &table,
+        "00000000000000000002.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+        &actions,
+    );
+    for version in 0..2 {
+        fs::remove_file(table.log(&format!("{version:020}.json"))).unwrap();
+    }
+    table.append("30.parquet", &rows(30..40));
+    let source = open_one(&table.path());
+    assert_eq!(read(source.as_ref()), rows(0..40));
+    let delta = source.description().delta.clone().unwrap();
+    assert_eq!(
+        (delta.version, delta.earliest_version, delta.latest_version),
+        (4, Some(2), Some(4))
+    );
+    let early = open_with(&table.path(), |options| options.version = Some(2)).unwrap();
+    assert_eq!(read(early.as_ref()), rows(0..20));
+    let error = refused(&table.path(), |options| options.version = Some(1));
+    assert_eq!(
+        error.to_string(),
+        "there is no version 1: versions 2 to 4 can be read"
+    );
+}
+
 #[test]
 fn columns_that_came_later_are_null_in_older_files() {
     let mut table = Table::plain(json!([field("id", "long")]));

@@ -18,7 +18,7 @@ const A: [i64; 3] = [1, 2, 3];
 const B: [&str; 3] = ["x", "y", "z"];
 
 fn two(first: &str, second: &str) -> RecordBatch {
-    batch(vec![
+    super::nullable(vec![
         (first, array(Int64Array::from(A.to_vec()))),
         (second, array(StringArray::from(B.to_vec()))),
     ])

@@ -15,17 +15,27 @@ fn fields() -> serde_json::Value {
 
 #[test]
 fn a_feature_that_nobody_knows_is_named() {
-    for (feature, shown) in [
-        ("telepathy", "telepathy"),
-        ("catalogManaged", "catalogManaged"),
-        ("geospatial", "geospatial"),
-        ("adaptiveMetadata-preview", "adaptiveMetadata-preview"),
+    for feature in [
+        "telepathy",
+        "catalogManaged",
+        "catalogOwned-preview",
+        "geospatial",
+        "adaptiveMetadata-preview",
     ] {
-        let mut table = Table::with(
-            fields(),
-            &[feature, "inCommitTimestamp"][..1],
-            json!({"delta.enableInCommitTimestamps": "true"}),
-        );
+        let mut table = Table::new();
+        table.commit(&[
+            json!({"protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": [feature],
+                "writerFeatures": [feature, "inCommitTimestamp"],
+            }}),
+            metadata(
+                fields(),
+                &[],
+                json!({"delta.enableInCommitTimestamps": "true"}),
+            ),
+        ]);
         table.append("x.parquet", &rows(0..3));
         let error = refused(&table.path(), |_| ());
         assert_eq!(
@@ -33,7 +43,7 @@ fn a_feature_that_nobody_knows_is_named() {
             ("delta-feature", ErrorKind::Unsupported),
             "{feature}: {error}"
         );
-        assert!(error.to_string().contains(shown), "{error}");
+        assert!(error.to_string().contains(feature), "{error}");
     }
     let mut table = Table::new();
     table.commit(&[
