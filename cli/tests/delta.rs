@@ -32,7 +32,7 @@ fn place() -> Place {
 }
 
 fn ids(place: &Place, shards: &str) -> Vec<i64> {
-    let lines = place.ok(&["cat", shards, "--column", "id"]);
+    let lines = place.ok(&["cat", shards, "..", "--column", "id"]);
     lines
         .lines()
         .map(|line| {
@@ -81,15 +81,57 @@ fn a_table_is_converted_as_it_was() {
 
 #[test]
 fn a_table_is_inspected() {
-    snapshot!(place().shown(&["inspect", "events"]), @"");
-    snapshot!(place().shown(&["inspect", "events", "--version", "3"]), @"");
+    snapshot!(place().shown(&["inspect", "events"]), @r"
+    exit 0
+    --- stdout
+    events: delta, 1 file, 801 B, 3 rows
+
+      version   4 of 2025-06-15T19:06:40.000Z
+      versions  0 to 4
+      protocol  reader 1, writer 2
+
+      file size       files  bytes
+      below 64.0 KiB      1  801 B
+
+      column  type   nulls  encoding
+      id      Int64      0  int64
+      name    Utf8       0  str
+    ");
+    snapshot!(place().shown(&["inspect", "events", "--version", "3"]), @r"
+    exit 0
+    --- stdout
+    events: delta, 2 files, 1.7 KiB, 20 rows
+
+      version   3 of 2025-06-15T18:06:40.000Z
+      versions  0 to 4
+      protocol  reader 1, writer 2
+
+      file size       files    bytes
+      below 64.0 KiB      2  1.7 KiB
+
+      column  type   nulls  encoding
+      id      Int64      0  int64
+      name    Utf8       0  str
+    ");
 }
 
 #[test]
 fn a_version_that_is_not_there_is_told_with_those_that_are() {
     let place = place();
-    snapshot!(place.shown(&["convert", "events", "out", "--version", "9"]), @"");
-    snapshot!(place.shown(&["convert", "events", "out", "--timestamp", "2001-01-01"]), @"");
-    snapshot!(place.shown(&["convert", "events", "out", "--timestamp", "noon"]), @"");
+    snapshot!(place.shown(&["convert", "events", "out", "--version", "9"]), @r"
+    exit 2
+    --- stderr
+    error[delta-version]: events: there is no version 9: versions 0 to 4 can be read; `shardmill inspect` shows which versions there are
+    ");
+    snapshot!(place.shown(&["convert", "events", "out", "--timestamp", "2001-01-01"]), @r"
+    exit 2
+    --- stderr
+    error[delta-timestamp]: events: no version that can be read is as old as 2001-01-01T00:00:00.000Z: the oldest is version 0 of 2025-06-15T15:06:40.000Z; `shardmill inspect` shows which versions there are
+    ");
+    snapshot!(place.shown(&["convert", "events", "out", "--timestamp", "noon"]), @r"
+    exit 2
+    --- stderr
+    error[config-timestamp]: --timestamp: `noon` is not a time such as 2026-01-31T12:00:00Z or 2026-01-31; without a zone a time is UTC
+    ");
     assert!(!place.exists("out"));
 }

@@ -161,7 +161,17 @@ impl Log<'_> {
                 .into(),
                 other => self.wrong(one_line(&other.to_string())),
             },
-            other => self.wrong(one_line(&other.to_string())),
+            other => {
+                let reason = one_line(&other.to_string());
+                // The kernel tells a type that it does not know from a broken schema by words alone.
+                match reason.split_once("Unsupported Delta table type: ") {
+                    Some((_, name)) => {
+                        let name = name.split(" at line").next().unwrap_or(name);
+                        self.feature(format!("the type {name}"), None)
+                    }
+                    None => self.wrong(reason),
+                }
+            }
         }
     }
 

@@ -47,7 +47,7 @@ fn a_feature_that_nobody_knows_is_named() {
     }
     let mut table = Table::new();
     table.commit(&[
-        json!({"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}),
+        json!({"protocol": {"minReaderVersion": 4, "minWriterVersion": 8}}),
         metadata(fields(), &[], json!({})),
     ]);
     let error = refused(&table.path(), |_| ());

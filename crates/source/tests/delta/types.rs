@@ -426,6 +426,13 @@ fn a_type_that_is_not_supported_is_named() {
     let error = refused(&table.path(), |_| ());
     assert_eq!(error.id(), "type-unsupported");
     assert!(error.to_string().contains("s.i"), "{error}");
+    let table = Table::plain(json!([field("g", "geometry(OGC:CRS84)")]));
+    let error = refused(&table.path(), |_| ());
+    assert_eq!(error.id(), "delta-feature");
+    assert_eq!(
+        error.to_string(),
+        "needs the type 'geometry(OGC:CRS84)', which is not supported"
+    );
 }
 
 #[test]
