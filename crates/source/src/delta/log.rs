@@ -1,5 +1,7 @@
 //! The table log: which version, which files, which rows of them are deleted. The kernel replays it.
 
+mod alias;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -83,6 +85,8 @@ pub(crate) struct LogPath {
     /// Relative to the table, or absolute; `/` between its parts.
     pub shown: String,
     pub file: PathBuf,
+    /// Whether the log names it without regard to the table.
+    pub is_absolute: bool,
 }
 
 /// Opens the version that the options ask for, or the latest.
@@ -347,13 +351,17 @@ impl Log<'_> {
                 }
             }
         }
+        alias::take_out_removed(&mut files, snapshot, engine, |path| {
+            self.path(path).ok().map(|path| path.file)
+        })
+        .map_err(failed)?;
         files.sort_by(|a: &LogFile, b| {
             let id = |file: &LogFile| file.deletion.as_ref().map(|own| own.id.clone());
             (&a.path, id(a)).cmp(&(&b.path, id(b)))
         });
         if let Some([first, _]) = files
             .array_windows()
-            .find(|[first, second]| first.path == second.path)
+            .find(|[first, second]| first.path.file == second.path.file)
         {
             return Err(SourceError::Duplicate {
                 path: format!("{}/{}", self.shown, first.path.shown),
@@ -413,9 +421,10 @@ impl Log<'_> {
         let file = url
             .to_file_path()
             .map_err(|()| wrong("which is no path on this machine"))?;
+        let is_absolute = path.starts_with('/') || Url::parse(path).is_ok();
         let below = file.strip_prefix(self.directory).ok();
         // `join` has followed what leads upwards.
-        if below.is_none() && !path.starts_with('/') && Url::parse(path).is_err() {
+        if below.is_none() && !is_absolute {
             return Err(wrong("which leads out of the table"));
         }
         let shown = below
@@ -423,7 +432,11 @@ impl Log<'_> {
             .to_str()
             .ok_or_else(|| wrong("which is not UTF-8"))?
             .to_owned();
-        Ok(LogPath { shown, file })
+        Ok(LogPath {
+            shown,
+            file,
+            is_absolute,
+        })
     }
 }
 
@@ -468,6 +481,11 @@ impl Version {
         }
         Ok(deleted)
     }
+}
+
+/// What tells a deletion vector from others.
+fn vector_id(storage: &str, place: &str, offset: Option<i32>) -> String {
+    format!("{storage}{place}@{}", offset.unwrap_or(0))
 }
 
 /// The number of rows that the statistics of a file claim.
@@ -561,7 +579,7 @@ impl<'a> Adds<'a> {
         });
         Some(descriptor.map(|descriptor| Deletion {
             descriptor,
-            id: format!("{storage}{place}@{}", offset.unwrap_or(0)),
+            id: vector_id(storage, place, offset),
         }))
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum Node {
     Leaf,
     /// Nothing: all rows are null, and files do not have it.
     Void,
-    /// A variant, which becomes JSON.
+    /// A variant, which becomes a text of JSON.
     Variant,
     /// Named fields.
     Struct(Vec<Column>),
@@ -76,7 +76,15 @@ pub(crate) fn columns(
     let maker = Maker { table, mode };
     schema
         .fields()
-        .map(|field| maker.column(field, field.name()))
+        .map(|field| {
+            let mut column = maker.column(field, field.name())?;
+            if matches!(column.node, Node::Variant) {
+                let json = [(ENCODING_KEY.to_owned(), "json".to_owned())];
+                let field = Field::clone(&column.field).with_metadata(json.into());
+                column.field = Arc::new(field);
+            }
+            Ok(column)
+        })
         .collect()
 }
 
@@ -120,11 +128,7 @@ impl Maker<'_> {
                     .ok_or_else(|| self.unsupported(path, &primitive.to_string()))?;
                 plain(arrow, Node::Leaf)
             }
-            DeltaType::Variant(_) => {
-                let json = [(ENCODING_KEY.to_owned(), "json".to_owned())];
-                let field = Field::new(name, DataType::Utf8, nullable);
-                (Arc::new(field.with_metadata(json.into())), Node::Variant)
-            }
+            DeltaType::Variant(_) => plain(DataType::Utf8, Node::Variant),
             DeltaType::Struct(inner) => {
                 let columns: Vec<Column> = inner
                     .fields()

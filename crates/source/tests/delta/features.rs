@@ -329,6 +329,23 @@ fn paths_are_urls_relative_or_absolute() {
 }
 
 #[test]
+fn a_file_that_is_removed_by_another_name_is_removed() {
+    let (a, b) = ("file:/nowhere/x%20y.parquet", "/nowhere/x%20y.parquet");
+    let remove = |path: &str| json!({"remove": {"path": path, "dataChange": true}});
+    for (add, other) in [(a, b), (b, a), ("file:///nowhere/x%20y.parquet", b)] {
+        let mut table = Table::plain(fields());
+        table.append("here.parquet", &rows(0..3));
+        table.commit(&[Add::new(add).action(1)]);
+        table.commit(&[remove(other)]);
+        let source = open_one(&table.path());
+        assert_eq!(read(source.as_ref()), rows(0..3), "{add} {other}");
+        // One that came back is there, and so is missed here.
+        table.commit(&[Add::new(add).action(1)]);
+        assert_eq!(refused(&table.path(), |_| ()).id(), "delta-file-missing");
+    }
+}
+
+#[test]
 fn a_fingerprint_is_that_of_the_rows() {
     let mut table = Table::with(fields(), &["deletionVectors"], json!({}));
     let bytes = table.file("x.parquet", &rows(0..10));
