@@ -74,8 +74,9 @@ fn convert() {
 
     The same input and options give the same bytes, whatever the number of jobs. A conversion that was
     stopped, by whatever, continues when the same command is run again; one that is finished is left as
-    it is. A directory with Parquet, Arrow, CSV or JSON lines files is read as a table, anything else as
-    a tree in which files that share a stem are one sample.
+    it is. A directory with `_delta_log` is read as a Delta table, one with Parquet, Arrow, CSV or JSON
+    lines files as a table of them, anything else as a tree in which files that share a stem are one
+    sample.
 
     Usage: shardmill convert [OPTIONS] <SOURCE>... <DEST>
 
@@ -91,7 +92,7 @@ fn convert() {
               What the source is; `auto` looks
 
               [default: auto]
-              [possible values: auto, parquet, arrow, csv, jsonl, tree, mds]
+              [possible values: auto, delta, parquet, arrow, csv, jsonl, tree, mds]
 
           --to <FORMAT>
               Format of the shards
@@ -117,6 +118,15 @@ fn convert() {
 
           --sql <QUERY>
               A whole SQL query; the table is called `source`
+
+          --version <N>
+              In a Delta table: the version to read [default: the latest]
+
+          --timestamp <TIME>
+              In a Delta table: read the latest version of this time, such as 2026-01-31T12:00:00Z
+
+              A time without a zone is UTC, a date is its first instant. What counts is the time of the
+              commit, where the table keeps such times, else that of the commit's file.
 
           --key <COLUMN>
               Column that holds the sample's key (a tree of files makes it from the path)
@@ -232,6 +242,9 @@ fn convert() {
       Keep some rows, and divide them:
         shardmill convert data/ shards/ --where 'width >= 256' --split train=0.9,val=0.1
 
+      A Delta table as it was:
+        shardmill convert events/ shards/ --version 12
+
       A tree of a/001.jpg + a/001.json, with the columns jpg, json and __key__:
         shardmill convert photos/ shards/ --column __key__ --column jpg:jpeg --column json:json
     ");
@@ -245,9 +258,9 @@ fn inspect() {
     Show what a data set holds, or what a source would become
 
     For a data set: format, samples, shards, columns and encodings, sizes, compression, hashes and where
-    it came from. For a directory of splits: one line for each. For a Parquet, Arrow, CSV or JSON lines
-    source or a tree of files: its columns, rows and files, and the encodings that `convert` would
-    choose.
+    it came from. For a directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV
+    or JSON lines source or a tree of files: its columns, rows and files, and the encodings that
+    `convert` would choose. For a Delta table also: versions, features, deleted rows and sizes of files.
 
     Usage: shardmill inspect [OPTIONS] <DATASET>
 
@@ -256,6 +269,12 @@ fn inspect() {
               A data set, a directory of data sets, or a source
 
     Options:
+          --version <N>
+              In a Delta table: the version to look at [default: the latest]
+
+          --timestamp <TIME>
+              In a Delta table: look at the latest version of this time, such as 2026-01-31T12:00:00Z
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -282,6 +301,9 @@ fn inspect() {
 
       The number of samples, for a script:
         shardmill inspect shards/ --json | jq .samples
+
+      The versions and features of a Delta table:
+        shardmill inspect events/
 
       What convert would make of a Parquet file:
         shardmill inspect data/part-0.parquet

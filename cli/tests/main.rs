@@ -7,6 +7,8 @@ mod common;
 #[cfg(test)]
 mod convert;
 #[cfg(test)]
+mod delta;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod help;

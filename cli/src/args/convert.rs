@@ -4,8 +4,8 @@ use clap::{Args, ValueEnum};
 ///
 /// The same input and options give the same bytes, whatever the number of jobs. A conversion that was
 /// stopped, by whatever, continues when the same command is run again; one that is finished is left as it
-/// is. A directory with Parquet, Arrow, CSV or JSON lines files is read as a table, anything else as a tree
-/// in which files that share a stem are one sample.
+/// is. A directory with `_delta_log` is read as a Delta table, one with Parquet, Arrow, CSV or JSON lines files
+/// as a table of them, anything else as a tree in which files that share a stem are one sample.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct ConvertArgs {
@@ -64,6 +64,28 @@ pub struct ConvertArgs {
         help_heading = "Columns and rows"
     )]
     pub sql: Option<String>,
+
+    /// In a Delta table: the version to read [default: the latest]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "N",
+        conflicts_with = "timestamp",
+        help_heading = "Columns and rows"
+    )]
+    pub version: Option<String>,
+
+    /// In a Delta table: read the latest version of this time, such as 2026-01-31T12:00:00Z
+    ///
+    /// A time without a zone is UTC, a date is its first instant. What counts is the time of the commit, where
+    /// the table keeps such times, else that of the commit's file.
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "TIME",
+        help_heading = "Columns and rows"
+    )]
+    pub timestamp: Option<String>,
 
     /// Column that holds the sample's key (a tree of files makes it from the path)
     #[arg(
@@ -213,6 +235,7 @@ pub struct ConvertArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FromName {
     Auto,
+    Delta,
     Parquet,
     Arrow,
     Csv,
@@ -257,6 +280,9 @@ EXAMPLES:
 
   Keep some rows, and divide them:
     shardmill convert data/ shards/ --where 'width >= 256' --split train=0.9,val=0.1
+
+  A Delta table as it was:
+    shardmill convert events/ shards/ --version 12
 
   A tree of a/001.jpg + a/001.json, with the columns jpg, json and __key__:
     shardmill convert photos/ shards/ --column __key__ --column jpg:jpeg --column json:json";

@@ -3,14 +3,28 @@ use clap::Args;
 /// Show what a data set holds, or what a source would become
 ///
 /// For a data set: format, samples, shards, columns and encodings, sizes, compression, hashes and where it
-/// came from. For a directory of splits: one line for each. For a Parquet, Arrow, CSV or JSON lines source
-/// or a tree of files: its columns, rows and files, and the encodings that `convert` would choose.
+/// came from. For a directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV or JSON
+/// lines source or a tree of files: its columns, rows and files, and the encodings that `convert` would
+/// choose. For a Delta table also: versions, features, deleted rows and sizes of files.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct InspectArgs {
     /// A data set, a directory of data sets, or a source
     #[arg(value_name = "DATASET")]
     pub location: String,
+
+    /// In a Delta table: the version to look at [default: the latest]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "N",
+        conflicts_with = "timestamp"
+    )]
+    pub version: Option<String>,
+
+    /// In a Delta table: look at the latest version of this time, such as 2026-01-31T12:00:00Z
+    #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
+    pub timestamp: Option<String>,
 }
 
 const AFTER_HELP: &str = "\
@@ -20,6 +34,9 @@ EXAMPLES:
 
   The number of samples, for a script:
     shardmill inspect shards/ --json | jq .samples
+
+  The versions and features of a Delta table:
+    shardmill inspect events/
 
   What convert would make of a Parquet file:
     shardmill inspect data/part-0.parquet";

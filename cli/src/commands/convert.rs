@@ -49,6 +49,7 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
     let mut options = ConvertOptions::new(sources, options::location(&args.dest)?);
     options.from = match args.from {
         FromName::Auto => None,
+        FromName::Delta => Some(SourceKind::Delta),
         FromName::Parquet => Some(SourceKind::Parquet),
         FromName::Arrow => Some(SourceKind::Arrow),
         FromName::Csv => Some(SourceKind::Csv),
@@ -61,6 +62,16 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
     options.select = options::not_blank("select", args.select.as_ref())?;
     options.filter = options::not_blank("where", args.filter.as_ref())?;
     options.sql = options::not_blank("sql", args.sql.as_ref())?;
+    options.version = args
+        .version
+        .as_deref()
+        .map(options::table_version)
+        .transpose()?;
+    options.timestamp_ms = args
+        .timestamp
+        .as_deref()
+        .map(options::table_time)
+        .transpose()?;
     options.key = options::not_blank("key", Some(&args.key))?.unwrap_or_default();
     options.group = match args.group {
         GroupName::Stem => TreeGroup::Stem,

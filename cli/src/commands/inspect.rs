@@ -11,6 +11,7 @@ use shardmill_storage::read_file;
 use shardmill_writer::default_target;
 
 use super::dataset::{self, Found};
+use super::delta::DeltaTable;
 use super::options;
 use crate::args::InspectArgs;
 use crate::error::{CliError, Stop};
@@ -23,8 +24,22 @@ const PROVENANCE_BYTES: u64 = 64 << 20;
 
 pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let path = options::location(&args.location)?;
+    let travel = SourceOptions {
+        version: args
+            .version
+            .as_deref()
+            .map(options::table_version)
+            .transpose()?,
+        timestamp_ms: args
+            .timestamp
+            .as_deref()
+            .map(options::table_time)
+            .transpose()?,
+        ..SourceOptions::default()
+    };
     // A pattern is not a place, and is for sources only.
-    let found = if path.symlink_metadata().is_ok() {
+    let travels = travel.version.is_some() || travel.timestamp_ms.is_some();
+    let found = if !travels && path.symlink_metadata().is_ok() {
         dataset::find(&path)?
     } else {
         Found::Nothing
@@ -63,7 +78,12 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
                 show_splits(&all, out)?
             }
         }
-        Found::Nothing => source(&args.location, &path, limits, out)?,
+        Found::Nothing => source(
+            &args.location,
+            &path,
+            SourceOptions { limits, ..travel },
+            out,
+        )?,
     }
     Ok(exit)
 }
@@ -421,6 +441,8 @@ struct SourceSummary<'a> {
     bytes: u64,
     rows: Option<u64>,
     fingerprint: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<DeltaTable<'a>>,
     columns: Vec<SourceColumn>,
 }
 
@@ -451,17 +473,13 @@ fn holds_shards(path: &Path) -> bool {
 }
 
 /// What a source holds, and what `convert` would make of it.
-fn source(shown: &str, path: &Path, limits: Limits, out: &mut Output) -> Result<(), Stop> {
+fn source(shown: &str, path: &Path, options: SourceOptions, out: &mut Output) -> Result<(), Stop> {
     if holds_shards(path) {
         return Err(CliError::NoDataset {
             location: shown.to_owned(),
         }
         .into());
     }
-    let options = SourceOptions {
-        limits,
-        ..SourceOptions::default()
-    };
     let source = shardmill_source::open(&[path.to_owned()], &options)?;
     let description = source.description();
     let schema = source.schema();
@@ -491,6 +509,10 @@ fn source(shown: &str, path: &Path, limits: Limits, out: &mut Output) -> Result<
         bytes: description.bytes,
         rows: description.rows,
         fingerprint: &description.fingerprint,
+        delta: description
+            .delta
+            .as_ref()
+            .map(|delta| DeltaTable::of(delta, description)),
         columns,
     };
     if out.is_json() {
@@ -510,6 +532,10 @@ fn show_source(summary: &SourceSummary<'_>, out: &mut Output) -> Result<(), Stop
         escape(summary.source),
         summary.kind
     ))?;
+    if let Some(delta) = &summary.delta {
+        out.text(facts(delta.facts()))?;
+        out.text(format_args!("\n{}\n", delta.sizes()))?;
+    }
     let mut table = Table::with_heading(&[
         ("  column", Align::Left),
         ("type", Align::Left),

@@ -6,6 +6,7 @@ mod columns;
 mod completions;
 mod convert;
 mod dataset;
+mod delta;
 mod extract;
 mod index;
 mod inspect;

@@ -51,6 +51,28 @@ pub fn jobs(typed: Option<&str>) -> Result<usize, CliError> {
     }
 }
 
+/// `--version N` of a Delta table.
+pub fn table_version(text: &str) -> Result<u64, CliError> {
+    text.parse().map_err(|_| {
+        CliError::option(
+            "version",
+            format!("`{}` is not a version", escape(text)),
+            "versions are whole numbers from 0",
+        )
+    })
+}
+
+/// `--timestamp TIME` of a Delta table, in milliseconds since 1970.
+pub fn table_time(text: &str) -> Result<i64, CliError> {
+    shardmill_source::parse_timestamp(text).map_err(|error| {
+        CliError::option(
+            "timestamp",
+            error.to_string(),
+            "without a zone a time is UTC",
+        )
+    })
+}
+
 /// A size in bytes.
 pub fn byte_size(option: &'static str, text: &str) -> Result<u64, CliError> {
     let size: Result<ByteSize, _> = text.parse();

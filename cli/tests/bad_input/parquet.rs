@@ -41,6 +41,18 @@ fn set_footer_length(bytes: &mut [u8], change: impl Fn(u32) -> u32) {
     bytes[at..at + 4].copy_from_slice(&change(length).to_le_bytes());
 }
 
+const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
+const METADATA: &str = r#"{"metaData":{"id":"x","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[{\"name\":\"id\",\"type\":\"long\",\"nullable\":true,\"metadata\":{}}]}","partitionColumns":[],"configuration":{}}}"#;
+const ADD: &str = r#"{"add":{"path":"rows.parquet","partitionValues":{},"size":1,"modificationTime":0,"dataChange":true,"stats":"{\"numRecords\":7}"}}"#;
+
+/// The good source, with a table log of these commits.
+fn delta(place: &Place, commits: &[&str]) {
+    place.source();
+    for (version, commit) in commits.iter().enumerate() {
+        place.write(&format!("in/_delta_log/{version:020}.json"), commit);
+    }
+}
+
 fn files() -> Vec<Case> {
     let (all, footer) = sizes();
     vec![
@@ -331,11 +343,52 @@ fn sets() -> Vec<Case> {
             "source-option|source-not-found",
             &["in/[z"],
         ),
-        case("a Delta table", |place| {
+        case("a Delta log without a version", |place| {
             place.source();
-            place.write("in/_delta_log/00000000000000000000.json", "{}");
+            place.write("in/_delta_log/README.txt", "");
         })
-        .unconvertible("", 3, "source-unsupported", &["in", "Delta"]),
+        .unconvertible("", 2, "delta-no-table", &["in", "_delta_log"]),
+        case("a Delta commit of nothing but an object", |place| {
+            delta(place, &["{}"]);
+        })
+        .unconvertible("", 3, "delta-log", &["in"]),
+        case("a Delta table that needs what nobody knows", |place| {
+            let needs = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["telepathy"],"writerFeatures":["telepathy"]}}"#;
+            delta(place, &[&format!("{needs}\n{METADATA}")]);
+        })
+        .unconvertible("", 3, "delta-feature", &["in", "telepathy"]),
+        case("a Delta table without the middle of its log", |place| {
+            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), ADD, ""]);
+            place.remove("in/_delta_log/00000000000000000001.json");
+        })
+        .unconvertible("", 3, "delta-log", &["in", "version 1"]),
+        case("a Delta table whose file is gone", |place| {
+            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), ADD]);
+            place.remove(FILE);
+        })
+        .unconvertible("", 2, "delta-file-missing", &[FILE, "version 1", "vacuumed?"]),
+        case("a Delta table with more rows than its file", |place| {
+            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), ADD]);
+        })
+        .unconvertible("", 3, "delta-row-count", &[FILE, "25 rows", "7"]),
+        case("a Delta table whose file lies elsewhere", |place| {
+            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), &ADD.replace("rows.parquet", "../rows.parquet")]);
+        })
+        .unconvertible("", 3, "delta-path", &["in", "../rows.parquet"]),
+        case("a Delta version that is not there", |place| {
+            delta(place, &[&format!("{PROTOCOL}\n{METADATA}")]);
+        })
+        .unconvertible("--version 7", 2, "delta-version", &["in", "versions 0 to 0"]),
+        case("a Delta version that is no number", |place| {
+            delta(place, &[&format!("{PROTOCOL}\n{METADATA}")]);
+        })
+        .unconvertible("--version last", 2, "config-version|config-option", &["--version"]),
+        case("a version of something else", |place| place.source()).unconvertible(
+            "--version 1",
+            2,
+            "source-option",
+            &["--version", "Delta"],
+        ),
         case("tar files", |place| place.write("in/0.tar", [0; 1024])).unconvertible(
             "",
             3,

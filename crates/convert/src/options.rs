@@ -68,6 +68,10 @@ pub struct ConvertOptions {
     pub filter: Option<String>,
     /// A query over the table `source`.
     pub sql: Option<String>,
+    /// The version of a Delta table; `None` for the latest, or for the one that `timestamp_ms` says.
+    pub version: Option<u64>,
+    /// The latest version of a Delta table at this time, in milliseconds since 1970, is read.
+    pub timestamp_ms: Option<i64>,
     /// The name of the key column of a tree.
     pub key: String,
     /// How files of a tree become samples.
@@ -123,6 +127,8 @@ impl ConvertOptions {
             select: None,
             filter: None,
             sql: None,
+            version: None,
+            timestamp_ms: None,
             key: "__key__".to_owned(),
             group: TreeGroup::Stem,
             follow_links: false,

@@ -304,6 +304,8 @@ fn open_source(options: &ConvertOptions) -> Result<Arc<dyn Source>, ConvertError
         filter: options.filter.clone(),
         sql: options.sql.clone(),
         exclude: Some(options.dest.clone()),
+        version: options.version,
+        timestamp_ms: options.timestamp_ms,
         group: options.group,
         key_column: options.key.clone(),
         follow_links: options.follow_links,

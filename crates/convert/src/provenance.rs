@@ -91,6 +91,13 @@ pub(crate) fn provenance(
         .take(FILES_NAMED)
         .map(|file| json!({"path": file.path, "bytes": file.bytes}))
         .collect();
+    let delta = source.delta.as_ref().map(|delta| {
+        json!({
+            "version": delta.version,
+            "timestamp": delta.timestamp(),
+            "id": delta.id,
+        })
+    });
     let value = json!({
         "provenance": 1,
         "writer": concat!("shardmill ", env!("CARGO_PKG_VERSION")),
@@ -99,6 +106,7 @@ pub(crate) fn provenance(
         "source_fingerprint": identity.source_fingerprint,
         "source": {
             "kind": source.kind.name(),
+            "delta": delta,
             "query": source.query,
             "rows": source.rows,
             "bytes": source.bytes,

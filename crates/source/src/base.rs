@@ -34,12 +34,10 @@ pub(crate) trait Base: Send + Sync {
         find_null(self, column)
     }
 
-    /// The row of its file with which a unit begins.
-    fn first_row(&self, unit: usize) -> u64 {
-        self.units()
-            .get(unit)
-            .and_then(|unit| unit.first_row)
-            .unwrap_or(0)
+    /// Which row of its file, before any filter, a row of a unit is.
+    fn file_row(&self, unit: usize, row: u64) -> u64 {
+        let first = self.units().get(unit).and_then(|unit| unit.first_row);
+        first.unwrap_or(0) + row
     }
 
     /// The key of a row of a unit, for a tree.
@@ -92,7 +90,7 @@ pub(crate) fn place<B: Base + ?Sized>(base: &B, number: usize, unit: &Unit, row:
         .and_then(|file| base.description().files.get(file));
     RowPlace {
         file: file.map(|file| file.path.clone()).unwrap_or_default(),
-        row: base.first_row(number) + row,
+        row: base.file_row(number, row),
         key: base.key(number, row),
     }
 }

@@ -9,14 +9,14 @@ use crate::{SourceError, SourceKind};
 
 /// What a location holds, by its name and, for a directory, by the names in it.
 ///
-/// A directory with `_delta_log` is a Delta table, one with `index.json` is [`SourceKind::Mds`]; with a
+/// A directory with `_delta_log` is [`SourceKind::Delta`], one with `index.json` is [`SourceKind::Mds`]; with a
 /// `.parquet` file anywhere below it is [`SourceKind::Parquet`]; where all files are CSV, JSON lines or
 /// Arrow files it is that; anything else is a [`SourceKind::Tree`]. A pattern is what its matches are.
 ///
 /// # Errors
 ///
-/// [`SourceError`] when the location does not exist, is of a kind that is not supported yet (Delta,
-/// WebDataset), or is a file whose name says nothing.
+/// [`SourceError`] when the location does not exist, is of a kind that is not supported yet
+/// (WebDataset), or is a file whose name says nothing.
 pub fn detect(location: &Path) -> Result<SourceKind, SourceError> {
     match expand(location)? {
         Expanded::Plain(path) => detect_path(&path),
@@ -121,11 +121,7 @@ fn accompanies(name: &str) -> bool {
 
 fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
     if root.join("_delta_log").is_dir() {
-        return Err(SourceError::Unsupported {
-            location: shown(root, ""),
-            what: "is a Delta table: delta tables are not supported yet",
-            hint: "export it as Parquet and convert that",
-        });
+        return Ok(SourceKind::Delta);
     }
     if root.join("index.json").is_file() {
         return Ok(SourceKind::Mds);
@@ -243,17 +239,6 @@ mod tests {
 
     #[test]
     fn what_is_not_supported_yet_is_named() {
-        let root = tree(&["_delta_log/00000000000000000000.json", "a.parquet"]);
-        let error = detect(root.path()).unwrap_err();
-        assert_eq!(
-            (error.id(), error.kind()),
-            ("source-unsupported", shardmill_core::ErrorKind::Unsupported)
-        );
-        assert!(
-            error
-                .to_string()
-                .contains("delta tables are not supported yet")
-        );
         let root = tree(&["0.tar", "1.tar"]);
         assert!(
             detect(root.path())

@@ -2,7 +2,7 @@ use std::io;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape, io_error_id};
 
-use crate::SourceKind;
+use crate::{DeltaError, SourceKind};
 
 /// Why a source could not be opened or read.
 ///
@@ -41,6 +41,9 @@ pub enum SourceError {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// A Delta table that is not what it should be, or not what was asked for.
+    #[error(transparent)]
+    Delta(#[from] DeltaError),
     /// A broken invariant inside this crate.
     #[error("{what}")]
     Bug {
@@ -472,6 +475,7 @@ impl Diagnostic for SourceError {
             Self::Io { source, .. } => ErrorKind::from(source),
             Self::Bug { .. } => ErrorKind::Bug,
             Self::Foreign { kind, .. } => *kind,
+            Self::Delta(error) => error.kind(),
             Self::Unsupported { .. }
             | Self::ParquetEncrypted { .. }
             | Self::ParquetCodec { .. }
@@ -522,6 +526,7 @@ impl Diagnostic for SourceError {
             Self::Io { source, .. } => io_error_id(source),
             Self::Bug { .. } => "bug",
             Self::Foreign { id, .. } => id,
+            Self::Delta(error) => error.id(),
             Self::Limit { limit, .. } => limit.id(),
             Self::Option { .. } => "source-option",
             Self::Mixed { .. } => "source-mixed",
@@ -593,6 +598,7 @@ impl Diagnostic for SourceError {
     fn object(&self) -> Option<String> {
         let shown = match self {
             Self::Foreign { object, .. } => return object.clone(),
+            Self::Delta(error) => return error.object(),
             Self::NotFound { location }
             | Self::Unsupported { location, .. }
             | Self::Empty { location, .. }
@@ -665,6 +671,7 @@ impl Diagnostic for SourceError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Foreign { hint, .. } => return hint.clone(),
+            Self::Delta(error) => return error.hint(),
             Self::Limit { limit, .. } => return Some(limit.hint()),
             Self::ColumnNotFound { near, .. } if !near.is_empty() => {
                 let names: Vec<String> = near

@@ -100,7 +100,7 @@ const fn wanted(kind: SourceKind) -> &'static str {
         SourceKind::Arrow => "Arrow file",
         SourceKind::Csv => "CSV file",
         SourceKind::JsonLines => "JSON lines file",
-        SourceKind::Tree | SourceKind::Mds => "file",
+        SourceKind::Delta | SourceKind::Tree | SourceKind::Mds => "file",
     }
 }
 

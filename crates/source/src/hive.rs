@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, StringArray, new_null_array};
 use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::ScalarValue;
 
 use crate::SourceError;
 use crate::files::InputFile;
@@ -74,8 +74,8 @@ impl Partitions {
         Ok(Self { fields, values })
     }
 
-    /// A column that has the value of one file in each of `rows` rows.
-    pub(crate) fn array(&self, file: usize, field: usize, rows: usize) -> ArrayRef {
+    /// The value of a field in all rows of a file.
+    pub(crate) fn value(&self, file: usize, field: usize) -> ScalarValue {
         let value = self
             .values
             .get(file)
@@ -85,16 +85,10 @@ impl Partitions {
             .fields
             .get(field)
             .is_some_and(|field| field.data_type() == &DataType::Int64);
-        match (value, is_integer) {
-            (None, false) => new_null_array(&DataType::Utf8, rows),
-            (None, true) => new_null_array(&DataType::Int64, rows),
-            (Some(value), false) => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(
-                value, rows,
-            ))),
-            (Some(value), true) => Arc::new(Int64Array::from_value(
-                integer(value).unwrap_or_default(),
-                rows,
-            )),
+        if is_integer {
+            ScalarValue::Int64(value.map(|value| integer(value).unwrap_or_default()))
+        } else {
+            ScalarValue::Utf8(value.map(str::to_owned))
         }
     }
 
@@ -188,8 +182,6 @@ fn decode(text: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::walk::Stamp;
-    use arrow::array::{Array as _, AsArray as _};
-    use arrow::datatypes::Int64Type;
     use shardmill_core::Diagnostic as _;
 
     fn files(paths: &[&str]) -> Vec<InputFile> {
@@ -234,22 +226,11 @@ mod tests {
                 ("year", &DataType::Int64, true)
             ]
         );
-        assert_eq!(
-            partitions.array(1, 0, 2).as_string::<i32>(),
-            &StringArray::from(vec!["a b/c", "a b/c"])
-        );
-        assert_eq!(
-            partitions
-                .array(1, 1, 1)
-                .as_primitive::<Int64Type>()
-                .value(0),
-            2
-        );
-        assert_eq!(
-            partitions.array(2, 0, 1).as_string::<i32>().value(0),
-            "100%"
-        );
-        assert_eq!(partitions.array(2, 1, 3).null_count(), 3);
+        let text = |value: &str| ScalarValue::Utf8(Some(value.to_owned()));
+        assert_eq!(partitions.value(1, 0), text("a b/c"));
+        assert_eq!(partitions.value(1, 1), ScalarValue::Int64(Some(2)));
+        assert_eq!(partitions.value(2, 0), text("100%"));
+        assert_eq!(partitions.value(2, 1), ScalarValue::Int64(None));
         assert!(partitions.is_null(2, 1) && !partitions.is_null(1, 1));
     }
 

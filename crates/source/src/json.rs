@@ -242,9 +242,9 @@ impl Base for JsonTable {
         self.null_counts.get(column).copied().flatten()
     }
 
-    fn first_row(&self, unit: usize) -> u64 {
+    fn file_row(&self, unit: usize, row: u64) -> u64 {
         let known = self.units.get(unit).and_then(|unit| unit.first_row);
-        known.unwrap_or_else(|| {
+        row + known.unwrap_or_else(|| {
             let number = self.units.get(unit).and_then(|unit| unit.file);
             let input = number.and_then(|number| self.files.get(number));
             let start = self.ranges.get(unit).map_or(0, |(start, _)| *start);

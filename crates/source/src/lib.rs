@@ -1,9 +1,9 @@
 //! Tables and file trees as ordered Arrow record batches.
 //!
 //! This crate decides which files a location stands for and in which order they are read, what their columns
-//! are, and whether what they hold can be believed. It reads Parquet, Arrow IPC, CSV, JSON lines and trees of
-//! plain files, keeps, computes or filters columns with SQL expressions, and runs a whole query. It leaves to
-//! others what becomes of the rows: it knows no shard, writes nothing and reaches no network.
+//! are, and whether what they hold can be believed. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines
+//! and trees of plain files, keeps, computes or filters columns with SQL expressions, and runs a whole query.
+//! It leaves to others what becomes of the rows: it knows no shard, writes nothing and reaches no network.
 //!
 //! The model in a few lines: [`open`] turns locations into a [`Source`]. A source has a schema and an ordered
 //! list of [`Unit`]s: row groups, record batches, text files, runs of small files. Each unit can be opened on
@@ -34,12 +34,13 @@
 //! # }
 //! ```
 //!
-//! Formats: Apache Parquet and Apache Arrow IPC as specified by their projects, RFC 4180, JSON lines. Limits
+//! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC 4180, JSON lines. Limits
 //! are L4 and L9 of the reliability rules.
 
 mod base;
 mod conform;
 mod csv;
+mod delta;
 mod detect;
 mod error;
 mod expr;
@@ -66,12 +67,13 @@ mod walk;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use delta::DeltaError;
 pub use detect::detect;
 pub use error::SourceError;
 pub use options::{ParseSourceKindError, SelectColumn, SourceKind, SourceOptions, TreeGroup};
 pub use source::{
-    ENCODING_KEY, RowPlace, Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary,
-    Unit,
+    DeltaSummary, ENCODING_KEY, RowPlace, Rows, Source, SourceDescription, SourceFile, TreeField,
+    TreeSummary, Unit,
 };
 
 use base::Base;
@@ -93,7 +95,9 @@ pub fn open(
         Some(kind) => kind,
         None => detect::detect_all(locations)?,
     };
+    check_travel(kind, options)?;
     let base: Arc<dyn Base> = match kind {
+        SourceKind::Delta => Arc::new(delta::open(locations, options)?),
         SourceKind::Parquet => Arc::new(parquet::open(locations, options)?),
         SourceKind::Arrow => Arc::new(ipc::open(locations, options)?),
         SourceKind::Csv => Arc::new(csv::open(locations, options)?),
@@ -124,7 +128,21 @@ pub fn over(
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, SourceError> {
     check_options(options)?;
+    check_travel(source.description().kind, options)?;
     with_options(Arc::new(over::Over::new(source)), options)
+}
+
+/// A point in time as milliseconds since 1970: RFC 3339, or a date with or without a time, which is taken as
+/// UTC.
+///
+/// # Errors
+///
+/// [`SourceError::Option`] for any other text.
+pub fn parse_timestamp(text: &str) -> Result<i64, SourceError> {
+    delta::parse_time(text).map_err(|reason| SourceError::Option {
+        option: "--timestamp",
+        reason,
+    })
 }
 
 fn with_options(
@@ -139,6 +157,22 @@ fn with_options(
         return Ok(Arc::new(expr::Computed::new(base, options)?));
     }
     Ok(Arc::new(plain::Plain::new(base, &options.columns)?))
+}
+
+/// Only a Delta table has versions.
+fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), SourceError> {
+    let option = match (options.version, options.timestamp_ms) {
+        (Some(_), _) => "--version",
+        (None, Some(_)) => "--timestamp",
+        (None, None) => return Ok(()),
+    };
+    if kind == SourceKind::Delta {
+        return Ok(());
+    }
+    Err(SourceError::Option {
+        option,
+        reason: format!("goes with a Delta table only, and the source holds {kind}"),
+    })
 }
 
 fn check_options(options: &SourceOptions) -> Result<(), SourceError> {

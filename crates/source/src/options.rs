@@ -8,6 +8,8 @@ use shardmill_core::Limits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SourceKind {
+    /// A Delta table: a directory with a `_delta_log`.
+    Delta,
     /// Parquet files, with hive partitions where directories are called `key=value`.
     Parquet,
     /// Arrow IPC files (`.arrow`, `.feather`) or streams (`.arrows`).
@@ -24,7 +26,8 @@ pub enum SourceKind {
 
 impl SourceKind {
     /// Every kind, in declaration order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
+        Self::Delta,
         Self::Parquet,
         Self::Arrow,
         Self::Csv,
@@ -37,6 +40,7 @@ impl SourceKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Delta => "delta",
             Self::Parquet => "parquet",
             Self::Arrow => "arrow",
             Self::Csv => "csv",
@@ -126,6 +130,10 @@ pub struct SourceOptions {
     pub sql: Option<String>,
     /// A place that must not lie inside the source, nor the source inside it: the destination of a conversion.
     pub exclude: Option<PathBuf>,
+    /// The version of a Delta table; `None` for the latest, or for the one that `timestamp_ms` says.
+    pub version: Option<u64>,
+    /// The latest version of a Delta table at this time, in milliseconds since 1970, is read.
+    pub timestamp_ms: Option<i64>,
     /// How the files of a tree become samples.
     pub group: TreeGroup,
     /// The name of the key column of a tree.
@@ -160,6 +168,8 @@ impl Default for SourceOptions {
             filter: None,
             sql: None,
             exclude: None,
+            version: None,
+            timestamp_ms: None,
             group: TreeGroup::Stem,
             key_column: "__key__".to_owned(),
             follow_links: false,

@@ -127,6 +127,8 @@ pub struct SourceDescription {
     pub fingerprint: String,
     /// What a tree consists of.
     pub tree: Option<TreeSummary>,
+    /// Which version of a Delta table this is.
+    pub delta: Option<DeltaSummary>,
 }
 
 impl SourceDescription {
@@ -141,7 +143,50 @@ impl SourceDescription {
             bytes: 0,
             fingerprint: String::new(),
             tree: None,
+            delta: None,
         }
+    }
+}
+
+/// What the log says about one version of a Delta table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeltaSummary {
+    /// The version that is read.
+    pub version: u64,
+    /// When it was committed, in milliseconds since 1970: the time in the commit where the table keeps such
+    /// times, else that of the commit's file. `None` where only a checkpoint is left of it.
+    pub timestamp_ms: Option<i64>,
+    /// The oldest version that can be read, where that is known.
+    pub earliest_version: Option<u64>,
+    /// The latest version, where that is known.
+    pub latest_version: Option<u64>,
+    /// The table's own id.
+    pub id: String,
+    /// The table's name, if it has one.
+    pub name: Option<String>,
+    /// The reader version of the protocol.
+    pub min_reader_version: i32,
+    /// The writer version of the protocol.
+    pub min_writer_version: i32,
+    /// What the table needs of its readers, where it lists that.
+    pub reader_features: Vec<String>,
+    /// What the table needs of its writers, where it lists that.
+    pub writer_features: Vec<String>,
+    /// `id` or `name`, where columns are mapped.
+    pub column_mapping: Option<&'static str>,
+    /// The columns whose values are in the log.
+    pub partition_columns: Vec<String>,
+    /// How many rows of the files are deleted by deletion vectors.
+    pub deleted_rows: u64,
+    /// How many files have a deletion vector.
+    pub files_with_deletions: u64,
+}
+
+impl DeltaSummary {
+    /// The time of the version as RFC 3339 in UTC.
+    #[must_use]
+    pub fn timestamp(&self) -> Option<String> {
+        self.timestamp_ms.map(crate::delta::shown_time)
     }
 }
 

@@ -7,6 +7,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod delta;
 mod expr;
 mod help;
 mod hostile;

@@ -14,15 +14,17 @@ use datafusion::physical_expr::PhysicalExpr;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use rayon::prelude::*;
 
-use crate::base::Base;
+use crate::base::{Base, project};
 use crate::conform::merge_fields;
 use crate::files::{Fingerprint, InputFile, described, list_tables};
 use crate::hive::Partitions;
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
-use metadata::{FooterCache, arrow_fields, read_footer};
+use metadata::arrow_fields;
 
-pub(crate) use metadata::plain_type;
+pub(crate) use metadata::{FooterCache, plain_type, read_footer};
+pub(crate) use prune::{FileView, Prunable, may_match};
+pub(crate) use rows::{Form, GroupRows, Origin, Sizes, Task};
 
 /// A set of Parquet files.
 pub(crate) struct ParquetTable {
@@ -36,10 +38,7 @@ pub(crate) struct ParquetTable {
     /// The row group of each unit.
     groups: Vec<usize>,
     null_counts: Vec<Option<u64>>,
-    batch_bytes: usize,
-    sample_bytes: u64,
-    /// Most bytes of a page, before and after decompression.
-    page_bytes: u64,
+    sizes: Sizes,
     description: SourceDescription,
 }
 
@@ -87,18 +86,7 @@ fn summarise(input: &InputFile, footer_bytes: u64) -> Result<Summary, SourceErro
     let (_, metadata) = read_footer(input, footer_bytes)?;
     let metadata = Arc::new(metadata);
     let fields = arrow_fields(&input.shown, &metadata)?;
-    let groups = metadata
-        .row_groups()
-        .iter()
-        .map(|group| {
-            let bytes = group
-                .columns()
-                .iter()
-                .filter_map(|column| u64::try_from(column.compressed_size()).ok())
-                .sum();
-            (u64::try_from(group.num_rows()).unwrap_or(0), bytes)
-        })
-        .collect();
+    let groups = group_sizes(&metadata);
     let null_counts = (0..fields.len())
         .map(|column| {
             let counts = metadata
@@ -116,9 +104,22 @@ fn summarise(input: &InputFile, footer_bytes: u64) -> Result<Summary, SourceErro
     })
 }
 
+/// Rows and stored bytes of each row group.
+pub(crate) fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
+    let size = |group: &RowGroupMetaData| {
+        let bytes = group
+            .columns()
+            .iter()
+            .filter_map(|column| u64::try_from(column.compressed_size()).ok())
+            .sum();
+        (u64::try_from(group.num_rows()).unwrap_or(0), bytes)
+    };
+    metadata.row_groups().iter().map(size).collect()
+}
+
 /// Nulls of a top-level column in a row group: none where it is required, what statistics say where it is a
 /// leaf, unknown where it is nested.
-fn group_null_count(
+pub(crate) fn group_null_count(
     metadata: &ParquetMetaData,
     group: &RowGroupMetaData,
     fields: &Fields,
@@ -132,7 +133,7 @@ fn group_null_count(
 }
 
 /// The leaf of a top-level column that is one itself.
-fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize> {
+pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize> {
     let schema = metadata.file_metadata().schema_descr();
     let root = schema.root_schema().get_fields().get(column)?;
     if !root.is_primitive()
@@ -263,9 +264,7 @@ impl Fold {
             units: self.units,
             groups: self.groups,
             null_counts,
-            batch_bytes: options.batch_bytes.max(1),
-            sample_bytes: options.limits.sample_bytes,
-            page_bytes: options.limits.parquet_page_bytes,
+            sizes: Sizes::of(options),
             description,
         })
     }
@@ -344,6 +343,90 @@ impl ParquetTable {
     }
 }
 
+impl ParquetTable {
+    fn open_group(
+        &self,
+        number: usize,
+        group: usize,
+        columns: &[usize],
+    ) -> Result<GroupRows, SourceError> {
+        let input = self.files.get(number).ok_or_else(|| SourceError::Bug {
+            what: format!("there is no file {number}"),
+        })?;
+        let (file, metadata) = self.footers.open(number, input)?;
+        let fields = arrow_fields(&input.shown, &metadata)?;
+        let mut roots = Vec::new();
+        let mut origins = Vec::with_capacity(columns.len());
+        for column in columns {
+            if *column >= self.file_columns {
+                let value = self.partitions.value(number, column - self.file_columns);
+                origins.push(Origin::Constant(value));
+                continue;
+            }
+            let name = self
+                .schema
+                .fields()
+                .get(*column)
+                .map(|field| field.name().as_str())
+                .unwrap_or_default();
+            match fields.find(name) {
+                Some((place, _)) => {
+                    roots.push(place);
+                    origins.push(Origin::Decoded(place, Form::Conform));
+                }
+                None => origins.push(Origin::Missing),
+            }
+        }
+        let descr = metadata.file_metadata().schema_descr();
+        let leaves = (0..descr.num_columns())
+            .filter(|leaf| roots.contains(&descr.get_column_root_idx(*leaf)))
+            .collect();
+        GroupRows::open(Task {
+            input,
+            file,
+            metadata,
+            group,
+            fields,
+            leaves,
+            selection: None,
+            origins,
+            schema: project(&self.schema, columns),
+            sizes: self.sizes,
+        })
+    }
+}
+
+impl Prunable for ParquetTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn view(&self, number: usize) -> Option<FileView> {
+        let input = self.files.get(number)?;
+        let (_, metadata) = self.footers.open(number, input).ok()?;
+        let own = arrow_fields(&input.shown, &metadata).ok()?;
+        let columns = self.schema.fields().iter().enumerate();
+        let (places, constants) = columns
+            .map(
+                |(column, field)| match column.checked_sub(self.file_columns) {
+                    Some(partition) => (None, Some(self.partitions.value(number, partition))),
+                    None => (own.find(field.name()).map(|(place, _)| place), None),
+                },
+            )
+            .unzip();
+        Some(FileView {
+            places,
+            constants,
+            own: Schema::new(own),
+            metadata,
+        })
+    }
+}
+
 impl Base for ParquetTable {
     fn schema(&self) -> &SchemaRef {
         &self.schema
@@ -354,9 +437,8 @@ impl Base for ParquetTable {
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let (file, group) = self.unit(unit)?;
-        let rows = rows::GroupRows::open(self, file, group, columns)?;
-        Ok(Box::new(rows))
+        let (number, group) = self.unit(unit)?;
+        Ok(Box::new(self.open_group(number, group, columns)?))
     }
 
     fn null_count(&self, column: usize) -> Option<u64> {
@@ -383,7 +465,7 @@ impl Base for ParquetTable {
     }
 
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
-        prune::may_match(self, condition)
+        may_match(self, self.files.len(), &self.groups, condition)
     }
 
     fn description(&self) -> &SourceDescription {

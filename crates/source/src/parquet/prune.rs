@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef, BooleanArray, UInt64Array};
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::physical_expr::PhysicalExpr;
@@ -14,98 +14,114 @@ use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
 
-use super::{ParquetTable, leaf_of};
+use super::leaf_of;
+use crate::Unit;
 use crate::guard::catch;
 
+/// A table of Parquet files whose row groups can be told apart by statistics.
+pub(crate) trait Prunable: Sync {
+    /// The columns of the table.
+    fn schema(&self) -> &SchemaRef;
+
+    /// Its row groups, in order.
+    fn units(&self) -> &[Unit];
+
+    /// What one file says; `None` when that cannot be read.
+    fn view(&self, number: usize) -> Option<FileView>;
+}
+
+/// One file, seen from the table.
+pub(crate) struct FileView {
+    /// For each column of the table where in the file it is, as a top-level column.
+    pub places: Vec<Option<usize>>,
+    /// For each column of the table the value that it has in all rows, if it has.
+    pub constants: Vec<Option<ScalarValue>>,
+    /// The columns of the file.
+    pub own: Schema,
+    pub metadata: Arc<ParquetMetaData>,
+}
+
 /// For each unit whether it may hold a row that meets the condition; `None` when that cannot be said.
+/// `groups` says which row group of its file each unit is.
 ///
 /// Pruning must never change the rows that come out: whatever is in doubt is read.
-pub(super) fn may_match(
-    table: &ParquetTable,
+pub(crate) fn may_match(
+    table: &dyn Prunable,
+    files: usize,
+    groups: &[usize],
     condition: &Arc<dyn PhysicalExpr>,
 ) -> Option<Vec<bool>> {
     let build = || {
         PruningPredicateBuilder::new()
-            .with_file_schema(Arc::clone(&table.schema))
+            .with_file_schema(Arc::clone(table.schema()))
             .try_build(Arc::clone(condition))
     };
     let predicate = catch(build)
         .ok()?
         .ok()
         .filter(|predicate| !predicate.always_true())?;
-    let by_file: Vec<Vec<bool>> = (0..table.files.len())
+    let by_file: Vec<Vec<bool>> = (0..files)
         .into_par_iter()
         .map(|number| file_may_match(table, number, &predicate).unwrap_or_default())
         .collect();
-    let of_unit = |(unit, group): (&crate::Unit, &usize)| {
+    let of_unit = |(unit, group): (&Unit, &usize)| {
         let groups = unit.file.and_then(|file| by_file.get(file));
         groups
             .and_then(|groups| groups.get(*group))
             .copied()
             .unwrap_or(true)
     };
-    Some(table.units.iter().zip(&table.groups).map(of_unit).collect())
+    Some(table.units().iter().zip(groups).map(of_unit).collect())
 }
 
 fn file_may_match(
-    table: &ParquetTable,
+    table: &dyn Prunable,
     number: usize,
     predicate: &PruningPredicate,
 ) -> Option<Vec<bool>> {
-    let (_, metadata) = table.footers.open(number, table.files.get(number)?).ok()?;
-    let fields = super::arrow_fields(&table.files.get(number)?.shown, &metadata).ok()?;
     let statistics = FileStatistics {
-        table,
-        number,
-        own: Schema::new(fields),
-        metadata,
+        table: table.schema(),
+        view: table.view(number)?,
     };
     catch(|| predicate.prune(&statistics)).ok()?.ok()
 }
 
 /// What the footer of one file says about its row groups.
 struct FileStatistics<'a> {
-    table: &'a ParquetTable,
-    number: usize,
-    own: Schema,
-    metadata: Arc<ParquetMetaData>,
+    table: &'a SchemaRef,
+    view: FileView,
 }
 
 impl FileStatistics<'_> {
-    /// The value that directory names give a column in this whole file.
-    fn partition(&self, name: &str) -> Option<ArrayRef> {
-        let field = self
-            .table
-            .partitions
-            .fields
-            .iter()
-            .position(|field| field.name() == name)?;
-        Some(
-            self.table
-                .partitions
-                .array(self.number, field, self.num_containers()),
-        )
+    /// The value that a column has in this whole file.
+    fn constant(&self, name: &str) -> Option<ArrayRef> {
+        let column = self.table.index_of(name).ok()?;
+        let value = self.view.constants.get(column)?.as_ref()?;
+        value.to_array_of_size(self.num_containers()).ok()
+    }
+
+    /// The place and type of a column in the file.
+    fn own(&self, name: &str) -> Option<(usize, &Field)> {
+        let column = self.table.index_of(name).ok()?;
+        let place = (*self.view.places.get(column)?)?;
+        Some((place, self.view.own.fields().get(place)?))
     }
 
     /// Smallest or largest values, as the type that the column has in the table.
     fn bounds(&self, column: &Column, largest: bool) -> Option<ArrayRef> {
-        if let Some(constant) = self.partition(&column.name) {
+        if let Some(constant) = self.constant(&column.name) {
             return Some(constant);
         }
-        let wanted = self
-            .table
-            .schema
-            .field_with_name(&column.name)
-            .ok()?
-            .data_type();
-        let (place, own) = self.own.column_with_name(&column.name)?;
-        let leaf = leaf_of(&self.metadata, place)?;
+        let wanted = self.table.field_with_name(&column.name).ok()?.data_type();
+        let (place, own) = self.own(&column.name)?;
+        let metadata = &self.view.metadata;
+        let leaf = leaf_of(metadata, place)?;
         if own.data_type() != wanted || !has_plain_order(wanted) || !self.trusts_bounds(leaf) {
             return None;
         }
-        let schema = self.metadata.file_metadata().schema_descr();
-        let converter = StatisticsConverter::try_new(&column.name, &self.own, schema).ok()?;
-        let groups = self.metadata.row_groups().iter();
+        let schema = metadata.file_metadata().schema_descr();
+        let converter = StatisticsConverter::try_new(own.name(), &self.view.own, schema).ok()?;
+        let groups = metadata.row_groups().iter();
         let found = if largest {
             converter.row_group_maxes(groups)
         } else {
@@ -118,7 +134,7 @@ impl FileStatistics<'_> {
 
     /// Old writers sorted text and unsigned numbers as if they were signed bytes.
     fn trusts_bounds(&self, leaf: usize) -> bool {
-        self.metadata.row_groups().iter().all(|group| {
+        self.view.metadata.row_groups().iter().all(|group| {
             group.columns().get(leaf).is_some_and(|chunk| {
                 let doubtful = chunk
                     .statistics()
@@ -153,12 +169,12 @@ impl PruningStatistics for FileStatistics<'_> {
     }
 
     fn num_containers(&self) -> usize {
-        self.metadata.num_row_groups()
+        self.view.metadata.num_row_groups()
     }
 
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
         let rows = self.row_counts()?;
-        if let Some(constant) = self.partition(&column.name) {
+        if let Some(constant) = self.constant(&column.name) {
             let none: ArrayRef = Arc::new(UInt64Array::from_value(0, self.num_containers()));
             return Some(if constant.null_count() > 0 {
                 rows
@@ -166,16 +182,18 @@ impl PruningStatistics for FileStatistics<'_> {
                 none
             });
         }
-        let (place, _) = self.own.column_with_name(&column.name)?;
+        let (place, _) = self.own(&column.name)?;
+        let view = &self.view;
         let counts =
-            self.metadata.row_groups().iter().map(|group| {
-                super::group_null_count(&self.metadata, group, &self.own.fields, place)
+            view.metadata.row_groups().iter().map(|group| {
+                super::group_null_count(&view.metadata, group, view.own.fields(), place)
             });
         Some(Arc::new(counts.collect::<UInt64Array>()))
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
         let counts = self
+            .view
             .metadata
             .row_groups()
             .iter()

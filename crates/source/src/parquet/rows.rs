@@ -4,23 +4,24 @@ use std::fs::File;
 use std::sync::{Arc, PoisonError};
 
 use arrow::array::{Array as _, ArrayRef, RecordBatch, new_null_array};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Fields, SchemaRef};
+use arrow::error::ArrowError;
+use datafusion::common::ScalarValue;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use parquet::basic::{Compression, Type as PhysicalType};
 use parquet::column::page::{Page, PageReader as _};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use shardmill_core::Limits;
 
-use super::ParquetTable;
-use super::metadata::{arrow_fields, levels};
+use super::metadata::levels;
 use super::pages::{FaultSlot, OneGroup, PageFault, codec_name};
-use crate::base::{batch, project};
+use crate::base::batch;
 use crate::conform::conform;
+use crate::delta::Shape;
 use crate::files::InputFile;
 use crate::guard::{catch, one_line};
-use crate::hive::Partitions;
-use crate::{Rows, SourceError};
+use crate::{Rows, SourceError, SourceOptions};
 
 /// Most rows of a batch: beyond that nothing gets faster.
 const MAX_ROWS: u64 = 65_536;
@@ -29,20 +30,64 @@ const MAX_ROWS: u64 = 65_536;
 const WORST_BYTES: u64 = 1 << 30;
 
 /// Where an output column comes from.
-enum Origin {
-    /// A column of the decoder's batches.
-    Decoded(usize),
-    /// A column made by directory names.
-    Partition(usize),
+pub(crate) enum Origin {
+    /// A column of the decoder's batches, by its place in the file's schema, and what becomes of it.
+    Decoded(usize, Form),
+    /// The same value in every row.
+    Constant(ScalarValue),
     /// A column that the file lacks.
     Missing,
 }
 
+/// How a decoded column becomes the column of the table.
+pub(crate) enum Form {
+    /// Types are the same but for names and widths.
+    Conform,
+    /// A column of a Delta table.
+    Shape(Arc<Shape>),
+}
+
+/// Sizes that decide on batches and on what a file may ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// About how many bytes a batch has.
+    pub batch_bytes: usize,
+    /// Most bytes of a row.
+    pub sample_bytes: u64,
+    /// Most bytes of a page, before and after decompression.
+    pub page_bytes: u64,
+}
+
+impl Sizes {
+    pub(crate) fn of(options: &SourceOptions) -> Self {
+        Self {
+            batch_bytes: options.batch_bytes.max(1),
+            sample_bytes: options.limits.sample_bytes,
+            page_bytes: options.limits.parquet_page_bytes,
+        }
+    }
+}
+
+/// What is read of one row group.
+pub(crate) struct Task<'a> {
+    pub input: &'a InputFile,
+    pub file: File,
+    pub metadata: Arc<ParquetMetaData>,
+    pub group: usize,
+    /// The columns of the file, all of them, as the decoder is to deliver them.
+    pub fields: Fields,
+    /// The leaves of the file that are decoded, ascending.
+    pub leaves: Vec<usize>,
+    /// The rows to read; `None` for all.
+    pub selection: Option<RowSelection>,
+    pub origins: Vec<Origin>,
+    pub schema: SchemaRef,
+    pub sizes: Sizes,
+}
+
 /// The rows of one row group.
-pub(super) struct GroupRows {
-    files: Arc<Vec<InputFile>>,
-    partitions: Arc<Partitions>,
-    number: usize,
+pub(crate) struct GroupRows {
+    input: InputFile,
     group: usize,
     file: Arc<File>,
     /// `None` when the unit is over.
@@ -55,45 +100,24 @@ pub(super) struct GroupRows {
 }
 
 impl GroupRows {
-    pub(super) fn open(
-        table: &ParquetTable,
-        number: usize,
-        group: usize,
-        columns: &[usize],
-    ) -> Result<Self, SourceError> {
-        let input = table.files.get(number).ok_or_else(|| SourceError::Bug {
-            what: format!("there is no file {number}"),
-        })?;
-        let (file, metadata) = table.footers.open(number, input)?;
-        let fields = arrow_fields(&input.shown, &metadata)?;
-        let mut roots = Vec::new();
-        let mut origins = Vec::with_capacity(columns.len());
-        for column in columns {
-            if *column >= table.file_columns {
-                origins.push(Origin::Partition(column - table.file_columns));
-                continue;
-            }
-            let name = table
-                .schema
-                .fields()
-                .get(*column)
-                .map(|field| field.name().as_str())
-                .unwrap_or_default();
-            match fields.find(name) {
-                Some((place, _)) => {
-                    roots.push(place);
-                    origins.push(Origin::Decoded(place));
-                }
-                None => origins.push(Origin::Missing),
-            }
-        }
-        roots.sort_unstable();
-        for origin in &mut origins {
-            if let Origin::Decoded(place) = origin {
-                // The decoder delivers the columns of a mask in the order of the file.
-                *place = roots.binary_search(place).unwrap_or(usize::MAX);
-            }
-        }
+    /// Starts to decode.
+    ///
+    /// # Errors
+    ///
+    /// `parquet-*` errors, and [`SourceError::Limit`] for rows that are too large.
+    pub(crate) fn open(task: Task<'_>) -> Result<Self, SourceError> {
+        let Task {
+            input,
+            file,
+            metadata,
+            group,
+            fields,
+            leaves,
+            selection,
+            mut origins,
+            schema,
+            sizes,
+        } = task;
         let row_group = metadata
             .row_groups()
             .get(group)
@@ -103,11 +127,19 @@ impl GroupRows {
                 found_bytes: input.stamp.bytes,
                 touched: true,
             })?;
-        let schema = metadata.file_metadata().schema_descr();
-        let mask = ProjectionMask::roots(schema, roots.iter().copied());
-        let leaves: Vec<usize> = (0..schema.num_columns())
-            .filter(|leaf| mask.leaf_included(*leaf))
+        let descr = metadata.file_metadata().schema_descr();
+        let mut roots: Vec<usize> = leaves
+            .iter()
+            .filter(|leaf| **leaf < descr.num_columns())
+            .map(|leaf| descr.get_column_root_idx(*leaf))
             .collect();
+        roots.dedup();
+        for origin in &mut origins {
+            if let Origin::Decoded(place, _) = origin {
+                // The decoder delivers the columns of a mask in the order of the file.
+                *place = roots.binary_search(place).unwrap_or(usize::MAX);
+            }
+        }
         for leaf in &leaves {
             if let Some(chunk) = row_group.columns().get(*leaf) {
                 check_codec(input, chunk)?;
@@ -115,13 +147,16 @@ impl GroupRows {
         }
         let file = Arc::new(file);
         let faults = FaultSlot::default();
-        let rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
+        let all_rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
+        let rows = selection
+            .as_ref()
+            .map_or(all_rows, |selection| selection.row_count() as u64);
         let source = |faults: &FaultSlot| {
             OneGroup::new(
                 Arc::clone(&file),
                 input.stamp.bytes,
                 Arc::clone(&metadata),
-                (group, table.page_bytes),
+                (group, sizes.page_bytes),
                 Arc::clone(faults),
             )
         };
@@ -130,40 +165,40 @@ impl GroupRows {
             .filter_map(|root| fields.get(*root))
             .map(|field| fixed_bytes(field.data_type()))
             .fold(0, u64::saturating_add);
-        Limits::check("sample-bytes", padded, table.sample_bytes).map_err(|limit| {
+        Limits::check("sample-bytes", padded, sizes.sample_bytes).map_err(|limit| {
             SourceError::Limit {
                 object: input.shown.clone(),
                 limit,
             }
         })?;
+        let mut own = Self {
+            input: input.clone(),
+            group,
+            file: Arc::clone(&file),
+            reader: None,
+            faults: Arc::clone(&faults),
+            page_bytes: sizes.page_bytes,
+            schema,
+            origins,
+            rows_left: rows,
+        };
+        if rows == 0 && all_rows > 0 {
+            return Ok(own);
+        }
         let size = batch_rows(
             &source(&FaultSlot::default()),
             &metadata,
             group,
             &leaves,
             padded,
-            table.batch_bytes,
+            sizes.batch_bytes,
         );
-        let reader = {
-            let levels = levels(&input.shown, &metadata, mask, &fields)?;
-            let source = source(&faults);
-            catch(|| {
-                ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, None)
-            })
-        };
-        let mut own = Self {
-            files: Arc::clone(&table.files),
-            partitions: Arc::clone(&table.partitions),
-            number,
-            group,
-            file,
-            reader: None,
-            faults,
-            page_bytes: table.page_bytes,
-            schema: project(&table.schema, columns),
-            origins,
-            rows_left: rows,
-        };
+        let mask = ProjectionMask::leaves(descr, leaves.iter().copied());
+        let levels = levels(&input.shown, &metadata, mask, &fields)?;
+        let source = source(&faults);
+        let reader = catch(|| {
+            ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, selection)
+        });
         own.reader = match reader {
             Ok(Ok(reader)) => Some(reader),
             Ok(Err(error)) => return Err(own.corrupt(&error.to_string())),
@@ -173,10 +208,7 @@ impl GroupRows {
     }
 
     fn shown(&self) -> String {
-        self.files
-            .get(self.number)
-            .map(|file| file.shown.clone())
-            .unwrap_or_default()
+        self.input.shown.clone()
     }
 
     /// The operating system's error that the decoder has made a text of.
@@ -225,6 +257,15 @@ impl GroupRows {
         }
     }
 
+    fn in_column(&self, column: &str, error: &ArrowError) -> SourceError {
+        SourceError::ParquetCorrupt {
+            file: self.shown(),
+            row_group: self.group,
+            column: Some(column.to_owned()),
+            reason: one_line(&error.to_string()),
+        }
+    }
+
     fn decode(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         let Some(reader) = &mut self.reader else {
             return Ok(None);
@@ -242,13 +283,9 @@ impl GroupRows {
 
     /// Decides between corruption and a file that was replaced under our hands.
     fn failed(&self, reason: &str) -> SourceError {
-        match self
-            .files
-            .get(self.number)
-            .map(|input| input.check(&self.file))
-        {
-            Some(Err(changed)) => changed,
-            _ => self.corrupt(reason),
+        match self.input.check(&self.file) {
+            Err(changed) => changed,
+            Ok(()) => self.corrupt(reason),
         }
     }
 
@@ -261,7 +298,7 @@ impl GroupRows {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.origins.len());
         for (origin, field) in self.origins.iter().zip(self.schema.fields()) {
             let column = match origin {
-                Origin::Decoded(place) => {
+                Origin::Decoded(place, form) => {
                     let column = decoded
                         .columns()
                         .get(*place)
@@ -276,10 +313,19 @@ impl GroupRows {
                             reason: "has nulls though it is required".to_owned(),
                         });
                     }
-                    conform(column, field.data_type())
-                        .map_err(|error| self.corrupt(&error.to_string()))?
+                    let formed = match form {
+                        Form::Conform => conform(column, field.data_type()),
+                        Form::Shape(shape) => shape.apply(column),
+                    };
+                    formed.map_err(|error| self.in_column(field.name(), &error))?
                 }
-                Origin::Partition(number) => self.partitions.array(self.number, *number, rows),
+                Origin::Constant(value) => {
+                    value
+                        .to_array_of_size(rows)
+                        .map_err(|error| SourceError::Bug {
+                            what: format!("a constant column: {}", error.strip_backtrace()),
+                        })?
+                }
                 Origin::Missing => new_null_array(field.data_type(), rows),
             };
             columns.push(column);
@@ -300,9 +346,7 @@ impl Rows for GroupRows {
                 Err(self.failed(&format!("ends {left} rows before its footer says")))
             }
             None => {
-                if let Some(input) = self.files.get(self.number) {
-                    input.check(&self.file)?;
-                }
+                self.input.check(&self.file)?;
                 Ok(None)
             }
         });

@@ -1,0 +1,151 @@
+//! What `inspect` says about a Delta table beside its columns.
+
+use serde::Serialize;
+use shardmill_source::{DeltaSummary, SourceDescription};
+
+use crate::output::{Align, Table, bytes, count, many};
+
+/// Sizes of files are counted up to each of these, and beyond.
+const STEPS: [u64; 6] = [64 << 10, 1 << 20, 16 << 20, 128 << 20, 512 << 20, 1 << 30];
+
+#[derive(Serialize)]
+pub struct DeltaTable<'a> {
+    version: u64,
+    timestamp: Option<String>,
+    earliest_version: Option<u64>,
+    latest_version: Option<u64>,
+    id: &'a str,
+    name: Option<&'a str>,
+    min_reader_version: i32,
+    min_writer_version: i32,
+    reader_features: &'a [String],
+    writer_features: &'a [String],
+    column_mapping: Option<&'static str>,
+    partition_columns: &'a [String],
+    /// Rows of the files, deleted ones included.
+    stored_rows: u64,
+    deleted_rows: u64,
+    files_with_deletions: u64,
+    file_sizes: Vec<FileSizes>,
+}
+
+/// Files of one range of sizes.
+#[derive(Serialize)]
+struct FileSizes {
+    /// They have fewer bytes than this; `None` for the largest.
+    below: Option<u64>,
+    files: u64,
+    bytes: u64,
+}
+
+impl<'a> DeltaTable<'a> {
+    pub fn of(delta: &'a DeltaSummary, description: &SourceDescription) -> Self {
+        let mut sizes: Vec<FileSizes> = STEPS
+            .iter()
+            .map(|below| Some(*below))
+            .chain([None])
+            .map(|below| FileSizes {
+                below,
+                files: 0,
+                bytes: 0,
+            })
+            .collect();
+        for file in &description.files {
+            let fits = |size: &&mut FileSizes| size.below.is_none_or(|below| file.bytes < below);
+            if let Some(size) = sizes.iter_mut().find(fits) {
+                size.files += 1;
+                size.bytes = size.bytes.saturating_add(file.bytes);
+            }
+        }
+        Self {
+            version: delta.version,
+            timestamp: delta.timestamp(),
+            earliest_version: delta.earliest_version,
+            latest_version: delta.latest_version,
+            id: &delta.id,
+            name: delta.name.as_deref(),
+            min_reader_version: delta.min_reader_version,
+            min_writer_version: delta.min_writer_version,
+            reader_features: &delta.reader_features,
+            writer_features: &delta.writer_features,
+            column_mapping: delta.column_mapping,
+            partition_columns: &delta.partition_columns,
+            stored_rows: description
+                .rows
+                .unwrap_or(0)
+                .saturating_add(delta.deleted_rows),
+            deleted_rows: delta.deleted_rows,
+            files_with_deletions: delta.files_with_deletions,
+            file_sizes: sizes,
+        }
+    }
+
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let time = self.timestamp.as_deref().unwrap_or("a time unknown");
+        let mut rows = vec![("version", format!("{} of {time}", self.version))];
+        if let (Some(earliest), Some(latest)) = (self.earliest_version, self.latest_version) {
+            rows.push(("versions", format!("{earliest} to {latest}")));
+        }
+        let (reader, writer) = (self.min_reader_version, self.min_writer_version);
+        rows.push(("protocol", format!("reader {reader}, writer {writer}")));
+        let all = |names: &[String]| names.join(", ");
+        if !self.reader_features.is_empty() {
+            rows.push(("reader needs", all(self.reader_features)));
+        }
+        if let Some(mode) = self.column_mapping {
+            rows.push(("columns by", mode.to_owned()));
+        }
+        if !self.partition_columns.is_empty() {
+            rows.push(("partitioned by", all(self.partition_columns)));
+        }
+        if self.files_with_deletions > 0 {
+            let files = many(self.files_with_deletions, "file");
+            rows.push((
+                "deleted",
+                format!(
+                    "{} of {}, {}, in {files}",
+                    count(self.deleted_rows),
+                    many(self.stored_rows, "row"),
+                    share(self.deleted_rows, self.stored_rows)
+                ),
+            ));
+        }
+        rows
+    }
+
+    /// How many files there are of each size.
+    pub fn sizes(&self) -> Table {
+        let mut table = Table::with_heading(&[
+            ("  file size", Align::Left),
+            ("files", Align::Right),
+            ("bytes", Align::Right),
+        ]);
+        for size in self.file_sizes.iter().filter(|size| size.files > 0) {
+            let range = match (size.below, STEPS.last()) {
+                (Some(below), _) => format!("  below {}", bytes(below)),
+                (None, Some(last)) => format!("  from {}", bytes(*last)),
+                (None, None) => "  any".to_owned(),
+            };
+            table.row([range, count(size.files), bytes(size.bytes)]);
+        }
+        table
+    }
+}
+
+/// Hundredths of a percent, without floating point.
+fn share(part: u64, whole: u64) -> String {
+    let basis = u128::from(part) * 10_000 / u128::from(whole.max(1));
+    format!("{}.{:02} %", basis / 100, basis % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_cut_not_rounded() {
+        assert_eq!(share(0, 0), "0.00 %");
+        assert_eq!(share(1, 3), "33.33 %");
+        assert_eq!(share(u64::MAX, u64::MAX), "100.00 %");
+    }
+}

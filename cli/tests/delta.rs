@@ -1,0 +1,137 @@
+use std::path::PathBuf;
+
+use crate::common::Place;
+use crate::snapshot;
+
+/// The table `versions` of `fixtures/delta` as `events`: three appends, a delete, a checkpoint, an overwrite.
+fn place() -> Place {
+    let place = Place::new();
+    let from = PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../fixtures/delta/versions"
+    ));
+    for folder in ["", "_delta_log"] {
+        for entry in std::fs::read_dir(from.join(folder)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() {
+                let name = entry.file_name().into_string().unwrap();
+                let bytes = std::fs::read(entry.path()).unwrap();
+                place.write(&format!("events/{folder}/{name}"), bytes);
+            }
+        }
+    }
+    let log = place.path().join("events/_delta_log");
+    for version in 0..5_u64 {
+        let commit = log.join(format!("{version:020}.json"));
+        let file = std::fs::File::options().write(true).open(commit).unwrap();
+        let at = std::time::Duration::from_secs(1_750_000_000 + version * 3600);
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH + at)
+            .unwrap();
+    }
+    place
+}
+
+fn ids(place: &Place, shards: &str) -> Vec<i64> {
+    let lines = place.ok(&["cat", shards, "..", "--column", "id"]);
+    lines
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["id"]
+                .as_i64()
+                .unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn a_table_is_converted_as_it_was() {
+    let place = place();
+    place.ok(&["convert", "events", "latest"]);
+    assert_eq!(ids(&place, "latest"), [100, 101, 102]);
+    place.ok(&[
+        "convert",
+        "events",
+        "first",
+        "--version",
+        "0",
+        "--where",
+        "id > 6",
+    ]);
+    assert_eq!(ids(&place, "first"), [7, 8, 9]);
+    place.ok(&[
+        "convert",
+        "events",
+        "then",
+        "--timestamp",
+        "2025-06-15T17:30:00Z",
+        "--from",
+        "delta",
+    ]);
+    let mut found = ids(&place, "then");
+    found.sort_unstable();
+    let expected: Vec<i64> = (0..20).filter(|id| id % 4 != 1).collect();
+    assert_eq!(found, expected);
+    let provenance = place.json(&["inspect", "then", "--json"])["provenance"]["source"].clone();
+    assert_eq!(provenance["kind"], "delta");
+    assert_eq!(provenance["delta"]["version"], 2);
+    assert_eq!(provenance["delta"]["timestamp"], "2025-06-15T17:06:40.000Z");
+    let again = place.ok(&["convert", "events", "then", "--version", "2"]);
+    assert!(again.contains("done already"), "{again}");
+}
+
+#[test]
+fn a_table_is_inspected() {
+    snapshot!(place().shown(&["inspect", "events"]), @r"
+    exit 0
+    --- stdout
+    events: delta, 1 file, 801 B, 3 rows
+
+      version   4 of 2025-06-15T19:06:40.000Z
+      versions  0 to 4
+      protocol  reader 1, writer 2
+
+      file size       files  bytes
+      below 64.0 KiB      1  801 B
+
+      column  type   nulls  encoding
+      id      Int64      0  int64
+      name    Utf8       0  str
+    ");
+    snapshot!(place().shown(&["inspect", "events", "--version", "3"]), @r"
+    exit 0
+    --- stdout
+    events: delta, 2 files, 1.7 KiB, 20 rows
+
+      version   3 of 2025-06-15T18:06:40.000Z
+      versions  0 to 4
+      protocol  reader 1, writer 2
+
+      file size       files    bytes
+      below 64.0 KiB      2  1.7 KiB
+
+      column  type   nulls  encoding
+      id      Int64      0  int64
+      name    Utf8       0  str
+    ");
+}
+
+#[test]
+fn a_version_that_is_not_there_is_told_with_those_that_are() {
+    let place = place();
+    snapshot!(place.shown(&["convert", "events", "out", "--version", "9"]), @r"
+    exit 2
+    --- stderr
+    error[delta-version]: events: there is no version 9: versions 0 to 4 can be read; `shardmill inspect` shows which versions there are
+    ");
+    snapshot!(place.shown(&["convert", "events", "out", "--timestamp", "2001-01-01"]), @r"
+    exit 2
+    --- stderr
+    error[delta-timestamp]: events: no version that can be read is as old as 2001-01-01T00:00:00.000Z: the oldest is version 0 of 2025-06-15T15:06:40.000Z; `shardmill inspect` shows which versions there are
+    ");
+    snapshot!(place.shown(&["convert", "events", "out", "--timestamp", "noon"]), @r"
+    exit 2
+    --- stderr
+    error[config-timestamp]: --timestamp: `noon` is not a time such as 2026-01-31T12:00:00Z or 2026-01-31; without a zone a time is UTC
+    ");
+    assert!(!place.exists("out"));
+}

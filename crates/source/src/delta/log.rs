@@ -1,0 +1,585 @@
+//! The table log: which version, which files, which rows of them are deleted. The kernel replays it.
+
+mod alias;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray as _, RecordBatch, StructArray};
+use arrow::datatypes::{Int32Type, Int64Type};
+use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
+use delta_kernel::engine::arrow_data::EngineDataArrowExt as _;
+use delta_kernel::history_manager::error::LogHistoryError;
+use delta_kernel::history_manager::{HistoryCommitType, get_earliest_commit, latest_version_as_of};
+use delta_kernel::object_store::DynObjectStore;
+use delta_kernel::object_store::local::LocalFileSystem;
+use delta_kernel::schema::SchemaRef;
+use delta_kernel::table_features::{ColumnMappingMode, TableFeature};
+use delta_kernel::{Engine, KernelError, Snapshot, SnapshotRef};
+use delta_kernel_default_engine::DefaultEngineBuilder;
+use roaring::RoaringTreemap;
+use serde::Deserialize;
+use url::Url;
+
+use super::error::DeltaError;
+use crate::guard::{catch, one_line};
+use crate::source::DeltaSummary;
+use crate::{SourceError, SourceOptions};
+
+/// What this crate can do with the data of a table. A table that needs anything else is refused.
+const READABLE: &[TableFeature] = &[
+    TableFeature::ColumnMapping,
+    TableFeature::DeletionVectors,
+    TableFeature::TimestampWithoutTimezone,
+    TableFeature::TypeWidening,
+    TableFeature::TypeWideningPreview,
+    TableFeature::V2Checkpoint,
+    TableFeature::VacuumProtocolCheck,
+    TableFeature::VariantType,
+    TableFeature::VariantTypePreview,
+    TableFeature::VariantShredding,
+    TableFeature::VariantShreddingPreview,
+];
+
+const CATALOG: &str =
+    "its catalog alone knows its versions: export the rows as Parquet there and convert that";
+
+/// One version of a table.
+pub(crate) struct Version {
+    pub summary: DeltaSummary,
+    pub schema: SchemaRef,
+    pub mode: ColumnMappingMode,
+    /// Logical names.
+    pub partition_columns: Vec<String>,
+    /// In the order of their paths.
+    pub files: Vec<LogFile>,
+    /// What a fingerprint of the contents begins with.
+    pub identity: String,
+    engine: Arc<dyn Engine>,
+    root: Url,
+}
+
+/// A data file as the log has it.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub path: LogPath,
+    pub bytes: u64,
+    /// How many rows are in it, deleted ones included, where the log says.
+    pub records: Option<u64>,
+    /// By physical name.
+    pub partition_values: Vec<(String, Option<String>)>,
+    pub deletion: Option<Deletion>,
+}
+
+/// The deletion vector of a file.
+#[derive(Debug)]
+pub(crate) struct Deletion {
+    descriptor: DeletionVectorDescriptor,
+    /// What tells it from others.
+    pub id: String,
+}
+
+/// Where a data file is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogPath {
+    /// Relative to the table, or absolute; `/` between its parts.
+    pub shown: String,
+    pub file: PathBuf,
+    /// Whether the log names it without regard to the table.
+    pub is_absolute: bool,
+}
+
+/// Opens the version that the options ask for, or the latest.
+///
+/// # Errors
+///
+/// `delta-*` errors.
+pub(crate) fn open(
+    shown: &str,
+    location: &Path,
+    options: &SourceOptions,
+) -> Result<Version, SourceError> {
+    let root = location
+        .canonicalize()
+        .map_err(|source| SourceError::io("open", shown, source))?;
+    let url = Url::from_directory_path(&root).map_err(|()| SourceError::Bug {
+        what: "a path that is no URL".to_owned(),
+    })?;
+    let store: Arc<DynObjectStore> = Arc::new(LocalFileSystem::new());
+    let log = Log {
+        shown,
+        root: url,
+        directory: &root,
+    };
+    // The kernel's own panics are errors like any other.
+    let found = catch(|| {
+        let engine: Arc<dyn Engine> = Arc::new(DefaultEngineBuilder::new(store).build());
+        log.open(&engine, options)
+    });
+    found.unwrap_or_else(|panic| Err(log.wrong(panic)))
+}
+
+struct Log<'a> {
+    shown: &'a str,
+    root: Url,
+    directory: &'a Path,
+}
+
+impl Log<'_> {
+    fn wrong(&self, reason: String) -> SourceError {
+        DeltaError::Log {
+            table: self.shown.to_owned(),
+            reason,
+        }
+        .into()
+    }
+
+    fn feature(&self, feature: impl Into<String>, hint: Option<&'static str>) -> SourceError {
+        DeltaError::Feature {
+            table: self.shown.to_owned(),
+            feature: feature.into(),
+            hint,
+        }
+        .into()
+    }
+
+    /// An error of the kernel in our words.
+    fn failed(&self, error: &KernelError) -> SourceError {
+        match error.without_backtrace() {
+            KernelError::Unsupported(what) => self.feature(one_line(what), None),
+            KernelError::MaxCatalogVersion(_) => {
+                self.feature("catalogManaged or catalogOwned-preview", Some(CATALOG))
+            }
+            KernelError::EmptyLog => DeltaError::NoTable {
+                table: self.shown.to_owned(),
+            }
+            .into(),
+            KernelError::IOError(error) => {
+                let again = std::io::Error::new(error.kind(), one_line(&error.to_string()));
+                SourceError::io("read", self.shown, again)
+            }
+            KernelError::LogHistory(error) => match error.as_ref() {
+                LogHistoryError::NoCommitsFound { .. } => DeltaError::NoTable {
+                    table: self.shown.to_owned(),
+                }
+                .into(),
+                other => self.wrong(one_line(&other.to_string())),
+            },
+            other => {
+                let reason = one_line(&other.to_string());
+                // The kernel tells a type that it does not know from a broken schema by words alone.
+                match reason.split_once("Unsupported Delta table type: ") {
+                    Some((_, name)) => {
+                        let name = name.split(" at line").next().unwrap_or(name);
+                        self.feature(format!("the type {name}"), None)
+                    }
+                    None => self.wrong(reason),
+                }
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        engine: &Arc<dyn Engine>,
+        options: &SourceOptions,
+    ) -> Result<Version, SourceError> {
+        let snapshot = self.snapshot(engine.as_ref(), options)?;
+        self.check_features(&snapshot)?;
+        let configuration = snapshot.table_configuration();
+        let metadata = configuration.metadata();
+        let protocol = configuration.protocol();
+        let names = |features: Option<&[TableFeature]>| -> Vec<String> {
+            features
+                .unwrap_or_default()
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        };
+        let mode = configuration.column_mapping_mode();
+        let summary = DeltaSummary {
+            version: snapshot.version(),
+            // A version of which only the checkpoint is left has none.
+            timestamp_ms: snapshot.get_timestamp(engine.as_ref()).ok(),
+            earliest_version: self.earliest(engine.as_ref()),
+            latest_version: self.latest(engine.as_ref(), &snapshot),
+            id: metadata.id().to_owned(),
+            name: metadata.name().map(str::to_owned),
+            min_reader_version: protocol.min_reader_version(),
+            min_writer_version: protocol.min_writer_version(),
+            reader_features: names(protocol.reader_features()),
+            writer_features: names(protocol.writer_features()),
+            column_mapping: match mode {
+                ColumnMappingMode::None => None,
+                ColumnMappingMode::Id => Some("id"),
+                ColumnMappingMode::Name => Some("name"),
+            },
+            partition_columns: metadata.partition_columns().to_vec(),
+            ..DeltaSummary::default()
+        };
+        let identity = format!(
+            "{:?}\n{:?}\n{}",
+            mode,
+            metadata.partition_columns(),
+            metadata.schema_string()
+        );
+        let files = self.files(engine.as_ref(), &snapshot)?;
+        Ok(Version {
+            summary,
+            schema: snapshot.schema(),
+            mode,
+            partition_columns: metadata.partition_columns().to_vec(),
+            files,
+            identity,
+            engine: Arc::clone(engine),
+            root: self.root.clone(),
+        })
+    }
+
+    fn at(&self, engine: &dyn Engine, version: Option<u64>) -> Result<SnapshotRef, KernelError> {
+        let builder = Snapshot::builder_for(self.root.as_str());
+        match version {
+            Some(version) => builder.at_version(version).build(engine),
+            None => builder.build(engine),
+        }
+    }
+
+    fn snapshot(
+        &self,
+        engine: &dyn Engine,
+        options: &SourceOptions,
+    ) -> Result<SnapshotRef, SourceError> {
+        if let Some(asked) = options.version {
+            return self.at(engine, Some(asked)).map_err(|error| {
+                // The range is only looked up where it is to be told.
+                let latest = self.at(engine, None).map(|snapshot| snapshot.version());
+                match (self.earliest(engine), latest) {
+                    (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&asked) => {
+                        DeltaError::Version {
+                            table: self.shown.to_owned(),
+                            asked,
+                            earliest,
+                            latest,
+                        }
+                        .into()
+                    }
+                    _ => self.failed(&error),
+                }
+            });
+        }
+        let latest = self.at(engine, None).map_err(|error| self.failed(&error))?;
+        let Some(asked_ms) = options.timestamp_ms else {
+            return Ok(latest);
+        };
+        let found = latest_version_as_of(&latest, engine, asked_ms, HistoryCommitType::Recreatable);
+        let commit = found.map_err(|error| self.too_early(engine, asked_ms, &error))?;
+        if commit.version == latest.version() {
+            return Ok(latest);
+        }
+        self.at(engine, Some(commit.version))
+            .map_err(|error| self.failed(&error))
+    }
+
+    fn too_early(&self, engine: &dyn Engine, asked_ms: i64, error: &KernelError) -> SourceError {
+        if let KernelError::LogHistory(inner) = error.without_backtrace()
+            && matches!(inner.as_ref(), LogHistoryError::TimestampOutOfRange { .. })
+            && let Some(earliest) = self.earliest(engine)
+        {
+            let first = self.at(engine, Some(earliest)).ok();
+            return DeltaError::Timestamp {
+                table: self.shown.to_owned(),
+                asked_ms,
+                earliest,
+                earliest_ms: first.and_then(|first| first.get_timestamp(engine).ok()),
+            }
+            .into();
+        }
+        self.failed(error)
+    }
+
+    /// The oldest version that can be read.
+    fn earliest(&self, engine: &dyn Engine) -> Option<u64> {
+        let log = self.root.join("_delta_log/").ok()?;
+        get_earliest_commit(engine, &log, None, HistoryCommitType::Recreatable).ok()
+    }
+
+    fn latest(&self, engine: &dyn Engine, snapshot: &SnapshotRef) -> Option<u64> {
+        if snapshot.is_built_as_latest() {
+            return Some(snapshot.version());
+        }
+        self.at(engine, None).ok().map(|latest| latest.version())
+    }
+
+    fn check_features(&self, snapshot: &SnapshotRef) -> Result<(), SourceError> {
+        let protocol = snapshot.table_configuration().protocol();
+        for feature in protocol.reader_features().unwrap_or_default() {
+            let managed = matches!(
+                feature,
+                TableFeature::CatalogManaged | TableFeature::CatalogOwnedPreview
+            );
+            if managed {
+                return Err(self.feature(feature.to_string(), Some(CATALOG)));
+            }
+            if !READABLE.contains(feature) {
+                return Err(self.feature(one_line(feature.as_ref()), None));
+            }
+        }
+        Ok(())
+    }
+
+    fn files(
+        &self,
+        engine: &dyn Engine,
+        snapshot: &SnapshotRef,
+    ) -> Result<Vec<LogFile>, SourceError> {
+        let failed = |error: KernelError| self.failed(&error);
+        let scan = Arc::clone(snapshot)
+            .scan_builder()
+            .without_row_transforms()
+            .build()
+            .map_err(failed)?;
+        let mut files = Vec::new();
+        for part in scan.scan_metadata(engine).map_err(failed)? {
+            let (data, selected) = part.map_err(failed)?.scan_files.into_parts();
+            let batch = data.try_into_record_batch().map_err(failed)?;
+            let adds = Adds::of(&batch).ok_or_else(|| {
+                self.wrong("the kernel lists files in an unknown form".to_owned())
+            })?;
+            for row in 0..batch.num_rows() {
+                if selected.get(row).copied().unwrap_or(true) {
+                    files.extend(self.file(&adds, row)?);
+                }
+            }
+        }
+        alias::take_out_removed(&mut files, snapshot, engine, |path| {
+            self.path(path).ok().map(|path| path.file)
+        })
+        .map_err(failed)?;
+        files.sort_by(|a: &LogFile, b| {
+            let id = |file: &LogFile| file.deletion.as_ref().map(|own| own.id.clone());
+            (&a.path, id(a)).cmp(&(&b.path, id(b)))
+        });
+        if let Some([first, _]) = files
+            .array_windows()
+            .find(|[first, second]| first.path.file == second.path.file)
+        {
+            return Err(SourceError::Duplicate {
+                path: format!("{}/{}", self.shown, first.path.shown),
+            });
+        }
+        Ok(files)
+    }
+
+    fn file(&self, adds: &Adds<'_>, row: usize) -> Result<Option<LogFile>, SourceError> {
+        if adds.paths.is_null(row) {
+            return Ok(None);
+        }
+        let path = self.path(adds.paths.value(row))?;
+        let number =
+            |array: &arrow::array::Int64Array| (!array.is_null(row)).then(|| array.value(row));
+        let statistics = (!adds.stats.is_null(row)).then(|| adds.stats.value(row));
+        let deletion = match adds.deletion(row) {
+            None => None,
+            Some(Ok(found)) => Some(found),
+            Some(Err(error)) => {
+                return Err(DeltaError::DeletionVector {
+                    file: format!("{}/{}", self.shown, path.shown),
+                    reason: one_line(&error.to_string()),
+                }
+                .into());
+            }
+        };
+        Ok(Some(LogFile {
+            path,
+            bytes: number(adds.sizes)
+                .and_then(|bytes| u64::try_from(bytes).ok())
+                .unwrap_or(0),
+            records: statistics.and_then(records),
+            partition_values: adds.partition_values(row),
+            deletion,
+        }))
+    }
+
+    /// Follows a path of the log, which is a URL, absolute or relative to the table.
+    fn path(&self, path: &str) -> Result<LogPath, SourceError> {
+        let wrong = |reason| {
+            SourceError::from(DeltaError::Path {
+                table: self.shown.to_owned(),
+                path: path.to_owned(),
+                reason,
+            })
+        };
+        let url = self.root.join(path).map_err(|_| wrong("which is no URL"))?;
+        if url.scheme() != "file" {
+            return Err(wrong(
+                "which is not on this machine, as the table is: copy both to the same place",
+            ));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(wrong("which has a `?` or a `#` that is not encoded"));
+        }
+        let file = url
+            .to_file_path()
+            .map_err(|()| wrong("which is no path on this machine"))?;
+        let is_absolute = path.starts_with('/') || Url::parse(path).is_ok();
+        let below = file.strip_prefix(self.directory).ok();
+        // `join` has followed what leads upwards.
+        if below.is_none() && !is_absolute {
+            return Err(wrong("which leads out of the table"));
+        }
+        let shown = below
+            .unwrap_or(&file)
+            .to_str()
+            .ok_or_else(|| wrong("which is not UTF-8"))?
+            .to_owned();
+        Ok(LogPath {
+            shown,
+            file,
+            is_absolute,
+        })
+    }
+}
+
+impl Version {
+    /// The rows of a file that are deleted.
+    ///
+    /// # Errors
+    ///
+    /// [`DeltaError::FileMissing`] and [`DeltaError::DeletionVector`].
+    pub(crate) fn deleted(
+        &self,
+        file: &str,
+        deletion: &Deletion,
+    ) -> Result<RoaringTreemap, SourceError> {
+        let wrong = |reason: String| {
+            SourceError::from(DeltaError::DeletionVector {
+                file: file.to_owned(),
+                reason,
+            })
+        };
+        let storage = self.engine.storage_handler();
+        let read = catch(|| deletion.descriptor.read(storage, &self.root)).map_err(wrong)?;
+        let deleted = read.map_err(|error| match error.without_backtrace() {
+            KernelError::FileNotFound(_) => {
+                let place = deletion.descriptor.absolute_path(&self.root).ok().flatten();
+                let place = place.and_then(|place| place.to_file_path().ok());
+                DeltaError::FileMissing {
+                    file: place
+                        .map_or_else(|| file.to_owned(), |place| place.display().to_string()),
+                    version: self.summary.version,
+                }
+                .into()
+            }
+            other => wrong(one_line(&other.to_string())),
+        })?;
+        let claimed = u64::try_from(deletion.descriptor.cardinality).unwrap_or(0);
+        if deleted.len() != claimed {
+            return Err(wrong(format!(
+                "has {} rows, and the table log says {claimed}",
+                deleted.len()
+            )));
+        }
+        Ok(deleted)
+    }
+}
+
+/// What tells a deletion vector from others.
+fn vector_id(storage: &str, place: &str, offset: Option<i32>) -> String {
+    format!("{storage}{place}@{}", offset.unwrap_or(0))
+}
+
+/// The number of rows that the statistics of a file claim.
+fn records(statistics: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Statistics {
+        #[serde(rename = "numRecords")]
+        records: Option<u64>,
+    }
+    serde_json::from_str::<Statistics>(statistics).ok()?.records
+}
+
+/// The columns of the kernel's list of files.
+struct Adds<'a> {
+    paths: &'a arrow::array::StringArray,
+    sizes: &'a arrow::array::Int64Array,
+    stats: &'a arrow::array::StringArray,
+    deletions: &'a StructArray,
+    partition_values: &'a arrow::array::MapArray,
+}
+
+impl<'a> Adds<'a> {
+    fn of(batch: &'a RecordBatch) -> Option<Self> {
+        let text = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
+        let constants = batch
+            .column_by_name("fileConstantValues")?
+            .as_struct_opt()?;
+        Some(Self {
+            paths: text("path")?,
+            sizes: batch
+                .column_by_name("size")?
+                .as_primitive_opt::<Int64Type>()?,
+            stats: text("stats")?,
+            deletions: batch.column_by_name("deletionVector")?.as_struct_opt()?,
+            partition_values: constants.column_by_name("partitionValues")?.as_map_opt()?,
+        })
+    }
+
+    fn partition_values(&self, row: usize) -> Vec<(String, Option<String>)> {
+        if self.partition_values.is_null(row) {
+            return Vec::new();
+        }
+        let entries = self.partition_values.value(row);
+        let texts = |column: usize| entries.columns().get(column)?.as_string_opt::<i32>();
+        let Some((keys, values)) = texts(0).zip(texts(1)) else {
+            return Vec::new();
+        };
+        let of = |values: &arrow::array::StringArray, at: usize| {
+            (!values.is_null(at)).then(|| values.value(at).to_owned())
+        };
+        let mut found: Vec<_> = (0..entries.len())
+            .filter_map(|at| Some((of(keys, at)?, of(values, at))))
+            .collect();
+        found.sort();
+        found
+    }
+
+    fn deletion(&self, row: usize) -> Option<Result<Deletion, KernelError>> {
+        if self.deletions.is_null(row) {
+            return None;
+        }
+        let text = |name: &str| {
+            let array = self
+                .deletions
+                .column_by_name(name)?
+                .as_string_opt::<i32>()?;
+            (!array.is_null(row)).then(|| array.value(row))
+        };
+        let int = |name: &str| {
+            let array = self.deletions.column_by_name(name)?;
+            let array = array.as_primitive_opt::<Int32Type>()?;
+            (!array.is_null(row)).then(|| array.value(row))
+        };
+        let storage = text("storageType")?;
+        let place = text("pathOrInlineDv").unwrap_or_default();
+        let offset = int("offset");
+        let cardinality = self
+            .deletions
+            .column_by_name("cardinality")
+            .and_then(|array| array.as_primitive_opt::<Int64Type>())
+            .filter(|array| !array.is_null(row))
+            .map_or(-1, |array| array.value(row));
+        let descriptor = storage.parse().and_then(|storage| {
+            DeletionVectorDescriptor::try_new(
+                storage,
+                place,
+                offset,
+                int("sizeInBytes").unwrap_or(-1),
+                cardinality,
+            )
+        });
+        Some(descriptor.map(|descriptor| Deletion {
+            descriptor,
+            id: vector_id(storage, place, offset),
+        }))
+    }
+}

@@ -1,0 +1,94 @@
+//! Files that an add and a remove call by different names. The kernel compares paths as texts, and
+//! `file:/a/b`, `file:///a/b` and `/a/b` are one file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use delta_kernel::{Engine, KernelError, SnapshotRef};
+use serde::Deserialize;
+
+use super::LogFile;
+
+/// A file and its deletion vector.
+type Key = (PathBuf, Option<String>);
+
+#[derive(Deserialize)]
+struct Action {
+    add: Option<Named>,
+    remove: Option<Named>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    path: String,
+    deletion_vector: Option<Vector>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Vector {
+    storage_type: String,
+    path_or_inline_dv: String,
+    offset: Option<i32>,
+}
+
+impl Vector {
+    fn id(&self) -> String {
+        super::vector_id(&self.storage_type, &self.path_or_inline_dv, self.offset)
+    }
+}
+
+fn key(file: &LogFile) -> Key {
+    let deletion = file.deletion.as_ref().map(|deletion| deletion.id.clone());
+    (file.path.file.clone(), deletion)
+}
+
+/// Takes out the files with absolute paths whose last action is a remove by another name. `follow` says which
+/// file a path is. Tables without absolute paths, which are nearly all, cost nothing.
+///
+/// # Errors
+///
+/// What reading the log says.
+pub(super) fn take_out_removed(
+    files: &mut Vec<LogFile>,
+    snapshot: &SnapshotRef,
+    engine: &dyn Engine,
+    follow: impl Fn(&str) -> Option<PathBuf>,
+) -> Result<(), KernelError> {
+    // What is known of each: whether its last action is a remove.
+    let mut removed: BTreeMap<Key, Option<bool>> = files
+        .iter()
+        .filter(|file| file.path.is_absolute)
+        .map(|file| (key(file), None))
+        .collect();
+    if removed.is_empty() {
+        return Ok(());
+    }
+    let storage = engine.storage_handler();
+    let commits = &snapshot.log_segment().listed.ascending_commit_files;
+    for commit in commits.iter().rev() {
+        let place = (commit.location.location.clone(), None);
+        for bytes in storage.read_files(vec![place])? {
+            for line in bytes?.split(|byte| *byte == b'\n') {
+                // The kernel has read these lines already, and refused the broken ones.
+                let Ok(action) = serde_json::from_slice::<Action>(line) else {
+                    continue;
+                };
+                let is_remove = action.remove.is_some();
+                let Some(named) = action.add.or(action.remove) else {
+                    continue;
+                };
+                let Some(file) = follow(&named.path) else {
+                    continue;
+                };
+                let own = (file, named.deletion_vector.as_ref().map(Vector::id));
+                if let Some(last @ None) = removed.get_mut(&own) {
+                    *last = Some(is_remove);
+                }
+            }
+        }
+    }
+    files.retain(|file| removed.get(&key(file)) != Some(&Some(true)));
+    Ok(())
+}

@@ -1,0 +1,644 @@
+//! Delta tables: the kernel replays the log, the Parquet reader of this crate reads the files.
+
+mod error;
+mod log;
+mod schema;
+mod shape;
+mod time;
+mod values;
+mod variant;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::datatypes::{Fields, Schema, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use parquet::arrow::arrow_reader::RowSelection;
+use parquet::file::metadata::ParquetMetaData;
+use rayon::prelude::*;
+use roaring::RoaringTreemap;
+
+use crate::base::{Base, project};
+use crate::files::{Fingerprint, InputFile, check_overlap, described, stat};
+use crate::parquet::{
+    FileView, FooterCache, Form, GroupRows, Origin, Prunable, Sizes, Task, group_null_count,
+    group_sizes, may_match, read_footer,
+};
+use crate::walk::{Stamp, on_pool, shown};
+use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+use log::{LogFile, Version};
+use schema::{Column, Mapping, Node, columns, mapping};
+use shape::{Finder, Found, file_fields, has_ids};
+use values::parse_value;
+
+pub use error::DeltaError;
+pub(crate) use shape::Shape;
+pub(crate) use time::{parse_time, shown_time};
+
+/// One version of a Delta table.
+pub(crate) struct DeltaTable {
+    files: Vec<DataFile>,
+    columns: Vec<Column>,
+    mapping: Mapping,
+    schema: SchemaRef,
+    /// For each column which of a file's partition values it is, if it is one.
+    partitions: Vec<Option<usize>>,
+    footers: FooterCache,
+    units: Vec<Unit>,
+    /// The row group of each unit, and the row of its file that it begins with.
+    groups: Vec<usize>,
+    first_rows: Vec<u64>,
+    null_counts: Vec<Option<u64>>,
+    sizes: Sizes,
+    description: SourceDescription,
+}
+
+/// A file of the table.
+struct DataFile {
+    input: InputFile,
+    /// The values of the partition columns, in the order of the table's.
+    partition_values: Vec<ScalarValue>,
+    /// The rows that are deleted.
+    deleted: Option<RoaringTreemap>,
+}
+
+/// What is kept of a file's footer whether or not it is cached.
+struct Summary {
+    file: DataFile,
+    /// Rows, deleted ones included, and stored bytes of each row group.
+    groups: Vec<(u64, u64)>,
+    null_counts: Vec<Option<u64>>,
+    metadata: Arc<ParquetMetaData>,
+}
+
+/// How many footers are read at a time: their summaries are folded, and most of them forgotten, in between.
+const READ_TOGETHER: usize = 256;
+
+/// Reads the log and every footer.
+///
+/// # Errors
+///
+/// `delta-*`, `source-*` and `parquet-*` errors.
+pub(crate) fn open(
+    locations: &[PathBuf],
+    options: &SourceOptions,
+) -> Result<DeltaTable, SourceError> {
+    let [location] = locations else {
+        return Err(SourceError::Option {
+            option: "SOURCE",
+            reason: "a Delta table is read alone".to_owned(),
+        });
+    };
+    if options.version.is_some() && options.timestamp_ms.is_some() {
+        return Err(SourceError::Option {
+            option: "--version",
+            reason: "goes without --timestamp".to_owned(),
+        });
+    }
+    let name = shown(location, "");
+    if !stat(location)?.is_dir() || !location.join("_delta_log").is_dir() {
+        return Err(DeltaError::NoTable { table: name }.into());
+    }
+    check_overlap(location, options)?;
+    on_pool(options.jobs, || {
+        let mut version = log::open(&name, location, options)?;
+        let files = std::mem::take(&mut version.files);
+        let table = Opening::new(&name, &version)?;
+        let mut fold = Fold::new(table.columns.len());
+        for chunk in files.chunks(READ_TOGETHER) {
+            let summaries: Vec<Result<Summary, SourceError>> = chunk
+                .par_iter()
+                .map(|file| table.summarise(file, options))
+                .collect();
+            for summary in summaries {
+                fold.add(summary?);
+            }
+        }
+        let fingerprint = fingerprint(&version.identity, &files);
+        Ok(fold.finish(table, &version, fingerprint, options))
+    })?
+}
+
+/// Files, their deletion vectors and partition values, and the schema: what decides on the rows. A commit that
+/// changes none of them makes no other table of it, and neither does a copy.
+fn fingerprint(identity: &str, files: &[LogFile]) -> String {
+    let mut fingerprint = Fingerprint::new(SourceKind::Delta);
+    let nowhere = Stamp {
+        bytes: 0,
+        mtime_ns: 0,
+    };
+    fingerprint.add(identity, nowhere);
+    for file in files {
+        let stamp = Stamp {
+            bytes: file.bytes,
+            mtime_ns: 0,
+        };
+        fingerprint.add(&file.path.shown, stamp);
+        for (name, value) in &file.partition_values {
+            fingerprint.add(name, nowhere);
+            if let Some(value) = value {
+                fingerprint.add(value, nowhere);
+            }
+        }
+        if let Some(deletion) = &file.deletion {
+            fingerprint.add(&deletion.id, nowhere);
+        }
+        fingerprint.separate();
+    }
+    fingerprint.finish()
+}
+
+/// What is known of a table before its files are looked at.
+struct Opening<'a> {
+    name: &'a str,
+    version: &'a Version,
+    columns: Vec<Column>,
+    mapping: Mapping,
+    partitions: Vec<Option<usize>>,
+}
+
+impl<'a> Opening<'a> {
+    fn new(name: &'a str, version: &'a Version) -> Result<Self, SourceError> {
+        let columns = columns(name, &version.schema, version.mode)?;
+        let mut count = 0;
+        let partitions = columns
+            .iter()
+            .map(|column| {
+                let is_one = version.partition_columns.contains(column.field.name());
+                count += usize::from(is_one);
+                is_one.then(|| count - 1)
+            })
+            .collect();
+        Ok(Self {
+            name,
+            version,
+            columns,
+            mapping: mapping(version.mode),
+            partitions,
+        })
+    }
+
+    fn shown(&self, file: &LogFile) -> String {
+        if file.path.shown.starts_with('/') {
+            file.path.shown.clone()
+        } else {
+            format!("{}/{}", self.name.trim_end_matches('/'), file.path.shown)
+        }
+    }
+
+    /// Compares a file with what the log says about it.
+    fn summarise(&self, file: &LogFile, options: &SourceOptions) -> Result<Summary, SourceError> {
+        let shown = self.shown(file);
+        let metadata = std::fs::metadata(&file.path.file).map_err(|source| {
+            if source.kind() == std::io::ErrorKind::NotFound {
+                SourceError::from(DeltaError::FileMissing {
+                    file: shown.clone(),
+                    version: self.version.summary.version,
+                })
+            } else {
+                SourceError::io("open", shown.clone(), source)
+            }
+        })?;
+        let input = InputFile {
+            path: file.path.file.clone(),
+            relative: file.path.shown.clone(),
+            stamp: Stamp::of(&metadata),
+            shown,
+        };
+        let (_, metadata) = read_footer(&input, options.limits.parquet_footer_bytes)?;
+        let metadata = Arc::new(metadata);
+        let groups = group_sizes(&metadata);
+        let rows: u64 = groups.iter().map(|(rows, _)| rows).sum();
+        if let Some(claimed) = file.records.filter(|claimed| *claimed != rows) {
+            return Err(DeltaError::RowCount {
+                file: input.shown,
+                claimed,
+                found: rows,
+            }
+            .into());
+        }
+        let deleted = match &file.deletion {
+            None => None,
+            Some(deletion) => {
+                let deleted = self.version.deleted(&input.shown, deletion)?;
+                if let Some(last) = deleted.max().filter(|last| *last >= rows) {
+                    return Err(DeltaError::DeletionVector {
+                        file: input.shown,
+                        reason: format!("deletes row {last} of {rows}"),
+                    }
+                    .into());
+                }
+                Some(deleted)
+            }
+        };
+        let partition_values = self.partition_values(file, &input.shown)?;
+        let fields = file_fields(&input.shown, &metadata)?;
+        let finder = self.finder(&input.shown, &fields)?;
+        let is_whole = deleted.as_ref().is_none_or(RoaringTreemap::is_empty);
+        let live = rows - deleted.as_ref().map_or(0, RoaringTreemap::len);
+        let mut null_counts = Vec::with_capacity(self.columns.len());
+        for (column, partition) in self.columns.iter().zip(&self.partitions) {
+            if let Some(partition) = partition {
+                let is_null = partition_values
+                    .get(*partition)
+                    .is_none_or(ScalarValue::is_null);
+                null_counts.push(Some(if is_null { live } else { 0 }));
+                continue;
+            }
+            let count = match finder.find(column, &fields)? {
+                None => Some(live),
+                Some(found) => metadata
+                    .row_groups()
+                    .iter()
+                    .map(|group| group_null_count(&metadata, group, &fields, found.root))
+                    .sum::<Option<u64>>()
+                    // Deleted rows may have been the ones with nulls.
+                    .filter(|count| is_whole || *count == 0),
+            };
+            null_counts.push(count);
+        }
+        Ok(Summary {
+            file: DataFile {
+                input,
+                partition_values,
+                deleted,
+            },
+            groups,
+            null_counts,
+            metadata,
+        })
+    }
+
+    fn finder<'b>(&self, file: &'b str, fields: &Fields) -> Result<Finder<'b>, SourceError> {
+        let reads = self
+            .columns
+            .iter()
+            .zip(&self.partitions)
+            .any(|(column, partition)| partition.is_none() && !matches!(column.node, Node::Void));
+        if self.mapping == Mapping::Id && reads && !has_ids(fields) {
+            return Err(DeltaError::FieldIds {
+                file: file.to_owned(),
+            }
+            .into());
+        }
+        Ok(Finder {
+            file,
+            mapping: self.mapping,
+        })
+    }
+
+    fn partition_values(
+        &self,
+        file: &LogFile,
+        shown: &str,
+    ) -> Result<Vec<ScalarValue>, SourceError> {
+        let mut values = Vec::new();
+        for (column, partition) in self.columns.iter().zip(&self.partitions) {
+            if partition.is_none() {
+                continue;
+            }
+            let text = file
+                .partition_values
+                .iter()
+                .find(|(name, _)| *name == column.physical)
+                .and_then(|(_, value)| value.as_deref());
+            let data_type = column.field.data_type();
+            let value = parse_value(text, data_type)
+                .filter(|value| column.field.is_nullable() || !value.is_null());
+            values.push(value.ok_or_else(|| DeltaError::PartitionValue {
+                file: shown.to_owned(),
+                column: column.field.name().clone(),
+                value: text.unwrap_or_default().to_owned(),
+                data_type: data_type.to_string(),
+            })?);
+        }
+        Ok(values)
+    }
+}
+
+/// Folds files in order into one table.
+struct Fold {
+    files: Vec<DataFile>,
+    null_counts: Vec<Option<u64>>,
+    units: Vec<Unit>,
+    groups: Vec<usize>,
+    first_rows: Vec<u64>,
+    kept: Vec<Option<Arc<ParquetMetaData>>>,
+    kept_bytes: usize,
+    rows: u64,
+    deleted_rows: u64,
+    files_with_deletions: u64,
+}
+
+impl Fold {
+    fn new(columns: usize) -> Self {
+        Self {
+            files: Vec::new(),
+            null_counts: vec![Some(0); columns],
+            units: Vec::new(),
+            groups: Vec::new(),
+            first_rows: Vec::new(),
+            kept: Vec::new(),
+            kept_bytes: 0,
+            rows: 0,
+            deleted_rows: 0,
+            files_with_deletions: 0,
+        }
+    }
+
+    fn add(&mut self, summary: Summary) {
+        let number = self.files.len();
+        for (total, own) in self.null_counts.iter_mut().zip(&summary.null_counts) {
+            *total = total
+                .zip(*own)
+                .and_then(|(total, own)| total.checked_add(own));
+        }
+        let mut first_row = 0;
+        for (group, (rows, bytes)) in summary.groups.iter().enumerate() {
+            let end = first_row + rows;
+            let deleted = summary
+                .file
+                .deleted
+                .as_ref()
+                .map_or(0, |deleted| deleted.range_cardinality(first_row..end));
+            self.units.push(Unit {
+                file: Some(number),
+                first_row: (deleted == 0).then_some(first_row),
+                rows: Some(rows - deleted),
+                bytes: *bytes,
+            });
+            self.groups.push(group);
+            self.first_rows.push(first_row);
+            self.rows += rows - deleted;
+            self.deleted_rows += deleted;
+            first_row = end;
+        }
+        self.files_with_deletions += u64::from(summary.file.deleted.is_some());
+        let size = summary.metadata.memory_size();
+        let keep = FooterCache::fits(self.kept_bytes, size);
+        if keep {
+            self.kept_bytes += size;
+        }
+        self.kept.push(keep.then_some(summary.metadata));
+        self.files.push(summary.file);
+    }
+
+    fn finish(
+        self,
+        opening: Opening<'_>,
+        version: &Version,
+        fingerprint: String,
+        options: &SourceOptions,
+    ) -> DeltaTable {
+        let inputs: Vec<InputFile> = self.files.iter().map(|file| file.input.clone()).collect();
+        let mut summary = version.summary.clone();
+        summary.deleted_rows = self.deleted_rows;
+        summary.files_with_deletions = self.files_with_deletions;
+        let mut description = SourceDescription::new(SourceKind::Delta);
+        description.files = described(&inputs);
+        description.rows = Some(self.rows);
+        description.bytes = inputs.iter().map(|input| input.stamp.bytes).sum();
+        description.fingerprint = fingerprint;
+        description.delta = Some(summary);
+        let fields: Fields = opening
+            .columns
+            .iter()
+            .map(|column| Arc::clone(&column.field))
+            .collect();
+        DeltaTable {
+            files: self.files,
+            columns: opening.columns,
+            mapping: opening.mapping,
+            schema: Arc::new(Schema::new(fields)),
+            partitions: opening.partitions,
+            footers: FooterCache::new(self.kept, options.limits.parquet_footer_bytes),
+            units: self.units,
+            groups: self.groups,
+            first_rows: self.first_rows,
+            null_counts: self.null_counts,
+            sizes: Sizes::of(options),
+            description,
+        }
+    }
+}
+
+impl DeltaTable {
+    /// File, row group and first row of a unit.
+    fn unit(&self, unit: usize) -> Result<(usize, usize, u64), SourceError> {
+        let file = self.units.get(unit).and_then(|unit| unit.file);
+        file.zip(self.groups.get(unit).copied())
+            .zip(self.first_rows.get(unit).copied())
+            .map(|((file, group), row)| (file, group, row))
+            .ok_or_else(|| SourceError::Bug {
+                what: format!("there is no unit {unit}"),
+            })
+    }
+
+    fn file(&self, number: usize) -> Result<&DataFile, SourceError> {
+        self.files.get(number).ok_or_else(|| SourceError::Bug {
+            what: format!("there is no file {number}"),
+        })
+    }
+
+    fn partition_value(&self, file: &DataFile, column: usize) -> Option<ScalarValue> {
+        let partition = (*self.partitions.get(column)?)?;
+        file.partition_values.get(partition).cloned()
+    }
+
+    fn find(
+        &self,
+        file: &DataFile,
+        column: usize,
+        fields: &Fields,
+    ) -> Result<Option<Found>, SourceError> {
+        let finder = Finder {
+            file: &file.input.shown,
+            mapping: self.mapping,
+        };
+        match self.columns.get(column) {
+            Some(column) => finder.find(column, fields),
+            None => Ok(None),
+        }
+    }
+
+    fn open_group(&self, unit: usize, columns: &[usize]) -> Result<GroupRows, SourceError> {
+        let (number, group, first_row) = self.unit(unit)?;
+        let data = self.file(number)?;
+        let (file, metadata) = self.footers.open(number, &data.input)?;
+        let fields = file_fields(&data.input.shown, &metadata)?;
+        let mut leaves = Vec::new();
+        let mut origins = Vec::with_capacity(columns.len());
+        for column in columns {
+            if let Some(value) = self.partition_value(data, *column) {
+                origins.push(Origin::Constant(value));
+                continue;
+            }
+            origins.push(match self.find(data, *column, &fields)? {
+                Some(found) => {
+                    leaves.extend(found.leaves);
+                    Origin::Decoded(found.root, Form::Shape(found.shape))
+                }
+                None => Origin::Missing,
+            });
+        }
+        leaves.sort_unstable();
+        let rows = metadata
+            .row_groups()
+            .get(group)
+            .and_then(|group| u64::try_from(group.num_rows()).ok())
+            .unwrap_or(0);
+        let selection = data
+            .deleted
+            .as_ref()
+            .and_then(|deleted| selection(deleted, first_row, rows));
+        GroupRows::open(Task {
+            input: &data.input,
+            file,
+            metadata,
+            group,
+            fields,
+            leaves,
+            selection,
+            origins,
+            schema: project(&self.schema, columns),
+            sizes: self.sizes,
+        })
+    }
+}
+
+/// The rows of a row group that are left; `None` when all are.
+fn selection(deleted: &RoaringTreemap, first_row: u64, rows: u64) -> Option<RowSelection> {
+    let end = first_row.checked_add(rows)?;
+    let mut left = Vec::new();
+    let mut next = first_row;
+    let mut iter = deleted.iter();
+    iter.advance_to(first_row);
+    for row in iter.take_while(|row| *row < end) {
+        if row > next {
+            left.push((next - first_row, row - first_row));
+        }
+        next = row + 1;
+    }
+    if next == first_row {
+        return None;
+    }
+    if next < end {
+        left.push((next - first_row, rows));
+    }
+    let as_range = |(start, end): (u64, u64)| {
+        let place = |row| usize::try_from(row).unwrap_or(usize::MAX);
+        place(start)..place(end)
+    };
+    Some(RowSelection::from_consecutive_ranges(
+        left.into_iter().map(as_range),
+        usize::try_from(rows).unwrap_or(usize::MAX),
+    ))
+}
+
+impl Prunable for DeltaTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn view(&self, number: usize) -> Option<FileView> {
+        let data = self.files.get(number)?;
+        let (_, metadata) = self.footers.open(number, &data.input).ok()?;
+        let own = file_fields(&data.input.shown, &metadata).ok()?;
+        let mut places = Vec::with_capacity(self.columns.len());
+        let mut constants = Vec::with_capacity(self.columns.len());
+        for (number, column) in self.columns.iter().enumerate() {
+            let mut constant = self.partition_value(data, number);
+            let mut place = None;
+            if constant.is_none() {
+                place = self.find(data, number, &own).ok()?.map(|found| found.root);
+                if place.is_none() {
+                    constant = ScalarValue::try_from(column.field.data_type()).ok();
+                }
+            }
+            places.push(place);
+            constants.push(constant);
+        }
+        Some(FileView {
+            places,
+            constants,
+            own: Schema::new(own),
+            metadata,
+        })
+    }
+}
+
+impl Base for DeltaTable {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        Ok(Box::new(self.open_group(unit, columns)?))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.null_counts.get(column).copied().flatten()
+    }
+
+    fn unit_null_count(&self, unit: usize, column: usize) -> Result<Option<u64>, SourceError> {
+        let (number, group, _) = self.unit(unit)?;
+        let data = self.file(number)?;
+        let whole = self.units.get(unit);
+        let rows = whole.and_then(|unit| unit.rows).unwrap_or(0);
+        if let Some(value) = self.partition_value(data, column) {
+            return Ok(Some(if value.is_null() { rows } else { 0 }));
+        }
+        let (_, metadata) = self.footers.open(number, &data.input)?;
+        let fields = file_fields(&data.input.shown, &metadata)?;
+        let Some(found) = self.find(data, column, &fields)? else {
+            return Ok(Some(rows));
+        };
+        let is_whole = whole.is_some_and(|unit| unit.first_row.is_some());
+        Ok(metadata
+            .row_groups()
+            .get(group)
+            .and_then(|group| group_null_count(&metadata, group, &fields, found.root))
+            .filter(|count| is_whole || *count == 0))
+    }
+
+    fn file_row(&self, unit: usize, row: u64) -> u64 {
+        let Ok((number, _, first_row)) = self.unit(unit) else {
+            return row;
+        };
+        let deleted = self
+            .files
+            .get(number)
+            .and_then(|file| file.deleted.as_ref());
+        let Some(deleted) = deleted else {
+            return first_row + row;
+        };
+        // Each row that is deleted before it moves a row one further.
+        let mut place = first_row + row;
+        let mut iter = deleted.iter();
+        iter.advance_to(first_row);
+        for gone in iter {
+            if gone > place {
+                break;
+            }
+            place += 1;
+        }
+        place
+    }
+
+    fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
+        may_match(self, self.files.len(), &self.groups, condition)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}

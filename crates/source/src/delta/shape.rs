@@ -1,0 +1,481 @@
+//! From the columns of a data file to those of the table: which leaves are read, and what becomes of them.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array as _, ArrayRef, AsArray as _, ListArray, MapArray, StructArray, new_null_array,
+};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{
+    DataType, Field, FieldRef, Fields, TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
+};
+use arrow::error::ArrowError;
+use parquet::arrow::{PARQUET_FIELD_ID_META_KEY, parquet_to_arrow_schema};
+use parquet::basic::Type as PhysicalType;
+use parquet::file::metadata::ParquetMetaData;
+
+use super::error::DeltaError;
+use super::schema::{Column, Item, Mapping, Node};
+use super::variant::to_json;
+use crate::SourceError;
+use crate::guard::{catch, one_line};
+
+/// What becomes of a decoded column.
+#[derive(Clone, Debug)]
+pub(crate) enum Shape {
+    /// A value that becomes this type.
+    Leaf(DataType),
+    /// A variant that becomes JSON.
+    Variant,
+    /// A struct: its fields, and for each the child of the decoded struct that it is made of.
+    Struct(Fields, Vec<Option<(usize, Shape)>>),
+    /// A list of these items.
+    List(FieldRef, Box<Shape>),
+    /// A map of these entries.
+    Map(FieldRef, Box<Shape>, Box<Shape>),
+}
+
+/// A column, found in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Which top-level column of the file it is.
+    pub root: usize,
+    /// The leaves of the file that are read for it, ascending.
+    pub leaves: Vec<usize>,
+    pub shape: Arc<Shape>,
+}
+
+/// The columns of a data file as the decoder is to deliver them. What an embedded Arrow schema says is of no
+/// interest: the table knows the types.
+///
+/// # Errors
+///
+/// [`SourceError::ParquetFooter`] and [`SourceError::DuplicateColumn`].
+pub(crate) fn file_fields(file: &str, metadata: &ParquetMetaData) -> Result<Fields, SourceError> {
+    let descr = metadata.file_metadata().schema_descr();
+    let footer = |reason: String| SourceError::ParquetFooter {
+        file: file.to_owned(),
+        reason,
+    };
+    let mut names = std::collections::BTreeSet::new();
+    for field in descr.root_schema().get_fields() {
+        if !names.insert(field.name()) {
+            return Err(SourceError::DuplicateColumn {
+                object: file.to_owned(),
+                column: field.name().to_owned(),
+            });
+        }
+    }
+    let schema = catch(|| parquet_to_arrow_schema(descr, None))
+        .map_err(footer)?
+        .map_err(|error| footer(one_line(&error.to_string())))?;
+    let leaves: usize = schema
+        .fields()
+        .iter()
+        .map(|field| leaf_count(field.data_type()))
+        .sum();
+    if leaves != descr.num_columns() || schema.fields().len() != names.len() {
+        return Err(footer("its schema has groups without columns".to_owned()));
+    }
+    // 96-bit timestamps reach farther than nanoseconds in 64 bits.
+    let mut leaf = 0;
+    let mut wide = |data_type: &DataType| {
+        let physical = (leaf < leaves).then(|| descr.column(leaf).physical_type());
+        leaf += 1;
+        match physical {
+            Some(PhysicalType::INT96) => DataType::Timestamp(TimeUnit::Microsecond, None),
+            _ => data_type.clone(),
+        }
+    };
+    Ok(map_leaves(schema.fields(), &mut wide))
+}
+
+fn map_leaves(fields: &Fields, change: &mut impl FnMut(&DataType) -> DataType) -> Fields {
+    fields
+        .iter()
+        .map(|field| map_field(field, change))
+        .collect()
+}
+
+fn map_field(field: &FieldRef, change: &mut impl FnMut(&DataType) -> DataType) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Struct(fields) => DataType::Struct(map_leaves(fields, change)),
+        DataType::List(item) => DataType::List(map_field(item, change)),
+        DataType::Map(entry, sorted) => DataType::Map(map_field(entry, change), *sorted),
+        leaf => change(leaf),
+    };
+    Arc::new(Field::clone(field).with_data_type(data_type))
+}
+
+fn leaf_count(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Struct(fields) => fields
+            .iter()
+            .map(|field| leaf_count(field.data_type()))
+            .sum(),
+        DataType::List(item) | DataType::Map(item, _) => leaf_count(item.data_type()),
+        _ => 1,
+    }
+}
+
+fn field_id(field: &Field) -> Option<i64> {
+    field
+        .metadata()
+        .get(PARQUET_FIELD_ID_META_KEY)?
+        .parse()
+        .ok()
+}
+
+/// Whether any of these columns, or of the columns within them, has a field id.
+pub(crate) fn has_ids(fields: &Fields) -> bool {
+    fields.iter().any(|field| {
+        field_id(field).is_some()
+            || match field.data_type() {
+                DataType::Struct(fields) => has_ids(fields),
+                DataType::List(item) | DataType::Map(item, _) => {
+                    has_ids(&Fields::from(vec![Arc::clone(item)]))
+                }
+                _ => false,
+            }
+    })
+}
+
+/// Looks for columns in one file.
+pub(crate) struct Finder<'a> {
+    pub file: &'a str,
+    pub mapping: Mapping,
+}
+
+impl Finder<'_> {
+    /// Where in the file a column is; `None` where the file lacks it.
+    ///
+    /// # Errors
+    ///
+    /// [`DeltaError::Column`] when what is there cannot be the column.
+    pub(crate) fn find(
+        &self,
+        column: &Column,
+        fields: &Fields,
+    ) -> Result<Option<Found>, SourceError> {
+        let mut leaves = Vec::new();
+        let found = self.child(column, fields, 0, column.field.name(), &mut leaves)?;
+        leaves.sort_unstable();
+        Ok(found.map(|(root, shape)| Found {
+            root,
+            leaves,
+            shape: Arc::new(shape),
+        }))
+    }
+
+    fn wrong<T>(&self, path: &str, reason: String) -> Result<T, SourceError> {
+        Err(DeltaError::Column {
+            file: self.file.to_owned(),
+            column: path.to_owned(),
+            reason,
+        }
+        .into())
+    }
+
+    /// Finds a column among fields whose first leaf is `first`.
+    fn child(
+        &self,
+        column: &Column,
+        fields: &Fields,
+        first: usize,
+        path: &str,
+        leaves: &mut Vec<usize>,
+    ) -> Result<Option<(usize, Shape)>, SourceError> {
+        if matches!(column.node, Node::Void) {
+            return Ok(None);
+        }
+        let is_it = |field: &Field| match self.mapping {
+            Mapping::Name => *field.name() == column.physical,
+            Mapping::Id => column.id.is_some() && field_id(field) == column.id,
+        };
+        let mut place = None;
+        let mut leaf = first;
+        for (number, field) in fields.iter().enumerate() {
+            if is_it(field) {
+                if place.is_some() {
+                    return self.wrong(path, "the file has it twice".to_owned());
+                }
+                place = Some((number, leaf, field));
+            }
+            leaf += leaf_count(field.data_type());
+        }
+        let Some((number, leaf, field)) = place else {
+            if column.field.is_nullable() {
+                return Ok(None);
+            }
+            return self.wrong(
+                path,
+                "the file lacks it, and in the table it has no nulls".to_owned(),
+            );
+        };
+        let shape = self.node(
+            &column.node,
+            column.field.data_type(),
+            field.data_type(),
+            leaf,
+            path,
+            leaves,
+        )?;
+        Ok(Some((number, shape)))
+    }
+
+    fn node(
+        &self,
+        node: &Node,
+        wanted: &DataType,
+        own: &DataType,
+        first: usize,
+        path: &str,
+        leaves: &mut Vec<usize>,
+    ) -> Result<Shape, SourceError> {
+        match (node, wanted, own) {
+            (Node::Leaf, wanted, own) if becomes(own, wanted) => {
+                leaves.push(first);
+                Ok(Shape::Leaf(wanted.clone()))
+            }
+            (Node::Variant, _, DataType::Struct(fields)) => {
+                if fields.find("metadata").is_none() {
+                    return self.wrong(
+                        path,
+                        "is a struct without the metadata of a variant".to_owned(),
+                    );
+                }
+                leaves.extend(first..first + leaf_count(own));
+                Ok(Shape::Variant)
+            }
+            (Node::Struct(columns), DataType::Struct(wanted), DataType::Struct(fields)) => {
+                self.structure(columns, wanted, fields, first, path, leaves)
+            }
+            (Node::List(item), _, DataType::List(own)) => {
+                let shape = self.item(item, own, first, &format!("{path}[]"), leaves)?;
+                Ok(Shape::List(Arc::clone(&item.field), Box::new(shape)))
+            }
+            (Node::Map(key, value), DataType::Map(entry, _), DataType::Map(own, _)) => {
+                let DataType::Struct(fields) = own.data_type() else {
+                    return self.wrong(path, "is a map without entries".to_owned());
+                };
+                let [own_key, own_value] = fields.as_ref() else {
+                    return self.wrong(path, "is a map without values".to_owned());
+                };
+                let key = self.item(key, own_key, first, &format!("{path}.key"), leaves)?;
+                let first = first + leaf_count(own_key.data_type());
+                let value = self.item(value, own_value, first, &format!("{path}.value"), leaves)?;
+                Ok(Shape::Map(
+                    Arc::clone(entry),
+                    Box::new(key),
+                    Box::new(value),
+                ))
+            }
+            _ => self.wrong(
+                path,
+                format!("is {own} in the file, which is not a form of {wanted}"),
+            ),
+        }
+    }
+
+    fn item(
+        &self,
+        item: &Item,
+        own: &Field,
+        first: usize,
+        path: &str,
+        leaves: &mut Vec<usize>,
+    ) -> Result<Shape, SourceError> {
+        self.node(
+            &item.node,
+            item.field.data_type(),
+            own.data_type(),
+            first,
+            path,
+            leaves,
+        )
+    }
+
+    fn structure(
+        &self,
+        columns: &[Column],
+        wanted: &Fields,
+        fields: &Fields,
+        first: usize,
+        path: &str,
+        leaves: &mut Vec<usize>,
+    ) -> Result<Shape, SourceError> {
+        let before = leaves.len();
+        let mut children = Vec::with_capacity(columns.len());
+        for column in columns {
+            let path = format!("{path}.{}", column.field.name());
+            children.push(self.child(column, fields, first, &path, leaves)?);
+        }
+        if leaves.len() == before {
+            // Whether the struct itself is null is told by any leaf of it.
+            leaves.push(first);
+        }
+        // The decoder leaves out the children of which nothing is read.
+        let mut delivered = Vec::with_capacity(fields.len());
+        let mut leaf = first;
+        let mut count = 0;
+        for field in fields {
+            let end = leaf + leaf_count(field.data_type());
+            delivered.push(count);
+            let read = leaves
+                .iter()
+                .skip(before)
+                .any(|own| (leaf..end).contains(own));
+            count += usize::from(read);
+            leaf = end;
+        }
+        for (place, _) in children.iter_mut().flatten() {
+            *place = delivered.get(*place).copied().unwrap_or(usize::MAX);
+        }
+        Ok(Shape::Struct(wanted.clone(), children))
+    }
+}
+
+/// Whether values of a file's type are values of the table's type: the same type, another way to store it, or
+/// one that the table has since been widened from.
+fn becomes(own: &DataType, wanted: &DataType) -> bool {
+    use DataType as T;
+    if own == wanted {
+        return true;
+    }
+    match (own, wanted) {
+        (T::Int8, T::Int16 | T::Int32 | T::Int64)
+        | (T::Int16, T::Int32 | T::Int64)
+        | (T::Int32, T::Int64)
+        | (T::Int8 | T::Int16 | T::Int32, T::Float64)
+        | (T::Float32, T::Float64)
+        | (T::Date32, T::Timestamp(TimeUnit::Microsecond, None))
+        // Some writers do not say that their 32 bits are 8 or 16.
+        | (T::Int32, T::Int8 | T::Int16)
+        // Old writers do not say that their bytes are text.
+        | (T::Binary, T::Utf8)
+        | (T::Utf8 | T::FixedSizeBinary(_), T::Binary)
+        | (
+            T::Timestamp(TimeUnit::Millisecond | TimeUnit::Microsecond | TimeUnit::Nanosecond, _),
+            T::Timestamp(TimeUnit::Microsecond, _),
+        ) => true,
+        (T::Int8 | T::Int16 | T::Int32, T::Decimal128(precision, scale)) => {
+            i16::from(*precision) - i16::from(*scale) >= 10
+                || own_digits(own) <= i16::from(*precision) - i16::from(*scale)
+        }
+        (T::Int64, T::Decimal128(precision, scale)) => {
+            i16::from(*precision) - i16::from(*scale) >= 19
+        }
+        (T::Decimal128(p, s), T::Decimal128(precision, scale)) => {
+            scale >= s
+                && i16::from(*precision) - i16::from(*scale) >= i16::from(*p) - i16::from(*s)
+        }
+        _ => false,
+    }
+}
+
+/// The most decimal digits of an integer type.
+const fn own_digits(data_type: &DataType) -> i16 {
+    match data_type {
+        DataType::Int8 => 3,
+        DataType::Int16 => 5,
+        _ => 10,
+    }
+}
+
+impl Shape {
+    /// The column of the table.
+    ///
+    /// # Errors
+    ///
+    /// [`ArrowError`] when a value does not fit, or nulls are where none may be.
+    pub(crate) fn apply(&self, array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
+            Self::Leaf(wanted) => return leaf(array, wanted),
+            Self::Variant => Arc::new(to_json(array)?),
+            Self::Struct(fields, children) => {
+                let from = expect(array.as_struct_opt(), "struct")?;
+                let columns = children
+                    .iter()
+                    .zip(fields)
+                    .map(|(child, field)| match child {
+                        Some((place, shape)) => {
+                            shape.apply(expect(from.columns().get(*place), "child")?)
+                        }
+                        None => Ok(new_null_array(field.data_type(), from.len())),
+                    })
+                    .collect::<Result<Vec<_>, _>>()?;
+                Arc::new(StructArray::try_new_with_length(
+                    fields.clone(),
+                    columns,
+                    from.nulls().cloned(),
+                    from.len(),
+                )?)
+            }
+            Self::List(item, shape) => {
+                let from = expect(array.as_list_opt::<i32>(), "list")?;
+                Arc::new(ListArray::try_new(
+                    Arc::clone(item),
+                    from.offsets().clone(),
+                    shape.apply(from.values())?,
+                    from.nulls().cloned(),
+                )?)
+            }
+            Self::Map(entry, key, value) => {
+                let from = expect(array.as_map_opt(), "map")?;
+                let DataType::Struct(fields) = entry.data_type() else {
+                    return expect(None, "map");
+                };
+                let entries = StructArray::try_new(
+                    fields.clone(),
+                    vec![key.apply(from.keys())?, value.apply(from.values())?],
+                    None,
+                )?;
+                Arc::new(MapArray::try_new(
+                    Arc::clone(entry),
+                    from.offsets().clone(),
+                    entries,
+                    from.nulls().cloned(),
+                    false,
+                )?)
+            }
+        })
+    }
+}
+
+fn expect<T>(found: Option<T>, what: &str) -> Result<T, ArrowError> {
+    found.ok_or_else(|| ArrowError::SchemaError(format!("the decoder delivered no {what}")))
+}
+
+fn leaf(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, ArrowError> {
+    if array.data_type() == wanted {
+        return Ok(Arc::clone(array));
+    }
+    // Casting rounds towards 1970; time goes on in one direction.
+    if let (DataType::Timestamp(TimeUnit::Nanosecond, _), DataType::Timestamp(_, zone)) =
+        (array.data_type(), wanted)
+    {
+        let nanoseconds = expect(array.as_primitive_opt::<TimestampNanosecondType>(), "time")?;
+        let microseconds =
+            nanoseconds.unary::<_, TimestampMicrosecondType>(|at| at.div_euclid(1000));
+        return Ok(Arc::new(microseconds.with_timezone_opt(zone.clone())));
+    }
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    if let DataType::Timestamp(TimeUnit::Microsecond, zone) = wanted
+        && let Some(stored) = array.as_primitive_opt::<TimestampMicrosecondType>()
+    {
+        // The same instants or the same wall clock: what the table says counts, not what the file says.
+        return Ok(Arc::new(stored.clone().with_timezone_opt(zone.clone())));
+    }
+    if let DataType::Timestamp(TimeUnit::Millisecond, _) = array.data_type() {
+        let plain = cast_with_options(
+            array,
+            &DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            &strict,
+        )?;
+        return leaf(&plain, wanted);
+    }
+    cast_with_options(array, wanted, &strict)
+}
