@@ -75,6 +75,11 @@ fn a_table_is_converted_as_it_was() {
     assert_eq!(provenance["kind"], "delta");
     assert_eq!(provenance["delta"]["version"], 2);
     assert_eq!(provenance["delta"]["timestamp"], "2025-06-15T17:06:40.000Z");
+    let shown = place.ok(&["inspect", "then"]);
+    assert!(
+        shown.contains("version 2 of 2025-06-15T17:06:40.000Z"),
+        "{shown}"
+    );
     let again = place.ok(&["convert", "events", "then", "--version", "2"]);
     assert!(again.contains("done already"), "{again}");
 }

@@ -61,7 +61,7 @@ pub const ROOMS: &[Room] = &[
     room(HASH, Floor::Shared, &[CORE]),
     room(MDS, Floor::Part, &[CORE, HASH]),
     room(WEBDATASET, Floor::Part, &[CORE, HASH]),
-    room(STORAGE, Floor::Part, &[CORE, MEMORY]),
+    room(STORAGE, Floor::Part, &[CORE]),
     room(SOURCE, Floor::Part, &[CORE]),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room(

@@ -377,6 +377,11 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
             format!("{kind}, {}{size}{rows_read}", many(files, "file")),
         ));
     }
+    if let Some(version) = number("/source/delta/version") {
+        let of =
+            text("/source/delta/timestamp").map_or_else(String::new, |time| format!(" of {time}"));
+        rows.push(("table", format!("version {version}{of}")));
+    }
     if let Some(path) = text("/source/files/0/path") {
         rows.push(("first file", path.to_owned()));
     }

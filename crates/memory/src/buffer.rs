@@ -1,4 +1,4 @@
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, dealloc};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -32,24 +32,6 @@ impl Block {
         let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(none)?;
         Ok(Self { start, bytes })
     }
-}
-
-/// So many zeros. Large memory is asked of the system, which hands out pages of zeros as they are touched: nothing is
-/// written here.
-///
-/// # Errors
-///
-/// `OutOfMemory`.
-pub fn zeroed(bytes: usize) -> io::Result<Vec<u8>> {
-    let none = || io::Error::from(io::ErrorKind::OutOfMemory);
-    if bytes == 0 {
-        return Ok(Vec::new());
-    }
-    let layout = Layout::array::<u8>(bytes).map_err(|_| none())?;
-    // SAFETY: the layout has a size.
-    let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;
-    // SAFETY: allocated by the global allocator with the layout of a vector of so many bytes, all of which are zero.
-    Ok(unsafe { Vec::from_raw_parts(start.as_ptr(), bytes, bytes) })
 }
 
 /// As large and as aligned as a cache line.
@@ -289,24 +271,6 @@ mod tests {
             buffer.clear();
             assert!(buffer.is_empty());
         }
-    }
-
-    #[test]
-    fn zeros_are_a_vector_like_any_other() {
-        for bytes in [0, 1, 4095, 1 << 20] {
-            // Memory that was used before is among what may come.
-            drop(vec![7_u8; bytes]);
-            let mut zeros = zeroed(bytes).unwrap();
-            assert_eq!(zeros.len(), bytes);
-            assert!(zeros.iter().all(|byte| *byte == 0));
-            zeros.extend_from_slice(b"more");
-            zeros.shrink_to_fit();
-            assert_eq!(zeros.len(), bytes + 4);
-        }
-        let error = zeroed(usize::MAX).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
-        let error = zeroed(usize::MAX / 2).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
     }
 
     #[test]

@@ -32,6 +32,6 @@ mod buffer;
 mod guard;
 mod mapping;
 
-pub use buffer::{ALIGNMENT, Buffer, Pool, zeroed};
+pub use buffer::{ALIGNMENT, Buffer, Pool};
 pub use guard::damages;
 pub use mapping::Mapping;

@@ -290,8 +290,9 @@ impl Live {
         let no_memory = || RemoteFault::OutOfMemory { bytes };
         let length = usize::try_from(bytes).map_err(|_| no_memory())?;
         let part = usize::try_from(self.options.part_bytes.max(1)).map_err(|_| no_memory())?;
-        // PERF: not written to before bytes come: this is the thread of all other transfers.
-        let mut buffer = shardmill_memory::zeroed(length).map_err(|_| no_memory())?;
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(length).map_err(|_| no_memory())?;
+        buffer.resize(length, 0);
         let mut start = range.start;
         let parts: FuturesUnordered<_> = buffer
             .chunks_mut(part)

@@ -1,10 +1,8 @@
 //! How many requests are under way at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
 
 /// Lets so many requests through at once, first come first served. A store that asks to slow down halves their number, and
 /// each round without such an answer adds one, up to where it began.
@@ -12,8 +10,6 @@ use tokio::time::timeout;
 pub(super) struct Gate {
     open: Semaphore,
     state: Mutex<State>,
-    /// Told when nothing is under way any more.
-    quiet: Notify,
 }
 
 #[derive(Debug)]
@@ -44,19 +40,7 @@ impl Gate {
                 active: 0,
                 peak: 0,
             }),
-            quiet: Notify::new(),
         })
-    }
-
-    /// Waits until nothing is under way here, but not longer than `most`.
-    pub(super) async fn quiet(&self, most: Duration) {
-        // Before looking: what ends between the two is told.
-        let mut told = std::pin::pin!(self.quiet.notified());
-        told.as_mut().enable();
-        if self.state().active > 0 && !most.is_zero() {
-            // Whether it was told or the time is over, it goes on.
-            let _ = timeout(most, told).await;
-        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -133,9 +117,6 @@ impl Drop for Pass {
     fn drop(&mut self) {
         let mut state = self.gate.state();
         state.active -= 1;
-        if state.active == 0 {
-            self.gate.quiet.notify_waiters();
-        }
         if state.debt > 0 {
             state.debt -= 1;
         } else {
@@ -185,31 +166,6 @@ mod tests {
         assert_eq!(gate.limit(), 8);
         drop(pass);
         assert_eq!(fill(&gate).len(), 8);
-    }
-
-    #[test]
-    fn what_waits_for_quiet_goes_on_when_the_last_one_ends() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        let gate = Gate::new(2);
-        runtime.block_on(async {
-            let began = std::time::Instant::now();
-            gate.quiet(Duration::from_secs(60)).await;
-            let (first, second) = (gate.enter().await, gate.enter().await);
-            gate.quiet(Duration::from_millis(5)).await;
-            gate.quiet(Duration::ZERO).await;
-            assert!(began.elapsed() >= Duration::from_millis(5));
-            let waits = gate.quiet(Duration::from_secs(60));
-            let ends = async move {
-                drop(first);
-                tokio::task::yield_now().await;
-                drop(second);
-            };
-            futures::join!(waits, ends);
-            assert!(began.elapsed() < Duration::from_secs(30));
-        });
     }
 
     #[test]

@@ -18,9 +18,6 @@ pub(super) const LIES: u32 = 2;
 /// Most memory that is reserved for a length that nothing but the answer says.
 const CLAIMED: u64 = 64 << 20;
 
-/// How long one body lets requests for a few bytes go first.
-const PATIENCE: Duration = Duration::from_millis(250);
-
 /// What is wanted.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted<'a> {
@@ -408,11 +405,7 @@ async fn attempt<S: Sink>(
         sink.expect(if claimed { end.min(CLAIMED) } else { end })
             .map_err(Failure::Final)?;
     }
-    let patience = match wanted.is_small() {
-        true => Duration::ZERO,
-        false => PATIENCE.min(live.options.idle_timeout / 4),
-    };
-    body(live, response, sink, clock, end, wanted.most, patience).await?;
+    body(live, response, sink, clock, end, wanted.most).await?;
     match end {
         Some(end) if sink.filled() != end => Err(Failure::Lie(RemoteFault::BodyLength {
             expected: end,
@@ -569,7 +562,7 @@ async fn refused(
     }
 }
 
-/// Reads a body into the sink, and lets what is small go first for as long as `patience`.
+/// Reads a body into the sink.
 async fn body<S: Sink>(
     live: &Live,
     mut response: Response,
@@ -577,19 +570,11 @@ async fn body<S: Sink>(
     clock: &mut Clock,
     end: Option<u64>,
     most: u64,
-    mut patience: Duration,
 ) -> Result<(), Failure> {
     let options = &live.options;
     let mut last = Instant::now();
     let mut window = (last, sink.filled());
     loop {
-        if !patience.is_zero() {
-            // PERF: somebody waits for what is small, and it is over soon: a run's first samples do not share the processor
-            // with the shards that are fetched ahead.
-            let from = Instant::now();
-            live.store.small.quiet(patience).await;
-            patience = patience.saturating_sub(from.elapsed());
-        }
         let in_window = options.slow_window.saturating_sub(window.0.elapsed());
         let idle = options.idle_timeout.saturating_sub(last.elapsed());
         match timeout(in_window.min(idle).min(clock.left()), response.chunk()).await {
