@@ -18,6 +18,8 @@ HAS_DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
 # Features are united over what one command builds. Always the whole workspace with at least one test among it: then
 # program and tests are built with the same features, and DataFusion is built once.
 ALL := --release --locked --workspace
+# Processes that Python's tests run in.
+SIDE_BY_SIDE := --numprocesses $(shell nproc 2>/dev/null || echo 2) --maxprocesses 8
 TEST := $(if $(HAS_NEXTEST),nextest run,test) $(ALL)
 
 .PHONY: help
@@ -42,8 +44,25 @@ test-rust: ## Rust tests and doc tests
 
 .PHONY: test-python
 test-python: build install ## the Python package; the real mosaicml-streaming against this build, both ways
-	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q python/tests $(TEST_ARGS)
-	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q tests/interop
+	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) python/tests $(TEST_ARGS)
+	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) tests/interop
+	$(MAKE) test-webdataset
+
+.PHONY: test-webdataset
+test-webdataset: build ## webdataset, tarfile, GNU tar and Hugging Face datasets against this build, both ways
+	@scripts/venv.sh .cache/venv-webdataset tests/webdataset/requirements.txt
+	SHARDMILL_BIN=$(BIN) .cache/venv-webdataset/bin/python -m pytest -q tests/webdataset
+
+.PHONY: test-spark
+test-spark: install ## conversion on PySpark 4, also by Spark Connect, and on 3.5; needs Java 17
+	scripts/test_spark.sh $(CURDIR)/.venv/bin/python
+
+# The short version, without what kills drivers: RAY_ARGS='-k "not killed"'.
+.PHONY: test-ray
+test-ray: install ## sinks and sources of Ray Data; workers and drivers that are killed
+	@scripts/venv.sh .cache/venv-ray tests/ray/requirements.txt
+	PYTHONPATH=$(CURDIR)/python SHARDMILL_TORCH=$(CURDIR)/.venv/bin/python \
+	    .cache/venv-ray/bin/python -m pytest -q tests/ray $(RAY_ARGS)
 
 .PHONY: install
 install: build venv ## the Python package, in .venv, as it is in this tree
@@ -70,7 +89,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	$(CARGO) $(TEST) --test layering
 	$(if $(HAS_DENY),$(CARGO) deny --locked check bans licenses sources)
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
+	$(PYTHON) -m compileall -q scripts benches/*.py tests/interop tests/ray tests/spark tests/webdataset crates/order/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests cli/wheel
 	cd python && ../.venv/bin/ruff check --quiet . && ../.venv/bin/ruff format --quiet --check . && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: advisories
@@ -89,6 +108,12 @@ bench: build bench-venvs bench-inputs ## speed side by side with mosaicml-stream
 bench-read: build bench-inputs ## speed of reading beside the floor, the start of a run, reading from a store
 	benches/read.sh $(CARGO_TARGET_DIR)/release .cache/bench-inputs .cache/bench-read
 
+.PHONY: bench-webdataset
+bench-webdataset: build ## trees to tar shards beside webdataset and GNU tar, tar shards to MDS and back beside cp
+	@scripts/venv.sh .cache/venv-webdataset tests/webdataset/requirements.txt
+	$(PYTHON) benches/webdataset.py --bin $(BIN) --work .cache/bench-webdataset --python .cache/venv-webdataset/bin/python \
+	    --json $(CARGO_TARGET_DIR)/bench/webdataset.json $(BENCH_ARGS)
+
 .PHONY: bench-python
 bench-python: install bench-read ## the Python package beside mosaicml-streaming and neprr-streaming, and what importing it costs
 	mkdir -p $(CARGO_TARGET_DIR)/bench
@@ -98,6 +123,15 @@ bench-python: install bench-read ## the Python package beside mosaicml-streaming
 	    --mosaic .cache/venv-bench-mosaic --neprr .cache/venv-bench-neprr --json $(CARGO_TARGET_DIR)/bench/python_write.json
 	.venv/bin/python benches/python_import.py --data .cache/bench-read/tokens-4MiB
 	.venv/bin/python benches/gpu_feed.py
+
+.PHONY: bench-spark
+bench-spark: install bench-inputs ## data frames of Spark to MDS beside mosaicml-streaming and beside what Spark takes, and the sink of Ray Data
+	@scripts/venv.sh .cache/venv-bench-spark benches/requirements-spark.txt tests/interop/overrides.txt
+	@scripts/venv.sh .cache/venv-ray tests/ray/requirements.txt
+	mkdir -p $(CARGO_TARGET_DIR)/bench
+	PYTHONPATH=$(CURDIR)/python .cache/venv-bench-spark/bin/python benches/spark_convert.py --inputs .cache/bench-inputs \
+	    --json $(CARGO_TARGET_DIR)/bench/spark_convert.json $(BENCH_ARGS)
+	PYTHONPATH=$(CURDIR)/python .cache/venv-ray/bin/python benches/ray_write.py --inputs .cache/bench-inputs
 
 .PHONY: bench-venvs
 bench-venvs:
@@ -113,8 +147,9 @@ SOAK_CACHE_ROUNDS ?= 50
 # Repeats a soak: the seed that it printed.
 SOAK_SEED ?=
 .PHONY: soak
-soak: build venv ## kill conversions and readers at random moments, compare what they leave; 1000 random orders and 300 tar shards beside the originals'
+soak: build venv ## kill conversions (into folders, into a store, in parts, step by step) and readers at random moments, compare what they leave; 1000 random orders and 300 tar shards beside the originals'
 	$(PYTHON) scripts/soak.py --bin $(BIN) --rounds $(SOAK_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED)) --work $(CARGO_TARGET_DIR)/soak
+	SHARDMILL_KILLS=$(SOAK_ROUNDS) $(CARGO) test $(ALL) --test robust -- --nocapture stores::killed parts::killed increments::killed
 	.venv/bin/python crates/order/testdata/differential.py --bin $(BIN) --number 1000 --seed $(or $(SOAK_SEED),random)
 	$(CARGO) build $(ALL) --example lines
 	.venv/bin/python formats/webdataset/testdata/differential.py --bin $(CARGO_TARGET_DIR)/release/examples/lines --seed $(or $(SOAK_SEED),random)

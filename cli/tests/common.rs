@@ -69,6 +69,34 @@ impl Place {
         place
     }
 
+    /// Five samples of a tree: two folders, text and numbers.
+    pub fn with_tree() -> Self {
+        let place = Self::new();
+        for sample in 0..5 {
+            let folder = ["a", "b"][sample % 2];
+            place.write(
+                &format!("tree/{folder}/{sample}.txt"),
+                format!("text {sample}"),
+            );
+            place.write(&format!("tree/{folder}/{sample}.cls"), sample.to_string());
+        }
+        place
+    }
+
+    /// The same, and tar shards of three of them in `tars`.
+    pub fn with_tars() -> Self {
+        let place = Self::with_tree();
+        place.convert_to_tars(&[]);
+        place
+    }
+
+    /// Makes tar shards of three samples in `tars` from what is in `tree`.
+    pub fn convert_to_tars(&self, options: &[&str]) {
+        let convert = ["convert", "tree", "tars", "--to", "webdataset"];
+        let size = ["--samples-per-shard", "3"];
+        self.ok(&[&convert[..], &size, options].concat());
+    }
+
     /// The command, to be run in this place.
     pub fn command(&self) -> Command {
         let mut command = Command::cargo_bin("shardmill").unwrap();

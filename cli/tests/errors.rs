@@ -56,14 +56,14 @@ fn unsupported() {
     let place = Place::new();
     place.write("shards.tar", [0; 1024]);
     insta::assert_snapshot!(place.shown(&["convert", "shards.tar", "shards"]), @r"
-    exit 3
+    exit 2
     --- stderr
-    error[source-unsupported]: shards.tar: holds tar files (WebDataset), which are not supported yet as a source; unpack them into a directory and convert that
+    error[config-no-columns]: shards.tar: there are no columns, because there is no data
     ");
     insta::assert_snapshot!(place.shown(&["inspect", "s3://key:secret@bucket/shards?token=secret"]), @r"
-    exit 3
+    exit 2
     --- stderr
-    error[url-scheme]: s3://bucket/shards: locations with `s3:` are not supported yet; give the path of a local directory
+    error[url-user]: s3://bucket/shards: the URL has user information; take it out, and give credentials by the environment variables of the store
     ");
 }
 

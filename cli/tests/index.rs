@@ -109,3 +109,115 @@ fn listed_data_sets_are_merged_in_their_order() {
     error[merge-outside]: root/b/index.json: it is not beneath `root/a`, where the merged index is to be
     ");
 }
+
+/// A tree of ten samples in tar shards of three.
+fn tars(options: &[&str]) -> Place {
+    let place = Place::new();
+    for sample in 0..10 {
+        place.write(&format!("tree/{sample}.txt"), format!("text {sample}"));
+        if sample != 4 {
+            place.write(&format!("tree/{sample}.cls"), sample.to_string());
+        }
+    }
+    place.convert_to_tars(&[&["--nulls", "omit"][..], options].concat());
+    place
+}
+
+/// The files of a folder, by name.
+fn files(place: &Place) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(place.path().join("tars")).unwrap();
+    let mut files: Vec<(String, Vec<u8>)> = entries
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, std::fs::read(path).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn tar_files_get_the_index_that_their_writer_gave_them() {
+    for (convert, rebuild) in [
+        (&[][..], &[][..]),
+        (&["--hashes", "none"], &["--hashes", "none"]),
+        (
+            &["--hashes", "sha256,xxh64,md5"],
+            &["--hashes", "sha256,xxh64,md5"],
+        ),
+        (&["--compression", "zstd:3"], &[]),
+        (
+            &["--compression", "gz:6", "--hashes", "xxh64"],
+            &["--hashes", "xxh64"],
+        ),
+        (&["--shard-pattern", "train-%03d.tar"], &["--jobs", "1"]),
+    ] {
+        let place = tars(convert);
+        let written = files(&place);
+        for (name, _) in &written {
+            let is_side = std::path::Path::new(name)
+                .extension()
+                .is_some_and(|end| end == "idx");
+            if is_side || name == "index.json" {
+                std::fs::remove_file(place.path().join("tars").join(name)).unwrap();
+            }
+        }
+        place.ok(&[&["index", "rebuild", "tars"], rebuild].concat());
+        assert_eq!(files(&place), written, "{convert:?}");
+        place.ok(&["verify", "tars", "--deep"]);
+    }
+}
+
+#[test]
+fn what_lies_beside_tar_files_stays_until_forced() {
+    let place = tars(&[]);
+    let written = files(&place);
+    insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars"]), @r"
+    exit 0
+    --- stdout
+    tars/index.json: is right as it is: 10 samples in 4 shards
+    ");
+    place.write("tars/index.json", "{}");
+    place.write("tars/shard-000001.tar.idx", "old");
+    insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars"]), @r"
+    exit 4
+    --- stderr
+    error[index-exists]: tars/shard-000001.tar.idx: another file is there; replace it with --force
+    ");
+    assert_eq!(place.read("tars/shard-000001.tar.idx"), b"old");
+    insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars", "--force"]), @r"
+    exit 0
+    --- stdout
+    tars/index.json: written: 10 samples in 4 shards
+    ");
+    assert_eq!(files(&place), written);
+    // Hashes of MDS are in its shards.
+    let mds = Place::with_shards();
+    insta::assert_snapshot!(mds.shown(&["index", "rebuild", "shards", "--hashes", "md5"]), @r"
+    exit 2
+    --- stderr
+    error[config-hashes]: --hashes: the headers of these shards say which hashes their index has; leave it out
+    ");
+    // One shard in two forms.
+    place.write("tars/shard-000001.tar.gz", "");
+    insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars"]), @r"
+    exit 4
+    --- stderr
+    error[shard-ambiguous]: tars/shard-000001.tar.gz: `shard-000001.tar` is the same shard; move one of the files away
+    ");
+    std::fs::remove_file(place.path().join("tars/shard-000001.tar.gz")).unwrap();
+    let bytes = place.read("tars/shard-000002.tar");
+    place.write("tars/shard-000002.tar", &bytes[..600]);
+    insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars", "--force"]), @r"
+    exit 3
+    --- stderr
+    error[tar-end]: tars/shard-000002.tar: the shard is damaged: the file ends at byte 600 without the two zero blocks that end an archive; the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole
+    ");
+    place.write("none/notes.txt", "");
+    insta::assert_snapshot!(place.shown(&["index", "rebuild", "none"]), @r"
+    exit 2
+    --- stderr
+    error[index-no-shards]: none: there are no shards in this directory
+    ");
+}

@@ -27,6 +27,7 @@ fn a_data_set() {
       from         parquet, 1 file, 6.7 KiB, 100 rows
       first file   data/rows.parquet
       fingerprint  [HASH]
+      content      [HASH]
     ");
 }
 

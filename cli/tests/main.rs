@@ -5,6 +5,8 @@ mod cat;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod content;
+#[cfg(test)]
 mod convert;
 #[cfg(test)]
 mod delta;
@@ -13,17 +15,27 @@ mod errors;
 #[cfg(test)]
 mod help;
 #[cfg(test)]
+mod help_more;
+#[cfg(test)]
+mod increments;
+#[cfg(test)]
 mod index;
 #[cfg(test)]
 mod inspect;
+#[cfg(test)]
+mod look;
 #[cfg(test)]
 mod ls;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod patterns;
+#[cfg(test)]
 mod plan;
 #[cfg(test)]
 mod reference;
+#[cfg(test)]
+mod tars;
 #[cfg(test)]
 mod usage;
 #[cfg(test)]

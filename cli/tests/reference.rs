@@ -42,16 +42,23 @@ fn manual_pages_go_to_standard_output_or_into_files() {
     insta::assert_snapshot!(names.join("\n"), @r"
     shardmill-bench.1
     shardmill-cat.1
+    shardmill-commit.1
     shardmill-completions.1
     shardmill-convert.1
+    shardmill-doctor.1
+    shardmill-fix.1
+    shardmill-gc.1
+    shardmill-index-export.1
     shardmill-index-merge.1
     shardmill-index-rebuild.1
     shardmill-index.1
     shardmill-inspect.1
+    shardmill-lint.1
     shardmill-ls.1
     shardmill-man.1
     shardmill-order.1
     shardmill-plan.1
+    shardmill-repair.1
     shardmill-verify.1
     shardmill.1
     ");

@@ -38,7 +38,7 @@ fn invalid_value() {
     insta::assert_snapshot!(shown(&["convert", "a", "b", "--nulls", "never"]), @r"
     exit 2
     --- stderr
-    error[config-nulls]: --nulls: `never` is not one of its values; its values are error, mask, drop
+    error[config-nulls]: --nulls: `never` is not one of its values; its values are error, mask, drop, omit
     ");
 }
 
@@ -47,7 +47,7 @@ fn missing_value() {
     insta::assert_snapshot!(shown(&["convert", "a", "b", "--nulls"]), @r"
     exit 2
     --- stderr
-    error[config-nulls]: --nulls: it needs a value; its values are error, mask, drop
+    error[config-nulls]: --nulls: it needs a value; its values are error, mask, drop, omit
     ");
 }
 
@@ -101,4 +101,11 @@ fn json_after_the_end_of_options_is_a_name() {
     let ran = Place::new().run(&["ls", "--", "--json", "more"]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.starts_with("error["), "{}", ran.stderr);
+}
+
+#[test]
+fn nothing_typed_is_a_usage_error_with_help() {
+    let ran = Place::new().run(&[]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+    assert!(ran.stderr.contains("Usage: shardmill"));
 }

@@ -20,7 +20,7 @@ fn a_sound_data_set() {
     snapshot!(place.shown(&["verify", "shards", "--deep", "--jobs", "2"]), @r"
     exit 0
     --- stdout
-    shards: all is well: 100 samples in 4 shards (5 files, 4.9 KiB, 8 hashes, every value decoded, in [TIME] at [RATE] MB/s)
+    shards: all is well: 100 samples in 4 shards (5 files, 4.9 KiB, 8 hashes, every value decoded, content compared, in [TIME] at [RATE] MB/s)
     ");
     insta::assert_snapshot!(place.shown(&["verify", "shards", "-q"]), @"exit 0");
 }

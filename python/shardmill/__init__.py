@@ -23,9 +23,15 @@ if TYPE_CHECKING:
         TSVWriter,
         XSVWriter,
     )
+    from shardmill.caching import CacheClient, CachedFile
+    from shardmill.files import FileDataset, FileStream
 
 __all__ = [
     'CSVWriter',
+    'CacheClient',
+    'CachedFile',
+    'FileDataset',
+    'FileStream',
     'JSONWriter',
     'LocalDataset',
     'MDSWriter',
@@ -40,6 +46,10 @@ __all__ = [
 
 _HOMES = {
     'CSVWriter': 'shardmill.base.format',
+    'CacheClient': 'shardmill.caching',
+    'CachedFile': 'shardmill.caching',
+    'FileDataset': 'shardmill.files',
+    'FileStream': 'shardmill.files',
     'JSONWriter': 'shardmill.base.format',
     'LocalDataset': 'shardmill.base.local',
     'MDSWriter': 'shardmill.base.format',
@@ -49,7 +59,9 @@ _HOMES = {
     'TSVWriter': 'shardmill.base.format',
     'XSVWriter': 'shardmill.base.format',
 }
-_MODULES = frozenset(['base', 'errors', 'metrics', 'multimodal', 'text', 'vision'])
+_MODULES = frozenset(
+    ['base', 'caching', 'errors', 'files', 'metrics', 'multimodal', 'parts', 'text', 'vision']
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ Errors are those of `shardmill.errors`.
 """
 
 import os
+import pathlib
 from typing import Any, Callable, Optional, Union
 
 __version__: str
@@ -32,6 +33,7 @@ class Reader:
         options: dict[str, Any],
         decode_value: Callable[[str, bytes], Any],
         decode_line: Callable[[Any, bytes], Any],
+        decode_field: Optional[Callable[[str, bytes], Any]] = None,
     ) -> Reader: ...
     @property
     def samples(self) -> int:
@@ -51,21 +53,81 @@ class Reader:
         """The names of the columns that are encoded in a way, in any shard."""
 
     def is_native(self) -> bool:
-        """Whether all columns are decoded here, and none by ``decode_value`` or ``decode_line``."""
+        """Whether all columns are decoded here, and none by a callable of the Python side."""
 
     def sample(self, sample: int) -> Any:
         """One sample, decoded."""
 
     def epoch(
-        self, config: dict[str, Any], rank: int, worker: int, threads: int = 1, queue: int = 16
+        self,
+        config: dict[str, Any],
+        rank: int,
+        worker: int,
+        threads: int = 1,
+        queue: int = 16,
+        keep: int = 1,
+        owner: Optional[int] = None,
     ) -> Batches:
-        """The batches of a rank and worker in an epoch."""
+        """The batches of a rank and worker in an epoch. ``keep``: of how many batches that were given out the raw files
+        are kept from being removed."""
 
     def order(self, config: dict[str, Any], rank: int, worker: int) -> Order:
         """The samples of a rank and worker in an epoch, without reading any."""
 
     def cache_stats(self) -> dict[str, Union[int, float]]:
         """What the cache and the stores have done so far, by name."""
+
+    def find_file(self, path: str) -> int:
+        """The number of the sample that is a raw file, by its path in the tree."""
+
+    def find_key(self, key: str) -> Optional[int]:
+        """The number of the sample of a tar file that has this key; ``None`` where there is none."""
+
+    def key_of(self, sample: int) -> Optional[str]:
+        """The key of a sample of a tar file; ``None`` for other samples."""
+
+    def file_path(self, sample: int) -> Optional[str]:
+        """The path of a raw file in its tree; ``None`` for samples that are none."""
+
+    def files_digest(self) -> Optional[str]:
+        """A digest of the paths and lengths of all raw files; ``None`` where there are none."""
+
+    def hold_file(self, sample: int) -> FileUse:
+        """A raw file, brought here and held."""
+
+    def preload(self, samples: list[int]) -> int:
+        """Has raw files fetched in this order, in the background, as far as there is room. How many were not known to
+        be here is the result."""
+
+    def preloading(self) -> int:
+        """How many of the files that were to be fetched ahead are still to come."""
+
+    def read_file(self, sample: int) -> bytes:
+        """The bytes of a raw file from where it comes from, past the cache."""
+
+    def check_file(self, sample: int) -> None:
+        """Asks the place that a raw file comes from whether it is still the one that was listed."""
+
+    def least_limit(self, count: int) -> int:
+        """The least limit that has room for so many raw files at a time whose paths are given out, the largest of them;
+        0 where there are none that are kept."""
+
+    def is_here(self, sample: int) -> bool:
+        """Whether the shard of a sample lies on this machine."""
+
+class FileUse:
+    """A raw file that stays where it is until it is released."""
+
+    @property
+    def path(self) -> pathlib.Path:
+        """Where it lies."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held."""
+
+    def release(self) -> None:
+        """From now on it may be removed. A second call does nothing."""
 
 class Batches:
     """The batches of a rank and worker in one epoch, in order."""
@@ -96,6 +158,9 @@ class Order:
 
     def resolved(self) -> dict[str, Optional[int]]:
         """The epoch as it is carried out."""
+
+def tar_folder(text: str) -> Optional[str]:
+    """The folder of the tar files that a pattern names; ``None`` for what is no pattern."""
 
 def is_served(remote: Optional[str]) -> bool:
     """Whether the Rust reader can read a remote."""
@@ -168,6 +233,9 @@ def work(
 
 def replicate(nodes: int, ranks: int, replication: int) -> tuple[int, int]:
     """Nodes and ranks of each when so many consecutive ranks are given the same samples."""
+
+def decode_field(field: str, data: bytes) -> tuple[str, Any]:
+    """What a field of a WebDataset sample holds: its kind, and its value."""
 
 def hash_names() -> list[str]:
     """The names of all hashes."""
@@ -246,6 +314,75 @@ class PublishedFiles:
 
     def next(self) -> Optional[list[str]]:
         """The next names, once there are any; ``None`` at the end."""
+
+class PartWriter:
+    """One attempt of a part. Everything is done in the thread of the caller.
+
+    Args:
+        dest: The folder or the URL of the data set.
+        staging: What the job was told.
+        part: The number of the part in its job.
+        attempt: What tells it from the other attempts of the job.
+        options: `columns` (names and encodings), `compression`, `hashes`, `size_limit`, `samples_per_shard`, `key`,
+            `scratch`.
+        settings: Those of the store that are not in the environment.
+    """
+
+    def __new__(
+        cls,
+        dest: str,
+        staging: str,
+        part: int,
+        attempt: str,
+        options: dict[str, Any],
+        settings: Optional[dict[str, str]] = None,
+    ) -> PartWriter: ...
+    def check(self, object: Any) -> None:
+        """Whether the columns of an Arrow table, batch or stream can be written. Nothing is made."""
+
+    def write_arrow(self, object: Any) -> int:
+        """Adds the rows of an Arrow table, batch or stream; answers how many."""
+
+    def finish(self) -> str:
+        """Writes the last shard; answers the manifest."""
+
+    def abort(self) -> None:
+        """Ends the attempt and removes what it has written. Nothing happens when it has ended."""
+
+def parts_begin(
+    dest: str,
+    to: str,
+    pattern: Optional[str],
+    job: str,
+    mode: str,
+    settings: Optional[dict[str, str]] = None,
+) -> str:
+    """Looks at what is at a place; answers what all tasks of a job are told."""
+
+def parts_commit(
+    dest: str,
+    staging: str,
+    manifests: list[str],
+    parts: Optional[int],
+    hashes: bool,
+    settings: Optional[dict[str, str]] = None,
+) -> tuple[int, int, int, bool]:
+    """Publishes the parts of a job.
+
+    Answers shards, samples, samples of the whole data set, and whether that was done before.
+    """
+
+def parts_abort(dest: str, staging: str, settings: Optional[dict[str, str]] = None) -> int:
+    """Removes what a job has written and not committed; answers how many files and folders."""
+
+def parts_gc(
+    dest: str,
+    delete: bool,
+    older_than: Optional[float],
+    pattern: Optional[str] = None,
+    settings: Optional[dict[str, str]] = None,
+) -> list[tuple[str, int, str]]:
+    """Finds, and removes where it is told to, what no data set needs: names, bytes, reasons."""
 
 def is_encoding(encoding: str) -> bool:
     """Whether an MDS encoding is one of the format's, in its usual spelling."""

@@ -1,12 +1,13 @@
 //! The batches of an epoch.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use shardmill_core::ErrorKind;
 use shardmill_order::{Cursor, Epoch, EpochConfig, OrderError, Resolved};
-use shardmill_reader::{BatchStats, Batches as RustBatches, ReaderError};
+use shardmill_reader::{BatchStats, Batches as RustBatches, Held, ReaderError};
 
 use crate::decode::{Decoder, ReadyBatch};
 use crate::errors::{raise, raise_with};
@@ -19,17 +20,30 @@ pub(crate) struct Batches {
     /// What they had cost when they were closed.
     closed: Mutex<BatchStats>,
     decoder: Arc<Decoder>,
+    /// What keeps the raw files of the last batches from being removed, and of how many batches.
+    held: Mutex<VecDeque<Held>>,
+    keep: usize,
+    /// For whom the files of the last batches stay when this is closed, and in which epoch.
+    heir: Option<(u64, u64)>,
 }
 
 /// A batch with the numbers of its samples.
 type Filled = (Vec<u64>, ReadyBatch);
 
 impl Batches {
-    pub(crate) fn new(batches: RustBatches, decoder: Arc<Decoder>) -> Self {
+    pub(crate) fn new(
+        batches: RustBatches,
+        decoder: Arc<Decoder>,
+        (keep, owner): (usize, Option<u64>),
+    ) -> Self {
+        let epoch = batches.epoch().resolved().epoch;
         Self {
             batches: Mutex::new(Some(OfProcess::new(batches))),
             closed: Mutex::default(),
             decoder,
+            held: Mutex::default(),
+            keep,
+            heir: owner.map(|owner| (owner, epoch)),
         }
     }
 
@@ -59,7 +73,14 @@ impl Batches {
 
     fn fill(&self, py: Python<'_>) -> PyResult<Option<Filled>> {
         let mut signal = None;
+        let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let batch = py.detach(|| {
+            // Whoever asks for the next batch is done with the oldest.
+            let mut before = held();
+            let old = (before.len() + 1).saturating_sub(self.keep);
+            let old = old.min(before.len());
+            let released: Vec<Held> = before.drain(..old).collect();
+            drop((before, released));
             self.with_open(|batches| {
                 batches.next_batch_while(&mut || {
                     let checked = Python::attach(|py| py.check_signals());
@@ -82,6 +103,9 @@ impl Batches {
             (Ok(None), None) => return Ok(None),
             (Ok(Some(batch)), None) => batch,
         };
+        if !batch.held.is_empty() {
+            held().push_back(batch.held.clone());
+        }
         let samples = batch.entries.iter().map(|entry| entry.sample.0).collect();
         let plans = self.decoder.plans_of(py, &batch)?;
         let ready = py.detach(|| self.decoder.ready(batch, plans))?;
@@ -166,6 +190,13 @@ impl Batches {
                 *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = batches.stats();
             }
             drop(batches.take());
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            for files in held.drain(..) {
+                if let Some((owner, epoch)) = self.heir {
+                    // Best effort: without it the files may leave sooner.
+                    let _left = files.leave_in_use(owner, epoch);
+                }
+            }
         });
     }
 }

@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use shardmill_core::{ErrorKind, Limits};
 use shardmill_mds::{DType, Encoding, Layout, Value, decode};
 use shardmill_memory::{Buffer, Pool};
-use shardmill_reader::{Batch, BatchData, ColumnData, Schema};
+use shardmill_reader::{Batch, BatchData, ColumnData, KEY_COLUMN, SampleForm, Schema};
 
 use crate::block::{Block, type_string};
 use crate::errors::{bug, raise_with};
@@ -35,6 +35,8 @@ enum Kind {
     AnyArray(Encoding),
     /// What the callable makes of it, by the name of the encoding.
     Other(Py<PyString>),
+    /// What the callable for fields makes of it, by the name of the field.
+    Field,
 }
 
 pub(crate) struct Column {
@@ -57,7 +59,7 @@ impl Plan {
         match self {
             Self::Columns(columns) => !columns
                 .iter()
-                .any(|column| matches!(column.kind, Kind::Other(_))),
+                .any(|column| matches!(column.kind, Kind::Other(_) | Kind::Field)),
             Self::Lines(_) => false,
         }
     }
@@ -71,6 +73,8 @@ pub(crate) struct Decoder {
     /// `decode(encoding, data)` for values, `decode_line(layout, data)` for lines.
     decode_value: Py<PyAny>,
     decode_line: Py<PyAny>,
+    /// `decode_field(field, data)` for fields of tar files; without it they are their bytes.
+    decode_field: Option<Py<PyAny>>,
     plans: Mutex<Plans>,
     pool: Arc<Pool>,
     limits: Limits,
@@ -96,10 +100,14 @@ enum ReadyData {
 }
 
 impl Decoder {
-    pub(crate) fn new(decode_value: Py<PyAny>, decode_line: Py<PyAny>, limits: Limits) -> Self {
+    pub(crate) fn new(
+        (decode_value, decode_line, decode_field): (Py<PyAny>, Py<PyAny>, Option<Py<PyAny>>),
+        limits: Limits,
+    ) -> Self {
         Self {
             decode_value,
             decode_line,
+            decode_field,
             plans: Mutex::new(HashMap::new()),
             pool: Pool::new(POOL_BYTES),
             limits,
@@ -114,7 +122,7 @@ impl Decoder {
         if let Some(plan) = known(&self.plans.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(plan);
         }
-        let plan = Arc::new(compile(py, schema)?);
+        let plan = Arc::new(compile(py, schema, self.decode_field.is_some())?);
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = plans
             .entry(place)
@@ -390,20 +398,44 @@ impl Decoder {
                 numbers.call_method1("reshape", (array.shape,))
             }
             Kind::Other(encoding) => self.decode_value.bind(py).call1((encoding, value)),
+            Kind::Field => match &self.decode_field {
+                Some(decode) => decode.bind(py).call1((&column.key, value)),
+                None => Ok(PyBytes::new(py, value).into_any()),
+            },
         }
     }
 }
 
-fn compile(py: Python<'_>, schema: &Schema) -> PyResult<Plan> {
-    let columns = match schema {
-        Schema::Binary { columns, .. } => columns,
+fn compile(py: Python<'_>, schema: &Schema, decodes_fields: bool) -> PyResult<Plan> {
+    let column = |name: &str, size, kind| Column {
+        name: name.to_owned(),
+        key: PyString::intern(py, name).unbind(),
+        size,
+        kind,
+    };
+    let field = || {
+        if decodes_fields {
+            Kind::Field
+        } else {
+            Kind::Bytes
+        }
+    };
+    let (form, columns) = match schema {
+        Schema::Binary { form, columns, .. } => (form, columns),
+        // No sample has this one: it tells what the samples of the shard may need.
+        Schema::Fields(_) => {
+            let columns = schema.names().into_iter();
+            let columns = columns.map(|name| match name {
+                KEY_COLUMN => column(name, None, Kind::Str),
+                name => column(name, None, field()),
+            });
+            return Ok(Plan::Columns(columns.collect()));
+        }
         Schema::Text(layout) => return Ok(Plan::Lines(layout_of(py, layout)?)),
     };
-    let compiled = columns.iter().map(|column| Column {
-        name: column.name.clone(),
-        key: PyString::intern(py, &column.name).unbind(),
-        size: column.size,
-        kind: match &column.encoding {
+    let compiled = columns.iter().map(|each| {
+        let kind = match &each.encoding {
+            Encoding::Bytes if *form == SampleForm::WebDataset => field(),
             Encoding::Bytes => Kind::Bytes,
             Encoding::Str => Kind::Str,
             Encoding::Int => Kind::Int,
@@ -414,7 +446,8 @@ fn compile(py: Python<'_>, schema: &Schema) -> PyResult<Plan> {
             } => Kind::Array(*dtype, shape.clone()),
             encoding @ Encoding::NdArray { .. } => Kind::AnyArray(encoding.clone()),
             other => Kind::Other(PyString::intern(py, &other.to_string()).unbind()),
-        },
+        };
+        column(&each.name, each.size, kind)
     });
     Ok(Plan::Columns(compiled.collect()))
 }

@@ -14,7 +14,9 @@ mod block;
 mod codec;
 mod decode;
 mod errors;
+mod fields;
 mod order;
+mod parts;
 mod process;
 mod reader;
 mod storage;
@@ -29,11 +31,15 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<block::Block>()?;
     module.add_class::<reader::Reader>()?;
+    module.add_class::<reader::FileUse>()?;
     module.add_class::<batches::Batches>()?;
     module.add_class::<batches::Order>()?;
     module.add_function(wrap_pyfunction!(reader::is_served, module)?)?;
+    module.add_function(wrap_pyfunction!(reader::tar_folder, module)?)?;
     codec::register(module)?;
+    fields::register(module)?;
     order::register(module)?;
+    parts::register(module)?;
     storage::register(module)?;
     writer::register(module)?;
     Ok(())

@@ -1,7 +1,7 @@
 //! Reading: streams, epochs, samples.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::conversion::FromPyObjectOwned;
@@ -11,8 +11,9 @@ use shardmill_core::{ErrorKind, Limits};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{EpochConfig, State, Weight, World};
 use shardmill_reader::{
-    BatchOptions, CacheOptions, Peers, Reader as RustReader, ReaderOptions, Schema, SchemaColumn,
-    StreamOptions,
+    BatchOptions, CacheOptions, FileForm, FileOptions, FileUse as RustFileUse, Peers,
+    Reader as RustReader, ReaderOptions, Schema, SchemaColumn, StreamOptions, TarPattern,
+    TarSetError,
 };
 use shardmill_storage::{Location, RemoteOptions, StorageError, UrlFault, settings_of};
 
@@ -82,17 +83,47 @@ fn hash(options: &Bound<'_, PyDict>) -> PyResult<Option<HashAlgo>> {
 
 fn stream(options: &Bound<'_, PyDict>) -> PyResult<StreamOptions> {
     let remote = value::<String>(options, "remote")?;
+    let local = value::<PathBuf>(options, "local")?;
+    let files = value::<Bound<'_, PyDict>>(options, "files")?;
+    let named = match &files {
+        None => StreamOptions::named(remote.as_deref(), local).map_err(|error| raise(&error))?,
+        // The name of a tree is never a pattern.
+        Some(_) => StreamOptions {
+            remote: remote
+                .map(|remote| Location::parse(&remote))
+                .transpose()
+                .map_err(|error| raise(&error))?,
+            local,
+            ..StreamOptions::default()
+        },
+    };
     Ok(StreamOptions {
-        remote: remote
-            .map(|remote| Location::parse(&remote))
-            .transpose()
-            .map_err(|error| raise(&error))?,
-        local: value::<PathBuf>(options, "local")?,
         split: value::<String>(options, "split")?.filter(|split| !split.is_empty()),
         weight: weight(options)?,
         keep_zip: value::<bool>(options, "keep_zip")?.unwrap_or(false),
         validate_hash: hash(options)?,
         expect_index: value::<String>(options, "expect_index")?,
+        files: files.map(|files| file_options(&files)).transpose()?,
+        ..named
+    })
+}
+
+fn file_options(options: &Bound<'_, PyDict>) -> PyResult<FileOptions> {
+    let form = match value::<String>(options, "form")?.as_deref() {
+        None | Some("data") => FileForm::Data,
+        Some("file") => FileForm::File,
+        Some("both") => FileForm::Both,
+        Some(other) => {
+            let expected = "`data`, `file` or `both`";
+            return Err(wrong("yields", format!("`{other}`"), expected));
+        }
+    };
+    Ok(FileOptions {
+        form,
+        include: value(options, "include")?.unwrap_or_default(),
+        exclude: value(options, "exclude")?.unwrap_or_default(),
+        relist: value(options, "relist")?.unwrap_or(false),
+        expect: value(options, "expect")?,
     })
 }
 
@@ -132,6 +163,16 @@ fn cache_options(options: &Bound<'_, PyDict>) -> PyResult<CacheOptions> {
     if let Some(memory) = value(options, "memory")? {
         cache.memory = memory;
     }
+    if let Some(owner) = value(options, "owner")? {
+        cache.owner = owner;
+    }
+    if let Some(pins) = value(options, "pins")? {
+        cache.pins = pins;
+    }
+    if let Some(timeout) = value::<f64>(options, "cache_timeout")? {
+        cache.timeout = Duration::try_from_secs_f64(timeout)
+            .map_err(|_| wrong("timeout", timeout, "a number of seconds"))?;
+    }
     if let Some(in_flight) = value(options, "in_flight")? {
         cache.in_flight = in_flight;
     }
@@ -141,10 +182,33 @@ fn cache_options(options: &Bound<'_, PyDict>) -> PyResult<CacheOptions> {
     Ok(cache)
 }
 
+/// The folder of the tar files that a pattern names; `None` for what is no pattern.
+#[pyfunction]
+#[pyo3(signature = (text))]
+pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
+    match TarPattern::parse(text) {
+        Ok(pattern) => Ok(pattern.map(|pattern| match pattern.folder() {
+            Location::Local(path) => path.to_string_lossy().into_owned(),
+            folder => folder.to_string(),
+        })),
+        // Of stores that only Python reads nothing is known here.
+        Err(TarSetError::Storage(StorageError::Url {
+            fault: UrlFault::Scheme { .. },
+            ..
+        })) => Ok(None),
+        Err(error) => Err(raise(&error)),
+    }
+}
+
 /// Whether the Rust reader can read a remote; `None` is a data set that is local already.
 #[pyfunction]
 #[pyo3(signature = (remote))]
 pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {
+    if let Some(remote) = remote
+        && tar_folder(remote)?.is_some()
+    {
+        return Ok(true);
+    }
     match remote.map(Location::parse) {
         None | Some(Ok(_)) => Ok(true),
         Some(Err(StorageError::Url {
@@ -204,17 +268,21 @@ pub(crate) fn epoch_config(
 impl Reader {
     /// Opens streams: reads their indexes, nothing else.
     ///
-    /// `streams`: dicts of `remote`, `local`, `split`, `keep_zip`, `validate_hash`, `expect_index` and one of `proportion`, `repeat`,
-    /// `choose`. `options`: a dict of `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`,
+    /// `streams`: dicts of `remote`, `local`, `split`, `keep_zip`, `validate_hash`, `expect_index`, one of `proportion`,
+    /// `repeat`, `choose`, and `files` for a tree of raw files: a dict of `form`, `include`, `exclude`, `relist`, `expect`.
+    /// `options`: a dict of `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`, `cache_timeout`,
     /// `download_retry`, `download_timeout`, `settings`. `decode_value(encoding, data)` and `decode_line(layout, data)`
-    /// decode what is not decoded here.
+    /// decode what is not decoded here, `decode_field(field, data)` the fields of WebDataset samples; without it they are
+    /// their bytes.
     #[new]
+    #[pyo3(signature = (streams, options, decode_value, decode_line, decode_field=None))]
     fn new(
         py: Python<'_>,
         streams: Vec<Bound<'_, PyDict>>,
         options: &Bound<'_, PyDict>,
         decode_value: Py<PyAny>,
         decode_line: Py<PyAny>,
+        decode_field: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let streams = streams.iter().map(stream).collect::<PyResult<Vec<_>>>()?;
         let options = ReaderOptions {
@@ -231,7 +299,10 @@ impl Reader {
         };
         Ok(Self {
             reader: OfProcess::new(Arc::new(reader.map_err(|error| raise(&error))?)),
-            decoder: Arc::new(Decoder::new(decode_value, decode_line, limits)),
+            decoder: Arc::new(Decoder::new(
+                (decode_value, decode_line, decode_field),
+                limits,
+            )),
         })
     }
 
@@ -292,21 +363,26 @@ impl Reader {
     /// One sample, decoded.
     fn sample<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyAny>> {
         let reader = self.here()?;
-        let bytes = if reader.is_at_hand(sample) {
+        let found = if reader.is_at_hand(sample) {
             py.detach(|| reader.sample(sample))
         } else {
             let reader = Arc::clone(reader);
             wait(py, move || reader.sample(sample))?
         };
-        let bytes = bytes.map_err(|error| raise(&error))?;
-        let schema = reader.schema(sample);
-        let schema = schema.ok_or_else(|| wrong("sample", sample, "in the data set"))?;
-        let plan = self.decoder.plan(py, schema)?;
-        self.decoder.sample(py, &plan, &bytes)
+        let found = found.map_err(|error| raise(&error))?;
+        let plan = self.decoder.plan(py, &found.schema)?;
+        self.decoder.sample(py, &plan, &found.bytes)
     }
 
     /// The batches of `rank` and `worker` in an epoch: `config` as in the order of `shardmill order --json`.
-    #[pyo3(signature = (config, rank, worker, threads=1, queue=16))]
+    ///
+    /// `keep`: of how many batches that were given out the raw files are kept from being removed; `owner`: for whom they
+    /// stay for a while when these batches are closed, if for anybody.
+    #[pyo3(signature = (config, rank, worker, threads=1, queue=16, keep=1, owner=None))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a method of a class, with defaults"
+    )]
     fn epoch(
         &self,
         py: Python<'_>,
@@ -315,6 +391,8 @@ impl Reader {
         worker: u64,
         threads: usize,
         queue: u64,
+        keep: usize,
+        owner: Option<u64>,
     ) -> PyResult<Batches> {
         let reader = self.here()?;
         let streams = reader.epoch_config(1, World::SINGLE).streams;
@@ -327,7 +405,11 @@ impl Reader {
         };
         let batches = py.detach(|| reader.epoch(&config, options));
         let batches = batches.map_err(|error| raise(&error))?;
-        Ok(Batches::new(batches, Arc::clone(&self.decoder)))
+        Ok(Batches::new(
+            batches,
+            Arc::clone(&self.decoder),
+            (keep, owner),
+        ))
     }
 
     /// The samples of `rank` and `worker` in an epoch, without reading any: `config` as for `epoch`.
@@ -341,6 +423,95 @@ impl Reader {
         let streams = self.here()?.epoch_config(1, World::SINGLE).streams;
         let config = epoch_config(streams, config)?;
         py.detach(|| Order::new(&config, rank, worker))
+            .map_err(|error| raise(&error))
+    }
+
+    /// The number of the sample that is a raw file, by its path in the tree.
+    fn find_file(&self, path: &str) -> PyResult<u64> {
+        self.here()?.find_file(path).map_err(|error| raise(&error))
+    }
+
+    /// The number of the sample of a tar file that has this key; `None` where there is none.
+    fn find_key(&self, py: Python<'_>, key: &str) -> PyResult<Option<u64>> {
+        let reader = self.here()?;
+        py.detach(|| reader.find_key(key))
+            .map_err(|error| raise(&error))
+    }
+
+    /// The key of a sample of a tar file; `None` for other samples.
+    fn key_of(&self, py: Python<'_>, sample: u64) -> PyResult<Option<String>> {
+        let reader = self.here()?;
+        py.detach(|| reader.key_of(sample))
+            .map_err(|error| raise(&error))
+    }
+
+    /// The path of a raw file in its tree; `None` for samples that are none.
+    fn file_path(&self, sample: u64) -> PyResult<Option<&str>> {
+        Ok(self.here()?.file_path(sample))
+    }
+
+    /// A digest of the paths and lengths of all raw files; `None` where there are none.
+    fn files_digest(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let reader = self.here()?;
+        Ok(py.detach(|| reader.files_digest()))
+    }
+
+    /// A raw file, brought here and held.
+    fn hold_file(&self, py: Python<'_>, sample: u64) -> PyResult<FileUse> {
+        let reader = self.here()?;
+        let held = if reader.is_at_hand(sample) {
+            py.detach(|| reader.hold_file(sample))
+        } else {
+            let reader = Arc::clone(reader);
+            wait(py, move || reader.hold_file(sample))?
+        };
+        let held = held.map_err(|error| raise(&error))?;
+        Ok(FileUse {
+            path: held.path(),
+            held: Mutex::new(Some(OfProcess::new(held))),
+        })
+    }
+
+    /// Has raw files fetched in this order, in the background, as far as there is room. How many were not known to be here
+    /// is the result.
+    fn preload(&self, py: Python<'_>, samples: Vec<u64>) -> PyResult<u64> {
+        let reader = self.here()?;
+        py.detach(|| reader.preload(&samples))
+            .map_err(|error| raise(&error))
+    }
+
+    /// How many of the files that were to be fetched ahead are still to come.
+    fn preloading(&self) -> PyResult<u64> {
+        Ok(self.here()?.preloading())
+    }
+
+    /// The bytes of a raw file from where it comes from, past the cache.
+    fn read_file<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let reader = Arc::clone(self.here()?);
+        let bytes = wait(py, move || reader.read_file(sample))?;
+        bytes
+            .map(|bytes| PyBytes::new(py, &bytes))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Asks the place that a raw file comes from whether it is still the one that was listed.
+    fn check_file(&self, py: Python<'_>, sample: u64) -> PyResult<()> {
+        let reader = Arc::clone(self.here()?);
+        wait(py, move || reader.check_file(sample))?.map_err(|error| raise(&error))
+    }
+
+    /// The least limit that has room for so many raw files at a time whose paths are given out, the largest of them; 0 where
+    /// there are none that are kept.
+    fn least_limit(&self, py: Python<'_>, count: usize) -> PyResult<u64> {
+        let reader = self.here()?;
+        py.detach(|| reader.least_limit(count))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Whether the shard of a sample lies on this machine.
+    fn is_here(&self, py: Python<'_>, sample: u64) -> PyResult<bool> {
+        let reader = self.here()?;
+        py.detach(|| reader.is_here(sample))
             .map_err(|error| raise(&error))
     }
 
@@ -365,6 +536,41 @@ impl Reader {
         dict.set_item("retries", remote.retries)?;
         dict.set_item("received_bytes", remote.bytes)?;
         Ok(dict)
+    }
+}
+
+/// A raw file that stays where it is until it is released.
+#[pyclass(frozen, module = "shardmill._core")]
+pub(crate) struct FileUse {
+    path: PathBuf,
+    held: Mutex<Option<OfProcess<RustFileUse>>>,
+}
+
+#[pymethods]
+impl FileUse {
+    /// Where it lies.
+    #[getter]
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is held.
+    #[getter]
+    fn is_held(&self) -> bool {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref().and_then(OfProcess::get).is_some()
+    }
+
+    /// From now on it may be removed. A second call does nothing.
+    fn release(&self, py: Python<'_>) {
+        py.detach(|| {
+            let held = self
+                .held
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            drop(held);
+        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that go to stores and come from them, in one call each.
 //!
-//! A location is a path, `file://PATH` or `s3://BUCKET/KEY`. Signals are looked at several times a second, so that Ctrl-C
+//! A location is a path, `file://PATH` or the URL of an object in a store. Signals are looked at several times a second, so that Ctrl-C
 //! ends a transfer.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,24 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_bucket, module)?)
 }
 
-type Settings = BTreeMap<String, String>;
+pub(crate) type Settings = BTreeMap<String, String>;
+
+/// How stores are spoken to: by the settings of the environment, and these where there are others.
+pub(crate) fn remote_options(settings: Option<Settings>) -> RemoteOptions {
+    let mut all = environment();
+    all.extend(settings_of(settings.into_iter().flatten()));
+    RemoteOptions {
+        settings: all,
+        ..RemoteOptions::default()
+    }
+}
+
+fn environment() -> Settings {
+    let texts = std::env::vars_os();
+    let texts = texts
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    settings_of(texts)
+}
 
 /// Stores that were used lately, so that connections are used again.
 static LATELY: Mutex<Vec<Lately>> = Mutex::new(Vec::new());
@@ -50,13 +67,7 @@ fn open(
 ) -> Result<Remote, StorageError> {
     let settings = match settings {
         Some(settings) => settings_of(settings.into_iter()),
-        None => {
-            let texts = std::env::vars_os();
-            let texts = texts.filter_map(|(name, value)| {
-                Some((name.into_string().ok()?, value.into_string().ok()?))
-            });
-            settings_of(texts)
-        }
+        None => environment(),
     };
     // In a child that was forked while another thread held the lock it stays locked: there nothing is kept.
     let mut lately = LATELY.try_lock().ok();
@@ -128,17 +139,12 @@ fn place(url: &str) -> PyResult<Place> {
         Location::Local(path) => return Ok(Place::Local(path)),
         Location::Remote(location) => location,
     };
-    let (folder, name) = match location.prefix().rsplit_once('/') {
-        Some((folder, name)) => (format!("{}/{folder}", location.bucket()), name),
-        None => (location.bucket().to_owned(), location.prefix()),
-    };
-    if name.is_empty() {
-        let message = format!("{location}: the URL has no name of an object behind the bucket");
-        return Err(raise_with(ErrorKind::InvalidInput, "url-path", message));
-    }
-    match Location::parse(&format!("s3://{folder}")).map_err(|error| raise(&error))? {
-        Location::Remote(folder) => Ok(Place::Remote(folder, name.to_owned())),
-        Location::Local(_) => Err(crate::errors::bug("a bucket is a path")),
+    match location.split_name() {
+        Some((folder, name)) => Ok(Place::Remote(folder, name.to_owned())),
+        None => {
+            let message = format!("{location}: the URL has no name of an object behind the bucket");
+            Err(raise_with(ErrorKind::InvalidInput, "url-path", message))
+        }
     }
 }
 
@@ -261,29 +267,43 @@ fn list_objects(
     url: &str,
     settings: Option<Settings>,
 ) -> PyResult<Vec<(String, u64)>> {
-    let Some((bucket, prefix)) = split(url) else {
-        let location = Location::parse(url).map_err(|error| raise(&error))?;
-        let path = location.as_local().map(Path::to_owned).unwrap_or_default();
-        // A slash at the end says that it is a folder.
-        let start = if url.ends_with('/') {
-            path.join("")
-        } else {
-            path
-        };
-        return watched(py, None, |go_on| files(&start, go_on));
+    let (location, prefix) = match split(url) {
+        Some((bucket, prefix)) => (bucket, prefix.to_owned()),
+        None => {
+            let location = Location::parse(url).map_err(|error| raise(&error))?;
+            let slash = if url.ends_with('/') { "/" } else { "" };
+            match location {
+                Location::Local(path) => {
+                    // A slash at the end says that it is a folder.
+                    let start = if slash.is_empty() {
+                        path
+                    } else {
+                        path.join("")
+                    };
+                    return watched(py, None, |go_on| files(&start, go_on));
+                }
+                Location::Remote(remote) if remote.prefix().is_empty() => {
+                    (remote.to_string(), String::new())
+                }
+                Location::Remote(remote) => {
+                    let prefix = format!("{}{slash}", remote.prefix());
+                    (remote.root().to_string(), prefix)
+                }
+            }
+        }
     };
     watched(py, None, |go_on| {
-        let Location::Remote(location) = Location::parse(&bucket)? else {
+        let Location::Remote(location) = Location::parse(&location)? else {
             return Ok(Vec::new());
         };
         let remote = open(&location, settings, None)?;
-        let listed = remote.list(prefix, Remote::LIST_MOST, go_on)?;
+        let listed = remote.list(&prefix, Remote::LIST_MOST, go_on)?;
         let pairs = listed.into_iter().map(|object| (object.name, object.bytes));
         Ok(pairs.collect())
     })
 }
 
-/// A URL of a store as that of its bucket, and what of it is a key.
+/// A URL of S3 as that of its bucket, and what of it is a key.
 fn split(url: &str) -> Option<(String, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     if !scheme.eq_ignore_ascii_case("s3") {

@@ -1,6 +1,6 @@
 //! Writing: samples of Python objects and Arrow batches, encoded samples, shards.
 
-mod arrow;
+pub(crate) mod arrow;
 mod values;
 
 use std::ops::{Deref, DerefMut};
@@ -12,10 +12,10 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::PyBytes;
-use shardmill_core::{ErrorKind, Format, Limits};
+use shardmill_core::{Diagnostic, ErrorKind, Format, Limits};
 use shardmill_mds::{Column, Encoding, Index, ShardConfig, TextColumn};
 use shardmill_storage::Dir;
-use shardmill_writer::{RowEncoder, SampleOptions, SampleWriter as Shards, WriteError};
+use shardmill_writer::{RowEncoder, SampleOptions, SampleWriter as Shards};
 
 use crate::errors::{bug, raise, raise_with};
 use crate::process::OfProcess;
@@ -156,9 +156,9 @@ fn this_thread() -> usize {
 }
 
 /// Runs `work` without the interpreter; while it waits, signals are looked at.
-fn detached<T: Send>(
+pub(crate) fn detached<T: Send, E: Diagnostic + Send>(
     py: Python<'_>,
-    work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, WriteError> + Send,
+    work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, E> + Send,
 ) -> PyResult<T> {
     let mut signal = None;
     let outcome = py.detach(|| {

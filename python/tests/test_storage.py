@@ -168,7 +168,7 @@ class TestCore:
             ('s3://bucket', 'url-path'),
             ('s3://bucket/../x', 'url-path'),
             ('s3://key:hush@bucket/x', 'url-user'),
-            ('gs://bucket/x', 'url-scheme'),
+            ('oci://bucket/x', 'url-scheme'),
             ('', 'url-empty'),
         ]:
             with pytest.raises(UsageError) as caught:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -19,7 +21,9 @@ from shardmill import (
     StreamingDataset,
     TSVWriter,
     XSVWriter,
+    _torch,
 )
+from shardmill.base import _board
 from shardmill.base._board import Board
 from shardmill.errors import DataError, ShardmillError, UsageError
 
@@ -227,3 +231,43 @@ def test_a_state_has_a_limit() -> None:
     with pytest.raises(UsageError, match='at most 65536'):
         board.state = {'x': 'y' * 70_000}
     assert board.state is None
+
+
+def begin(monkeypatch: pytest.MonkeyPatch, board: Board, worker: int, birth: int) -> int:
+    """The epoch that the worker of an iteration of three begins in, with the seed that all of them have."""
+    info = SimpleNamespace(id=worker, num_workers=3, seed=7 + worker)
+    monkeypatch.setattr(_torch, 'worker_info', lambda: info)
+    monkeypatch.setattr(_board, '_birth', lambda: birth)
+    # As in a process of its own.
+    board._begun = 0
+    return board.begin(worker)
+
+
+def test_workers_of_iterations_with_one_seed_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Whichever of them begins when: each iteration is an epoch, and all three are different ones.
+    workers = [(iteration, worker) for iteration in range(3) for worker in range(3)]
+    for seed in range(200):
+        random.Random(seed).shuffle(workers)
+        board = Board()
+        epochs: dict[int, set[int]] = {}
+        for iteration, worker in workers:
+            epoch = begin(monkeypatch, board, worker, 1 + 3 * iteration + worker)
+            epochs.setdefault(iteration, set()).add(epoch)
+        assert sorted(map(sorted, epochs.values())) == [[0], [1], [2]], workers
+        assert board.next_epoch == 3
+
+
+def test_workers_with_a_process_of_somebody_else_among_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board = Board()
+    births = [(0, 4), (1, 6), (2, 7)]
+    assert [begin(monkeypatch, board, worker, birth) for worker, birth in births] == [0, 0, 0]
+
+
+def test_workers_whose_births_nothing_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Board()
+    order = [0, 1, 2, 0, 2, 1]
+    assert [begin(monkeypatch, board, worker, 0) for worker in order] == [0, 0, 0, 1, 1, 1]

@@ -294,13 +294,13 @@ def test_remote_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def direct_download(url: str, path: str, timeout: float) -> None:
         assert timeout == 7
         downloads.append(url)
-        source = remote / url[len('s3://bucket/root/') :]
+        source = remote / url[len('s3://bucket/top/') :]
         with open(path, 'wb') as file:
             file.write(source.read_bytes())
 
     class CloudUploader:
         local = ''
-        remote = 's3://bucket/root'
+        remote = 's3://bucket/top'
 
         @classmethod
         def get(cls, out: tuple[str, str], exist_ok: bool, keep_local: bool) -> CloudUploader:
@@ -312,7 +312,7 @@ def test_remote_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
         def list_objects(self) -> list[str]:
             files = sorted(str(path.relative_to(remote)) for path in remote.rglob('*.json'))
-            return [f'root/{file}' for file in files]
+            return [f'top/{file}' for file in files]
 
         def upload_file(self, name: str) -> None:
             (remote / name).write_bytes((local / name).read_bytes())
@@ -334,7 +334,7 @@ def test_remote_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         # What is here is not downloaded.
         assert names(remote) == ['a/shard.00000.mds', *expected('b/c')]
         assert names(local) == names(remote)
-    assert downloads == ['s3://bucket/root/b/c/index.json'] * 2
+    assert downloads == ['s3://bucket/top/b/c/index.json'] * 2
     merge_index(
         [f'{CloudUploader.remote}/b/c/index.json'], (str(local), CloudUploader.remote), False, 7
     )
@@ -346,9 +346,9 @@ def test_remote_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ('remote', 'files', 'urls'),
     [
         (
-            's3://bucket/root/',
-            ['root/index.json', 'root/a/index.json', 'root/a/shard.mds'],
-            ['s3://bucket/root/a/index.json'],
+            's3://bucket/top/',
+            ['top/index.json', 'top/a/index.json', 'top/a/shard.mds'],
+            ['s3://bucket/top/a/index.json'],
         ),
         ('gs://bucket', ['index.json', 'a/index.json'], ['gs://bucket/a/index.json']),
         (

@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+import streaming.base.dataset
+import streaming.base.shared.prefix
+import streaming.base.util
 from streaming.base.util import clean_stale_shared_memory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +41,11 @@ def find_binary():
 
 def pytest_configure(config):
     config.shardmill_bin = find_binary()
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker:
+        # Processes that run tests side by side must not find the shared memory of each other.
+        for module in (streaming.base.dataset, streaming.base.shared.prefix, streaming.base.util):
+            module._get_path = lambda number, name: f"{worker}_{number:06}_{name}"
 
 
 def pytest_report_header(config):

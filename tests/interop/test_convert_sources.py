@@ -91,14 +91,19 @@ def test_types_that_have_no_encoding_of_their_own(samples_of, tmp_path):
     }  # fmt: skip
 
 
-def test_images_of_hugging_face_tables(samples_of, tmp_path):
-    """A struct of bytes and a path; an expression takes the bytes out."""
-    out = io.BytesIO()
-    Image.new("RGB", (3, 2), "red").save(out, format="PNG")
-    table = pa.table({"image": pa.array([{"bytes": out.getvalue(), "path": "a.png"}]), "label": [7]})
-    pq.write_table(table, tmp_path / "in.parquet")
-    (sample,) = samples_of(tmp_path / "in.parquet", "--column=image:png=image['bytes']", "--column=label:int32")
-    assert sample["image"].size == (3, 2) and sample["image"].fp.getvalue() == out.getvalue()
+@pytest.mark.parametrize("expression", ["", "=image['bytes']"])
+def test_images_of_hugging_face_tables(samples_of, tmp_path, expression):
+    """A struct of bytes and a path is its bytes, which an expression can take out as well."""
+    files = []
+    for value in (0, 200):
+        out = io.BytesIO()
+        Image.new("RGB", (3, 2), (value, 10, 20)).save(out, format="PNG")
+        files.append(out.getvalue())
+    images = [{"bytes": files[0], "path": "a.png"}, {"bytes": files[1], "path": None}]
+    pq.write_table(pa.table({"image": images, "label": [7, 8]}), tmp_path / "in.parquet")
+    found = samples_of(tmp_path / "in.parquet", f"--column=image:png{expression}", "--column=label:int32")
+    assert [sample["image"].size for sample in found] == [(3, 2)] * 2
+    assert [sample["image"].fp.getvalue() for sample in found] == files
     assert encodings(tmp_path / "ours") == {"image": "png", "label": "int32"}
 
 

@@ -62,7 +62,8 @@ pub const ROOMS: &[Room] = &[
     room(MDS, Floor::Part, &[CORE, HASH]),
     room(WEBDATASET, Floor::Part, &[CORE, HASH]),
     room(STORAGE, Floor::Part, &[CORE]),
-    room(SOURCE, Floor::Part, &[CORE]),
+    // It lists and reads stores itself: what of a file is needed, and when, only it knows.
+    room(SOURCE, Floor::Engine, &[CORE, STORAGE]),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),
     room(
         READER,
@@ -124,11 +125,12 @@ pub const HEAVY: &[Heavy] = &[
     },
     Heavy {
         family: "parquet",
-        homes: &[SOURCE],
+        // For tests that ask for tables, by the feature `delta`.
+        homes: &[SOURCE, TESTING],
     },
     Heavy {
         family: "arrow",
-        homes: &[SOURCE, WRITER, CONVERT, PYTHON],
+        homes: &[SOURCE, WRITER, CONVERT, PYTHON, TESTING],
     },
     Heavy {
         family: "object_store",

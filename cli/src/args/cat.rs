@@ -1,5 +1,7 @@
 use clap::Args;
 
+use super::StorageArgs;
+
 /// Print samples as JSON lines, or write their fields as files
 ///
 /// Numbers are JSON numbers: 64-bit integers exactly, floats in the shortest text that reads back to the
@@ -10,7 +12,7 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct CatArgs {
-    /// The data set
+    /// The data set, in a directory or in a store
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
@@ -51,6 +53,9 @@ pub struct CatArgs {
     /// Shorten strings, bytes, arrays, images and JSON of more than this many bytes
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["raw", "extract"])]
     pub max_bytes: Option<String>,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
 }
 
 const AFTER_HELP: &str = "\

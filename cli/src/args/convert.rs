@@ -1,19 +1,22 @@
 use clap::{Args, ValueEnum};
 
+use super::{StorageArgs, TakeoverArgs};
+
 /// Convert tables or a tree of files to compressed, hashed, indexed shards
 ///
 /// The same input and options give the same bytes, whatever the number of jobs. A conversion that was
 /// stopped, by whatever, continues when the same command is run again; one that is finished is left as it
 /// is. A directory with `_delta_log` is read as a Delta table, one with Parquet, Arrow, CSV or JSON lines files
-/// as a table of them, anything else as a tree in which files that share a stem are one sample.
+/// as a table of them, tar files as WebDataset, anything else as a tree in which files that share a stem are one
+/// sample.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct ConvertArgs {
-    /// Files or directories to read, in this order
+    /// Files, directories or prefixes in stores to read, in this order
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<String>,
 
-    /// Directory that receives the shards and `index.json`
+    /// Directory or prefix in a store, such as s3://bucket/set, that receives the shards and `index.json`
     #[arg(value_name = "DEST")]
     pub dest: String,
 
@@ -28,7 +31,9 @@ pub struct ConvertArgs {
     /// A column to write: its name, `:` and an encoding, `=` and an SQL expression; repeatable
     ///
     /// With it, only the named columns are written; without it, all are, in the encodings that follow from
-    /// their types. A name with `:` or `=` in it is written in double quotes.
+    /// their types. A name with `:` or `=` in it is written in double quotes. With `--to webdataset` the name is
+    /// the extension of the member, and encodings are bytes, str, int, json, npy and ten; without it a column gets
+    /// the extension of its encoding (`caption` becomes `caption.txt`).
     #[arg(
         long = "column",
         value_name = "NAME[:ENCODING][=EXPR]",
@@ -87,7 +92,8 @@ pub struct ConvertArgs {
     )]
     pub timestamp: Option<String>,
 
-    /// Column that holds the sample's key (a tree of files makes it from the path)
+    /// Column that holds the sample's key (trees and tar files bring it); without one, the samples of
+    /// `--to webdataset` are numbered
     #[arg(
         long,
         value_name = "COLUMN",
@@ -128,7 +134,8 @@ pub struct ConvertArgs {
     )]
     pub infer_rows: String,
 
-    /// What happens to a null: stop, store zero and a column `NAME__is_null`, or leave the row out
+    /// What happens to a null: stop, store zero and a column `NAME__is_null`, leave the row out, or, in
+    /// `--to webdataset`, leave the field out
     #[arg(long, value_enum, value_name = "HOW", default_value_t = NullsName::Error, help_heading = "Columns and rows")]
     pub nulls: NullsName,
 
@@ -149,14 +156,10 @@ pub struct ConvertArgs {
     )]
     pub split_key: Option<String>,
 
-    /// Compression of the shards: zstd, gz, br, bz2 with an optional `:LEVEL`, snappy, or none
-    #[arg(
-        long,
-        value_name = "NAME[:LEVEL]",
-        default_value = "zstd:3",
-        help_heading = "Shards"
-    )]
-    pub compression: String,
+    /// Compression of the shards: zstd, gz, br, bz2 with an optional `:LEVEL`, snappy, or none [default: zstd:3,
+    /// none for webdataset, which knows zstd and gz]
+    #[arg(long, value_name = "NAME[:LEVEL]", help_heading = "Shards")]
+    pub compression: Option<String>,
 
     /// Hashes to record, separated by commas, or none
     #[arg(
@@ -185,6 +188,19 @@ pub struct ConvertArgs {
         help_heading = "Shards"
     )]
     pub samples_per_shard: Option<String>,
+
+    /// Names of the tar files of `--to webdataset`, with a place for the number [default: shard-%06d.tar]
+    #[arg(long, value_name = "PATTERN", help_heading = "Shards")]
+    pub shard_pattern: Option<String>,
+
+    /// Keys and fields of `--to webdataset`: those that every known reader gives back, or all that webdataset
+    /// itself reads
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = NamesName::Portable, help_heading = "Shards")]
+    pub names: NamesName,
+
+    /// Write the indexes of other readers too, for `--to webdataset`: wids, dali, energon, open_clip
+    #[arg(long, value_name = "READER,...", help_heading = "Shards")]
+    pub index_for: Option<String>,
 
     /// Text between two values, for `--to xsv`; `\t` and the like are understood
     #[arg(
@@ -230,6 +246,36 @@ pub struct ConvertArgs {
     /// Replace the data set that is at the destination
     #[arg(long, help_heading = "Running")]
     pub overwrite: bool,
+
+    /// Bring the data set up to date with its Delta table: add what is new, list what is gone
+    ///
+    /// The first run converts the table, and notes which of its files became which samples. Later runs read the files
+    /// that were added since, append shards, and list the samples whose rows were deleted or changed in
+    /// `index.tombstones`; their changed rows are added as new samples.
+    #[arg(long, help_heading = "Running")]
+    pub incremental: bool,
+
+    /// Make one part of several, counted from 0; `shardmill commit` publishes all of them
+    ///
+    /// Each part may be made on a machine of its own, at any time, as often as it takes. What is read is divided among
+    /// them where files and row groups end.
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "I/N",
+        help_heading = "Running"
+    )]
+    pub part: Option<String>,
+
+    /// Directory for files on their way into or out of a store [default: that of the system]
+    #[arg(long, value_name = "DIR", help_heading = "Stores")]
+    pub temp_dir: Option<String>,
+
+    #[command(flatten)]
+    pub takeover: TakeoverArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -242,11 +288,13 @@ pub enum FromName {
     Jsonl,
     Tree,
     Mds,
+    Webdataset,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ToName {
     Mds,
+    Webdataset,
     #[value(alias = "json")]
     Jsonl,
     Csv,
@@ -265,6 +313,13 @@ pub enum NullsName {
     Error,
     Mask,
     Drop,
+    Omit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NamesName {
+    Portable,
+    Any,
 }
 
 const AFTER_HELP: &str = "\
@@ -284,5 +339,22 @@ EXAMPLES:
   A Delta table as it was:
     shardmill convert events/ shards/ --version 12
 
+  The same table day after day, each time only what is new:
+    shardmill convert events/ shards/ --incremental
+
   A tree of a/001.jpg + a/001.json, with the columns jpg, json and __key__:
-    shardmill convert photos/ shards/ --column __key__ --column jpg:jpeg --column json:json";
+    shardmill convert photos/ shards/ --column __key__ --column jpg:jpeg --column json:json
+
+  The same tree as tar files for WebDataset, with indexes for DALI and wids:
+    shardmill convert photos/ tars/ --to webdataset --index-for dali,wids
+
+  Into a bucket; after a failure the same command goes on where it stopped:
+    shardmill convert data/ s3://bucket/sets/train
+
+  On four machines, of which this is the first; then publish what they have made:
+    shardmill convert data/ s3://bucket/sets/train --part 0/4
+    shardmill commit s3://bucket/sets/train
+
+  A table as WebDataset, and tar files as MDS:
+    shardmill convert data/ tars/ --to webdataset --key id --column jpg=image --column cls=label
+    shardmill convert tars/ shards/";

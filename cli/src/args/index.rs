@@ -1,6 +1,8 @@
 use clap::{Args, Subcommand};
 
-/// Rebuild or merge index.json files
+use super::StorageArgs;
+
+/// Rebuild or merge index.json files, and write the indexes of other readers
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct IndexArgs {
@@ -12,11 +14,13 @@ pub struct IndexArgs {
 pub enum IndexVerb {
     Rebuild(RebuildArgs),
     Merge(MergeArgs),
+    Export(ExportArgs),
 }
 
 /// Write index.json anew from the shards of a directory
 ///
-/// Every shard file is read, checked and hashed with the hashes that its own header names.
+/// Every shard file is read, checked and hashed with the hashes that its own header names. Tar files name none: --hashes does,
+/// and a table of offsets is written beside each.
 #[derive(Args, Debug)]
 #[command(after_help = REBUILD_AFTER_HELP)]
 pub struct RebuildArgs {
@@ -24,9 +28,13 @@ pub struct RebuildArgs {
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
-    /// Replace an index.json that differs
+    /// Replace an index.json that differs, and tables of offsets that do
     #[arg(long)]
     pub force: bool,
+
+    /// Hashes to record of tar files, separated by commas, or none [default: sha256]
+    #[arg(long, value_name = "NAME,...")]
+    pub hashes: Option<String>,
 
     /// Threads [default: one for each core]
     #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
@@ -53,10 +61,43 @@ pub struct MergeArgs {
     pub force: bool,
 }
 
+/// Write the indexes of other readers beside tar shards
+///
+/// `wids`: shardindex.json. `dali`: NAME.idx beside each shard. `energon`: .nv-meta and NAME.tar.idx. `open_clip`:
+/// sizes.json. Only headers are read, in a store with what lies around them.
+#[derive(Args, Debug)]
+#[command(after_help = EXPORT_AFTER_HELP)]
+pub struct ExportArgs {
+    /// A folder of tar files, with or without an index.json; on this machine or in a store
+    #[arg(value_name = "DATASET")]
+    pub dataset: String,
+
+    /// The readers: wids, dali, energon, open_clip
+    #[arg(long = "for", value_name = "READER,...", required = true)]
+    pub readers: String,
+
+    /// Replace files that differ
+    #[arg(long)]
+    pub force: bool,
+
+    /// Threads [default: one for each core]
+    #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
+    pub jobs: Option<String>,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
+
 const AFTER_HELP: &str = "\
 EXAMPLES:
   shardmill index rebuild shards/
-  shardmill index merge shards/";
+  shardmill index merge shards/
+  shardmill index export tars/ --for dali,wids";
+
+const EXPORT_AFTER_HELP: &str = "\
+EXAMPLES:
+  shardmill index export tars/ --for wids,dali,energon,open_clip
+  shardmill index export s3://bucket/tars --for wids";
 
 const REBUILD_AFTER_HELP: &str = "\
 EXAMPLES:
@@ -64,7 +105,10 @@ EXAMPLES:
     shardmill index rebuild shards/
 
   It is there, but wrong:
-    shardmill index rebuild shards/ --force";
+    shardmill index rebuild shards/ --force
+
+  Tar files that never had one:
+    shardmill index rebuild tars/ --hashes sha256,md5";
 
 const MERGE_AFTER_HELP: &str = "\
 EXAMPLES:

@@ -1,5 +1,7 @@
 use clap::Args;
 
+use super::StorageArgs;
+
 /// Show what a data set holds, or what a source would become
 ///
 /// For a data set: format, samples, shards, columns and encodings, sizes, compression, hashes and where it
@@ -9,7 +11,7 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct InspectArgs {
-    /// A data set, a directory of data sets, or a source
+    /// A data set, a directory of data sets, or a source; in a directory or in a store
     #[arg(value_name = "DATASET")]
     pub location: String,
 
@@ -25,6 +27,9 @@ pub struct InspectArgs {
     /// In a Delta table: look at the latest version of this time, such as 2026-01-31T12:00:00Z
     #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
     pub timestamp: Option<String>,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
 }
 
 const AFTER_HELP: &str = "\
@@ -39,4 +44,7 @@ EXAMPLES:
     shardmill inspect events/
 
   What convert would make of a Parquet file:
-    shardmill inspect data/part-0.parquet";
+    shardmill inspect data/part-0.parquet
+
+  A data set in a store:
+    shardmill inspect s3://bucket/shards";

@@ -1,12 +1,17 @@
 use clap::Args;
 
+use super::StorageArgs;
+
 /// List the shards of a data set, one line each
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct LsArgs {
-    /// The data set
+    /// The data set, in a directory or in a store
     #[arg(value_name = "DATASET")]
     pub dataset: String,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
 }
 
 const AFTER_HELP: &str = "\

@@ -3,28 +3,44 @@
 
 mod bench;
 mod cat;
+mod commit;
 mod completions;
 mod convert;
+mod doctor;
+mod fix;
+mod gc;
 mod index;
 mod inspect;
+mod lint;
 mod ls;
 mod man;
 mod order;
 mod plan;
+mod repair;
+mod rewrite;
+mod storage;
 mod usage;
 mod verify;
 mod world;
 
 pub use bench::BenchArgs;
 pub use cat::CatArgs;
+pub use commit::CommitArgs;
 pub use completions::CompletionsArgs;
-pub use convert::{ConvertArgs, FromName, GroupName, NullsName, ToName};
-pub use index::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
+pub use convert::{ConvertArgs, FromName, GroupName, NamesName, NullsName, ToName};
+pub use doctor::DoctorArgs;
+pub use fix::FixArgs;
+pub use gc::GcArgs;
+pub use index::{ExportArgs, IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
 pub use inspect::InspectArgs;
+pub use lint::LintArgs;
 pub use ls::LsArgs;
 pub use man::ManArgs;
 pub use order::OrderArgs;
 pub use plan::PlanArgs;
+pub use repair::RepairArgs;
+pub use rewrite::RewriteArgs;
+pub use storage::{StorageArgs, TakeoverArgs};
 pub use usage::usage_error;
 pub use verify::VerifyArgs;
 pub use world::WorldArgs;
@@ -107,9 +123,15 @@ pub enum Verb {
     Cat(CatArgs),
     Verify(VerifyArgs),
     Index(IndexArgs),
+    Lint(LintArgs),
+    Fix(FixArgs),
+    Repair(RepairArgs),
     Order(Box<OrderArgs>),
     Plan(Box<PlanArgs>),
     Bench(Box<BenchArgs>),
+    Doctor(DoctorArgs),
+    Commit(CommitArgs),
+    Gc(GcArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
     /// Print the reference page of the command line as Markdown

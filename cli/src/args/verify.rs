@@ -1,16 +1,19 @@
 use clap::Args;
 
+use super::StorageArgs;
+
 /// Check a data set: structure, lengths, hashes; with --deep every sample
 ///
-/// Every problem is one error line; the exit status is 3 when there is one.
+/// Tar files are checked with or without an index.json. Every problem is one error line; the exit status is 3 when
+/// there is one.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct VerifyArgs {
-    /// The data set, or a directory of data sets
+    /// The data set, a directory of data sets, or a tar file; on this machine or in a store
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
-    /// Decode every sample too
+    /// Decode every sample too, and compare them with the content that their conversion noted in index.provenance
     #[arg(long)]
     pub deep: bool,
 
@@ -21,6 +24,9 @@ pub struct VerifyArgs {
     /// Hash that index.json must have: `sha256:` and 64 hex digits
     #[arg(long, value_name = "sha256:HEX")]
     pub expect_index: Option<String>,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
 }
 
 const AFTER_HELP: &str = "\

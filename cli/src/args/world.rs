@@ -1,5 +1,7 @@
 use clap::Args;
 
+use super::StorageArgs;
+
 // The data sets of a run, the machines that read them, and the order: what `order` and `plan` have in common. No doc
 // comment: it would become the text of the verb.
 #[derive(Args, Clone, Debug)]
@@ -163,4 +165,7 @@ pub struct WorldArgs {
         help_heading = "Order"
     )]
     pub partition_algo: String,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
 }

@@ -10,7 +10,6 @@ use shardmill_reader::{
     Batch, BatchData, BatchOptions, BatchStats, CacheOptions, CacheStats, Peers, Reader,
     ReaderError, ReaderOptions, StreamOptions,
 };
-use shardmill_storage::{Location, RemoteOptions, settings_of};
 
 use super::options;
 use super::world::{self, number};
@@ -121,13 +120,10 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
             false => Path::new(folder).to_owned(),
         });
         opened.push(StreamOptions {
-            remote: Some(Location::parse(&stream.location)?),
-            local,
             split: args.split.clone(),
             weight: stream.weight,
             keep_zip: args.keep_zip,
-            validate_hash: None,
-            expect_index: None,
+            ..StreamOptions::named(Some(&stream.location), local)?
         });
     }
     let cache_limit = args.cache_limit.as_deref();
@@ -145,10 +141,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
         .transpose()?;
     let options = ReaderOptions {
         limits,
-        remote: RemoteOptions {
-            settings: settings_of(std::env::vars()),
-            ..RemoteOptions::default()
-        },
+        remote: options::remote(&args.world.storage)?,
         cache: CacheOptions {
             limit: cache_limit,
             peers: peers(args)?,

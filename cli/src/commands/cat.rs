@@ -8,6 +8,8 @@ use shardmill_storage::Dir;
 
 use super::extract::{Extractor, SampleName};
 use super::range::Samples;
+use super::site::Site;
+use super::tars::{TarCat, Tars};
 use super::{dataset, options};
 use crate::args::CatArgs;
 use crate::error::{CliError, Stop};
@@ -34,7 +36,11 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
     }
     let extract = args.extract.as_deref().map(options::location).transpose()?;
 
-    let dataset = dataset::open(&args.dataset, limits, None)?;
+    let site = Site::parse(&args.dataset, &args.storage)?;
+    if let Some(tars) = Tars::find(&site, &limits)? {
+        return run_tars(args, &tars, samples, max_bytes, extract.as_deref(), out);
+    }
+    let dataset = dataset::open(&args.dataset, &site, limits, None)?;
     let cat = Cat {
         name: &args.dataset,
         dataset: &dataset,
@@ -60,13 +66,7 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
     let implied = args.range.is_none() && args.key.is_none() && range.end < dataset.len();
 
     if args.raw {
-        if range.end - range.start != 1 {
-            let fact = format!(
-                "it writes one sample, and {} are asked for",
-                count(range.end - range.start)
-            );
-            return Err(CliError::option("raw", fact, "give one number or a key").into());
-        }
+        check_one(&range)?;
         cat.raw(range.start, out)?;
         return Ok(Exit::Done);
     }
@@ -80,13 +80,77 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
         cat.print(range, max_bytes, out)?;
     }
     if implied {
-        out.flush()?;
-        out.console().note(format_args!(
-            "{SHOWN} of {} samples; `0..` for all of them, `A..B` for some",
-            count(dataset.len())
-        ));
+        note_shown(dataset.len(), out)?;
     }
     Ok(Exit::Done)
+}
+
+/// The same for tar shards.
+fn run_tars(
+    args: &CatArgs,
+    tars: &Tars,
+    samples: Option<Samples>,
+    max_bytes: Option<usize>,
+    extract: Option<&std::path::Path>,
+    out: &mut Output,
+) -> Result<Exit, Stop> {
+    let cat = TarCat {
+        name: &args.dataset,
+        tars,
+        columns: &args.columns,
+    };
+    for column in &args.columns {
+        cat.check_column(column)?;
+    }
+    let total = tars.samples();
+    let range = match (samples, &args.key) {
+        (_, Some(key)) => {
+            let sample = cat.find(key)?;
+            sample..sample + 1
+        }
+        (Some(samples), None) => samples.resolve(&args.dataset, total)?,
+        (None, None) if args.raw => {
+            let hint = "give its number or its key";
+            return Err(CliError::option("raw", "it writes one sample", hint).into());
+        }
+        (None, None) => 0..total.min(SHOWN),
+    };
+    if args.raw {
+        check_one(&range)?;
+        cat.raw(range.start, out)?;
+        return Ok(Exit::Done);
+    }
+    match extract {
+        Some(dir) => {
+            let files = cat.extract(range.clone(), dir, args.by_key)?;
+            show_extracted(&args.extract, files, &range, out)?;
+        }
+        None => cat.print(range.clone(), max_bytes, out)?,
+    }
+    if args.range.is_none() && args.key.is_none() && range.end < total {
+        note_shown(total, out)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// `--raw` writes one sample.
+fn check_one(range: &Range<u64>) -> Result<(), CliError> {
+    let samples = range.end - range.start;
+    if samples == 1 {
+        return Ok(());
+    }
+    let fact = format!("it writes one sample, and {} are asked for", count(samples));
+    Err(CliError::option("raw", fact, "give one number or a key"))
+}
+
+/// Says that there are more samples than were asked for by nobody.
+fn note_shown(total: u64, out: &mut Output) -> Result<(), Stop> {
+    out.flush()?;
+    out.console().note(format_args!(
+        "{SHOWN} of {} samples; `0..` for all of them, `A..B` for some",
+        count(total)
+    ));
+    Ok(())
 }
 
 /// A data set and the columns that are asked for.

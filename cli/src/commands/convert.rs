@@ -2,14 +2,19 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_convert::{
-    ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Nulls, Outcome, SplitSpec,
+    ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Nulls, Outcome, Part,
+    SplitSpec, TarNames, TarOptions,
 };
 use shardmill_core::{Format, Limits, Progress, escape, parse_sample_count};
 use shardmill_mds::{Compression, Encoding, HashAlgo, TextEncoding};
+use shardmill_reader::TarPattern;
 use shardmill_source::{SourceKind, TreeGroup};
+use shardmill_storage::Location;
+use shardmill_webdataset::TarCompression;
+use shardmill_writer::{FieldEncoding, ShardFormat, ShardPattern};
 
 use super::{columns, options};
-use crate::args::{ConvertArgs, FromName, GroupName, NullsName, ToName};
+use crate::args::{ConvertArgs, FromName, GroupName, NamesName, NullsName, ToName};
 use crate::error::{CliError, Stop};
 use crate::output::{
     Align, Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds,
@@ -33,20 +38,32 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
 }
 
 /// What was typed as what the library takes. Nothing is read here (reliability rule E4).
-fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions, CliError> {
-    let sources = args
-        .sources
-        .iter()
-        .map(|source| options::location(source))
-        .collect::<Result<_, _>>()?;
+fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions, Stop> {
+    let mut sources = Vec::new();
+    for source in &args.sources {
+        match TarPattern::parse(source)? {
+            Some(pattern) => sources.extend(pattern.locations()),
+            None => sources.push(options::place(source)?),
+        }
+    }
+    let takeover = options::takeover_after(&args.takeover)?;
     let to = match args.to {
-        ToName::Mds => Format::Mds,
-        ToName::Jsonl => Format::Json,
-        ToName::Csv => Format::Csv,
-        ToName::Tsv => Format::Tsv,
-        ToName::Xsv => Format::Xsv,
+        ToName::Mds => Format::Mds.into(),
+        ToName::Jsonl => Format::Json.into(),
+        ToName::Csv => Format::Csv.into(),
+        ToName::Tsv => Format::Tsv.into(),
+        ToName::Xsv => Format::Xsv.into(),
+        ToName::Webdataset => ShardFormat::Webdataset,
     };
-    let mut options = ConvertOptions::new(sources, options::location(&args.dest)?);
+    let mut options = ConvertOptions::new(sources, Location::parse(&args.dest)?);
+    options.remote = options::remote(&args.storage)?;
+    options.part = args.part.as_deref().map(part).transpose()?;
+    options.lease_patience = takeover;
+    options.temp_dir = args
+        .temp_dir
+        .as_deref()
+        .map(options::location)
+        .transpose()?;
     options.from = match args.from {
         FromName::Auto => None,
         FromName::Delta => Some(SourceKind::Delta),
@@ -56,6 +73,7 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         FromName::Jsonl => Some(SourceKind::JsonLines),
         FromName::Tree => Some(SourceKind::Tree),
         FromName::Mds => Some(SourceKind::Mds),
+        FromName::Webdataset => Some(SourceKind::Webdataset),
     };
     options.to = to;
     options.columns = column_specs(&args.columns, to)?;
@@ -90,9 +108,17 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         .map(|(name, share)| SplitSpec { name, share })
         .collect();
     options.split_key = options::not_blank("split-key", args.split_key.as_ref())?;
-    options.compression = compression(&args.compression)?;
+    match to {
+        ShardFormat::Streaming(_) => {
+            if let Some(text) = &args.compression {
+                options.compression = compression(text)?;
+            }
+            no_tar_options(args, to)?;
+        }
+        ShardFormat::Webdataset => options.tar = tar_options(args)?,
+    }
     options.hashes = hashes(&args.hashes)?;
-    options.size_limit = size_limit(&args.size_limit)?;
+    options.size_limit = size_limit(&args.size_limit, to)?;
     options.samples_per_shard = args
         .samples_per_shard
         .as_deref()
@@ -102,11 +128,13 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         NullsName::Error => Nulls::Error,
         NullsName::Mask => Nulls::Mask,
         NullsName::Drop => Nulls::Drop,
+        NullsName::Omit => Nulls::Omit,
     };
     options.null_as = columns::null_as(&args.null_as)?;
     options.jobs = options::jobs(args.jobs.as_deref())?;
     options.memory_limit = args.memory_limit.as_deref().map(memory_limit).transpose()?;
     options.overwrite = args.overwrite;
+    options.incremental = args.incremental;
     options.separator = separator(args.separator.as_deref(), to)?;
     if let Some(newline) = newline(args.newline.as_deref(), to)? {
         options.newline = newline;
@@ -115,7 +143,24 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
     Ok(options)
 }
 
-fn column_specs(typed: &[String], to: Format) -> Result<Vec<ColumnSpec>, CliError> {
+/// `--part I/N`
+fn part(text: &str) -> Result<Part, CliError> {
+    let parsed = text.split_once('/').and_then(|(number, count)| {
+        Some(Part {
+            number: number.parse().ok()?,
+            count: count.parse().ok()?,
+        })
+    });
+    parsed.ok_or_else(|| {
+        CliError::option(
+            "part",
+            format!("`{}` is not I/N", escape(text)),
+            "write the number of the part, from 0, and how many there are: 0/4",
+        )
+    })
+}
+
+fn column_specs(typed: &[String], to: ShardFormat) -> Result<Vec<ColumnSpec>, CliError> {
     let columns = columns::columns(typed)?;
     for column in &columns {
         let Some(encoding) = &column.encoding else {
@@ -125,6 +170,20 @@ fn column_specs(typed: &[String], to: Format) -> Result<Vec<ColumnSpec>, CliErro
             option: "column",
             message: format!("column {}: {fact}", escape(&column.name)),
             hint,
+        };
+        let to = match to {
+            ShardFormat::Streaming(to) => to,
+            ShardFormat::Webdataset => {
+                let parsed: Result<FieldEncoding, _> = encoding.parse();
+                let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
+                parsed.map(drop).map_err(|fact| {
+                    error(
+                        fact.to_string(),
+                        Some(format!("the encodings of webdataset are {names}")),
+                    )
+                })?;
+                continue;
+            }
         };
         match to {
             Format::Mds => {
@@ -169,7 +228,62 @@ fn compression(text: &str) -> Result<Option<Compression>, CliError> {
     })
 }
 
-fn hashes(text: &str) -> Result<Vec<HashAlgo>, CliError> {
+/// What goes with tar files only.
+fn no_tar_options(args: &ConvertArgs, to: ShardFormat) -> Result<(), CliError> {
+    let given = [
+        ("shard-pattern", args.shard_pattern.is_some()),
+        ("names", args.names != NamesName::Portable),
+        ("index-for", args.index_for.is_some()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(CliError::option(
+            option,
+            format!("{to} has nothing to choose there"),
+            "leave it out, or write --to webdataset",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn tar_options(args: &ConvertArgs) -> Result<TarOptions, CliError> {
+    let compression = match args.compression.as_deref() {
+        None | Some("none") => None,
+        Some(text) => Some(text.parse::<TarCompression>().map_err(|_| {
+            CliError::option(
+                "compression",
+                format!("`{}` is not a compression of webdataset", escape(text)),
+                "choose zstd:1 to zstd:22, gz:0 to gz:9, or none",
+            )
+        })?),
+    };
+    let pattern = match args.shard_pattern.as_deref() {
+        None => ShardPattern::default(),
+        Some(text) => text
+            .parse()
+            .map_err(|error: shardmill_writer::PatternError| {
+                CliError::option(
+                    "shard-pattern",
+                    error.to_string(),
+                    "write a name such as train-%06d.tar",
+                )
+            })?,
+    };
+    let index_for = match &args.index_for {
+        None => Vec::new(),
+        Some(text) => options::consumers("index-for", text)?,
+    };
+    Ok(TarOptions {
+        compression,
+        pattern,
+        names: match args.names {
+            NamesName::Portable => TarNames::Portable,
+            NamesName::Any => TarNames::Any,
+        },
+        index_for,
+    })
+}
+
+pub fn hashes(text: &str) -> Result<Vec<HashAlgo>, CliError> {
     if text == "none" {
         return Ok(Vec::new());
     }
@@ -188,17 +302,19 @@ fn hashes(text: &str) -> Result<Vec<HashAlgo>, CliError> {
     Ok(hashes)
 }
 
-fn size_limit(text: &str) -> Result<Option<u64>, CliError> {
+fn size_limit(text: &str, to: ShardFormat) -> Result<Option<u64>, CliError> {
     if text == "none" {
         return Ok(None);
     }
     match options::byte_size("size-limit", text)? {
         0 => Ok(None),
-        limit if limit > u64::from(u32::MAX) => Err(CliError::option(
-            "size-limit",
-            format!("{limit} bytes are more than a shard can address"),
-            "choose at most 4294967295 bytes, or none",
-        )),
+        limit if limit > u64::from(u32::MAX) && to != ShardFormat::Webdataset => {
+            Err(CliError::option(
+                "size-limit",
+                format!("{limit} bytes are more than a shard can address"),
+                "choose at most 4294967295 bytes, or none",
+            ))
+        }
         limit => Ok(Some(limit)),
     }
 }
@@ -225,15 +341,16 @@ fn memory_limit(text: &str) -> Result<u64, CliError> {
     }
 }
 
-fn separator(typed: Option<&str>, to: Format) -> Result<Option<String>, CliError> {
+fn separator(typed: Option<&str>, to: ShardFormat) -> Result<Option<String>, CliError> {
+    const XSV: ShardFormat = ShardFormat::Streaming(Format::Xsv);
     match (typed, to) {
-        (Some(text), Format::Xsv) => options::unescape("separator", text).map(Some),
+        (Some(text), XSV) => options::unescape("separator", text).map(Some),
         (Some(_), _) => Err(CliError::option(
             "separator",
             format!("{to} has none to choose"),
             "leave it out, or write --to xsv",
         )),
-        (None, Format::Xsv) => Err(CliError::option(
+        (None, XSV) => Err(CliError::option(
             "separator",
             "xsv needs one",
             "write e.g. --separator '|'",
@@ -242,14 +359,16 @@ fn separator(typed: Option<&str>, to: Format) -> Result<Option<String>, CliError
     }
 }
 
-fn newline(typed: Option<&str>, to: Format) -> Result<Option<String>, CliError> {
+fn newline(typed: Option<&str>, to: ShardFormat) -> Result<Option<String>, CliError> {
     match (typed, to) {
         (None, _) => Ok(None),
-        (Some(_), Format::Mds) => Err(CliError::option(
-            "newline",
-            "mds has no lines",
-            "leave it out, or write --to jsonl",
-        )),
+        (Some(_), ShardFormat::Streaming(Format::Mds) | ShardFormat::Webdataset) => {
+            Err(CliError::option(
+                "newline",
+                format!("{to} has no lines"),
+                "leave it out, or write --to jsonl",
+            ))
+        }
         (Some(text), _) => options::unescape("newline", text).map(Some),
     }
 }
@@ -259,7 +378,7 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
         out.json(&plan.to_json())?;
         return Ok(Exit::Done);
     }
-    let (source, config) = (plan.source(), plan.shard_config());
+    let (source, form) = (plan.source(), plan.form());
     let none = || "none".to_owned();
     let rows = source
         .rows
@@ -276,8 +395,9 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
         ),
         DestState::Done => "done already, nothing to write".to_owned(),
         DestState::Replaced => "replaces the data set that is there".to_owned(),
+        DestState::Behind => behind(plan),
     };
-    let hashes: Vec<&str> = config.hashes.iter().map(|hash| hash.name()).collect();
+    let hashes: Vec<&str> = form.hashes().iter().map(|hash| hash.name()).collect();
     let mut table = Table::new(&[Align::Left, Align::Left]);
     let mut row =
         |name: &str, value: String| table.row([name.to_owned(), escape(&value).into_owned()]);
@@ -293,10 +413,7 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     if let Some(query) = &source.query {
         row("query", query.clone());
     }
-    row(
-        "destination",
-        format!("{}: {state}", plan.options.dest.display()),
-    );
+    row("destination", format!("{}: {state}", plan.options.dest));
     if !plan.options.split.is_empty() {
         let share = |split: &SplitSpec| format!("{}={}", split.name, split.share);
         row(
@@ -309,13 +426,8 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
                 .join(", "),
         );
     }
-    row("format", config.format().to_string());
-    row(
-        "compression",
-        config
-            .compression
-            .map_or_else(none, |compression| compression.to_string()),
-    );
+    row("format", form.format().to_string());
+    row("compression", form.compression().unwrap_or_else(none));
     row(
         "hashes",
         if hashes.is_empty() {
@@ -324,7 +436,11 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
             hashes.join(", ")
         },
     );
-    row("size limit", config.size_limit.map_or_else(none, bytes));
+    row("size limit", form.size_limit().map_or_else(none, bytes));
+    if form.format() == ShardFormat::Webdataset {
+        row("shards", plan.options.tar.pattern.to_string());
+        row("keys", plan.key_source());
+    }
     if let Some(samples) = plan.options.samples_per_shard {
         row("samples per shard", count(samples));
     }
@@ -359,6 +475,22 @@ struct JsonReport<'a> {
     stored_bytes: u64,
 }
 
+/// What brings a data set up to date.
+fn behind(plan: &ConvertPlan) -> String {
+    let Some(planned) = plan.increment() else {
+        return String::new();
+    };
+    let (from, to) = (planned.from_version, planned.version);
+    let read = many(planned.files as u64, "file");
+    match planned.samples {
+        0 => format!("has version {from} of the table, adds {read} of version {to}"),
+        samples => format!(
+            "has version {from} of the table, compares {} with {read} of version {to}",
+            many(samples, "sample")
+        ),
+    }
+}
+
 fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     let (samples, shards) = (report.samples(), report.shards());
     let (raw_bytes, stored_bytes) = (report.raw_bytes(), report.stored_bytes());
@@ -379,8 +511,12 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     let amount = format!("{} in {}", many(samples, "sample"), many(shards, "shard"));
     match report.outcome {
         Outcome::AlreadyDone => {
+            let done = match &report.increment {
+                None => "this conversion was done already".to_owned(),
+                Some(increment) => format!("nothing is new since version {}", increment.version),
+            };
             out.line(format_args!(
-                "{dest}: this conversion was done already, {amount}; nothing was written"
+                "{dest}: {done}, {amount}; nothing was written"
             ))?;
             return Ok(Exit::Done);
         }
@@ -392,6 +528,19 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     }
     let mut table = Table::new(&[Align::Left, Align::Left]);
     let mut row = |name: &str, value: String| table.row([format!("  {name}"), value]);
+    if let Some(increment) = &report.increment
+        && let Some(from) = increment.from_version
+    {
+        let added = many(increment.added_samples, "sample");
+        let shards = many(increment.added_shards, "shard");
+        let version = increment.version;
+        row(
+            "added",
+            format!("{added} in {shards}, from version {from} to {version}"),
+        );
+        let (gone, all) = (count(increment.tombstones), count(increment.all_tombstones));
+        row("gone", format!("{gone}, in index.tombstones {all}"));
+    }
     row("raw", bytes(raw_bytes));
     let ratio = ratio(raw_bytes, stored_bytes);
     row("stored", format!("{}, ratio {ratio}", bytes(stored_bytes)));

@@ -1,23 +1,26 @@
 //! Data sets as more than one verb needs them.
 
-use std::path::{Path, PathBuf};
-
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use shardmill_core::{ErrorKind, Limits};
 use shardmill_mds::{FileHashes, FileInfo, Layout, ShardConfig, ShardEntry};
-use shardmill_reader::{Dataset, OpenOptions};
-use shardmill_storage::{Dir, EntryKind};
+use shardmill_reader::{Dataset, MOST_SPLITS, OpenOptions};
+use shardmill_storage::{Dir, EntryKind, Folder};
 
-use super::options;
+use super::site::Site;
+use crate::args::StorageArgs;
 use crate::error::{CliError, Stop};
 
 pub const INDEX_NAME: &str = "index.json";
 
-/// Opens the data set at a location as typed.
-pub fn open(location: &str, limits: Limits, expect_index: Option<String>) -> Result<Dataset, Stop> {
-    let path = options::location(location)?;
-    match open_path(&path, limits, expect_index) {
-        Err(Stop::Fault(fault)) if fault.kind == ErrorKind::NotFound => match find(&path) {
+/// Opens the data set at a location; `location` is what was typed.
+pub fn open(
+    location: &str,
+    site: &Site,
+    limits: Limits,
+    expect_index: Option<String>,
+) -> Result<Dataset, Stop> {
+    match open_site(site, limits, expect_index) {
+        Err(Stop::Fault(fault)) if fault.kind == ErrorKind::NotFound => match find(site) {
             Ok(Found::Splits(splits)) => Err(CliError::SeveralDatasets {
                 location: location.to_owned(),
                 names: splits.into_iter().map(|(name, _)| name).collect(),
@@ -29,8 +32,14 @@ pub fn open(location: &str, limits: Limits, expect_index: Option<String>) -> Res
     }
 }
 
-pub fn open_path(
-    path: &Path,
+/// The same for a location as typed.
+pub fn open_typed(location: &str, storage: &StorageArgs, limits: Limits) -> Result<Dataset, Stop> {
+    let site = Site::parse(location, storage)?;
+    open(location, &site, limits, None)
+}
+
+pub fn open_site(
+    site: &Site,
     limits: Limits,
     expect_index: Option<String>,
 ) -> Result<Dataset, Stop> {
@@ -39,20 +48,26 @@ pub fn open_path(
         expect_index,
         ..OpenOptions::default()
     };
-    Ok(Dataset::open(path, &options)?)
+    site.dataset(&options)
 }
 
 /// What lies at a location.
 pub enum Found {
     /// One data set.
     One,
-    /// A directory without an index whose sub-directories are data sets: their names and paths.
-    Splits(Vec<(String, PathBuf)>),
+    /// A directory without an index whose sub-directories are data sets: their names and places.
+    Splits(Vec<(String, Site)>),
     /// Neither.
     Nothing,
 }
 
-pub fn find(path: &Path) -> Result<Found, Stop> {
+pub fn find(site: &Site) -> Result<Found, Stop> {
+    let path = match (site, site.store()) {
+        (Site::Local(path), _) => path,
+        (Site::Pattern(_), _) => return Ok(Found::One),
+        (_, Some(folder)) => return find_in_store(site, folder),
+        _ => return Ok(Found::Nothing),
+    };
     if path.is_file() {
         let index = path
             .extension()
@@ -79,23 +94,50 @@ pub fn find(path: &Path) -> Result<Found, Stop> {
         }
         // A name that breaks the rules for names is not a split of ours.
         if matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true)) {
-            splits.push((name.to_owned(), path.join(name)));
+            splits.push((name.to_owned(), site.beneath(name)?));
         }
     }
-    Ok(if splits.is_empty() {
+    Ok(found_of(splits))
+}
+
+/// The same for a store.
+fn find_in_store(site: &Site, folder: &Folder) -> Result<Found, Stop> {
+    if site.file().is_some() || folder.exists(INDEX_NAME)? {
+        return Ok(Found::One);
+    }
+    if !folder.can_list() {
+        return Ok(Found::Nothing);
+    }
+    let mut splits = Vec::new();
+    let entries = folder.entries()?.into_iter();
+    for entry in entries.filter(|entry| entry.is_folder).take(MOST_SPLITS) {
+        if entry.name.starts_with('.') {
+            continue;
+        }
+        // A name that breaks the rules for names is not a split of ours.
+        let index = format!("{}/{INDEX_NAME}", entry.name);
+        if matches!(folder.exists(&index), Ok(true)) {
+            let split = site.beneath(&entry.name)?;
+            splits.push((entry.name, split));
+        }
+    }
+    Ok(found_of(splits))
+}
+
+fn found_of(splits: Vec<(String, Site)>) -> Found {
+    if splits.is_empty() {
         Found::Nothing
     } else {
         Found::Splits(splits)
-    })
+    }
 }
 
 /// The data sets at a location: the one that is there, or those in the directories beneath it. `true` says
 /// that there may be several.
-pub fn find_all(location: &str) -> Result<(Vec<PathBuf>, bool), Stop> {
-    let path = options::location(location)?;
-    match find(&path)? {
-        Found::One => Ok((vec![path], false)),
-        Found::Splits(splits) => Ok((splits.into_iter().map(|(_, path)| path).collect(), true)),
+pub fn find_all(location: &str, site: &Site) -> Result<(Vec<Site>, bool), Stop> {
+    match find(site)? {
+        Found::One => Ok((vec![site.clone()], false)),
+        Found::Splits(splits) => Ok((splits.into_iter().map(|(_, site)| site).collect(), true)),
         Found::Nothing => Err(CliError::NoDataset {
             location: location.to_owned(),
         }

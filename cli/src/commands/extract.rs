@@ -63,6 +63,27 @@ impl Extractor {
         self.publish(&file_name(sample, column, extension)?, bytes)
     }
 
+    /// Writes a field of a tar shard, which is called like its extension.
+    pub fn write_field(
+        &mut self,
+        sample: &SampleName<'_>,
+        field: &str,
+        bytes: &[u8],
+    ) -> Result<(), Stop> {
+        let name = match sample {
+            SampleName::Number(number) => format!("{number}/{number}.{field}"),
+            SampleName::Key { .. } => return self.write_bytes(sample, field, field, bytes),
+        };
+        check_relative_path(&name).map_err(|source| CliError::FileName {
+            sample: match sample {
+                SampleName::Number(number) | SampleName::Key { sample: number, .. } => *number,
+            },
+            name: name.clone(),
+            source,
+        })?;
+        self.publish(&name, bytes)
+    }
+
     fn publish(&mut self, name: &str, bytes: &[u8]) -> Result<(), Stop> {
         if let Some((folder, _)) = name.rsplit_once('/') {
             self.dir.make_dir(folder)?;

@@ -2,12 +2,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
+use shardmill_convert::ReindexOptions;
 use shardmill_core::{Limits, Progress, escape};
-use shardmill_reader::RebuildOptions;
+use shardmill_mds::HashAlgo;
+use shardmill_reader::{ReaderError, RebuildOptions};
 use shardmill_storage::{Dir, PublishMode, StorageError};
 
 use super::dataset::INDEX_NAME;
-use super::options;
+use super::{convert, options};
 use crate::args::{IndexArgs, IndexVerb, MergeArgs, RebuildArgs};
 use crate::error::{CliError, Stop};
 use crate::output::{Display, Exit, Output, many};
@@ -33,11 +35,13 @@ pub fn run(args: &IndexArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     match &args.verb {
         IndexVerb::Rebuild(args) => rebuild(args, limits, out),
         IndexVerb::Merge(args) => merge(args, &limits, out),
+        IndexVerb::Export(args) => super::export::run(args, limits, out),
     }
 }
 
 fn rebuild(args: &RebuildArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let path = options::location(&args.dataset)?;
+    let hashes = args.hashes.as_deref().map(convert::hashes).transpose()?;
     let options = RebuildOptions {
         limits,
         jobs: options::jobs(args.jobs.as_deref())?,
@@ -45,17 +49,41 @@ fn rebuild(args: &RebuildArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());
     let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
-    let index = shardmill_reader::rebuild_index(&path, &options, &progress);
+    let made = made(&path, args, hashes, options, &progress);
     drop(display);
-    let index = index?;
-    let outcome = publish(&path, &index.to_json(), args.force)?;
-    show(
-        &path,
-        outcome,
-        index.samples(),
-        index.shards.len() as u64,
-        out,
-    )
+    let (text, samples, shards) = made?;
+    let outcome = publish(&path, &text, args.force)?;
+    show(&path, outcome, samples, shards, out)
+}
+
+/// The text of the index, and how many samples and shards it has.
+fn made(
+    path: &Path,
+    args: &RebuildArgs,
+    hashes: Option<Vec<HashAlgo>>,
+    options: RebuildOptions,
+    progress: &Progress,
+) -> Result<(String, u64, u64), Stop> {
+    let is_none = match shardmill_reader::rebuild_index(path, &options, progress) {
+        Err(ReaderError::NoShards { path }) => ReaderError::NoShards { path },
+        _ if hashes.is_some() => {
+            let fact = "the headers of these shards say which hashes their index has";
+            return Err(CliError::option("hashes", fact, "leave it out").into());
+        }
+        index => {
+            let index = index?;
+            return Ok((index.to_json(), index.samples(), index.shards.len() as u64));
+        }
+    };
+    let options = ReindexOptions {
+        hashes: hashes.map_or_else(|| convert::hashes("sha256"), Ok)?,
+        jobs: options.jobs,
+        replace: args.force,
+        limits: options.limits,
+    };
+    let index = shardmill_convert::reindex_tars(path, &options, progress)?.ok_or(is_none)?;
+    let (samples, shards) = (index.samples(), index.shards.len() as u64);
+    Ok((index.to_json(), samples, shards))
 }
 
 fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, Stop> {

@@ -5,14 +5,16 @@ use serde::Serialize;
 use serde_json::Value;
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
 use shardmill_mds::{HashAlgo, Index, ShardConfig, hash_hex};
-use shardmill_reader::Dataset;
+use shardmill_reader::KEY_COLUMN;
 use shardmill_source::SourceOptions;
-use shardmill_storage::read_file;
+use shardmill_storage::{Dir, Folder, read_file};
 use shardmill_writer::default_target;
 
 use super::dataset::{self, Found};
 use super::delta::DeltaTable;
 use super::options;
+use super::site::Site;
+use super::tars::{TarFacts, Tars};
 use crate::args::InspectArgs;
 use crate::error::{CliError, Stop};
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, ratio};
@@ -23,7 +25,7 @@ const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
 const PROVENANCE_BYTES: u64 = 64 << 20;
 
 pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let path = options::location(&args.location)?;
+    let site = Site::parse(&args.location, &args.storage)?;
     let travel = SourceOptions {
         version: args
             .version
@@ -35,19 +37,28 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
             .as_deref()
             .map(options::table_time)
             .transpose()?,
+        remote: options::remote(&args.storage)?,
         ..SourceOptions::default()
     };
     // A pattern is not a place, and is for sources only.
     let travels = travel.version.is_some() || travel.timestamp_ms.is_some();
-    let found = if !travels && path.symlink_metadata().is_ok() {
-        dataset::find(&path)?
+    let is_there = !travels
+        && match &site {
+            Site::Local(path) => path.symlink_metadata().is_ok(),
+            Site::Store(store) => !store.is_source(),
+            Site::Pattern(_) => true,
+        };
+    let found = if is_there && site.holds_tars(&limits)? {
+        Found::One
+    } else if is_there {
+        dataset::find(&site)?
     } else {
         Found::Nothing
     };
     let mut exit = Exit::Done;
     match found {
         Found::One => {
-            let summary = summary(&args.location, &path, limits, out)?;
+            let summary = summary(&args.location, &site, limits, out)?;
             if out.is_json() {
                 out.json(&summary)?
             } else {
@@ -56,8 +67,8 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         }
         Found::Splits(splits) => {
             let mut parts = Vec::with_capacity(splits.len());
-            for (name, path) in splits {
-                match summary(&path.display().to_string(), &path, limits.clone(), out) {
+            for (name, site) in splits {
+                match summary(&site.shown(), &site, limits.clone(), out) {
                     Ok(summary) => parts.push(Part { name, summary }),
                     // One that cannot be opened does not hide the others.
                     Err(Stop::Fault(fault)) if fault.kind == ErrorKind::Corrupt => {
@@ -80,7 +91,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         }
         Found::Nothing => source(
             &args.location,
-            &path,
+            &site,
             SourceOptions { limits, ..travel },
             out,
         )?,
@@ -115,8 +126,9 @@ struct Summary {
     first: Option<LayoutSummary>,
     /// What other shards have.
     other_layouts: Vec<LayoutSummary>,
-    index_bytes: u64,
-    index_hash: String,
+    /// Tar shards need none.
+    index_bytes: Option<u64>,
+    index_hash: Option<String>,
     provenance: Option<Value>,
 }
 
@@ -146,8 +158,11 @@ struct ColumnSummary {
     bytes: Option<u64>,
 }
 
-fn summary(shown: &str, path: &Path, limits: Limits, out: &Output) -> Result<Summary, Stop> {
-    let dataset = dataset::open_path(path, limits, None)?;
+fn summary(shown: &str, site: &Site, limits: Limits, out: &Output) -> Result<Summary, Stop> {
+    if let Some(tars) = Tars::find(site, &limits)? {
+        return tar_summary(shown, site, &tars, &limits, out);
+    }
+    let dataset = dataset::open_site(site, limits, None)?;
     let index = dataset.index();
     let sum = |bytes: fn(&shardmill_mds::ShardEntry) -> u64| {
         index
@@ -155,7 +170,7 @@ fn summary(shown: &str, path: &Path, limits: Limits, out: &Output) -> Result<Sum
             .iter()
             .fold(0_u64, |sum, shard| sum.saturating_add(bytes(shard)))
     };
-    let text = read_file(dataset.index_path(), dataset.limits().index_bytes)?;
+    let text = index_text(site, dataset.index_path(), dataset.limits())?;
     let mut layouts = layouts(index).into_iter();
     Ok(Summary {
         dataset: shown.to_owned(),
@@ -163,12 +178,18 @@ fn summary(shown: &str, path: &Path, limits: Limits, out: &Output) -> Result<Sum
         shards: index.shards.len() as u64,
         raw_bytes: sum(dataset::raw_bytes),
         stored_bytes: sum(dataset::stored_bytes),
-        shard_raw_bytes: spread(index),
+        shard_raw_bytes: spread(
+            index
+                .shards
+                .iter()
+                .map(|shard| shard.raw_data.bytes)
+                .collect(),
+        ),
         first: layouts.next(),
         other_layouts: layouts.collect(),
-        index_bytes: dataset.index_bytes(),
-        index_hash: format!("sha256:{}", hash_hex(HashAlgo::Sha256, &text)),
-        provenance: provenance(&dataset, out)?,
+        index_bytes: Some(dataset.index_bytes()),
+        index_hash: Some(hash_of(&text)),
+        provenance: provenance(dataset.dir(), out)?,
     })
 }
 
@@ -208,12 +229,108 @@ fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
     }
 }
 
-fn spread(index: &Index) -> Option<Spread> {
-    let mut sizes: Vec<u64> = index
-        .shards
-        .iter()
-        .map(|shard| shard.raw_data.bytes)
-        .collect();
+/// The bytes of an index that was read already.
+fn index_text(site: &Site, path: &Path, limits: &Limits) -> Result<Vec<u8>, Stop> {
+    match site.store() {
+        None => Ok(read_file(path, limits.index_bytes)?),
+        Some(folder) => Ok(folder
+            .open_file(dataset::INDEX_NAME)?
+            .read_all(limits.index_bytes)?),
+    }
+}
+
+fn hash_of(text: &[u8]) -> String {
+    format!("sha256:{}", hash_hex(HashAlgo::Sha256, text))
+}
+
+/// The same for tar shards, with an index or without.
+fn tar_summary(
+    shown: &str,
+    site: &Site,
+    tars: &Tars,
+    limits: &Limits,
+    out: &Output,
+) -> Result<Summary, Stop> {
+    let facts = tars.facts();
+    let sum = |bytes: fn(&TarFacts) -> u64| facts.iter().map(bytes).fold(0, u64::saturating_add);
+    let mut layouts: Vec<LayoutSummary> = Vec::new();
+    for shard in facts {
+        let layout = tar_layout(shard);
+        let same = |other: &&mut LayoutSummary| {
+            let names = |layout: &LayoutSummary| -> Vec<(String, String)> {
+                let columns = layout.columns.iter();
+                columns
+                    .map(|column| (column.name.clone(), column.encoding.clone()))
+                    .collect()
+            };
+            other.compression == layout.compression
+                && other.hashes == layout.hashes
+                && names(other) == names(&layout)
+        };
+        match layouts.iter_mut().rev().find(same) {
+            Some(other) => other.layout_shards += 1,
+            None => layouts.push(layout),
+        }
+    }
+    let mut layouts = layouts.into_iter();
+    let index = tars.index();
+    let text = index
+        .map(|(path, _)| index_text(site, path, limits))
+        .transpose()?;
+    let folder = match site {
+        Site::Local(path) => {
+            let folder = match path.is_file() {
+                true => path
+                    .parent()
+                    .filter(|parent| !parent.as_os_str().is_empty()),
+                false => Some(path.as_path()),
+            };
+            Folder::Local(Dir::open(folder.unwrap_or(Path::new(".")))?)
+        }
+        Site::Store(store) => store.folder().clone(),
+        Site::Pattern(site) => site.folder().clone(),
+    };
+    Ok(Summary {
+        dataset: shown.to_owned(),
+        samples: tars.samples(),
+        shards: facts.len() as u64,
+        raw_bytes: sum(|shard| shard.raw_bytes),
+        stored_bytes: sum(|shard| shard.stored_bytes),
+        shard_raw_bytes: spread(facts.iter().map(|shard| shard.raw_bytes).collect()),
+        first: layouts.next(),
+        other_layouts: layouts.collect(),
+        index_bytes: index.map(|(_, bytes)| bytes),
+        index_hash: text.map(|text| hash_of(&text)),
+        provenance: match site {
+            // That of the folder is about other tar files as well.
+            Site::Pattern(_) => None,
+            _ => provenance(&folder, out)?,
+        },
+    })
+}
+
+fn tar_layout(shard: &TarFacts) -> LayoutSummary {
+    let column = |name: &str, encoding: &str| ColumnSummary {
+        name: name.to_owned(),
+        encoding: encoding.to_owned(),
+        bytes: None,
+    };
+    let always = shard.fields.always.iter();
+    let sometimes = shard.fields.sometimes.iter();
+    let mut columns = vec![column(KEY_COLUMN, "str")];
+    columns.extend(always.map(|field| column(field, "bytes")));
+    columns.extend(sometimes.map(|field| column(field, "bytes, in some samples")));
+    LayoutSummary {
+        format: "webdataset",
+        columns,
+        compression: shard.compression.clone(),
+        hashes: shard.hashes.iter().map(|hash| hash.algo().name()).collect(),
+        size_limit: None,
+        layout_shards: 1,
+    }
+}
+
+fn spread(mut sizes: Vec<u64>) -> Option<Spread> {
     sizes.sort_unstable();
     Some(Spread {
         smallest: *sizes.first()?,
@@ -224,12 +341,12 @@ fn spread(index: &Index) -> Option<Spread> {
 
 /// Where the data came from, when shardmill wrote it. A data set without, or with one that cannot be read, is
 /// none the worse.
-fn provenance(dataset: &Dataset, out: &Output) -> Result<Option<Value>, Stop> {
-    if !dataset.dir().exists(PROVENANCE_NAME)? {
+fn provenance(dir: &Folder, out: &Output) -> Result<Option<Value>, Stop> {
+    dir.keep(PROVENANCE_NAME, PROVENANCE_BYTES)?;
+    if !dir.exists(PROVENANCE_NAME)? {
         return Ok(None);
     }
-    let text = dataset
-        .dir()
+    let text = dir
         .open_file(PROVENANCE_NAME)
         .and_then(|file| file.read_all(PROVENANCE_BYTES));
     let fact = match text {
@@ -239,7 +356,7 @@ fn provenance(dataset: &Dataset, out: &Output) -> Result<Option<Value>, Stop> {
         },
         Err(error) => error.to_string(),
     };
-    let object = dataset.dir().path_of(PROVENANCE_NAME).display().to_string();
+    let object = dir.path_of(PROVENANCE_NAME).display().to_string();
     out.console().warning(
         "provenance",
         Some(object),
@@ -289,7 +406,10 @@ fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
     }
     rows.push((
         "index",
-        format!("{}, {}", bytes(summary.index_bytes), summary.index_hash),
+        match (summary.index_bytes, &summary.index_hash) {
+            (Some(length), Some(hash)) => format!("{}, {hash}", bytes(length)),
+            _ => "none".to_owned(),
+        },
     ));
     match (&summary.first, summary.other_layouts.as_slice()) {
         (Some(layout), []) => {
@@ -391,6 +511,18 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
     if let Some(fingerprint) = text("/source_fingerprint") {
         rows.push(("fingerprint", fingerprint.to_owned()));
     }
+    if let Some(content) = text("/content") {
+        rows.push(("content", content.to_owned()));
+    }
+    if let Some(generation) = number("/increment/generation") {
+        let gone = number("/increment/all_tombstones").unwrap_or(0);
+        let gone = format!(
+            "{}, {} are gone from the table",
+            count(generation),
+            count(gone)
+        );
+        rows.push(("generation", gone));
+    }
     if let Some(split) = text("/split") {
         rows.push(("split", split.to_owned()));
     }
@@ -466,26 +598,32 @@ struct SourceColumn {
 }
 
 /// Whether a directory holds shards, so that what is missing is their index.
-fn holds_shards(path: &Path) -> bool {
-    let entries = shardmill_storage::Dir::open(path).and_then(|dir| dir.entries());
+fn holds_shards(site: &Site) -> bool {
+    let entries = match site {
+        Site::Local(path) => Dir::open(path).map(Folder::Local),
+        Site::Store(store) => Ok(store.folder().clone()),
+        Site::Pattern(site) => Ok(site.folder().clone()),
+    };
+    let entries = entries.and_then(|folder| folder.entries());
     entries.is_ok_and(|entries| {
         entries.iter().any(|entry| {
-            let name = entry.name.to_string_lossy();
-            name.strip_prefix("shard.")
+            entry
+                .name
+                .strip_prefix("shard.")
                 .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         })
     })
 }
 
 /// What a source holds, and what `convert` would make of it.
-fn source(shown: &str, path: &Path, options: SourceOptions, out: &mut Output) -> Result<(), Stop> {
-    if holds_shards(path) {
+fn source(shown: &str, site: &Site, options: SourceOptions, out: &mut Output) -> Result<(), Stop> {
+    if holds_shards(site) {
         return Err(CliError::NoDataset {
             location: shown.to_owned(),
         }
         .into());
     }
-    let source = shardmill_source::open(&[path.to_owned()], &options)?;
+    let source = shardmill_source::open(&[site.location()], &options)?;
     let description = source.description();
     let schema = source.schema();
     let mut columns = Vec::with_capacity(schema.fields().len());

@@ -1,8 +1,10 @@
 use serde::Serialize;
 use shardmill_core::{Format, Limits, escape};
-use shardmill_mds::{FileInfo, ShardEntry};
+use shardmill_mds::FileInfo;
 
 use super::dataset;
+use super::site::Site;
+use super::tars::Tars;
 use crate::args::LsArgs;
 use crate::error::Stop;
 use crate::output::{Exit, Output, bytes, count};
@@ -20,7 +22,11 @@ struct JsonShard<'a> {
 }
 
 pub fn run(args: &LsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let dataset = dataset::open(&args.dataset, limits, None)?;
+    let site = Site::parse(&args.dataset, &args.storage)?;
+    if let Some(tars) = Tars::find(&site, &limits)? {
+        return list_tars(&tars, out);
+    }
+    let dataset = dataset::open(&args.dataset, &site, limits, None)?;
     for (number, shard) in dataset.index().shards.iter().enumerate() {
         let (data, meta) = dataset::stored_files(shard);
         let (raw_bytes, stored_bytes) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
@@ -36,20 +42,40 @@ pub fn run(args: &LsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop
                 hashes: dataset::Hashes(&data.hashes),
             })?;
         } else {
-            out.line(line(number, shard, data, raw_bytes, stored_bytes))?;
+            out.line(line(number, shard.samples, data, raw_bytes, stored_bytes))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn list_tars(tars: &Tars, out: &mut Output) -> Result<Exit, Stop> {
+    for (number, shard) in tars.facts().iter().enumerate() {
+        if out.is_json() {
+            out.json(&JsonShard {
+                shard: number,
+                samples: shard.samples,
+                format: "webdataset",
+                raw_bytes: shard.raw_bytes,
+                stored_bytes: shard.stored_bytes,
+                basename: &shard.name,
+                meta_basename: None,
+                hashes: dataset::Hashes(&shard.hashes),
+            })?;
+        } else {
+            let file = FileInfo {
+                basename: shard.name.as_str().into(),
+                bytes: shard.stored_bytes,
+                hashes: shard.hashes.clone(),
+            };
+            let (raw, stored) = (shard.raw_bytes, shard.stored_bytes);
+            out.line(line(number, shard.samples, &file, raw, stored))?;
         }
     }
     Ok(Exit::Done)
 }
 
 /// Columns have a least width instead of the true one: a list may be a million lines long.
-fn line(
-    number: usize,
-    shard: &ShardEntry,
-    data: &FileInfo,
-    raw_bytes: u64,
-    stored_bytes: u64,
-) -> String {
+fn line(number: usize, samples: u64, data: &FileInfo, raw_bytes: u64, stored_bytes: u64) -> String {
     let hash = data
         .hashes
         .iter()
@@ -57,7 +83,7 @@ fn line(
         .map(|hash| format!("  {}:{hash}", hash.algo()));
     format!(
         "{number:>6}  {:>9} samples  {:>10} raw  {:>10} stored  {}{}",
-        count(shard.samples),
+        count(samples),
         bytes(raw_bytes),
         bytes(stored_bytes),
         escape(&data.basename),

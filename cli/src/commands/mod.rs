@@ -3,13 +3,19 @@
 mod bench;
 mod cat;
 mod columns;
+mod commit;
 mod completions;
 mod convert;
 mod dataset;
 mod delta;
+mod doctor;
+mod export;
 mod extract;
+mod fix;
+mod gc;
 mod index;
 mod inspect;
+mod lint;
 mod ls;
 mod man;
 mod markdown;
@@ -18,7 +24,11 @@ mod order;
 mod picture;
 mod plan;
 mod range;
+mod repair;
 mod requests;
+mod rewrite;
+mod site;
+mod tars;
 mod verify;
 mod world;
 
@@ -35,9 +45,15 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Cat(args) => cat::run(args, limits, out),
         Verb::Verify(args) => verify::run(args, limits, out),
         Verb::Index(args) => index::run(args, limits, out),
+        Verb::Lint(args) => lint::run(args, limits, out),
+        Verb::Fix(args) => fix::run(args, limits, out),
+        Verb::Repair(args) => repair::run(args, limits, out),
         Verb::Order(args) => order::run(args, limits, out),
         Verb::Plan(args) => plan::run(args, limits, out),
         Verb::Bench(args) => bench::run(args, limits, out),
+        Verb::Doctor(args) => doctor::run(args, out),
+        Verb::Commit(args) => commit::run(args, limits, out),
+        Verb::Gc(args) => gc::run(args, limits, out),
         Verb::Completions(args) => completions::run(args, out),
         Verb::Man(args) => man::run(args, out),
         Verb::MarkdownHelp => markdown::run(out),

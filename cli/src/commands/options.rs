@@ -2,10 +2,14 @@
 
 use std::path::PathBuf;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
-use shardmill_core::{ByteSize, Limits, escape};
+use shardmill_core::{ByteSize, Diagnostic as _, Limits, escape};
+use shardmill_storage::{LEASE_PATIENCE, Location, RemoteOptions, StorageError, settings_of};
+use shardmill_webdataset::Consumer;
 
-use crate::error::CliError;
+use crate::args::{StorageArgs, TakeoverArgs};
+use crate::error::{CliError, Stop};
 
 /// More threads than any machine has use for.
 const MOST_JOBS: usize = 1024;
@@ -51,6 +55,22 @@ pub fn jobs(typed: Option<&str>) -> Result<usize, CliError> {
     }
 }
 
+/// Readers of tar files, separated by commas.
+pub fn consumers(option: &'static str, text: &str) -> Result<Vec<Consumer>, CliError> {
+    let mut readers = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let reader: Consumer =
+            name.parse()
+                .map_err(|error: shardmill_webdataset::ParseConsumerError| {
+                    CliError::option(option, error.to_string(), error.hint().unwrap_or_default())
+                })?;
+        if !readers.contains(&reader) {
+            readers.push(reader);
+        }
+    }
+    Ok(readers)
+}
+
 /// `--version N` of a Delta table.
 pub fn table_version(text: &str) -> Result<u64, CliError> {
     text.parse().map_err(|_| {
@@ -81,6 +101,67 @@ pub fn byte_size(option: &'static str, text: &str) -> Result<u64, CliError> {
             option,
             format!("`{}` is not a size", escape(text)),
             "write bytes or a unit: 1000, 64mb, 1.5GiB",
+        )
+    })
+}
+
+/// A path, or a prefix in a store.
+pub fn place(text: &str) -> Result<Location, Stop> {
+    if text.is_empty() {
+        return Ok(Location::Local(location(text)?));
+    }
+    Ok(Location::parse(text)?)
+}
+
+/// What the environment and the command line say about stores.
+pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, StorageError> {
+    let mut options = RemoteOptions {
+        settings: settings_of(std::env::vars()),
+        ..RemoteOptions::default()
+    };
+    for option in &args.storage_options {
+        options = options.with_option(option)?;
+    }
+    Ok(options)
+}
+
+/// A length of time with its unit.
+pub fn age(option: &'static str, text: &str) -> Result<Duration, CliError> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(60 * 60),
+        "d" => Some(24 * 60 * 60),
+        "" if number == "0" => Some(1),
+        _ => None,
+    };
+    let number: Option<u64> = number.parse().ok();
+    let parsed = number
+        .zip(seconds)
+        .and_then(|(number, unit)| number.checked_mul(unit));
+    parsed.map(Duration::from_secs).ok_or_else(|| {
+        CliError::option(
+            option,
+            format!("`{}` is not a length of time", escape(text)),
+            "write a whole number with s, m, h or d: 24h",
+        )
+    })
+}
+
+/// `--takeover-after SECONDS`
+pub fn takeover_after(args: &TakeoverArgs) -> Result<Duration, CliError> {
+    let Some(text) = args.takeover_after.as_deref() else {
+        return Ok(LEASE_PATIENCE);
+    };
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= 86_400.0);
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.ok_or_else(|| {
+        CliError::option(
+            "takeover-after",
+            format!("`{}` is not a number of seconds", escape(text)),
+            "pass a number from 0 to 86400",
         )
     })
 }

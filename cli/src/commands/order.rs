@@ -82,7 +82,7 @@ fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop>
         streams.push(StreamConfig::new(&parse_sizes(sizes)?));
     }
     for stream in world::streams(&args.world)? {
-        let dataset = dataset::open(&stream.location, limits.clone(), None)?;
+        let dataset = dataset::open_typed(&stream.location, &args.world.storage, limits.clone())?;
         let shards = &dataset.index().shards;
         let sizes: Vec<u64> = shards.iter().map(|shard| shard.samples).collect();
         streams.push(StreamConfig::new(&sizes).with_weight(stream.weight));

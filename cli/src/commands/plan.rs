@@ -9,7 +9,7 @@ use shardmill_reader::{CacheForecast, Forecast, ForecastOptions, ShardCost, fore
 use shardmill_storage::{Dir, PublishMode};
 
 use super::{dataset, options, picture, world};
-use crate::args::PlanArgs;
+use crate::args::{PlanArgs, StorageArgs};
 use crate::error::{CliError, Stop};
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, seconds};
 
@@ -64,7 +64,7 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let svg = args.svg.as_deref().map(options::location).transpose()?;
     // Before any work: what does not depend on the data.
     world::epoch_config(&args.world, Vec::new())?;
-    let data = read(&streams, &limits)?;
+    let data = read(&streams, &args.world.storage, &limits)?;
     let config = world::epoch_config(&args.world, data.configs.clone())?;
     let found = forecast(&config, &data.costs, &options)?;
     let advice = advice(&found, &data, &options);
@@ -151,10 +151,10 @@ fn duration(option: &'static str, typed: &str) -> Result<Duration, CliError> {
     }
 }
 
-fn read(streams: &[world::Stream], limits: &Limits) -> Result<Data, Stop> {
+fn read(streams: &[world::Stream], storage: &StorageArgs, limits: &Limits) -> Result<Data, Stop> {
     let mut data = Data::default();
     for stream in streams {
-        let opened = dataset::open(&stream.location, limits.clone(), None)?;
+        let opened = dataset::open_typed(&stream.location, storage, limits.clone())?;
         let shards = &opened.index().shards;
         let samples: Vec<u64> = shards.iter().map(|shard| shard.samples).collect();
         data.configs

@@ -1,11 +1,11 @@
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
-use shardmill_reader::{Problem, VerifyOptions, VerifyReport};
+use shardmill_reader::{ContentReport, Problem, VerifyOptions, VerifyReport};
 
+use super::site::Site;
 use super::{dataset, options};
 use crate::args::VerifyArgs;
 use crate::error::{CliError, Fault, Stop, one_line};
@@ -27,7 +27,13 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         jobs: options::jobs(args.jobs.as_deref())?,
         ..VerifyOptions::default()
     };
-    let (paths, several) = dataset::find_all(&args.dataset)?;
+    let site = Site::parse(&args.dataset, &args.storage)?;
+    // Tar files need no index.
+    let (sites, several) = if site.holds_tars(&limits)? {
+        (vec![site], false)
+    } else {
+        dataset::find_all(&args.dataset, &site)?
+    };
     if several && args.expect_index.is_some() {
         let hint = "verify the data sets one by one";
         return Err(CliError::option(
@@ -38,10 +44,10 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         .into());
     }
     let mut exit = Exit::Done;
-    for path in paths {
-        match one(args, &path, &limits, &options, out) {
+    for site in sites {
+        match one(args, &site, &limits, &options, out) {
             Ok(Exit::Done) => {}
-            Ok(Exit::Problems) => exit = Exit::Problems,
+            Ok(other) => exit = other,
             // Of several data sets, one that cannot be opened does not hide the others.
             Err(Stop::Fault(fault)) if several && fault.kind == ErrorKind::Corrupt => {
                 out.flush()?;
@@ -56,20 +62,32 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
 
 fn one(
     args: &VerifyArgs,
-    path: &Path,
+    site: &Site,
     limits: &Limits,
     options: &VerifyOptions,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
     let start = Instant::now();
-    let dataset = dataset::open_path(path, limits.clone(), args.expect_index.clone())?;
     let progress = Arc::new(Progress::new());
-    signals::cancel_on_signal(&progress, out.console());
-    let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
-    let report = shardmill_reader::verify(&dataset, options, &progress);
-    drop(display);
-    let report = report?;
-    let shown = path.display().to_string();
+    let report = if site.holds_tars(limits)? {
+        let set = match &args.expect_index {
+            Some(expected) => site.pinned_tars(expected, limits)?,
+            None => site.tars(limits)?,
+        };
+        signals::cancel_on_signal(&progress, out.console());
+        let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
+        let report = shardmill_reader::verify_tars(&set, options, limits, &progress);
+        drop(display);
+        report?
+    } else {
+        let dataset = dataset::open_site(site, limits.clone(), args.expect_index.clone())?;
+        signals::cancel_on_signal(&progress, out.console());
+        let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
+        let report = shardmill_reader::verify(&dataset, options, &progress);
+        drop(display);
+        report?
+    };
+    let shown = site.shown();
     let elapsed_seconds = start.elapsed().as_secs_f64();
     if out.is_json() {
         out.json(&JsonReport {
@@ -79,7 +97,18 @@ fn one(
             report: &report,
         })?;
     } else {
-        show(&shown, &report, elapsed_seconds, out)?;
+        // Findings in one file name it themselves.
+        let folder = match site {
+            Site::Pattern(site) => site.folder().path().display().to_string(),
+            _ if !site.is_file() => shown.clone(),
+            Site::Local(path) => path
+                .parent()
+                .map_or_else(String::new, |parent| parent.display().to_string()),
+            Site::Store(_) => site
+                .store()
+                .map_or_else(String::new, |folder| folder.path().display().to_string()),
+        };
+        show(&shown, &folder, &report, elapsed_seconds, out)?;
     }
     Ok(if report.is_clean() {
         Exit::Done
@@ -88,10 +117,16 @@ fn one(
     })
 }
 
-fn show(dataset: &str, report: &VerifyReport, elapsed: f64, out: &mut Output) -> Result<(), Stop> {
+fn show(
+    dataset: &str,
+    folder: &str,
+    report: &VerifyReport,
+    elapsed: f64,
+    out: &mut Output,
+) -> Result<(), Stop> {
     let console = Arc::clone(out.console());
     for problem in &report.problems {
-        console.error(&fault(dataset, problem), None);
+        console.error(&fault(folder, problem), None);
     }
     let listed = report.problems.len() as u64;
     if report.problem_count > listed {
@@ -107,7 +142,7 @@ fn show(dataset: &str, report: &VerifyReport, elapsed: f64, out: &mut Output) ->
                 message,
                 hint,
                 ..
-            } = fault(dataset, warning);
+            } = fault(folder, warning);
             console.warning(warning.id, object, message, hint);
         }
         let listed = report.warnings.len() as u64;
@@ -122,10 +157,12 @@ fn show(dataset: &str, report: &VerifyReport, elapsed: f64, out: &mut Output) ->
         return Ok(());
     }
     let dataset = escape(dataset);
-    let how = if report.deep {
-        "every value decoded"
-    } else {
-        "values not decoded"
+    let how = match (&report.content, report.deep) {
+        (_, false) => "values not decoded",
+        (Some(ContentReport { found: Some(_), .. }), true) => {
+            "every value decoded, content compared"
+        }
+        (_, true) => "every value decoded",
     };
     let work = format!(
         "{}, {}, {}, {how}, in {} at {}",
@@ -154,11 +191,10 @@ fn fault(dataset: &str, problem: &Problem) -> Fault {
     Fault {
         kind: problem.kind,
         id: problem.id.into(),
-        object: Some(one_line(&format!(
-            "{}/{}",
-            dataset.trim_end_matches('/'),
-            problem.object
-        ))),
+        object: Some(one_line(&match dataset {
+            "" => problem.object.clone(),
+            _ => format!("{}/{}", dataset.trim_end_matches('/'), problem.object),
+        })),
         message: one_line(&problem.message),
         hint: problem.hint.as_deref().map(one_line),
     }

@@ -11,12 +11,15 @@ pub enum Exit {
     Done,
     /// The work is done, and what it looked at is not as it should be.
     Problems,
+    /// What it was to find out is that nothing works, for a reason of this kind.
+    Failed(ErrorKind),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {
             Exit::Done => Self::SUCCESS,
+            Exit::Failed(kind) => Self::from(exit_code(kind, None)),
             Exit::Problems => Self::from(exit_code(ErrorKind::Corrupt, None)),
         }
     }

@@ -22,6 +22,7 @@ mod parquet;
 mod sets;
 mod shard;
 mod tables;
+mod tar;
 mod text;
 mod training;
 mod tree;
@@ -33,7 +34,7 @@ use case::{Case, catalogue, run};
 /// A group of the catalogue: its name and its cases.
 type Group = (&'static str, fn() -> Vec<Case>);
 
-const GROUPS: [Group; 11] = [
+const GROUPS: [Group; 12] = [
     ("index", index::cases),
     ("shard", shard::cases),
     ("compression", compression::cases),
@@ -41,6 +42,7 @@ const GROUPS: [Group; 11] = [
     ("parquet", parquet::cases),
     ("text", text::cases),
     ("tree", tree::cases),
+    ("tar", tar::cases),
     ("config", config::cases),
     ("state", training::states),
     ("cache", training::caches),
@@ -70,6 +72,11 @@ fn compression() {
 #[test]
 fn values() {
     group("values");
+}
+
+#[test]
+fn tar() {
+    group("tar");
 }
 
 #[test]

@@ -389,12 +389,6 @@ fn sets() -> Vec<Case> {
             "source-option",
             &["--version", "Delta"],
         ),
-        case("tar files", |place| place.write("in/0.tar", [0; 1024])).unconvertible(
-            "",
-            3,
-            "source-unsupported",
-            &["in", "tar"],
-        ),
         case("a file whose name says nothing", |place| {
             place.write("rows.bin", "PAR1")
         })
@@ -404,11 +398,17 @@ fn sets() -> Vec<Case> {
             "source-unsupported",
             &["rows.bin", "--from"],
         ),
-        case("a store that is not supported", |_| {}).fails(
+        case("a secret in the URL of a source", |_| {}).fails(
             "convert s3://key:secret@bucket/rows?token=secret out",
-            3,
-            "url-scheme",
+            2,
+            "url-user",
             &["s3://bucket/rows"],
+        ),
+        case("a store of a scheme that is not served", |_| {}).fails(
+            "inspect oci://bucket/rows",
+            2,
+            "url-scheme",
+            &["oci://bucket/rows", "s3://BUCKET/PREFIX"],
         ),
         case("a broken MDS data set as source", |place| {
             place.write("in/index.json", "{\"version\": 2}")

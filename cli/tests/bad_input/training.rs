@@ -211,7 +211,7 @@ pub fn remotes() -> Vec<Case> {
         .fails(&format!("bench {url} --local cache"), 2, id, &[])
     };
     vec![
-        url("a scheme of later", "gs://bucket/set", "url-scheme"),
+        url("a scheme of later", "oci://bucket/set", "url-scheme"),
         url("an unknown scheme", "gopher://bucket/set", "url-scheme"),
         url("no bucket", "s3:///set", "url-bucket"),
         url(

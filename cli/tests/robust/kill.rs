@@ -18,22 +18,8 @@ fn kill_after(
     more: &[&str],
 ) -> bool {
     let jobs = (1 + draw.below(3)).to_string();
-    let mut running = lab.start(
-        lab.convert(&golden.setting, dest)
-            .args(["--jobs", &jobs])
-            .args(more),
-    );
-    running.until(after, || false).unwrap();
-    running.signal(Signal::KILL).unwrap();
-    let ended = running.end(HANGS).unwrap();
-    let killed = ended.code().is_none();
-    assert!(
-        killed || ended.code() == Some(0),
-        "{}: {}",
-        golden.setting.name,
-        ended.errors()
-    );
-    killed
+    let mut command = lab.convert(&golden.setting, dest);
+    lab.kill_after(command.args(["--jobs", &jobs]).args(more), after)
 }
 
 #[test]

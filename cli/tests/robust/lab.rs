@@ -11,6 +11,7 @@ use arrow::array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
+use rustix::process::Signal;
 use shardmill_testing::draw::Draw;
 use shardmill_testing::files::Snapshot;
 use shardmill_testing::process::{self, Ended, Running};
@@ -32,7 +33,7 @@ pub struct Setting {
 }
 
 /// About thirty shards each, in a second or less.
-pub const SETTINGS: [Setting; 6] = [
+pub const SETTINGS: [Setting; 9] = [
     Setting {
         name: "not compressed",
         source: "table",
@@ -88,6 +89,40 @@ pub const SETTINGS: [Setting; 6] = [
         name: "a tree",
         source: "tree",
         options: &["--samples-per-shard", "20", "--hashes", "none"],
+        folders: &[""],
+    },
+    Setting {
+        name: "tar files of numbered samples",
+        source: "table",
+        options: &["--to", "webdataset", "--size-limit", "800kb"],
+        folders: &[""],
+    },
+    Setting {
+        name: "compressed tar files with keys from a column",
+        source: "table",
+        options: &[
+            "--to",
+            "webdataset",
+            "--key",
+            "id",
+            "--compression",
+            "zstd:1",
+            "--size-limit",
+            "1mb",
+        ],
+        folders: &[""],
+    },
+    Setting {
+        name: "tar files of a tree, for every reader",
+        source: "tree",
+        options: &[
+            "--to",
+            "webdataset",
+            "--samples-per-shard",
+            "20",
+            "--index-for",
+            "wids,dali,energon,open_clip",
+        ],
         folders: &[""],
     },
 ];
@@ -271,6 +306,21 @@ impl Lab {
         Running::start(command).unwrap()
     }
 
+    /// Kills a command some time after its start; whether it was still running. One that was not has to have succeeded.
+    pub fn kill_after(&self, command: &mut Command, after: Duration) -> bool {
+        let mut running = self.start(command);
+        running.until(after, || false).unwrap();
+        running.signal(Signal::KILL).unwrap();
+        let ended = running.end(HANGS).unwrap();
+        let code = ended.code();
+        assert!(
+            matches!(code, None | Some(0)),
+            "{command:?} after {after:?}: {}",
+            ended.errors()
+        );
+        code.is_none()
+    }
+
     pub fn snapshot(&self, dest: &str) -> Snapshot {
         Snapshot::of(&self.at(dest)).unwrap()
     }
@@ -282,7 +332,7 @@ impl Lab {
         let files = self.snapshot(&dest);
         let shards = files
             .files()
-            .filter(|name| name.to_string_lossy().contains("shard."))
+            .filter(|name| name.to_string_lossy().contains("shard"))
             .count();
         assert!(
             shards >= 20,

@@ -1,8 +1,6 @@
 //! `--overwrite`: the old data set, the new one, or none; never a mix.
 
-use rustix::process::Signal;
-
-use crate::lab::{Golden, HANGS, Lab, SETTINGS, draw, moment, rounds};
+use crate::lab::{Golden, Lab, SETTINGS, draw, moment, rounds};
 
 #[test]
 fn it_replaces_whatever_conversion_was_there() {
@@ -27,10 +25,10 @@ fn killed_in_the_middle_it_goes_on() {
         let golden = &goldens[next];
         for _ in 0..1 + draw.below(3) {
             let after = moment(&mut draw, golden.wall);
-            let mut running = lab.start(lab.convert(&golden.setting, "dest").arg("--overwrite"));
-            running.until(after, || false).unwrap();
-            running.signal(Signal::KILL).unwrap();
-            running.end(HANGS).unwrap();
+            lab.kill_after(
+                lab.convert(&golden.setting, "dest").arg("--overwrite"),
+                after,
+            );
             // Whatever index is there, of the old or of the new one, is that of a whole data set.
             let left = lab.snapshot("dest");
             for index in left.files().filter(|name| name.ends_with("index.json")) {

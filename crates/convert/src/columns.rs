@@ -3,14 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-use shardmill_core::{Diagnostic, Format};
+use arrow::datatypes::{DataType, SchemaRef};
+use shardmill_core::{Diagnostic, Format, escape};
 use shardmill_mds::{Column, Encoding, ShardConfig, TextColumn, TextEncoding};
-use shardmill_writer::{ColumnEncoder, Target, default_target, stores_null};
+use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
+use shardmill_writer::{
+    ColumnEncoder, FieldEncoding, RowEncoder, ShardForm, ShardFormat, TarForm, TarKeys, TarRows,
+    Target, WriteError, default_field, default_target, stores_null,
+};
 
 use crate::error::ConvertError;
 use crate::nulls::{MASK_SUFFIX, NullPlan, NullPolicy, parse, zero};
-use crate::options::{ColumnSpec, ConvertOptions, Nulls};
+use crate::options::{ColumnSpec, ConvertOptions, Nulls, TarNames};
 
 /// The target of a column: the one that was asked for, or the one that follows from the type.
 pub(crate) fn targets(
@@ -32,7 +36,7 @@ fn asked<'a>(options: &'a ConvertOptions, name: &str) -> Option<&'a str> {
     spec.and_then(|column| column.encoding.as_deref())
 }
 
-fn parse_target(column: &str, encoding: &str, format: Format) -> Result<Target, ConvertError> {
+fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Target, ConvertError> {
     fn fail(column: &str, error: &impl Diagnostic) -> ConvertError {
         ConvertError::Encoding {
             column: column.to_owned(),
@@ -41,6 +45,21 @@ fn parse_target(column: &str, encoding: &str, format: Format) -> Result<Target, 
             hint: error.hint(),
         }
     }
+    let format = match format {
+        ShardFormat::Streaming(format) => format,
+        ShardFormat::Webdataset => {
+            let names = FieldEncoding::ALL.map(FieldEncoding::name);
+            return encoding
+                .parse::<FieldEncoding>()
+                .map(Target::Field)
+                .map_err(|error| ConvertError::Encoding {
+                    column: column.to_owned(),
+                    reason: error.to_string(),
+                    id: "encoding-unknown",
+                    hint: Some(format!("fields of webdataset are {}", names.join(", "))),
+                });
+        }
+    };
     match format {
         Format::Mds => encoding
             .parse::<Encoding>()
@@ -99,7 +118,7 @@ pub(crate) fn null_plan(
         let without = !field.is_nullable() || null_count(position) == Some(0);
         policies.push(match options.nulls {
             _ if has_form || without => NullPolicy::Leave,
-            Nulls::Error => NullPolicy::Leave,
+            Nulls::Error | Nulls::Omit => NullPolicy::Leave,
             Nulls::Drop => NullPolicy::Drop,
             Nulls::Mask => {
                 let value = zero(field.data_type()).ok_or_else(|| {
@@ -123,14 +142,23 @@ pub(crate) fn null_plan(
     Ok(NullPlan::new(schema, policies))
 }
 
-/// The columns of the output with their encoders, sorted by name, and the configuration of its shards.
+/// What the rows of a source become.
+pub(crate) struct Compiled {
+    /// Puts rows together.
+    pub(crate) encoder: RowEncoder,
+    /// What shards look like.
+    pub(crate) form: ShardForm,
+}
+
+/// The columns of the output with their encoders, sorted by name, and the form of its shards.
 pub(crate) fn compile(
     source: &SchemaRef,
     plan: &NullPlan,
     mut targets: Vec<Target>,
     skip: Option<usize>,
+    key: Option<Key>,
     options: &ConvertOptions,
-) -> Result<(Vec<ColumnEncoder>, Arc<ShardConfig>), ConvertError> {
+) -> Result<Compiled, ConvertError> {
     let schema = plan.schema();
     for field in schema.fields().iter().skip(source.fields().len()) {
         if source.field_with_name(field.name()).is_ok() {
@@ -144,32 +172,164 @@ pub(crate) fn compile(
         }
         targets.push(default_target(field, options.to)?);
     }
-    let mut seen = BTreeSet::new();
     let mut encoders = Vec::with_capacity(targets.len());
     for (position, (field, target)) in schema.fields().iter().zip(targets).enumerate() {
-        if Some(position) == skip {
+        if Some(position) == skip || key.as_ref().is_some_and(|key| key.hides(position)) {
             continue;
         }
-        if !seen.insert(field.name()) {
-            return Err(ConvertError::option(
-                "column",
-                format!("there are two columns `{}`", field.name()),
-            ));
-        }
-        encoders.push(ColumnEncoder::compile(
-            position,
-            field,
-            target,
-            &options.limits,
-        )?);
+        let encoder = ColumnEncoder::compile(position, field, target, &options.limits)?;
+        // A column that was asked for by name is called so.
+        let is_named = options
+            .columns
+            .iter()
+            .any(|column| column.name == *field.name());
+        let encoder = match options.nulls {
+            Nulls::Omit if field.is_nullable() => encoder.omitting_nulls(),
+            _ => encoder,
+        };
+        encoders.push(match options.to {
+            ShardFormat::Webdataset if !is_named => encoder.renamed(default_field(field)?.0),
+            _ => encoder,
+        });
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = encoders
+        .iter()
+        .find(|encoder| !seen.insert(encoder.name().to_owned()))
+    {
+        return Err(ConvertError::option(
+            "column",
+            format!("there are two columns `{}`", twice.name()),
+        ));
     }
     encoders.sort_by(|a, b| a.name().cmp(b.name()));
-    let config = shard_config(&encoders, options)?;
-    Ok((encoders, Arc::new(config)))
+    match options.to {
+        ShardFormat::Streaming(format) => {
+            let config = shard_config(&encoders, format, options)?;
+            let encoder = RowEncoder::new(encoders, &config.layout, options.limits.sample_bytes);
+            Ok(Compiled {
+                encoder,
+                form: ShardForm::Streaming(Arc::new(config)),
+            })
+        }
+        ShardFormat::Webdataset => tar_form(encoders, schema, key, options),
+    }
 }
+
+/// The column that keys come from.
+pub(crate) struct Key {
+    /// Its position in the source.
+    pub(crate) position: usize,
+    /// Whether the source has no key twice.
+    pub(crate) unique: bool,
+    /// Whether it is a field as well, because somebody asked for it.
+    pub(crate) is_field: bool,
+}
+
+impl Key {
+    const fn hides(&self, position: usize) -> bool {
+        self.position == position && !self.is_field
+    }
+}
+
+fn tar_form(
+    encoders: Vec<ColumnEncoder>,
+    schema: &SchemaRef,
+    key: Option<Key>,
+    options: &ConvertOptions,
+) -> Result<Compiled, ConvertError> {
+    let profile = match options.tar.names {
+        TarNames::Portable => Profile::default(),
+        TarNames::Any => Profile {
+            style: TarStyle {
+                long_names: true,
+                ..TarStyle::default()
+            },
+            rules: Rules::Reference,
+        },
+    };
+    if encoders.is_empty() {
+        return Err(ConvertError::option(
+            "column",
+            "a sample needs a field beside its key",
+        ));
+    }
+    for encoder in &encoders {
+        let name = encoder.name();
+        let problem = match profile.check_field("", name) {
+            Err(shardmill_webdataset::WriteError::Field { reason, .. }) => Some(reason),
+            _ if name.len() > MOST_FIELD_BYTES => Some("is longer than 64 bytes"),
+            _ if name.starts_with('_') => {
+                Some("starts with an underscore, which the original writer leaves out")
+            }
+            _ => None,
+        };
+        if let Some(reason) = problem {
+            return Err(ConvertError::option_hint(
+                "column",
+                format!("the field `{}` {reason}", escape(name)),
+                "name the fields, as in --column jpg=image",
+            ));
+        }
+    }
+    let keys = match key {
+        None => TarKeys::Number,
+        Some(key) => {
+            let field = schema.field(key.position);
+            let data_type = match field.data_type() {
+                DataType::Dictionary(_, values) => values,
+                other => other,
+            };
+            let is_text = matches!(
+                data_type,
+                DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+            );
+            if !is_text && !data_type.is_integer() {
+                return Err(WriteError::TypeUnsupported {
+                    column: field.name().clone(),
+                    data_type: data_type.to_string(),
+                    encoding: "the key of a sample".to_owned(),
+                    hint: Some("keys are text or integers".to_owned()),
+                }
+                .into());
+            }
+            TarKeys::Column {
+                source: key.position,
+                name: field.name().clone(),
+                unique: key.unique,
+            }
+        }
+    };
+    let (sometimes, always) = encoders.iter().partition::<Vec<_>, _>(|e| e.omits_null());
+    let names = |encoders: Vec<&ColumnEncoder>| {
+        let names = encoders.into_iter();
+        names.map(|encoder| encoder.name().into()).collect()
+    };
+    let fields = FieldSet {
+        always: names(always),
+        sometimes: names(sometimes),
+    };
+    let form = TarForm {
+        pattern: options.tar.pattern.clone(),
+        profile,
+        fields: Arc::new(fields),
+        compression: options.tar.compression,
+        hashes: options.hashes.clone(),
+        size_limit: options.size_limit,
+    };
+    let rows = TarRows { profile, keys };
+    Ok(Compiled {
+        encoder: RowEncoder::tar(encoders, rows, options.limits.sample_bytes),
+        form: ShardForm::Tar(Arc::new(form)),
+    })
+}
+
+/// Most bytes of the name of a field, so that a key has room beside it in a plain header.
+const MOST_FIELD_BYTES: usize = 64;
 
 fn shard_config(
     encoders: &[ColumnEncoder],
+    format: Format,
     options: &ConvertOptions,
 ) -> Result<ShardConfig, ConvertError> {
     let mut mds = Vec::new();
@@ -185,6 +345,12 @@ fn shard_config(
                 name,
                 encoding: *encoding,
             }),
+            Target::Field(_) => {
+                return Err(WriteError::Bug {
+                    what: "a field of webdataset in another format",
+                }
+                .into());
+            }
         }
     }
     let (compression, hashes, limit) = (
@@ -193,18 +359,18 @@ fn shard_config(
         options.size_limit,
     );
     let separator = options.separator.as_deref();
-    if options.to == Format::Xsv && separator.is_none() {
+    if format == Format::Xsv && separator.is_none() {
         return Err(ConvertError::option_hint(
             "separator",
             "xsv needs a separator",
             "pass --separator TEXT",
         ));
     }
-    Ok(match options.to {
+    Ok(match format {
         Format::Mds => ShardConfig::new_mds(mds, compression, hashes, limit)?,
         Format::Json => ShardConfig::new_json(text, &options.newline, compression, hashes, limit)?,
         Format::Csv | Format::Tsv | Format::Xsv => ShardConfig::new_xsv(
-            options.to,
+            format,
             text,
             &options.newline,
             separator,

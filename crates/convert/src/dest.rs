@@ -1,15 +1,20 @@
 //! What is at the destination, and what may be done about it.
 
-use std::path::Path;
+use std::collections::BTreeSet;
 
-use shardmill_core::{ErrorKind, Limits};
-use shardmill_mds::{FileInfo, Index, ShardEntry};
-use shardmill_storage::{Dir, StorageError};
-use shardmill_writer::INDEX_NAME;
+use shardmill_core::{ErrorKind, Limits, Progress};
+use shardmill_storage::{Place, StorageError};
+use shardmill_writer::parts::is_shard_name;
+use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern};
 
 use crate::error::ConvertError;
+use crate::export;
+use crate::increment::{RECORD_NAME, TOMBSTONES_NAME};
 use crate::journal::{Found, WORK_FOLDER};
+use crate::options::ConvertOptions;
+use crate::parts;
 use crate::provenance::{self, Identity, PROVENANCE_NAME, in_folder};
+use crate::target::Target;
 
 /// What the destination holds.
 #[derive(Debug)]
@@ -19,25 +24,24 @@ pub(crate) enum Dest {
     /// An interrupted run of the same conversion.
     Interrupted(Found),
     /// The finished result of the same conversion.
-    Done(Vec<Index>),
+    Done(Vec<DatasetIndex>),
     /// Something that `overwrite` may remove.
     Replaceable,
 }
 
 /// Looks at the destination without touching it.
 pub(crate) fn look(
-    path: &Path,
     folders: &[String],
     identity: &Identity,
-    overwrite: bool,
-    limits: &Limits,
+    options: &ConvertOptions,
+    progress: &Progress,
 ) -> Result<Dest, ConvertError> {
-    let dir = match Dir::open(path) {
-        Ok(dir) => dir,
+    let place = match Place::open(&options.dest, &options.remote, options.spool()) {
+        Ok(place) => place,
         Err(error) if error.is_not_found() => return Ok(Dest::Empty),
         Err(StorageError::NotDirectory { .. }) => {
             return Err(conflict(
-                path,
+                options.dest_text(),
                 "dest-not-directory",
                 "it is a file, not a directory",
                 "choose another destination",
@@ -45,36 +49,48 @@ pub(crate) fn look(
         }
         Err(error) => return Err(error.into()),
     };
-    look_in(&dir, folders, identity, overwrite, limits)
+    look_in(Target::new(&place, progress), folders, identity, options)
 }
 
-/// As [`look`], in a directory that is open.
-pub(crate) fn look_in(
-    dir: &Dir,
+/// As [`look`], for a plan. What a part finds is decided when it runs.
+pub(crate) fn look_if_whole(
     folders: &[String],
     identity: &Identity,
-    overwrite: bool,
-    limits: &Limits,
+    options: &ConvertOptions,
 ) -> Result<Dest, ConvertError> {
-    let path = dir.path();
-    if overwrite {
+    match options.part {
+        Some(_) => Ok(Dest::Empty),
+        None => look(folders, identity, options, &Progress::new()),
+    }
+}
+
+/// As [`look`], in a destination that is open.
+pub(crate) fn look_in(
+    target: Target<'_>,
+    folders: &[String],
+    identity: &Identity,
+    options: &ConvertOptions,
+) -> Result<Dest, ConvertError> {
+    let limits = &options.limits;
+    let path = || options.dest_text();
+    if options.overwrite {
         // A run that was replacing a data set when it was stopped goes on; it has removed the old one already.
         let published = folders
             .iter()
-            .map(|folder| has_index(dir, folder))
+            .map(|folder| has_index(target, folder))
             .collect::<Result<Vec<_>, _>>()?;
         if !published.contains(&true)
-            && let Some(found) = Found::read(dir, limits)?
+            && let Some(found) = Found::read(target, limits)?
             && identity.difference(&found.header).is_none()
         {
             return Ok(Dest::Interrupted(found));
         }
-        let unknown = unknown_entry(dir, folders)?;
+        let unknown = unknown_entry(target, folders, options)?;
         return match unknown {
-            None if dir.entries()?.is_empty() => Ok(Dest::Empty),
+            None if target.entries("")?.is_empty() => Ok(Dest::Empty),
             None => Ok(Dest::Replaceable),
             Some(name) => Err(conflict(
-                path,
+                path(),
                 "dest-not-empty",
                 &format!("it holds `{name}`, which is not part of a data set"),
                 "choose another destination, or remove it yourself",
@@ -83,13 +99,13 @@ pub(crate) fn look_in(
     }
     let published: Vec<bool> = folders
         .iter()
-        .map(|folder| has_index(dir, folder))
+        .map(|folder| has_index(target, folder))
         .collect::<Result<_, _>>()?;
-    if let Some(found) = Found::read(dir, limits)? {
+    if let Some(found) = Found::read(target, limits)? {
         return match identity.difference(&found.header) {
             None => Ok(Dest::Interrupted(found)),
             Some(difference) => Err(conflict(
-                path,
+                path(),
                 "dest-conflict",
                 &format!(
                     "it holds an interrupted conversion of {} shards with another configuration: {difference}",
@@ -100,15 +116,23 @@ pub(crate) fn look_in(
         };
     }
     if !published.is_empty() && published.iter().all(|there| *there) {
-        return finished(dir, folders, identity, limits);
+        return finished(target, folders, identity, options);
+    }
+    if parts::are_there(target)? {
+        return Err(conflict(
+            path(),
+            "dest-conflict",
+            "it holds parts that wait to be published",
+            "publish them with `shardmill commit`, or remove them with `shardmill gc`",
+        ));
     }
     // A work folder without a journal: a run that was killed before it began.
-    let entries = entries(dir)?;
+    let entries = target.entries("")?;
     let other = entries.iter().find(|entry| entry.name != WORK_FOLDER);
     match other {
         None => Ok(Dest::Empty),
         Some(entry) => Err(conflict(
-            path,
+            path(),
             "dest-not-empty",
             &format!(
                 "it is not empty: it holds `{}`",
@@ -119,16 +143,27 @@ pub(crate) fn look_in(
     }
 }
 
-fn finished(
-    dir: &Dir,
+pub(crate) fn finished(
+    target: Target<'_>,
     folders: &[String],
     identity: &Identity,
-    limits: &Limits,
+    options: &ConvertOptions,
 ) -> Result<Dest, ConvertError> {
-    let path = dir.path();
+    let limits = &options.limits;
+    let path = || options.dest_text();
     let mut indexes = Vec::with_capacity(folders.len());
     for folder in folders {
-        let difference = match provenance::read(dir, folder) {
+        let name = in_folder(folder, INDEX_NAME);
+        let Some(bytes) = target.read(&name, limits.index_bytes)? else {
+            // It was there a moment ago.
+            return Err(conflict(
+                path(),
+                "dest-damaged",
+                &format!("{name} has just gone"),
+                "run it again when nobody else writes there",
+            ));
+        };
+        let difference = match provenance::of_index(target, folder, &bytes)? {
             Some(provenance) => identity.difference(&provenance),
             None => Some(format!(
                 "it has no {PROVENANCE_NAME}, so it is not known how it was made"
@@ -136,161 +171,218 @@ fn finished(
         };
         if let Some(difference) = difference {
             return Err(conflict(
-                path,
+                path(),
                 "dest-conflict",
                 &format!("it holds a finished data set of another conversion: {difference}"),
                 "choose another destination, or pass --overwrite to replace it",
             ));
         }
-        let bytes = dir
-            .open_file(&in_folder(folder, INDEX_NAME))
-            .and_then(|file| file.read_all(limits.index_bytes))?;
-        let index = Index::parse(&bytes, limits).map_err(|error| {
+        let index = DatasetIndex::parse(&bytes, limits).map_err(|error| {
             let reason = format!("its {INDEX_NAME} cannot be read: {error}");
             conflict(
-                path,
+                path(),
                 "dest-conflict",
                 &reason,
                 "pass --overwrite to convert it again",
             )
         })?;
-        for file in index.shards.iter().flat_map(stored_files) {
-            let there = dir
-                .open_file(&in_folder(folder, &file.basename))
-                .map(|file| file.len());
-            if there.as_ref().ok() != Some(&file.bytes) {
-                return Err(conflict(
-                    path,
-                    "dest-damaged",
-                    &format!(
-                        "it is finished, but {} is missing or has another length",
-                        file.basename
-                    ),
-                    "run verify to see all damage, or pass --overwrite to convert it again",
-                ));
-            }
+        if let Some(name) = first_damaged(target, folder, &index, options.jobs)? {
+            return Err(conflict(
+                path(),
+                "dest-damaged",
+                &format!("it is finished, but {name} is missing or has another length"),
+                "run verify to see all damage, or pass --overwrite to convert it again",
+            ));
         }
         indexes.push(index);
     }
     Ok(Dest::Done(indexes))
 }
 
-/// The files of a shard that are stored.
-fn stored_files(entry: &ShardEntry) -> impl Iterator<Item = &FileInfo> {
-    let data = entry.zip_data.as_ref().unwrap_or(&entry.raw_data);
-    let meta = entry.zip_meta.as_ref().or(entry.raw_meta.as_ref());
-    std::iter::once(data).chain(meta)
+/// A file of a finished data set that is not there with its length.
+fn first_damaged(
+    target: Target<'_>,
+    folder: &str,
+    index: &DatasetIndex,
+    jobs: usize,
+) -> Result<Option<String>, StorageError> {
+    let files = index.stored_files();
+    let is_there = target.for_each(files.len(), jobs, |at| {
+        let Some((name, bytes)) = files.get(at) else {
+            return Ok(true);
+        };
+        let there = target.stamp(&in_folder(folder, name))?;
+        Ok(there.is_some_and(|stamp| stamp.bytes == *bytes))
+    })?;
+    let damaged = is_there.iter().position(|is_there| !is_there);
+    let damaged = damaged.and_then(|at| files.get(at));
+    Ok(damaged.map(|(name, _)| (*name).to_owned()))
 }
 
-fn has_index(dir: &Dir, folder: &str) -> Result<bool, StorageError> {
-    match dir.exists(&in_folder(folder, INDEX_NAME)) {
-        Err(error) if error.is_not_found() => Ok(false),
-        outcome => outcome,
+fn has_index(target: Target<'_>, folder: &str) -> Result<bool, StorageError> {
+    Ok(target.stamp(&in_folder(folder, INDEX_NAME))?.is_some())
+}
+
+/// The names that files of a data set have in one folder.
+struct Ours {
+    pattern: ShardPattern,
+    /// What the index there names, when it is one of tar files, whose names anybody may choose.
+    listed: BTreeSet<String>,
+}
+
+impl Ours {
+    fn of(target: Target<'_>, folder: &str, options: &ConvertOptions) -> Self {
+        let index = target
+            .read(&in_folder(folder, INDEX_NAME), options.limits.index_bytes)
+            .ok()
+            .flatten()
+            .and_then(|bytes| DatasetIndex::parse(&bytes, &options.limits).ok());
+        let listed = match &index {
+            Some(index @ DatasetIndex::Tar(_)) => {
+                let files = index.stored_files().into_iter();
+                files.map(|(name, _)| name.to_owned()).collect()
+            }
+            _ => BTreeSet::new(),
+        };
+        Self {
+            pattern: options.tar.pattern.clone(),
+            listed,
+        }
+    }
+
+    /// Whether a file could be one of a data set, by its name.
+    fn has(&self, name: &str, options: &ConvertOptions) -> bool {
+        let default = ShardPattern::default();
+        name == INDEX_NAME
+            || name == PROVENANCE_NAME
+            || name == RECORD_NAME
+            || name == TOMBSTONES_NAME
+            || name == WORK_FOLDER
+            || is_shard_name(name)
+            || self.listed.contains(name)
+            || (options.to == ShardFormat::Webdataset && self.pattern.matches(name))
+            || default.matches(name)
+            || export::is_exported(name, &[&self.pattern, &default], self.listed.iter())
     }
 }
 
-/// Whether a file could be one of a data set, by its name.
-fn is_ours(name: &str) -> bool {
-    name == INDEX_NAME || name == PROVENANCE_NAME || name == WORK_FOLDER || is_shard_name(name)
-}
-
-fn is_shard_name(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("shard.") else {
-        return false;
-    };
-    let Some((number, rest)) = rest.split_once('.') else {
-        return false;
-    };
-    number.len() >= 5
-        && number.bytes().all(|byte| byte.is_ascii_digit())
-        && rest
-            .split('.')
-            .next()
-            .is_some_and(|format| format.parse::<shardmill_core::Format>().is_ok())
-}
-
-/// Something in a directory. A name that is not UTF-8 is shown with replacements, and then is not ours.
-struct Entry {
-    name: String,
-    is_folder: bool,
-}
-
-fn entries(dir: &Dir) -> Result<Vec<Entry>, StorageError> {
-    let entries = dir.entries()?.into_iter().map(|entry| Entry {
-        name: entry.name.to_string_lossy().into_owned(),
-        is_folder: entry.kind == shardmill_storage::EntryKind::Directory,
-    });
-    Ok(entries.collect())
-}
-
 /// Something at the destination that is neither a data set nor a leftover of one.
-fn unknown_entry(dir: &Dir, folders: &[String]) -> Result<Option<String>, StorageError> {
-    for entry in entries(dir)? {
-        if entry.name == WORK_FOLDER && entry.is_folder {
+fn unknown_entry(
+    target: Target<'_>,
+    folders: &[String],
+    options: &ConvertOptions,
+) -> Result<Option<String>, StorageError> {
+    let ours = Ours::of(target, "", options);
+    for entry in target.entries("")? {
+        if entry.is_folder
+            && (entry.name == WORK_FOLDER || is_exported_folder(target, &entry.name)?)
+        {
             continue;
         }
         if entry.is_folder {
             // A split: of this conversion, of a published data set, or of one that was being removed.
-            let inner = entries(&dir.open_dir(&entry.name)?)?;
-            let foreign = inner
-                .iter()
-                .find(|inner| inner.is_folder || !is_ours(&inner.name));
-            if let Some(foreign) = foreign {
-                return Ok(Some(format!("{}/{}", entry.name, foreign.name)));
+            let inner = target.entries(&entry.name)?;
+            let ours = Ours::of(target, &entry.name, options);
+            for inner in &inner {
+                let known = if inner.is_folder {
+                    is_exported_folder(target, &in_folder(&entry.name, &inner.name))?
+                } else {
+                    ours.has(&inner.name, options)
+                };
+                if !known {
+                    return Ok(Some(format!("{}/{}", entry.name, inner.name)));
+                }
             }
             if inner.is_empty() && !folders.contains(&entry.name) {
                 return Ok(Some(entry.name));
             }
             continue;
         }
-        if !is_ours(&entry.name) {
+        if !ours.has(&entry.name, options) {
             return Ok(Some(entry.name));
         }
     }
     Ok(None)
 }
 
+/// Whether a folder is the index of another reader, and nothing else.
+fn is_exported_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> {
+    if name.rsplit('/').next() != Some(export::ENERGON_FOLDER) {
+        return Ok(false);
+    }
+    let inner = target.entries(name)?;
+    Ok(inner
+        .iter()
+        .all(|inner| !inner.is_folder && export::ENERGON_FILES.contains(&inner.name.as_str())))
+}
+
 /// Removes a data set: the index first, so that no reader finds it half there.
-pub(crate) fn clear(dir: &Dir) -> Result<(), StorageError> {
+pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
     let mut folders = vec![String::new()];
-    let inner = entries(dir)?
+    let inner = target
+        .entries("")?
         .into_iter()
-        .filter(|entry| entry.is_folder && entry.name != WORK_FOLDER);
-    folders.extend(inner.map(|entry| entry.name));
+        .filter(|entry| entry.is_folder)
+        .map(|entry| entry.name)
+        .filter(|name| name != WORK_FOLDER && name != export::ENERGON_FOLDER);
+    folders.extend(inner);
+    // What the indexes name has to be known before they go.
+    let names: Vec<Ours> = folders
+        .iter()
+        .map(|folder| Ours::of(target, folder, options))
+        .collect();
     for folder in &folders {
-        if dir.remove(&in_folder(folder, INDEX_NAME))? {
-            dir.sync()?;
+        let index = in_folder(folder, INDEX_NAME);
+        if target.stamp(&index)?.is_some() {
+            target.remove(&index)?;
+            target.place.sync()?;
         }
     }
-    for folder in &folders {
-        let inner = if folder.is_empty() {
-            dir.clone()
-        } else {
-            dir.open_dir(folder)?
-        };
-        for entry in entries(&inner)? {
-            if is_ours(&entry.name) && !entry.is_folder {
-                inner.remove(&entry.name)?;
+    let mut files = Vec::new();
+    for (folder, ours) in folders.iter().zip(&names) {
+        for entry in target.entries(folder)? {
+            let name = in_folder(folder, &entry.name);
+            if entry.is_folder && entry.name == export::ENERGON_FOLDER {
+                for inner in export::ENERGON_FILES {
+                    target.remove(&in_folder(&name, inner))?;
+                }
+                target.place.remove_folder(&name)?;
+            } else if ours.has(&entry.name, options) && !entry.is_folder {
+                files.push(name);
             }
         }
-        if !folder.is_empty() {
-            dir.remove_dir(folder)?;
-        }
     }
-    dir.sync()
+    remove_all(target, &files)?;
+    for folder in folders.iter().filter(|folder| !folder.is_empty()) {
+        target.place.remove_folder(folder)?;
+    }
+    target.place.sync()
+}
+
+/// Removes files, in a store many at a time.
+fn remove_all(target: Target<'_>, names: &[String]) -> Result<(), StorageError> {
+    target.for_each(names.len(), 1, |at| {
+        names.get(at).map_or(Ok(()), |name| target.remove(name))
+    })?;
+    Ok(())
 }
 
 /// Removes what an unsuccessful run published: nobody has seen it, there is no index.
-pub(crate) fn discard(dir: &Dir, folders: &[String], limits: &Limits) -> Result<(), StorageError> {
-    if let Some(found) = Found::read(dir, limits)? {
-        for (split, name) in found.files() {
-            let folder = folders.get(split).map_or("", String::as_str);
-            dir.remove(&in_folder(folder, name))?;
-        }
+pub(crate) fn discard(
+    target: Target<'_>,
+    folders: &[String],
+    limits: &Limits,
+) -> Result<(), StorageError> {
+    if let Some(found) = Found::read(target, limits)? {
+        let names: Vec<String> = found
+            .files()
+            .map(|(split, name)| in_folder(folders.get(split).map_or("", String::as_str), name))
+            .collect();
+        remove_all(target, &names)?;
     }
     for folder in folders.iter().filter(|folder| !folder.is_empty()) {
-        if dir.exists(folder)? && dir.open_dir(folder)?.entries()?.is_empty() {
-            dir.remove_dir(folder)?;
+        if target.entries(folder)?.is_empty() {
+            target.place.remove_folder(folder)?;
         }
     }
     Ok(())
@@ -312,36 +404,11 @@ pub(crate) const fn is_resumable(kind: ErrorKind) -> bool {
     }
 }
 
-fn conflict(path: &Path, id: &'static str, reason: &str, hint: &'static str) -> ConvertError {
+fn conflict(dest: String, id: &'static str, reason: &str, hint: &'static str) -> ConvertError {
     ConvertError::Conflict {
-        dest: path.display().to_string(),
+        dest,
         reason: reason.to_owned(),
         id,
         hint,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shards_are_known_by_their_names() {
-        for name in [
-            "shard.00000.mds",
-            "shard.123456.mds.zstd",
-            "shard.00001.json.meta.gz",
-        ] {
-            assert!(is_shard_name(name), "{name}");
-        }
-        for name in [
-            "shard.0.mds",
-            "shard.00000",
-            "shard.00000.txt",
-            "shard.0000a.mds",
-            "data.mds",
-        ] {
-            assert!(!is_shard_name(name), "{name}");
-        }
     }
 }

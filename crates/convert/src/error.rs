@@ -1,9 +1,11 @@
 use shardmill_core::{Diagnostic, ErrorKind, escape};
 use shardmill_mds::ConfigError;
-use shardmill_reader::ReaderError;
+use shardmill_reader::{ReaderError, TarSetError};
 use shardmill_source::SourceError;
 use shardmill_storage::StorageError;
+use shardmill_webdataset::{FixError, sidecar::SidecarError};
 use shardmill_writer::WriteError;
+use shardmill_writer::parts::PartError;
 
 /// Why a conversion could not be planned or finished.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +45,8 @@ pub enum ConvertError {
         columns: Vec<(String, u64, Option<String>)>,
         /// Whether the source is a tree whose samples have different fields.
         tree: bool,
+        /// Whether samples of the format may lack a field.
+        may_omit: bool,
     },
     /// A source without a single column: an empty file of a format that has no schema.
     #[error("there are no columns, because there is no data")]
@@ -68,9 +72,41 @@ pub enum ConvertError {
     /// Reading shards failed.
     #[error(transparent)]
     Reader(#[from] ReaderError),
+    /// Reading tar files failed.
+    #[error(transparent)]
+    Tars(#[from] TarSetError),
+    /// An index of another reader cannot express the data set.
+    #[error(transparent)]
+    Sidecar(#[from] SidecarError),
+    /// A tar file that cannot be rewritten without a decision of a person.
+    #[error("the shard cannot be rewritten")]
+    Fix {
+        /// Where it lies.
+        path: String,
+        /// Why.
+        #[source]
+        source: Box<FixError>,
+    },
     /// Encoding or writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// Parts could not be written or published.
+    #[error(transparent)]
+    Parts(#[from] PartError),
+    /// There is nothing to publish.
+    #[error("there are no parts that wait to be published")]
+    NoParts {
+        /// Where.
+        dest: String,
+    },
+    /// What a part has left cannot be read.
+    #[error("it is no manifest of a part: {reason}")]
+    Manifest {
+        /// The file.
+        path: String,
+        /// Why.
+        reason: String,
+    },
     /// The disk refused.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -123,12 +159,18 @@ impl ConvertError {
             Self::Config(error) => Some(error),
             Self::Source(error) => Some(error),
             Self::Reader(error) => Some(error),
+            Self::Tars(error) => Some(error),
+            Self::Sidecar(error) => Some(error),
+            Self::Fix { source, .. } => Some(&**source),
             Self::Write(error) => Some(error),
             Self::Storage(error) => Some(error),
+            Self::Parts(error) => Some(error),
             Self::Option { .. }
             | Self::Encoding { .. }
             | Self::Nulls { .. }
             | Self::NoColumns { .. }
+            | Self::NoParts { .. }
+            | Self::Manifest { .. }
             | Self::Conflict { .. } => None,
         }
     }
@@ -137,10 +179,11 @@ impl ConvertError {
 impl Diagnostic for ConvertError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Option { .. } | Self::Encoding { .. } | Self::NoColumns { .. } => {
-                ErrorKind::InvalidInput
-            }
-            Self::Nulls { .. } => ErrorKind::Corrupt,
+            Self::Option { .. }
+            | Self::Encoding { .. }
+            | Self::NoColumns { .. }
+            | Self::NoParts { .. } => ErrorKind::InvalidInput,
+            Self::Nulls { .. } | Self::Manifest { .. } => ErrorKind::Corrupt,
             Self::Conflict { .. } => ErrorKind::Conflict,
             _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
         }
@@ -152,6 +195,8 @@ impl Diagnostic for ConvertError {
             Self::Encoding { id, .. } | Self::Conflict { id, .. } => id,
             Self::Nulls { .. } => "value-null",
             Self::NoColumns { .. } => "config-no-columns",
+            Self::NoParts { .. } => "parts-none",
+            Self::Manifest { .. } => "parts-manifest",
             _ => self.inner().map_or("internal", Diagnostic::id),
         }
     }
@@ -163,7 +208,9 @@ impl Diagnostic for ConvertError {
             Self::Nulls { source_name, .. } | Self::NoColumns { source_name } => {
                 Some(escape(source_name).into_owned())
             }
-            Self::Conflict { dest, .. } => Some(escape(dest).into_owned()),
+            Self::Conflict { dest, .. } | Self::NoParts { dest } => Some(escape(dest).into_owned()),
+            Self::Manifest { path, .. } => Some(escape(path).into_owned()),
+            Self::Fix { path, .. } => Some(escape(path).into_owned()),
             _ => self.inner().and_then(Diagnostic::object),
         }
     }
@@ -171,6 +218,10 @@ impl Diagnostic for ConvertError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Option { hint, .. } | Self::Encoding { hint, .. } => hint.clone(),
+            Self::Nulls { may_omit: true, .. } => Some(
+                "choose --nulls omit to leave the field out of the sample, --nulls mask, drop, or --null-as NAME=VALUE"
+                    .to_owned(),
+            ),
             Self::Nulls { tree: true, .. } => Some(
                 "samples have different files: choose --nulls mask, or --group file to make every file a sample"
                     .to_owned(),
@@ -180,6 +231,10 @@ impl Diagnostic for ConvertError {
                 Some(format!("choose --nulls mask or --nulls drop, or --null-as {name}=VALUE"))
             }
             Self::Conflict { hint, .. } => Some((*hint).to_owned()),
+            Self::NoParts { .. } => {
+                Some("make them with `shardmill convert --part I/N`".to_owned())
+            }
+            Self::Manifest { .. } => Some("make the part again".to_owned()),
             _ => self.inner().and_then(Diagnostic::hint),
         }
     }
@@ -198,7 +253,9 @@ fn option_id(option: &str) -> &'static str {
         "memory-limit" => "config-memory-limit",
         "jobs" => "config-jobs",
         "key" => "config-key",
+        "index-for" => "config-index-for",
         "group" => "config-group",
+        "part" => "config-part",
         _ => "config-option",
     }
 }

@@ -1,19 +1,18 @@
 //! What an interrupted run leaves for the next one: which shards are complete, and how to recognise them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use shardmill_core::Limits;
-use shardmill_mds::{HashAlgo, Hasher, Index, ShardEntry};
-use shardmill_storage::{AppendFile, Dir, StorageError};
-use shardmill_writer::{FileCheck, Ledger, Position, Published};
+use shardmill_mds::Hasher;
+use shardmill_storage::{Dir, GoOn, Place, PlaceLog, StorageError};
+use shardmill_writer::{Content, FileCheck, IndexEntry, Ledger, Position, Published};
 
 use crate::provenance::{Identity, in_folder};
+use crate::target::Target;
 
 /// The folder of a running conversion, beneath the destination.
-pub(crate) const WORK_FOLDER: &str = ".shardmill";
+pub(crate) use shardmill_writer::parts::WORK_FOLDER;
 /// The lease of the running writer.
 pub(crate) const LEASE_NAME: &str = ".shardmill/lease";
 const JOURNAL_NAME: &str = ".shardmill/journal";
@@ -25,8 +24,17 @@ const MAX_BYTES: u64 = 4 << 30;
 #[derive(Clone, Debug)]
 struct Record {
     start: Position,
-    entry: ShardEntry,
-    files: Vec<FileCheck>,
+    entry: IndexEntry,
+    content: Content,
+    files: Vec<KnownFile>,
+}
+
+/// How one of its files is recognised.
+#[derive(Clone, Debug)]
+struct KnownFile {
+    check: FileCheck,
+    /// The tag that a store gave it.
+    etag: Option<String>,
 }
 
 /// A journal as it was found.
@@ -42,12 +50,10 @@ pub(crate) struct Found {
 impl Found {
     /// Reads the journal, if there is one. A last line that is torn does not count; nor does what its writer,
     /// who may be at work, does to it meanwhile.
-    pub(crate) fn read(dir: &Dir, limits: &Limits) -> Result<Option<Self>, StorageError> {
-        let bytes = match dir.open_file(JOURNAL_NAME) {
-            Ok(file) => file.read_log(MAX_BYTES)?,
-            Err(StorageError::NotDirectory { .. }) => return Ok(None),
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => return Err(error),
+    pub(crate) fn read(target: Target<'_>, limits: &Limits) -> Result<Option<Self>, StorageError> {
+        let go_on = &mut target.go_on();
+        let Some(bytes) = PlaceLog::read(target.place, JOURNAL_NAME, MAX_BYTES, go_on)? else {
+            return Ok(None);
         };
         let mut found: Option<Self> = None;
         let mut at = 0_u64;
@@ -61,6 +67,8 @@ impl Found {
             };
             at += u64::try_from(line.len()).unwrap_or(0);
             match &mut found {
+                // What does not begin with what was converted is no journal.
+                None if !Identity::is_in(&value) => return Ok(None),
                 None => {
                     found = Some(Self {
                         header: value,
@@ -80,6 +88,11 @@ impl Found {
         Ok(found)
     }
 
+    /// Removes the journal.
+    pub(crate) fn remove(target: Target<'_>) -> Result<(), StorageError> {
+        PlaceLog::remove(target.place, JOURNAL_NAME, &mut target.go_on())
+    }
+
     /// Shards that it names.
     pub(crate) fn shards(&self) -> usize {
         self.records.len()
@@ -88,7 +101,10 @@ impl Found {
     /// The names of all files that it names, with their split.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &str)> {
         self.records.iter().flat_map(|((split, _), record)| {
-            record.files.iter().map(|file| (*split, file.name.as_str()))
+            record
+                .files
+                .iter()
+                .map(|file| (*split, file.check.name.as_str()))
         })
     }
 }
@@ -96,17 +112,20 @@ impl Found {
 fn parse_record(value: &Value, limits: &Limits) -> Option<((usize, u64), Record)> {
     let number = |key: &str| value.get(key).and_then(Value::as_u64);
     let split = usize::try_from(number("split")?).ok()?;
-    let index = Index::parse(value.get("index")?.as_str()?.as_bytes(), limits).ok()?;
-    let entry = index.shards.into_iter().next()?;
+    let entry = IndexEntry::parse(value.get("index")?.as_str()?.as_bytes(), limits)?;
     let mut files = Vec::new();
     for file in value.get("files")?.as_array()? {
-        files.push(FileCheck {
-            name: file.get("name")?.as_str()?.to_owned(),
-            bytes: file.get("bytes")?.as_u64()?,
-            algo: file.get("algo")?.as_str()?.parse().ok()?,
-            hex: file.get("hex")?.as_str()?.to_owned(),
+        files.push(KnownFile {
+            check: FileCheck {
+                name: file.get("name")?.as_str()?.to_owned(),
+                bytes: file.get("bytes")?.as_u64()?,
+                algo: file.get("algo")?.as_str()?.parse().ok()?,
+                hex: file.get("hex")?.as_str()?.to_owned(),
+            },
+            etag: file.get("etag").and_then(Value::as_str).map(str::to_owned),
         });
     }
+    let content = Content::parse(value.get("content")?.as_str()?)?;
     let start = Position {
         unit: usize::try_from(number("unit")?).ok()?,
         sample: number("sample")?,
@@ -116,6 +135,7 @@ fn parse_record(value: &Value, limits: &Limits) -> Option<((usize, u64), Record)
         Record {
             start,
             entry,
+            content,
             files,
         },
     ))
@@ -125,17 +145,24 @@ fn record_line(shard: &Published<'_>) -> String {
     let files: Vec<Value> = shard
         .checks
         .iter()
-        .map(|file| json!({"name": file.name, "bytes": file.bytes, "algo": file.algo.to_string(), "hex": file.hex}))
+        .zip(shard.stamps)
+        .map(|(file, stamp)| {
+            json!({
+                "name": file.name,
+                "bytes": file.bytes,
+                "algo": file.algo.to_string(),
+                "hex": file.hex,
+                "etag": stamp.etag,
+            })
+        })
         .collect();
-    let index = Index {
-        shards: vec![shard.entry.clone()],
-    }
-    .to_json();
+    let index = shard.entry.to_json();
     json!({
         "split": shard.split,
         "shard": shard.shard,
         "unit": shard.start.unit,
         "sample": shard.start.sample,
+        "content": shard.content.to_string(),
         "files": files,
         "index": index,
     })
@@ -145,7 +172,7 @@ fn record_line(shard: &Published<'_>) -> String {
 /// The journal of the running conversion.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: Mutex<AppendFile>,
+    log: PlaceLog,
     reusable: BTreeMap<(usize, u64), Record>,
     resume: bool,
 }
@@ -155,7 +182,7 @@ impl Journal {
     /// reused only if its files have the length and the hash that were noted. `resume` allows to start in
     /// the middle of the source.
     pub(crate) fn open(
-        dir: &Dir,
+        target: Target<'_>,
         identity: &Identity,
         found: Option<Found>,
         folders: &[String],
@@ -163,15 +190,16 @@ impl Journal {
         resume: bool,
     ) -> Result<Self, StorageError> {
         let (records, keep) = match found {
-            Some(found) => (check(dir, found.records, folders, jobs), found.bytes),
+            Some(found) => (check(target, found.records, folders, jobs)?, found.bytes),
             None => (BTreeMap::new(), 0),
         };
-        let mut file = AppendFile::open(dir, JOURNAL_NAME, keep)?;
+        let go_on = &mut target.go_on();
+        let log = PlaceLog::open(target.place, JOURNAL_NAME, keep, go_on)?;
         if keep == 0 {
-            file.add_line(&identity.to_json().to_string())?;
+            log.add_line(&identity.to_json().to_string(), go_on)?;
         }
         Ok(Self {
-            file: Mutex::new(file),
+            log,
             reusable: records,
             resume,
         })
@@ -179,10 +207,10 @@ impl Journal {
 }
 
 impl Ledger for Journal {
-    fn reusable(&self, split: usize, shard: u64) -> Option<&ShardEntry> {
+    fn reusable(&self, split: usize, shard: u64) -> Option<(&IndexEntry, Content)> {
         self.reusable
             .get(&(split, shard))
-            .map(|record| &record.entry)
+            .map(|record| (&record.entry, record.content))
     }
 
     fn resume_at(&self) -> Option<(u64, Position)> {
@@ -198,69 +226,75 @@ impl Ledger for Journal {
             .map(|record| (complete, record.start))
     }
 
-    fn published(&self, shard: &Published<'_>) -> Result<(), StorageError> {
-        let line = record_line(shard);
-        self.file
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .add_line(&line)
+    fn published(&self, shard: &Published<'_>, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+        self.log.add_line(&record_line(shard), go_on)
     }
 }
 
 /// The records whose files are as they were noted.
 fn check(
-    dir: &Dir,
+    target: Target<'_>,
     records: BTreeMap<(usize, u64), Record>,
     folders: &[String],
     jobs: usize,
-) -> BTreeMap<(usize, u64), Record> {
+) -> Result<BTreeMap<(usize, u64), Record>, StorageError> {
     let list: Vec<((usize, u64), Record)> = records.into_iter().collect();
-    let next = AtomicUsize::new(0);
-    let good = Mutex::new(BTreeMap::new());
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1).min(list.len()) {
-            scope.spawn(|| {
-                while let Some((key, record)) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let folder = folders.get(key.0).map_or("", String::as_str);
-                    if record.files.iter().all(|file| is_intact(dir, folder, file)) {
-                        good.lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .insert(*key, record.clone());
-                    }
-                }
-            });
+    let are_good = target.for_each(list.len(), jobs, |at| {
+        let Some((key, record)) = list.get(at) else {
+            return Ok(false);
+        };
+        let folder = folders.get(key.0).map_or("", String::as_str);
+        for file in &record.files {
+            if !is_intact(target, folder, file)? {
+                return Ok(false);
+            }
         }
-    });
-    good.into_inner().unwrap_or_else(PoisonError::into_inner)
+        Ok(true)
+    })?;
+    let good = list
+        .into_iter()
+        .zip(are_good)
+        .filter(|(_, is_good)| *is_good);
+    Ok(good.map(|(record, _)| record).collect())
 }
 
-fn is_intact(dir: &Dir, folder: &str, check: &FileCheck) -> bool {
-    hash_of(
-        dir,
-        &in_folder(folder, &check.name),
-        check.bytes,
-        check.algo,
-    )
-    .is_ok_and(|hex| hex.as_deref() == Some(check.hex.as_str()))
-}
-
-/// The hash of a file, `None` if it has another length.
-fn hash_of(
-    dir: &Dir,
-    name: &str,
-    bytes: u64,
-    algo: HashAlgo,
-) -> Result<Option<String>, StorageError> {
-    let file = dir.open_file(name)?;
-    if file.len() != bytes {
-        return Ok(None);
+/// Whether a file is as it was noted. A store is asked for the tag that it gave to the bytes; where it has none, and in a
+/// directory, the bytes are hashed again.
+fn is_intact(target: Target<'_>, folder: &str, known: &KnownFile) -> Result<bool, StorageError> {
+    let name = in_folder(folder, &known.check.name);
+    if let Place::Local(dir) = target.place {
+        // What cannot be read is made anew.
+        return Ok(hash_of(dir, &name, &known.check).is_ok_and(|is_same| is_same));
     }
-    let mut hasher = Hasher::new(algo);
+    let Some(stamp) = target.stamp(&name)? else {
+        return Ok(false);
+    };
+    if stamp.bytes != known.check.bytes {
+        return Ok(false);
+    }
+    if stamp.etag.is_some() && known.etag.is_some() {
+        return Ok(stamp.etag == known.etag);
+    }
+    let Some(bytes) = target.read(&name, stamp.bytes)? else {
+        return Ok(false);
+    };
+    let mut hasher = Hasher::new(known.check.algo);
+    hasher.update(&bytes);
+    Ok(hasher.finish_hex() == known.check.hex)
+}
+
+/// Whether a file has the length and the hash that were noted.
+fn hash_of(dir: &Dir, name: &str, check: &FileCheck) -> Result<bool, StorageError> {
+    let file = dir.open_file(name)?;
+    if file.len() != check.bytes {
+        return Ok(false);
+    }
+    let mut hasher = Hasher::new(check.algo);
     let mut at = 0;
-    while at < bytes {
-        let step = STEP_BYTES.min(bytes - at);
+    while at < check.bytes {
+        let step = STEP_BYTES.min(check.bytes - at);
         hasher.update(&file.read_range(at, step)?);
         at += step;
     }
-    Ok(Some(hasher.finish_hex()))
+    Ok(hasher.finish_hex() == check.hex)
 }

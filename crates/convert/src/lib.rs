@@ -10,34 +10,56 @@
 //! complete, and temporary files. At the end there are the shards, `index.provenance` and `index.json`, in
 //! this order.
 //!
+//! What an interrupted conversion left, and nobody goes on with, is found by [`gc()`].
+//!
+//! Tar shards that are there already get the indexes of other readers by [`export`], and are rewritten or repaired by
+//! [`rewrite_tars`].
+//!
 //! ```no_run
 //! use shardmill_convert::{ConvertOptions, plan, run};
 //! use shardmill_core::Progress;
+//! use shardmill_storage::Location;
 //!
-//! let options = ConvertOptions::new(vec!["data/*.parquet".into()], "shards".into());
+//! let source = Location::parse("data/*.parquet")?;
+//! let dest = Location::parse("s3://bucket/shards")?;
+//! let options = ConvertOptions::new(vec![source], dest);
 //! let plan = plan(options)?;
 //! let report = run(plan, &Progress::new())?;
 //! println!("{} samples in {} shards", report.samples(), report.shards());
-//! # Ok::<(), shardmill_convert::ConvertError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod columns;
 mod dest;
 mod error;
+mod export;
+mod gc;
+mod increment;
 mod input;
 mod journal;
 mod mds_source;
 mod nulls;
 mod options;
+mod parts;
 mod plan;
 mod provenance;
+mod reindex;
 mod report;
+mod rewrite;
 mod run;
 mod split;
+mod tar_source;
+mod target;
 
 pub use error::ConvertError;
-pub use options::{ColumnSpec, ConvertOptions, Nulls, SplitSpec};
+pub use export::{ExportOptions, Exported, export};
+pub use gc::{GcFile, GcOptions, GcReport, gc};
+pub use increment::PlannedIncrement;
+pub use options::{ColumnSpec, ConvertOptions, Nulls, SplitSpec, TarNames, TarOptions};
+pub use parts::{CommitPartsOptions, CommitReport, Part, commit};
 pub use plan::{ConvertPlan, DestState, PlannedColumn, plan};
 pub use provenance::PROVENANCE_NAME;
-pub use report::{ConvertReport, Outcome, SplitReport};
+pub use reindex::{ReindexOptions, reindex_tars};
+pub use report::{ConvertReport, IncrementReport, Outcome, SplitReport};
+pub use rewrite::{ChangeLine, LostLine, RewriteKind, RewriteOptions, Rewritten, rewrite_tars};
 pub use run::run;

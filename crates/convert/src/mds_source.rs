@@ -4,7 +4,7 @@
 //! pickles) stays as the bytes it is, marked as encoded, so that writing it again copies them.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -22,18 +22,20 @@ use shardmill_reader::{Dataset, OpenOptions, Shard};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };
+use shardmill_storage::Location;
 use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::ConvertError;
+use crate::options::ConvertOptions;
 
 /// Samples of a batch, and bytes after which it ends earlier.
-const BATCH_SAMPLES: u64 = 8192;
-const BATCH_BYTES: usize = 1 << 20;
+pub(crate) const BATCH_SAMPLES: u64 = 8192;
+pub(crate) const BATCH_BYTES: usize = 1 << 20;
 
 /// Opens data sets as one source. All their shards must have the same columns.
 pub(crate) fn open(
-    locations: &[PathBuf],
+    locations: &[Location],
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, ConvertError> {
     let open_options = OpenOptions {
@@ -42,7 +44,11 @@ pub(crate) fn open(
     };
     let mut datasets = Vec::with_capacity(locations.len());
     for location in locations {
-        datasets.push(Arc::new(Dataset::open(location, &open_options)?));
+        datasets.push(Arc::new(Dataset::open_at(
+            location,
+            &open_options,
+            &options.remote,
+        )?));
     }
     // Integers of the text formats have any size. Expressions need numbers, which are of 64 bits.
     let computes = options.select.is_some()
@@ -51,6 +57,24 @@ pub(crate) fn open(
         || options.columns.iter().any(|column| column.expr.is_some());
     let source: Arc<dyn Source> = Arc::new(MdsSource::new(datasets, computes)?);
     Ok(shardmill_source::over(source, options)?)
+}
+
+/// Whether the first of these data sets has a column of that name.
+pub(crate) fn has_column(
+    locations: &[Location],
+    name: &str,
+    options: &ConvertOptions,
+) -> Result<bool, ConvertError> {
+    let Some(location) = locations.first() else {
+        return Ok(false);
+    };
+    let open_options = OpenOptions {
+        limits: options.limits.clone(),
+        ..OpenOptions::default()
+    };
+    let dataset = Dataset::open_at(location, &open_options, &options.remote)?;
+    let config = dataset.index().shards.first().map(|entry| &entry.config);
+    Ok(config.is_some_and(|config| schema(config, false).field_with_name(name).is_ok()))
 }
 
 /// Data sets in order, a shard a unit.
@@ -245,7 +269,7 @@ impl Source for MdsSource {
 }
 
 /// An error of the reader in the terms of a source.
-fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
+pub(crate) fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
     let mut message = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -1,9 +1,15 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{Compression, HashAlgo};
 use shardmill_source::{SourceKind, TreeGroup};
+use shardmill_storage::{LEASE_PATIENCE, Location, RemoteOptions};
+use shardmill_webdataset::{Consumer, TarCompression};
+use shardmill_writer::{ShardFormat, ShardPattern};
+
+use crate::parts::Part;
 
 /// What to do with a null in a column whose encoding has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +21,42 @@ pub enum Nulls {
     Mask,
     /// Leave the row out, and count it.
     Drop,
+    /// Leave the field out of its sample; in tar files only.
+    Omit,
+}
+
+/// Which names a tar file may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TarNames {
+    /// Those that every known reader gives back.
+    #[default]
+    Portable,
+    /// Those that webdataset itself gives back: of any length, with blanks, beyond ASCII.
+    Any,
+}
+
+impl TarNames {
+    /// The name used on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Any => "any",
+        }
+    }
+}
+
+/// What is particular to WebDataset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TarOptions {
+    /// How shards are compressed; most readers want them as they are.
+    pub compression: Option<TarCompression>,
+    /// How shards are called.
+    pub pattern: ShardPattern,
+    /// Which names are allowed.
+    pub names: TarNames,
+    /// The readers that get an index of their own.
+    pub index_for: Vec<Consumer>,
 }
 
 impl Nulls {
@@ -25,6 +67,7 @@ impl Nulls {
             Self::Error => "error",
             Self::Mask => "mask",
             Self::Drop => "drop",
+            Self::Omit => "omit",
         }
     }
 }
@@ -49,17 +92,24 @@ pub struct SplitSpec {
     pub share: f64,
 }
 
-/// How to convert. Fields that do not change the output are `jobs`, `memory_limit`, `overwrite` and `limits`.
+/// How to convert. Fields that do not change the output are `jobs`, `memory_limit`, `overwrite`,
+/// `limits`, and how stores are spoken to.
 #[derive(Clone, Debug)]
 pub struct ConvertOptions {
     /// Files, directories, patterns.
-    pub sources: Vec<PathBuf>,
-    /// The directory to write.
-    pub dest: PathBuf,
+    pub sources: Vec<Location>,
+    /// The directory to write, or the prefix in a store.
+    pub dest: Location,
+    /// How stores are spoken to.
+    pub remote: RemoteOptions,
+    /// Where files for a store are made; `None` for the system's directory for temporary files.
+    pub temp_dir: Option<PathBuf>,
+    /// How long a conversion into a store waits for a sign of life of another one that is at work there.
+    pub lease_patience: Duration,
     /// What the sources hold; `None` to find out.
     pub from: Option<SourceKind>,
     /// The format to write.
-    pub to: Format,
+    pub to: ShardFormat,
     /// The columns to write; empty for all.
     pub columns: Vec<ColumnSpec>,
     /// A select list.
@@ -72,7 +122,7 @@ pub struct ConvertOptions {
     pub version: Option<u64>,
     /// The latest version of a Delta table at this time, in milliseconds since 1970, is read.
     pub timestamp_ms: Option<i64>,
-    /// The name of the key column of a tree.
+    /// The column that holds the keys of samples: a tree and tar files make it, tar files get their keys from it.
     pub key: String,
     /// How files of a tree become samples.
     pub group: TreeGroup,
@@ -88,8 +138,10 @@ pub struct ConvertOptions {
     pub split: Vec<SplitSpec>,
     /// The column whose value decides on the split; `None` for the row's number.
     pub split_key: Option<String>,
-    /// How shards are compressed.
+    /// How shards are compressed, those of tar files excepted.
     pub compression: Option<Compression>,
+    /// What is particular to WebDataset.
+    pub tar: TarOptions,
     /// Which hashes go into the index.
     pub hashes: Vec<HashAlgo>,
     /// Most raw bytes of a shard.
@@ -106,6 +158,10 @@ pub struct ConvertOptions {
     pub memory_limit: Option<u64>,
     /// Whether a data set that is there is replaced.
     pub overwrite: bool,
+    /// Whether the data set can be, and is, brought up to date with its table step by step.
+    pub incremental: bool,
+    /// The part to make, of a conversion that several runs share; [`commit`](crate::commit) ends it.
+    pub part: Option<Part>,
     /// What stands between values, for XSV.
     pub separator: Option<String>,
     /// What ends a line, for JSON and the XSV family.
@@ -117,12 +173,15 @@ pub struct ConvertOptions {
 impl ConvertOptions {
     /// The defaults that the command line has: MDS, `zstd:3`, `sha256`, 64 MiB, one thread.
     #[must_use]
-    pub fn new(sources: Vec<PathBuf>, dest: PathBuf) -> Self {
+    pub fn new(sources: Vec<Location>, dest: Location) -> Self {
         Self {
             sources,
             dest,
+            remote: RemoteOptions::default(),
+            temp_dir: None,
+            lease_patience: LEASE_PATIENCE,
             from: None,
-            to: Format::Mds,
+            to: Format::Mds.into(),
             columns: Vec::new(),
             select: None,
             filter: None,
@@ -138,6 +197,7 @@ impl ConvertOptions {
             split: Vec::new(),
             split_key: None,
             compression: "zstd:3".parse().ok(),
+            tar: TarOptions::default(),
             hashes: vec![HashAlgo::Sha256],
             size_limit: Some(64 << 20),
             samples_per_shard: None,
@@ -146,10 +206,21 @@ impl ConvertOptions {
             jobs: 1,
             memory_limit: None,
             overwrite: false,
+            incremental: false,
+            part: None,
             separator: None,
             newline: "\n".to_owned(),
             limits: Limits::default(),
         }
+    }
+
+    /// The destination as text, which is escaped when it is shown.
+    pub(crate) fn dest_text(&self) -> String {
+        shown(&self.dest)
+    }
+
+    pub(crate) fn spool(&self) -> Option<&Path> {
+        self.temp_dir.as_deref()
     }
 
     /// Everything that decides on the output's bytes, in a fixed order. `columns` are the resolved ones.
@@ -199,10 +270,17 @@ impl ConvertOptions {
             ),
         );
         put("split_key", json!(self.split_key));
-        put(
-            "compression",
-            json!(self.compression.map(|compression| compression.to_string())),
-        );
+        let compression = match self.to {
+            ShardFormat::Streaming(_) => self.compression.map(|name| name.to_string()),
+            ShardFormat::Webdataset => self.tar.compression.map(|name| name.to_string()),
+        };
+        put("compression", json!(compression));
+        if self.to == ShardFormat::Webdataset {
+            put("shard_pattern", json!(self.tar.pattern.to_string()));
+            put("names", json!(self.tar.names.name()));
+            let readers = self.tar.index_for.iter().map(|reader| reader.name());
+            put("index_for", json!(readers.collect::<Vec<_>>()));
+        }
         put(
             "hashes",
             json!(
@@ -219,5 +297,13 @@ impl ConvertOptions {
         put("separator", json!(self.separator));
         put("newline", json!(self.newline));
         Value::Object(config)
+    }
+}
+
+/// A location as given, which is escaped when it is shown.
+pub(crate) fn shown(location: &Location) -> String {
+    match location {
+        Location::Local(path) => path.display().to_string(),
+        Location::Remote(remote) => remote.to_string(),
     }
 }

@@ -3,20 +3,24 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
 use shardmill_core::{Diagnostic, ErrorKind, check_relative_path, escape};
-use shardmill_mds::ShardConfig;
 use shardmill_source::{SelectColumn, Source, SourceKind, SourceOptions, TreeGroup};
-use shardmill_writer::RowEncoder;
+use shardmill_storage::Location;
+use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys};
 
 use crate::columns;
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
+use crate::export;
+use crate::increment::{self, Increment, PlannedIncrement};
 use crate::mds_source;
 use crate::nulls::NullPlan;
-use crate::options::{ConvertOptions, Nulls};
+use crate::options::{ConvertOptions, Nulls, shown};
 use crate::provenance::Identity;
 use crate::split::SplitPlan;
+use crate::tar_source;
 
 /// A column of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub enum DestState {
     Done,
     /// A data set that is going to be replaced.
     Replaced,
+    /// A data set of an earlier version of the table, which is added to.
+    Behind,
 }
 
 /// Everything that was decided before anything is written.
@@ -59,10 +65,12 @@ pub struct ConvertPlan {
     pub(crate) nulls: Arc<NullPlan>,
     pub(crate) split: Arc<SplitPlan>,
     pub(crate) encoder: RowEncoder,
-    pub(crate) config: Arc<ShardConfig>,
+    pub(crate) form: ShardForm,
     pub(crate) identity: Identity,
     /// The directories of the splits beneath the destination; `""` for a single data set.
     pub(crate) folders: Vec<String>,
+    /// What brings the destination up to date; `None` where everything is converted.
+    pub(crate) increment: Option<Increment>,
 }
 
 /// Decides how to convert. Reads metadata of the source and of the destination, and writes nothing.
@@ -75,7 +83,10 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     check_options(&options)?;
     options.jobs = options.jobs.max(1);
     check_overlap(&options)?;
-    let source = open_source(&options)?;
+    let (source, increment) = open_source(&options)?;
+    if options.incremental {
+        increment::check_source(&source)?;
+    }
     let schema = source.schema();
     if schema.fields().is_empty() {
         return Err(ConvertError::NoColumns {
@@ -87,15 +98,15 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     let nulls = columns::null_plan(&schema, &targets, &options, |column| {
         source.null_count(column)
     })?;
-    let (encoders, config) = columns::compile(&schema, &nulls, targets, skip, &options)?;
-    refuse_known_nulls(&source, &encoders, &options)?;
-    let planned: Vec<PlannedColumn> = encoders
+    let key = key_column(&schema, &source, &options)?;
+    let compiled = columns::compile(&schema, &nulls, targets, skip, key, &options)?;
+    let columns::Compiled { encoder, form } = compiled;
+    refuse_known_nulls(&source, encoder.columns(), &options)?;
+    let planned: Vec<PlannedColumn> = encoder
+        .columns()
         .iter()
         .map(|encoder| {
-            let at = schema
-                .fields()
-                .iter()
-                .position(|field| field.name() == encoder.name());
+            let at = Some(encoder.source()).filter(|at| *at < schema.fields().len());
             PlannedColumn {
                 name: encoder.name().to_owned(),
                 data_type: at.map_or_else(
@@ -128,22 +139,24 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
             .map(|split| split.name.clone())
             .collect()
     };
-    let dest_state = match dest::look(
-        &options.dest,
-        &folders,
-        &identity,
-        options.overwrite,
-        &options.limits,
-    )? {
-        Dest::Empty => DestState::Empty,
-        Dest::Interrupted(found) => DestState::Interrupted {
-            shards: found.shards(),
+    let dest_state = match &increment {
+        Some(increment) => {
+            increment::check_config(increment, &identity, &options)?;
+            match increment.is_nothing() {
+                true => DestState::Done,
+                false => DestState::Behind,
+            }
+        }
+        None => match dest::look_if_whole(&folders, &identity, &options)? {
+            Dest::Empty => DestState::Empty,
+            Dest::Interrupted(found) => DestState::Interrupted {
+                shards: found.shards(),
+            },
+            Dest::Done(_) => DestState::Done,
+            Dest::Replaceable => DestState::Replaced,
         },
-        Dest::Done(_) => DestState::Done,
-        Dest::Replaceable => DestState::Replaced,
     };
     let split = Arc::new(SplitPlan::new(&options.split, split_key));
-    let encoder = RowEncoder::new(encoders, &config.layout, options.limits.sample_bytes);
     Ok(ConvertPlan {
         columns: planned,
         dest_state,
@@ -151,9 +164,10 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         nulls: Arc::new(nulls),
         split,
         encoder,
-        config,
+        form,
         identity,
         folders,
+        increment,
         options,
     })
 }
@@ -165,13 +179,8 @@ fn first_file(source: &Arc<dyn Source>, options: &ConvertOptions) -> String {
         .files
         .first()
         .map(|file| file.path.clone());
-    file.or_else(|| {
-        options
-            .sources
-            .first()
-            .map(|path| path.display().to_string())
-    })
-    .unwrap_or_default()
+    file.or_else(|| options.sources.first().map(shown))
+        .unwrap_or_default()
 }
 
 fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
@@ -229,7 +238,9 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
             "there is no --split whose key it could be",
         ));
     }
-    if options.separator.is_some() && options.to != shardmill_core::Format::Xsv {
+    check_tar_options(options)?;
+    check_part(options)?;
+    if options.separator.is_some() && options.to != shardmill_core::Format::Xsv.into() {
         return Err(ConvertError::option_hint(
             "separator",
             format!("{} has no separator of your own", options.to),
@@ -239,17 +250,109 @@ fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
     Ok(())
 }
 
+fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
+    let Some(part) = options.part else {
+        return Ok(());
+    };
+    if part.number >= part.count {
+        return Err(ConvertError::option_hint(
+            "part",
+            format!("there is no part {} of {}", part.number, part.count),
+            "parts count from 0",
+        ));
+    }
+    let other = match () {
+        () if options.overwrite => "--overwrite",
+        () if !options.split.is_empty() => "--split",
+        () if !options.tar.index_for.is_empty() => "--index-for",
+        () => return Ok(()),
+    };
+    Err(ConvertError::option_hint(
+        "part",
+        format!("{other} is not possible in parts"),
+        "convert in one run",
+    ))
+}
+
+fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
+    if options.to != ShardFormat::Webdataset {
+        if options.nulls == Nulls::Omit {
+            return Err(ConvertError::option_hint(
+                "nulls",
+                format!("every sample of {} has every column", options.to),
+                "choose mask or drop, or --to webdataset",
+            ));
+        }
+        if !options.tar.index_for.is_empty() {
+            return Err(ConvertError::option_hint(
+                "index-for",
+                format!("these readers do not read {}", options.to),
+                "use --to webdataset",
+            ));
+        }
+        return Ok(());
+    }
+    for reader in &options.tar.index_for {
+        export::check_reader(*reader, options.tar.compression.is_some())?;
+    }
+    Ok(())
+}
+
+/// The column that the keys of tar samples come from; without one they are numbers.
+fn key_column(
+    schema: &SchemaRef,
+    source: &Arc<dyn Source>,
+    options: &ConvertOptions,
+) -> Result<Option<columns::Key>, ConvertError> {
+    if options.to != ShardFormat::Webdataset {
+        return Ok(None);
+    }
+    let name = &options.key;
+    let position = schema
+        .fields()
+        .iter()
+        .position(|field| field.name() == name);
+    let Some(position) = position else {
+        if *name == DEFAULT_KEY {
+            return Ok(None);
+        }
+        return Err(ConvertError::option(
+            "key",
+            format!("there is no column `{}`", escape(name)),
+        ));
+    };
+    let description = source.description();
+    // What a tree calls its samples is different from sample to sample.
+    let unique = description.kind == SourceKind::Tree
+        && description.query.is_none()
+        && options.sources.len() == 1
+        && options.columns.iter().all(|column| column.expr.is_none());
+    Ok(Some(columns::Key {
+        position,
+        unique,
+        is_field: *name != DEFAULT_KEY && options.columns.iter().any(|column| column.name == *name),
+    }))
+}
+
 fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError> {
-    let dest = absolute(&options.dest);
     for source in &options.sources {
         // A pattern has no place of its own; its files are compared when they are known.
-        let source_path = absolute(source);
-        if dest == source_path || dest.starts_with(&source_path) || source_path.starts_with(&dest) {
+        let overlap = match (&options.dest, source) {
+            (Location::Local(dest), Location::Local(source)) => {
+                let (dest, source) = (absolute(dest), absolute(source));
+                dest.starts_with(&source) || source.starts_with(&dest)
+            }
+            (Location::Remote(dest), Location::Remote(source)) => {
+                dest.beneath(source).is_some() || source.beneath(dest).is_some()
+            }
+            _ => false,
+        };
+        if overlap {
             return Err(ConvertError::Conflict {
-                dest: options.dest.display().to_string(),
+                dest: options.dest_text(),
                 reason: format!(
                     "it and the source {} lie one inside the other",
-                    escape(&source.display().to_string())
+                    escape(&shown(source))
                 ),
                 id: "dest-overlap",
                 hint: "choose a destination beside the source",
@@ -281,7 +384,10 @@ fn absolute(path: &Path) -> PathBuf {
     }
 }
 
-fn open_source(options: &ConvertOptions) -> Result<Arc<dyn Source>, ConvertError> {
+/// The source, and what of it has to be read to bring the destination up to date.
+fn open_source(
+    options: &ConvertOptions,
+) -> Result<(Arc<dyn Source>, Option<Increment>), ConvertError> {
     let mut columns: Vec<SelectColumn> = options
         .columns
         .iter()
@@ -297,7 +403,22 @@ fn open_source(options: &ConvertOptions) -> Result<Arc<dyn Source>, ConvertError
     {
         columns.push(SelectColumn::named(key));
     }
-    let source_options = SourceOptions {
+    let kind = match options.from {
+        Some(kind) => kind,
+        None => match options.sources.first() {
+            Some(first) => shardmill_source::detect(std::slice::from_ref(first), &options.remote)?,
+            None => return Err(ConvertError::option("source", "there is no source")),
+        },
+    };
+    // Keys are read, whether or not they become a field.
+    if options.to == ShardFormat::Webdataset
+        && !columns.is_empty()
+        && columns.iter().all(|column| column.name != options.key)
+        && (options.key != DEFAULT_KEY || has_keys(kind, options)?)
+    {
+        columns.push(SelectColumn::named(&options.key));
+    }
+    let mut source_options = SourceOptions {
         kind: options.from,
         columns,
         select: options.select.clone(),
@@ -315,14 +436,9 @@ fn open_source(options: &ConvertOptions) -> Result<Arc<dyn Source>, ConvertError
         jobs: options.jobs,
         memory_limit: options.memory_limit,
         limits: options.limits.clone(),
+        remote: options.remote.clone(),
+        temp_dir: options.temp_dir.clone(),
         ..SourceOptions::default()
-    };
-    let kind = match options.from {
-        Some(kind) => kind,
-        None => match options.sources.first() {
-            Some(first) => shardmill_source::detect(first)?,
-            None => return Err(ConvertError::option("source", "there is no source")),
-        },
     };
     if options.group == TreeGroup::File && kind != SourceKind::Tree {
         return Err(ConvertError::option_hint(
@@ -331,10 +447,35 @@ fn open_source(options: &ConvertOptions) -> Result<Arc<dyn Source>, ConvertError
             "pass --from tree to take the files as they are",
         ));
     }
-    if kind == SourceKind::Mds {
-        return mds_source::open(&options.sources, &source_options);
+    let mut increment = None;
+    if options.incremental {
+        increment = increment::prepare(kind, options, &source_options)?;
+        if let Some(increment) = &increment {
+            source_options = increment::narrowed(increment, source_options);
+        }
     }
-    Ok(shardmill_source::open(&options.sources, &source_options)?)
+    let source = match kind {
+        SourceKind::Webdataset => tar_source::open(&options.sources, &source_options)?,
+        SourceKind::Mds => mds_source::open(&options.sources, &source_options)?,
+        _ => shardmill_source::open(&options.sources, &source_options)?,
+    };
+    Ok((source, increment))
+}
+
+/// The name of the key column where nobody chose another.
+const DEFAULT_KEY: &str = "__key__";
+
+/// Whether a source has keys that nobody asked for.
+fn has_keys(kind: SourceKind, options: &ConvertOptions) -> Result<bool, ConvertError> {
+    if options.sql.is_some() || options.select.is_some() {
+        return Ok(false);
+    }
+    match kind {
+        SourceKind::Tree | SourceKind::Webdataset => Ok(true),
+        // One that was made of tar files has kept them.
+        SourceKind::Mds => mds_source::has_column(&options.sources, DEFAULT_KEY, options),
+        _ => Ok(false),
+    }
 }
 
 /// The position of a split key that was added for the split alone, and that the key is there at all.
@@ -366,7 +507,7 @@ fn refuse_known_nulls(
     if options.nulls != Nulls::Error {
         return Ok(());
     }
-    let schema = source.schema();
+    let fields = source.schema().fields().len();
     let mut columns = Vec::new();
     for encoder in encoders.iter().filter(|encoder| !encoder.stores_null()) {
         if options
@@ -376,13 +517,10 @@ fn refuse_known_nulls(
         {
             continue;
         }
-        let Some(at) = schema
-            .fields()
-            .iter()
-            .position(|field| field.name() == encoder.name())
-        else {
+        let at = encoder.source();
+        if at >= fields {
             continue;
-        };
+        }
         if let Some(count) = source.null_count(at).filter(|count| *count > 0) {
             // Finding the first one reads rows; ten names are enough to act on.
             let first = if columns.len() < 10 {
@@ -399,7 +537,7 @@ fn refuse_known_nulls(
     let source_name = options
         .sources
         .iter()
-        .map(|path| path.display().to_string())
+        .map(shown)
         .collect::<Vec<_>>()
         .join(" ");
     let tree = source.description().kind == SourceKind::Tree;
@@ -407,6 +545,7 @@ fn refuse_known_nulls(
         source_name,
         columns,
         tree,
+        may_omit: options.to == ShardFormat::Webdataset,
     })
 }
 
@@ -417,10 +556,25 @@ impl ConvertPlan {
         self.source.description()
     }
 
-    /// The configuration of every shard.
+    /// What shards look like.
     #[must_use]
-    pub fn shard_config(&self) -> &ShardConfig {
-        &self.config
+    pub const fn form(&self) -> &ShardForm {
+        &self.form
+    }
+
+    /// Where the keys of tar samples come from, for a person.
+    #[must_use]
+    pub fn key_source(&self) -> String {
+        match self.encoder.keys() {
+            Some(TarKeys::Column { name, .. }) => format!("column {name}"),
+            Some(TarKeys::Number) | None => "numbers".to_owned(),
+        }
+    }
+
+    /// What brings the data set up to date that is there; `None` where everything is converted.
+    #[must_use]
+    pub fn increment(&self) -> Option<PlannedIncrement> {
+        self.increment.as_ref().map(Increment::planned)
     }
 
     /// The names of the splits; one empty name without splits.
@@ -450,6 +604,7 @@ impl ConvertPlan {
             DestState::Interrupted { shards } => ("interrupted", Some(*shards)),
             DestState::Done => ("done", None),
             DestState::Replaced => ("replaced", None),
+            DestState::Behind => ("behind", None),
         };
         json!({
             "source": {
@@ -460,13 +615,14 @@ impl ConvertPlan {
                 "units": self.source.units().len(),
                 "query": source.query,
             },
-            "dest": self.options.dest.display().to_string(),
+            "dest": self.options.dest_text(),
             "dest_state": state,
             "complete_shards": shards,
             "columns": columns,
             "config": self.identity.config,
             "config_fingerprint": self.identity.config_fingerprint,
             "source_fingerprint": self.identity.source_fingerprint,
+            "increment": self.increment(),
             "jobs": self.options.jobs,
         })
     }

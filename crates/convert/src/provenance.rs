@@ -2,10 +2,14 @@
 
 use serde_json::{Value, json};
 use shardmill_source::SourceDescription;
-use shardmill_storage::Dir;
+use shardmill_storage::StorageError;
+use shardmill_writer::{Content, TarKeys};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::report::SplitReport;
+use crate::increment;
+use crate::plan::ConvertPlan;
+use crate::report::{IncrementReport, SplitReport};
+use crate::target::Target;
 
 /// Its name. On purpose it does not end in `.json`: tools that merge the indexes of sub-directories take every
 /// nested `*.json` for one.
@@ -41,6 +45,13 @@ impl Identity {
             "config_fingerprint": self.config_fingerprint,
             "source_fingerprint": self.source_fingerprint,
         })
+    }
+
+    /// Whether a value of [`to_json`](Self::to_json) may be this one.
+    pub(crate) fn is_in(value: &Value) -> bool {
+        value
+            .get("config_fingerprint")
+            .is_some_and(Value::is_string)
     }
 
     /// Says how `other`, as written by an earlier run, differs; `None` when it does not.
@@ -80,11 +91,13 @@ fn short(value: &Value) -> String {
 
 /// The contents of the side file.
 pub(crate) fn provenance(
-    identity: &Identity,
-    source: &SourceDescription,
+    plan: &ConvertPlan,
     split: &SplitReport,
+    content: Option<Content>,
     dropped: Option<u64>,
+    increment: Option<&IncrementReport>,
 ) -> String {
+    let (identity, source) = (&plan.identity, plan.source.description());
     let files: Vec<Value> = source
         .files
         .iter()
@@ -118,7 +131,14 @@ pub(crate) fn provenance(
         "shards": split.shards,
         "raw_bytes": split.raw_bytes,
         "stored_bytes": split.stored_bytes,
+        // A number that a sample has for a key is not part of the content.
+        "keys": plan.encoder.keys().map(|keys| match keys {
+            TarKeys::Number => "number",
+            TarKeys::Column { .. } => "column",
+        }),
+        "content": content.map(|content| content.to_string()),
         "dropped_rows": dropped,
+        "increment": increment,
     });
     let mut text = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
     text.push('\n');
@@ -126,13 +146,25 @@ pub(crate) fn provenance(
 }
 
 /// Reads a side file back; `None` when it is missing or unreadable.
-pub(crate) fn read(dir: &Dir, folder: &str) -> Option<Value> {
+pub(crate) fn read(target: Target<'_>, folder: &str) -> Option<Value> {
     let name = in_folder(folder, PROVENANCE_NAME);
-    let bytes = dir
-        .open_file(&name)
-        .and_then(|file| file.read_all(MAX_BYTES))
-        .ok()?;
+    let bytes = target.read(&name, MAX_BYTES).ok()??;
     serde_json::from_slice(&bytes).ok()
+}
+
+/// The side file that belongs to an index; `None` when it is missing or unreadable.
+pub(crate) fn of_index(
+    target: Target<'_>,
+    folder: &str,
+    index: &[u8],
+) -> Result<Option<Value>, StorageError> {
+    // An increment that was killed has left it to be written.
+    if folder.is_empty()
+        && let Some(text) = increment::text_for(target, index, PROVENANCE_NAME)?
+    {
+        return Ok(serde_json::from_slice(&text).ok());
+    }
+    Ok(read(target, folder))
 }
 
 /// The name of a file of a split.

@@ -47,6 +47,27 @@ pub struct ConvertReport {
     pub elapsed_seconds: f64,
     /// Core seconds that threads had nothing left to do at the end.
     pub idle_seconds: f64,
+    /// What the data set remembers of its table, where it is brought up to date step by step.
+    pub increment: Option<IncrementReport>,
+}
+
+/// The last generation of a data set that is brought up to date step by step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct IncrementReport {
+    /// Its number, from 1.
+    pub generation: usize,
+    /// The version of the table.
+    pub version: u64,
+    /// The version of the generation before; `None` for the first.
+    pub from_version: Option<u64>,
+    /// Samples that it added.
+    pub added_samples: u64,
+    /// Shards that it added.
+    pub added_shards: u64,
+    /// Samples of generations before that the table no longer has: deleted, or changed and added anew.
+    pub tombstones: u64,
+    /// The same, of all generations.
+    pub all_tombstones: u64,
 }
 
 impl ConvertReport {

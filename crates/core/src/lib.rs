@@ -22,6 +22,7 @@ mod error;
 mod format;
 mod limits;
 mod name;
+pub mod parallel;
 mod progress;
 mod size;
 

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use crate::deal::Method;
 use crate::epoch::{Epoch, Source};
+use crate::error::OrderError;
 use crate::num::{count, index};
 use crate::shuffle::positions_of;
 
@@ -84,6 +85,42 @@ impl Epoch {
             (Ok(first), Ok(last)) => self.uses(first.start..last.end),
             _ => Uses::new(Vec::new(), self.inner.table.len()),
         }
+    }
+
+    /// As [`Epoch::uses_of_node`], and exact for shards of one sample each, of which a stretch that the shuffle can reach
+    /// says next to nothing. `single` names the shard of a sample where it is such a one. Goes through the order of the node
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// [`OrderError`] for a node that there is not.
+    pub fn exact_uses_of_node(
+        &self,
+        node: u64,
+        ranks_per_node: u64,
+        single: &dyn Fn(u64) -> Option<usize>,
+        is_single: &dyn Fn(usize) -> bool,
+    ) -> Result<Uses, OrderError> {
+        let shards = self.inner.table.len();
+        let mut all = Vec::new();
+        if (0..shards).any(|shard| !is_single(shard)) {
+            all = self.uses_of_node(node, ranks_per_node).all;
+            all.retain(|found| !is_single(found.shard));
+        }
+        let mut entries = Vec::new();
+        for rank in node * ranks_per_node..(node + 1) * ranks_per_node {
+            let mut cursor = self.rank(rank)?;
+            for step in 0..self.batches() {
+                cursor.read(step, &mut entries);
+                let shards = entries.iter().filter_map(|entry| single(entry.sample.0));
+                all.extend(shards.map(|shard| Use {
+                    first: step,
+                    last: step,
+                    shard,
+                }));
+            }
+        }
+        Ok(Uses::new(all, shards))
     }
 
     /// When these entries of the global batches need which shard.

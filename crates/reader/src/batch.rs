@@ -5,6 +5,9 @@ use std::sync::Arc;
 use shardmill_memory::Buffer;
 use shardmill_order::Entry;
 
+use crate::error::ReaderError;
+use crate::open::OpenShard;
+use crate::residency::Heir;
 use crate::schema::Schema;
 
 /// The samples of one step.
@@ -16,6 +19,33 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// Their values.
     pub data: BatchData,
+    /// What keeps raw files whose paths are among the values from being removed.
+    pub held: Held,
+}
+
+/// Raw files of a batch whose paths were given out: as long as it is there, nobody removes them from the cache.
+#[derive(Clone, Debug, Default)]
+pub struct Held(pub(crate) Vec<Arc<OpenShard>>);
+
+impl Held {
+    /// Before a loader process ends whose batches somebody else still looks at: has the files stay for a minute, or until
+    /// the next epoch of that `owner` begins (see [`CacheOptions::owner`](crate::CacheOptions)).
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
+    pub fn leave_in_use(&self, owner: u64, epoch: u64) -> Result<(), ReaderError> {
+        for open in &self.0 {
+            open.leave_in_use(Heir::new(owner, epoch))?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing to hold: the files lie where nobody removes them, or no paths were given out.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// The values of the samples of a batch.

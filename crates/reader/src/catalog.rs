@@ -4,15 +4,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{Limits, escape};
-use shardmill_mds::{HashAlgo, HashError, Index, ShardEntry};
+use shardmill_core::{Diagnostic as _, ErrorKind, Limits, escape};
+use shardmill_mds::{HashAlgo, HashError};
 use shardmill_order::{StreamConfig, Weight};
 use shardmill_storage::{Dir, Location, PublishMode, Remote, RemoteOptions, StorageError};
 
-use crate::dataset::{INDEX_NAME, read_index_bytes};
+use crate::dataset::{INDEX_NAME, check_expected_index};
+use crate::entry::{Entry, Shards};
 use crate::error::{Place, ReaderError};
-use crate::load::parts;
+use crate::files::{self, FileError, FileOptions, open_list};
+use crate::open::Piece;
+use crate::residency::books_folder;
+use crate::scan::{Found, Offsets, Shelf, find_tars, list_tars, scan};
 use crate::schema::Schema;
+use crate::tar::{Subsets, TarProblem, TarSample};
+use crate::tars::{TarPattern, TarSetError};
 
 /// One data set of a mix, as the caller names it.
 #[derive(Clone, Debug, Default)]
@@ -32,9 +38,39 @@ pub struct StreamOptions {
     pub validate_hash: Option<HashAlgo>,
     /// The hash that the index has to have, as `sha256:` and 64 hexadecimal digits.
     pub expect_index: Option<String>,
+    /// The tar files that are its shards, where a pattern names them. `remote` is their folder then, and they are read as
+    /// tar files without an index.
+    pub pattern: Option<TarPattern>,
+    /// Set where it is a tree of raw files, each of which is a sample: which of them, and what is given out.
+    pub files: Option<FileOptions>,
 }
 
 impl StreamOptions {
+    /// A data set as people name it: a folder, the URL of a prefix, or a pattern of tar files, see [`TarPattern`]. Without
+    /// `remote`, `local` is the data set.
+    ///
+    /// # Errors
+    ///
+    /// As [`TarPattern::parse`]; [`StorageError::Url`].
+    pub fn named(remote: Option<&str>, local: Option<PathBuf>) -> Result<Self, TarSetError> {
+        let pattern = match (remote, local.as_deref().and_then(Path::to_str)) {
+            (Some(remote), _) => TarPattern::parse(remote)?,
+            (None, Some(local)) => TarPattern::parse(local)?,
+            (None, None) => None,
+        };
+        let location = match &pattern {
+            Some(pattern) => Some(pattern.folder().clone()),
+            None => remote.map(Location::parse).transpose()?,
+        };
+        Ok(Self {
+            // A pattern is no folder to fetch to.
+            local: local.filter(|_| remote.is_some() || pattern.is_none()),
+            remote: location,
+            pattern,
+            ..Self::default()
+        })
+    }
+
     /// A data set on a local disk.
     #[must_use]
     pub fn local(path: impl Into<PathBuf>) -> Self {
@@ -67,8 +103,10 @@ pub(crate) enum Origin {
 /// One data set of a mix, opened.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) index: Index,
-    /// The SHA-256 of `index.json`.
+    pub(crate) shards: Shards,
+    /// Where the samples of the first shards are, where that is known from a scan.
+    offsets: Vec<Offsets>,
+    /// The SHA-256 of `index.json`, or of the list of raw files.
     pub(crate) index_digest: [u8; 32],
     /// The number of its first shard among those of all streams.
     pub(crate) first_shard: usize,
@@ -84,6 +122,20 @@ pub(crate) struct Stream {
     pub(crate) shown: String,
 }
 
+impl Stream {
+    /// What the list of its shards takes up beside them.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        let index = match &self.shards {
+            // An `index.json` would be one of the files.
+            Shards::Files(_) => {
+                books_folder(&self.local).and_then(|own| own.open_file(files::LIST))
+            }
+            Shards::Mds(_) | Shards::Tar(_) => self.local.open_file(INDEX_NAME),
+        };
+        index.map_or(0, |index| index.len())
+    }
+}
+
 /// The shards of all streams.
 #[derive(Debug)]
 pub(crate) struct Catalog {
@@ -96,6 +148,7 @@ pub(crate) struct Catalog {
     /// The columns that occur, and for each shard which of them it has.
     schemas: Vec<Arc<Schema>>,
     schema_of: Vec<u32>,
+    subsets: Subsets,
     limits: Limits,
 }
 
@@ -120,30 +173,48 @@ impl Catalog {
         let mut first_shard = 0;
         for stream in streams {
             let stream = open_stream(stream, first_shard, options)?;
-            first_shard += stream.index.shards.len();
+            first_shard += stream.shards.len();
             if let Some(algo) = stream.validate {
                 check_hashes_present(&stream, algo)?;
             }
             opened.push(stream);
         }
-        Self::new(opened, options)
+        let catalog = Self::new(opened, options)?;
+        let wanted = streams
+            .iter()
+            .filter_map(|stream| stream.files.as_ref()?.expect.as_ref());
+        for expected in wanted {
+            let found = catalog.files_digest().unwrap_or_default();
+            if found != *expected {
+                let trees = catalog.streams.iter();
+                let trees = trees.filter(|stream| matches!(stream.shards, Shards::Files(_)));
+                let names: Vec<&str> = trees.map(|stream| stream.shown.as_str()).collect();
+                return Err(FileError::Digest {
+                    location: names.join(", "),
+                    expected: expected.clone(),
+                    found,
+                }
+                .into());
+            }
+        }
+        Ok(catalog)
     }
 
     fn new(streams: Vec<Stream>, options: &CatalogOptions) -> Result<Self, ReaderError> {
-        let shards = streams.iter().map(|stream| stream.index.shards.len()).sum();
+        let shards = streams.iter().map(|stream| stream.shards.len()).sum();
         let mut starts = Vec::with_capacity(shards + 1);
         let mut samples = 0_u64;
         let mut schemas: Vec<Arc<Schema>> = Vec::new();
         let mut schema_of = Vec::with_capacity(shards);
-        for entry in streams.iter().flat_map(|stream| &stream.index.shards) {
+        for entry in streams.iter().flat_map(|stream| stream.shards.iter()) {
             starts.push(samples);
-            samples = samples.saturating_add(entry.samples);
+            samples = samples.saturating_add(entry.samples());
             // Shards that follow one another are mostly of the same columns.
-            let same = |schema: &Arc<Schema>| schema.is_of(&entry.config);
+            let same = |schema: &Arc<Schema>| schema.is_of(entry.columns());
             let place = match schemas.iter().rposition(same) {
                 Some(place) => place,
                 None => {
-                    schemas.push(Arc::new(Schema::new(&entry.config)));
+                    schemas.push(Arc::new(Schema::new(entry.columns())));
                     schemas.len() - 1
                 }
             };
@@ -170,6 +241,7 @@ impl Catalog {
             bucket_bits,
             schemas,
             schema_of,
+            subsets: Subsets::default(),
             limits: options.limits.clone(),
         })
     }
@@ -186,10 +258,9 @@ impl Catalog {
 
     /// Whether shards of some stream are fetched from elsewhere, or unpacked before they are read.
     pub(crate) fn is_cached(&self) -> bool {
-        let is_packed = |entry: &ShardEntry| entry.zip_data.is_some();
         self.streams
             .iter()
-            .any(|stream| stream.origin.is_some() || stream.index.shards.iter().any(is_packed))
+            .any(|stream| stream.origin.is_some() || stream.shards.iter().any(Entry::is_packed))
     }
 
     pub(crate) fn streams(&self) -> &[Stream] {
@@ -200,7 +271,6 @@ impl Catalog {
         &self.limits
     }
 
-    /// The hash that every shard has to pass before it is used.
     /// The hash that a shard has to pass before it is used.
     pub(crate) fn validate(&self, shard: usize) -> Option<HashAlgo> {
         self.stream_of(shard)?.0.validate
@@ -214,12 +284,126 @@ impl Catalog {
         // Of several streams that begin here, all but the last are empty.
         let stream = self.streams.get(behind.checked_sub(1)?)?;
         let number = shard - stream.first_shard;
-        (number < stream.index.shards.len()).then_some((stream, number))
+        (number < stream.shards.len()).then_some((stream, number))
     }
 
-    pub(crate) fn entry(&self, shard: usize) -> Option<&ShardEntry> {
+    pub(crate) fn entry(&self, shard: usize) -> Option<Entry<'_>> {
         let (stream, number) = self.stream_of(shard)?;
-        stream.index.shards.get(number)
+        stream.shards.get(number)
+    }
+
+    /// The schema of a sample, and, of a sample of a tar file and a raw file, its values in the form of MDS behind what is
+    /// in `out`.
+    pub(crate) fn encode(
+        &self,
+        shard: usize,
+        sample: Piece<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Arc<Schema>, TarProblem> {
+        let Some(schema) = self.schema(shard) else {
+            return Err(TarProblem::Absent);
+        };
+        if !schema.is_made() {
+            return Ok(Arc::clone(schema));
+        }
+        if let Some(Entry::File(file, form)) = self.entry(shard) {
+            let local = self.file_path(shard).unwrap_or_default();
+            let path = &file.info.basename;
+            for value in form.values(sample.bytes, &local, path) {
+                let bytes = value.len() as u64;
+                let length = u32::try_from(bytes).map_err(|_| TarProblem::Large { bytes })?;
+                out.extend_from_slice(&length.to_le_bytes());
+            }
+            for value in form.values(sample.bytes, &local, path) {
+                out.extend_from_slice(value);
+            }
+            return Ok(Arc::clone(schema));
+        }
+        let sample = TarSample::read(sample.begin, sample.bytes, &self.limits)?;
+        let schema = match schema.as_ref() {
+            Schema::Fields(fields) => self.subsets.schema_of(fields, &sample)?,
+            _ => Arc::clone(schema),
+        };
+        sample.encode(&schema, out)?;
+        Ok(schema)
+    }
+
+    /// Where a raw file lies on this machine when it is here; `None` for other shards.
+    pub(crate) fn file_path(&self, shard: usize) -> Option<String> {
+        let (stream, number) = self.stream_of(shard)?;
+        let file = stream.shards.get(number)?.raw_file()?;
+        let path = stream.local.path_of(&file.info.basename);
+        // INVARIANT: looked at when the stream was opened.
+        path.into_os_string().into_string().ok()
+    }
+
+    /// The number of the sample that is a raw file, by its path in the tree of the first stream that is one.
+    pub(crate) fn find_file(&self, path: &str) -> Result<u64, FileError> {
+        let mut trees = self
+            .streams
+            .iter()
+            .filter_map(|stream| match &stream.shards {
+                Shards::Files(files) => Some((stream, files)),
+                Shards::Mds(_) | Shards::Tar(_) => None,
+            });
+        let (stream, files) = trees.next().ok_or(FileError::NoTree)?;
+        match files.find(path) {
+            Some(number) => Ok(self.first_sample(stream.first_shard + number)),
+            None => Err(FileError::NoFile {
+                path: path.to_owned(),
+                location: stream.shown.clone(),
+            }),
+        }
+    }
+
+    /// Whether some streams are trees of raw files.
+    pub(crate) fn has_files(&self) -> bool {
+        let is_tree = |stream: &Stream| matches!(stream.shards, Shards::Files(_));
+        self.streams.iter().any(is_tree)
+    }
+
+    /// A digest of the paths and lengths of all raw files, which is the same for copies of the same trees; `None` where
+    /// there are none.
+    pub(crate) fn files_digest(&self) -> Option<String> {
+        let mut hasher = Sha256::new();
+        let mut any = false;
+        for (number, stream) in self.streams.iter().enumerate() {
+            if let Shards::Files(files) = &stream.shards {
+                any = true;
+                hasher.update((number as u64).to_le_bytes());
+                hasher.update((files.len() as u64).to_le_bytes());
+                files.hash_into(&mut hasher);
+            }
+        }
+        any.then(|| {
+            let digest = hasher.finalize();
+            digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        })
+    }
+
+    /// Why a sample of a tar file is not given out.
+    pub(crate) fn refused(&self, shard: usize, at: u64, problem: TarProblem) -> ReaderError {
+        let place = self.place(shard);
+        let first = self.first_sample(shard);
+        match problem {
+            TarProblem::Read(source) => ReaderError::tar(place, first, at, source),
+            TarProblem::Fields { key, fields } => ReaderError::TarFields {
+                place: Place {
+                    sample: Some(first.saturating_add(at)),
+                    ..place
+                },
+                key,
+                fields,
+            },
+            TarProblem::Large { bytes } => ReaderError::OutOfMemory { bytes },
+            TarProblem::Absent => ReaderError::ShardChanged { place },
+        }
+    }
+
+    /// Where the samples of a shard are, where that is known from a scan.
+    pub(crate) fn offsets(&self, shard: usize) -> Option<&Offsets> {
+        let (stream, number) = self.stream_of(shard)?;
+        stream.offsets.get(number)
     }
 
     /// The columns of a shard.
@@ -268,8 +452,8 @@ impl Catalog {
     /// A shard's file in messages: with its stream where there are several.
     pub(crate) fn place(&self, shard: usize) -> Place {
         let file = self.stream_of(shard).and_then(|(stream, number)| {
-            let entry = stream.index.shards.get(number)?;
-            let name = &parts(entry).next()?.stored().basename;
+            let entry = stream.shards.get(number)?;
+            let name = &entry.parts().next()?.stored().basename;
             Some(if self.streams.len() > 1 {
                 format!("{}/{name}", stream.shown)
             } else {
@@ -282,12 +466,7 @@ impl Catalog {
     /// The streams as the order sees them.
     pub(crate) fn stream_configs(&self) -> Vec<StreamConfig> {
         let config = |stream: &Stream| {
-            let sizes: Vec<u64> = stream
-                .index
-                .shards
-                .iter()
-                .map(|entry| entry.samples)
-                .collect();
+            let sizes: Vec<u64> = stream.shards.iter().map(Entry::samples).collect();
             StreamConfig::new(&sizes).with_weight(stream.weight)
         };
         self.streams.iter().map(config).collect()
@@ -296,8 +475,8 @@ impl Catalog {
 
 /// Finding out at shard 900,000 that a hash is missing would be late.
 fn check_hashes_present(stream: &Stream, algo: HashAlgo) -> Result<(), ReaderError> {
-    for (number, entry) in stream.index.shards.iter().enumerate() {
-        for part in parts(entry) {
+    for (number, entry) in stream.shards.iter().enumerate() {
+        for part in entry.parts() {
             let stored = part.stored();
             if stored.hashes.get(algo).is_none() {
                 return Err(ReaderError::HashAbsent {
@@ -324,6 +503,12 @@ fn open_stream(
         }
     };
     if !split.is_empty() {
+        if let Some(pattern) = &stream.pattern {
+            return Err(ReaderError::PatternSplit {
+                pattern: pattern.text().to_owned(),
+                split: split.to_owned(),
+            });
+        }
         shardmill_core::check_relative_path(split).map_err(|source| StorageError::Name {
             name: split.to_owned(),
             source,
@@ -337,12 +522,12 @@ fn open_stream(
     let (dir, origin, shown) = match (remote, local) {
         (None, None) => return Err(ReaderError::StreamNowhere),
         (None, Some(local)) | (Some(Location::Local(local)), None) => (
-            open_dir(&local)?,
+            open_dir(&local, stream.files.is_none())?,
             None,
             local.to_string_lossy().into_owned(),
         ),
         (Some(Location::Local(remote)), Some(local)) => {
-            let from = open_dir(&remote)?;
+            let from = open_dir(&remote, stream.files.is_none())?;
             let shown = remote.to_string_lossy().into_owned();
             let to = Dir::create(&local)?;
             if from.is_same(&to)? {
@@ -362,36 +547,58 @@ fn open_stream(
             });
         }
     };
-    let bytes = match &origin {
-        None => dir
-            .open_file(INDEX_NAME)
-            .and_then(|file| file.read_all(options.limits.index_bytes)),
-        Some(Origin::Folder(from)) => from
-            .open_file(INDEX_NAME)
-            .and_then(|file| file.read_all(options.limits.index_bytes)),
-        Some(Origin::Store(store)) => store.read(INDEX_NAME, options.limits.index_bytes),
+    let shown = match &stream.pattern {
+        Some(pattern) => pattern.text().to_owned(),
+        None => shown,
     };
-    let bytes = bytes.map_err(|error| {
-        if error.is_not_found() {
-            ReaderError::IndexMissing {
-                path: PathBuf::from(&shown),
-            }
-        } else {
-            error.into()
-        }
-    })?;
+    if let Some(files) = &stream.files {
+        let (shards, index_digest) = open_files(&dir, origin.as_ref(), &shown, files, options)?;
+        return Ok(Stream {
+            shards,
+            offsets: Vec::new(),
+            index_digest,
+            first_shard,
+            local: dir,
+            origin,
+            keep_zip: false,
+            // There is no hash of a raw file.
+            validate: None,
+            weight: stream.weight,
+            shown: escape(&shown).into_owned(),
+        });
+    }
+    let bytes = match &origin {
+        // An index beside its tar files may be one of others.
+        _ if stream.pattern.is_some() => None,
+        None => Some(read_index(&dir, &options.limits)),
+        Some(Origin::Folder(from)) => Some(read_index(from, &options.limits)),
+        Some(Origin::Store(store)) => Some(store.read(INDEX_NAME, options.limits.index_bytes)),
+    };
     let path = Path::new(&shown).join(INDEX_NAME);
-    let index = read_index_bytes(
-        &bytes,
-        &path,
-        stream.expect_index.as_deref(),
-        &options.limits,
-    )?;
+    let is_none = |found: &Option<Result<Vec<u8>, StorageError>>| match found {
+        Some(Err(error)) => error.is_not_found(),
+        found => found.is_none(),
+    };
+    let (bytes, shards, offsets) = match bytes {
+        Some(Ok(bytes)) => {
+            check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
+            let shards = Shards::parse(&bytes, &path, &options.limits)?;
+            (bytes, shards, Vec::new())
+        }
+        // Whoever names the hash of an index wants that index.
+        found if is_none(&found) && stream.expect_index.is_none() => {
+            let pattern = stream.pattern.as_ref();
+            scan_tars(&dir, origin.as_ref(), &shown, pattern, &options.limits)?
+        }
+        Some(Err(error)) if !error.is_not_found() => return Err(error.into()),
+        _ => return Err(index_missing(&shown)),
+    };
     if origin.is_some() {
         keep_index(&dir, &bytes, &shown)?;
     }
     Ok(Stream {
-        index,
+        shards,
+        offsets,
         index_digest: Sha256::digest(&bytes).into(),
         first_shard,
         local: dir,
@@ -403,9 +610,98 @@ fn open_stream(
     })
 }
 
-fn open_dir(path: &Path) -> Result<Dir, ReaderError> {
+/// The files of a tree as shards.
+fn open_files(
+    dir: &Dir,
+    origin: Option<&Origin>,
+    shown: &str,
+    files: &FileOptions,
+    options: &CatalogOptions,
+) -> Result<(Shards, [u8; 32]), ReaderError> {
+    if files.form.has_file() && dir.path().to_str().is_none() {
+        return Err(StorageError::Name {
+            name: dir.path().to_string_lossy().into_owned(),
+            source: shardmill_core::NameError::Character,
+        }
+        .into());
+    }
+    let (shelf, local) = match origin {
+        None => (files::Shelf::Folder(dir), None),
+        Some(Origin::Folder(from)) => (files::Shelf::Folder(from), Some(dir)),
+        Some(Origin::Store(store)) => (files::Shelf::Store(store), Some(dir)),
+    };
+    let (list, digest) = open_list(shelf, local, shown, files, &options.limits)?;
+    Ok((Shards::Files(list), digest))
+}
+
+fn index_missing(shown: &str) -> ReaderError {
+    ReaderError::IndexMissing {
+        path: PathBuf::from(shown),
+    }
+}
+
+/// Whether a place cannot be listed, however often one tries.
+fn is_unlisted(error: &StorageError) -> bool {
+    let kinds = [
+        ErrorKind::NotFound,
+        ErrorKind::Permission,
+        ErrorKind::Unsupported,
+    ];
+    kinds.contains(&error.kind())
+}
+
+fn read_index(dir: &Dir, limits: &Limits) -> Result<Vec<u8>, StorageError> {
+    dir.open_file(INDEX_NAME)?.read_all(limits.index_bytes)
+}
+
+/// The index of tar files that have none, by their headers. Beside a cache it is kept, and used again as long as the tar
+/// files have the same names and lengths.
+fn scan_tars(
+    dir: &Dir,
+    origin: Option<&Origin>,
+    shown: &str,
+    pattern: Option<&TarPattern>,
+    limits: &Limits,
+) -> Result<(Vec<u8>, Shards, Vec<Offsets>), ReaderError> {
+    let shelf = match origin {
+        None => Shelf::Folder(dir),
+        Some(Origin::Folder(from)) => Shelf::Folder(from),
+        Some(Origin::Store(store)) => Shelf::Store(store),
+    };
+    let found = match pattern {
+        Some(pattern) => find_tars(shelf, pattern)?,
+        None => match list_tars(shelf) {
+            Ok(found) => found,
+            // Where nothing may be listed, and a bucket that is not there, the index is what is missing.
+            Err(error) if is_unlisted(&error) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    if found.is_empty() {
+        return Err(index_missing(shown));
+    }
+    if origin.is_some()
+        && let Ok(bytes) = read_index(dir, limits)
+        && let Ok(index) = shardmill_webdataset::Index::parse(&bytes, limits)
+        && found
+            .iter()
+            .map(Found::file)
+            .eq(index.shards.iter().map(|shard| {
+                let stored = shard.stored();
+                (&*stored.basename, stored.bytes)
+            }))
+    {
+        return Ok((bytes, Shards::Tar(index.shards), Vec::new()));
+    }
+    let (index, offsets) = scan(shelf, &found, limits)?;
+    let bytes = index.to_json().into_bytes();
+    Ok((bytes, Shards::Tar(index.shards), offsets))
+}
+
+/// Opens the folder of a stream; of one that has an index, what is missing is that.
+fn open_dir(path: &Path, has_index: bool) -> Result<Dir, ReaderError> {
     Dir::open(path).map_err(|error| {
-        if error.is_not_found() {
+        if error.is_not_found() && has_index {
             ReaderError::IndexMissing {
                 path: path.to_owned(),
             }

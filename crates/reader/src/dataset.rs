@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
 use shardmill_mds::{Digest, HashAlgo, HashError, Hasher, Index, ShardEntry, digest};
-use shardmill_storage::{Dir, FileHandle, StorageError};
+use shardmill_storage::{Dir, FileHandle, Folder, Location, RemoteOptions, StorageError, Stored};
 
 use crate::error::{Place, ReaderError};
 use crate::load::{Loader, parts};
@@ -31,7 +31,7 @@ pub struct OpenOptions {
 /// Shared between threads freely. It holds the last shard it read and nothing else of the data.
 #[derive(Debug)]
 pub struct Dataset {
-    dir: Dir,
+    dir: Folder,
     index: Index,
     index_path: PathBuf,
     index_bytes: u64,
@@ -59,13 +59,67 @@ impl Dataset {
     /// [`ReaderError::IndexMismatch`], [`ReaderError::ExpectIndex`]; [`ReaderError::HashAbsent`] when the hash
     /// to validate is not in the index.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, ReaderError> {
-        let expected = options
-            .expect_index
-            .as_deref()
-            .map(parse_expected)
-            .transpose()?;
         let (dir, file) = open_index(path)?;
+        let expected = expected_of(options)?;
         let index = read_index(&file, expected, &options.limits)?;
+        let place = (file.path().to_owned(), file.len());
+        Self::new(Folder::Local(dir), index, place, options)
+    }
+
+    /// The same for a location, which may be one in a store: an index is one request there, and a shard is read when it is
+    /// asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dataset::open`]; what the store says.
+    pub fn open_at(
+        location: &Location,
+        options: &OpenOptions,
+        remote: &RemoteOptions,
+    ) -> Result<Self, ReaderError> {
+        let location = match location {
+            Location::Local(path) => return Self::open(path, options),
+            Location::Remote(location) => location,
+        };
+        match location.split_name() {
+            Some((folder, name)) if name.ends_with(".json") => {
+                Self::open_in(Folder::open_store(&folder, remote)?, name, options)
+            }
+            _ => Self::open_in(Folder::open_store(location, remote)?, INDEX_NAME, options),
+        }
+    }
+
+    /// The data set whose index has a name in a folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dataset::open_at`].
+    pub fn open_in(folder: Folder, name: &str, options: &OpenOptions) -> Result<Self, ReaderError> {
+        if let Folder::Local(dir) = &folder {
+            return Self::open(&dir.path_of(name), options);
+        }
+        let expected = expected_of(options)?;
+        folder.keep(name, options.limits.index_bytes)?;
+        let file = match folder.open_file(name) {
+            Ok(file) => file,
+            Err(error) if error.is_not_found() => {
+                return Err(ReaderError::IndexMissing {
+                    path: folder.path().to_owned(),
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let index = parse_index(&file, expected, &options.limits)?;
+        let place = (file.path().to_owned(), file.len());
+        Self::new(folder, index, place, options)
+    }
+
+    fn new(
+        dir: Folder,
+        index: Index,
+        (index_path, index_bytes): (PathBuf, u64),
+        options: &OpenOptions,
+    ) -> Result<Self, ReaderError> {
         let mut samples = 0_u64;
         let mut starts = Vec::with_capacity(index.shards.len());
         for shard in &index.shards {
@@ -75,8 +129,8 @@ impl Dataset {
         let dataset = Self {
             dir,
             index,
-            index_path: file.path().to_owned(),
-            index_bytes: file.len(),
+            index_path,
+            index_bytes,
             starts,
             samples,
             limits: options.limits.clone(),
@@ -125,7 +179,7 @@ impl Dataset {
 
     /// The directory of the index, which the names in it are relative to.
     #[must_use]
-    pub const fn dir(&self) -> &Dir {
+    pub const fn dir(&self) -> &Folder {
         &self.dir
     }
 
@@ -286,21 +340,16 @@ pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), ReaderError> 
     }
 }
 
-/// Parses the text of an index, which has to have the hash `expect`, and which `path` names in messages.
-pub(crate) fn read_index_bytes(
+/// Whether an index has the hash that is expected of it; `path` names it in messages.
+pub(crate) fn check_expected_index(
     bytes: &[u8],
     path: &Path,
     expect: Option<&str>,
-    limits: &Limits,
-) -> Result<Index, ReaderError> {
-    let expected = expect.map(parse_expected).transpose()?;
-    if let Some(expected) = expected {
-        check_expected(path, expected, digest(expected.algo(), bytes))?;
+) -> Result<(), ReaderError> {
+    match expect.map(parse_expected).transpose()? {
+        Some(expected) => check_expected(path, expected, digest(expected.algo(), bytes)),
+        None => Ok(()),
     }
-    Index::parse(bytes, limits).map_err(|source| ReaderError::Index {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })
 }
 
 fn check_expected(path: &Path, expected: Digest, found: Digest) -> Result<(), ReaderError> {
@@ -312,6 +361,27 @@ fn check_expected(path: &Path, expected: Digest, found: Digest) -> Result<(), Re
         algo: expected.algo(),
         expected: expected.to_string(),
         found: found.to_string(),
+    })
+}
+
+fn expected_of(options: &OpenOptions) -> Result<Option<Digest>, ReaderError> {
+    let expected = options.expect_index.as_deref();
+    expected.map(parse_expected).transpose()
+}
+
+/// Reads an index in one piece.
+fn parse_index(
+    file: &Stored,
+    expected: Option<Digest>,
+    limits: &Limits,
+) -> Result<Index, ReaderError> {
+    let bytes = file.read_all(limits.index_bytes)?;
+    if let Some(expected) = expected {
+        check_expected(file.path(), expected, digest(expected.algo(), &bytes))?;
+    }
+    Index::parse(&bytes, limits).map_err(|source| ReaderError::Index {
+        path: file.path().to_owned(),
+        source: Box::new(source),
     })
 }
 

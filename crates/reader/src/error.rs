@@ -7,7 +7,9 @@ use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, escape};
 use shardmill_mds::{CompressionError, HashAlgo, HashError, IndexError, ShardError, ValueError};
 use shardmill_order::OrderError;
 use shardmill_storage::StorageError;
+use shardmill_webdataset::TarError;
 
+use crate::files::FileError;
 use crate::residency::{CacheError, samples_of};
 
 /// Where in a data set something is.
@@ -55,6 +57,9 @@ pub enum ReaderError {
     /// A file or directory could not be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// Raw files.
+    #[error(transparent)]
+    Files(#[from] FileError),
     /// A directory without an index.
     #[error("there is no index.json in this directory")]
     IndexMissing {
@@ -69,6 +74,15 @@ pub enum ReaderError {
         /// The reason.
         #[source]
         source: Box<IndexError>,
+    },
+    /// An index of a WebDataset data set that cannot be used.
+    #[error("cannot read the index")]
+    TarIndex {
+        /// The index.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: Box<shardmill_webdataset::IndexError>,
     },
     /// Indexes that cannot be one.
     #[error("cannot merge the indexes beneath this directory{}", at(source))]
@@ -119,6 +133,44 @@ pub enum ReaderError {
         /// Samples in the shard.
         samples: u64,
     },
+    /// Samples without keys.
+    #[error("samples have keys in tar files only, and no stream is one of those")]
+    NoKeys,
+    /// A key that does not name one sample.
+    #[error(
+        "the key `{}` is that of sample {first} and of sample {second}",
+        escape(key)
+    )]
+    KeyTwice {
+        /// The key.
+        key: String,
+        /// The first sample that has it.
+        first: u64,
+        /// The second one.
+        second: u64,
+    },
+    /// A tar file that a pattern names is not there.
+    #[error(
+        "there is no such tar file, and the pattern `{}` names it",
+        escape(pattern)
+    )]
+    PatternShard {
+        /// The file.
+        path: PathBuf,
+        /// The pattern.
+        pattern: String,
+    },
+    /// A pattern of tar files together with a folder beneath it.
+    #[error(
+        "it names tar files, and there is no split `{}` beneath those",
+        escape(split)
+    )]
+    PatternSplit {
+        /// The pattern.
+        pattern: String,
+        /// The split.
+        split: String,
+    },
     /// A file of a shard has another length than the index says.
     #[error("the file has {found} bytes, not {expected} as the index says")]
     ShardLength {
@@ -157,6 +209,48 @@ pub enum ReaderError {
         /// The reason.
         #[source]
         source: Box<CompressionError>,
+    },
+    /// A compressed tar file does not decompress.
+    #[error("cannot decompress")]
+    TarDecompress {
+        /// Where.
+        place: Place,
+        /// The reason.
+        #[source]
+        source: Box<shardmill_webdataset::CompressionError>,
+    },
+    /// A tar file or a sample of it cannot be read.
+    #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
+    Tar {
+        /// Where.
+        place: Place,
+        /// The reason.
+        #[source]
+        source: Box<TarError>,
+    },
+    /// A tar file of another number of samples than its index says.
+    #[error("it holds {found} samples, and the index says {expected}")]
+    TarSamples {
+        /// Where.
+        place: Place,
+        /// What the index says.
+        expected: u64,
+        /// What there is.
+        found: u64,
+    },
+    /// A sample of a tar file whose fields are not those that the index says.
+    #[error(
+        "the sample `{}` has the fields {}, and the index says otherwise",
+        escape(key),
+        listed(fields)
+    )]
+    TarFields {
+        /// Where.
+        place: Place,
+        /// The key of the sample.
+        key: String,
+        /// The fields it has.
+        fields: Vec<String>,
     },
     /// A shard or a sample of it is not built as its format says.
     #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
@@ -353,6 +447,15 @@ fn at(error: &IndexError) -> String {
         .map_or_else(String::new, |place| format!(" at {place}"))
 }
 
+/// The names of fields, as a message shows them.
+fn listed(fields: &[String]) -> String {
+    let names: Vec<String> = fields
+        .iter()
+        .map(|field| format!("`{}`", escape(field)))
+        .collect();
+    names.join(", ")
+}
+
 impl ReaderError {
     /// An error of the format crate at a place. It counts samples in their shard; here and in the message they
     /// are counted in the data set.
@@ -391,17 +494,31 @@ impl ReaderError {
         }
     }
 
+    /// An error about a sample of a tar file: the one at `at` in a shard whose first sample is `first_sample`.
+    pub(crate) fn tar(mut place: Place, first_sample: u64, at: u64, source: TarError) -> Self {
+        place.sample = Some(first_sample.saturating_add(at));
+        Self::Tar {
+            place,
+            source: Box::new(source),
+        }
+    }
+
     /// The place in the data set, where it is known.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::Cache(error) => error.place(),
+            Self::Files(error) => error.place(),
             Self::Shared(error) => error.place(),
             Self::ShardMissing { place, .. }
             | Self::ShardLength { place, .. }
             | Self::Hash { place, .. }
             | Self::HashAbsent { place, .. }
             | Self::Decompress { place, .. }
+            | Self::TarDecompress { place, .. }
+            | Self::Tar { place, .. }
+            | Self::TarSamples { place, .. }
+            | Self::TarFields { place, .. }
             | Self::Shard { place, .. }
             | Self::Value { place, .. }
             | Self::Ambiguous { place, .. }
@@ -417,9 +534,11 @@ impl ReaderError {
         match self {
             Self::Storage(error) => error.path(),
             Self::Cache(error) => error.path(),
+            Self::Files(error) => error.path(),
             Self::Shared(error) => error.path(),
             Self::IndexMissing { path }
             | Self::Index { path, .. }
+            | Self::TarIndex { path, .. }
             | Self::Merge { path, .. }
             | Self::IndexMismatch { path, .. }
             | Self::Limit { path, .. }
@@ -430,6 +549,7 @@ impl ReaderError {
             | Self::NothingToMerge { path }
             | Self::Outside { path, .. }
             | Self::CacheForeign { path, .. }
+            | Self::PatternShard { path, .. }
             | Self::DirectoryName { path, .. } => Some(path),
             _ => None,
         }
@@ -450,11 +570,15 @@ impl ReaderError {
         match self {
             Self::Storage(source) => Some(source),
             Self::Cache(source) => Some(source),
+            Self::Files(source) => Some(source),
             Self::Shared(source) => Some(source.as_ref()),
             Self::Order(source) => Some(source),
             Self::Index { source, .. } | Self::Merge { source, .. } => Some(source.as_ref()),
             Self::Hash { source, .. } | Self::HashAbsent { source, .. } => Some(source.as_ref()),
             Self::Decompress { source, .. } => Some(source.as_ref()),
+            Self::TarIndex { source, .. } => Some(source.as_ref()),
+            Self::TarDecompress { source, .. } => Some(source.as_ref()),
+            Self::Tar { source, .. } => Some(source.as_ref()),
             Self::Shard { source, .. } => Some(source.as_ref()),
             Self::Value { source, .. } => Some(source.as_ref()),
             _ => None,
@@ -480,13 +604,16 @@ impl Diagnostic for ReaderError {
             return inner.kind();
         }
         match self {
-            Self::IndexMissing { .. } | Self::NoShards { .. } | Self::NothingToMerge { .. } => {
-                ErrorKind::NotFound
-            }
+            Self::IndexMissing { .. }
+            | Self::NoShards { .. }
+            | Self::NothingToMerge { .. }
+            | Self::PatternShard { .. } => ErrorKind::NotFound,
             Self::Limit { .. } => ErrorKind::Unsupported,
             Self::NoStreams
             | Self::StreamNowhere
             | Self::StreamLocal { .. }
+            | Self::PatternSplit { .. }
+            | Self::NoKeys
             | Self::SampleBeyond { .. }
             | Self::NoSuchShard { .. }
             | Self::ExpectIndex { .. }
@@ -511,8 +638,15 @@ impl Diagnostic for ReaderError {
             Self::IndexMismatch { .. } => "index-mismatch",
             Self::ExpectIndex { .. } => "config-expect-index",
             Self::Limit { source, .. } => source.id(),
-            Self::ShardMissing { .. } | Self::PartnerMissing { .. } => "shard-missing",
+            Self::ShardMissing { .. } | Self::PartnerMissing { .. } | Self::PatternShard { .. } => {
+                "shard-missing"
+            }
+            Self::PatternSplit { .. } => "config-split",
+            Self::NoKeys => "no-keys",
+            Self::KeyTwice { .. } => "key-twice",
             Self::ShardLength { .. } => "shard-length",
+            Self::TarSamples { .. } => "tar-samples",
+            Self::TarFields { .. } => "tar-fields",
             Self::NoSample { .. } | Self::SampleBeyond { .. } => "no-such-sample",
             Self::NoShard { .. } | Self::NoSuchShard { .. } => "no-such-shard",
             Self::NoStreams | Self::StreamNowhere => "config-streams",
@@ -542,9 +676,11 @@ impl Diagnostic for ReaderError {
         match self {
             Self::Storage(source) => source.object(),
             Self::Cache(source) => source.object(),
+            Self::Files(source) => source.object(),
             Self::Shared(source) => source.object(),
             Self::ExpectIndex { .. } => Some("--expect-index".to_owned()),
             Self::StreamLocal { remote } => Some(escape(remote).into_owned()),
+            Self::PatternSplit { pattern, .. } => Some(escape(pattern).into_owned()),
             Self::Order(source) => source.object(),
             _ => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
         }
@@ -561,6 +697,9 @@ impl Diagnostic for ReaderError {
                 }
                 Self::ExpectIndex { .. } => "as in sha256:9f86d081…",
                 Self::ShardMissing { .. } => "fetch or write the file again",
+                Self::KeyTwice { .. } => "read the samples by their numbers, or as a data set for each split",
+                Self::PatternSplit { .. } => "write the folder into the pattern",
+                Self::TarSamples { .. } | Self::TarFields { .. } => "make the index anew from the shards",
                 Self::ShardLength { .. } => "the file was cut short, or belongs to another index; fetch or write it again",
                 Self::Gap { .. } => "an index without it would number the samples differently; find the file first",
                 Self::Ambiguous { .. } => "move one of the files away",

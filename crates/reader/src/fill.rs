@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use shardmill_memory::{Buffer, Pool};
-use shardmill_order::Entry;
+use shardmill_order::Entry as OrderEntry;
 
-use crate::batch::{Batch, BatchData, ColumnData};
+use crate::batch::{Batch, BatchData, ColumnData, Held};
 use crate::catalog::Catalog;
+use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::open::OpenShard;
-use crate::residency::{Access, Cancel, Residency};
-use crate::schema::Schema;
+use crate::files::{DATA_COLUMN, FILE_COLUMN};
+use crate::open::{OpenShard, Piece};
+use crate::residency::{Access, Cancel, Extract, Residency};
+use crate::schema::{SampleForm, Schema};
+use crate::tar::{TarProblem, TarSample};
 
 /// What the threads that fill batches share.
 #[derive(Debug)]
@@ -75,13 +78,14 @@ impl Filler {
         &mut self,
         supply: &Supply,
         (step, is_first): (u64, bool),
-        entries: Vec<Entry>,
+        entries: Vec<OrderEntry>,
         tick: u64,
         cancel: &Cancel,
     ) -> Result<Batch, ReaderError> {
         self.open(supply, &entries, (tick, is_first), cancel)?;
         let alone = self.read_alone(supply)?;
         let data = self.copy(supply, &alone)?;
+        let held = self.pinned();
         for place in &self.used {
             let slot = self.slots.get(*place);
             if let Some(open) = slot.and_then(|slot| slot.open.as_deref())
@@ -96,11 +100,19 @@ impl Filler {
             step,
             entries,
             data,
+            held,
         })
     }
 
+    /// The raw files of this batch whose paths were given out, and that could be removed.
+    fn pinned(&self) -> Held {
+        let open = |shard: &usize| self.slots.get(*shard)?.open.as_ref();
+        let pinned = self.used.iter().filter_map(open);
+        Held(pinned.filter(|open| open.is_pinned()).cloned().collect())
+    }
+
     /// Whether all shards of a batch are open, so that filling it waits for nothing but memory.
-    pub(crate) fn has(&self, supply: &Supply, entries: &[Entry]) -> bool {
+    pub(crate) fn has(&self, supply: &Supply, entries: &[OrderEntry]) -> bool {
         let current = supply.residency.generation() == self.generation;
         entries.iter().all(|entry| {
             let place = supply.catalog.locate(entry.sample.0);
@@ -116,7 +128,7 @@ impl Filler {
     fn open(
         &mut self,
         supply: &Supply,
-        entries: &[Entry],
+        entries: &[OrderEntry],
         (tick, is_first): (u64, bool),
         cancel: &Cancel,
     ) -> Result<(), ReaderError> {
@@ -159,6 +171,7 @@ impl Filler {
         if self.missing.is_empty() {
             return Ok(());
         }
+        supply.residency.check_room(&self.used)?;
         let at_once = is_first.then(|| supply.residency.at_once(&self.missing, tick));
         let found = match at_once.flatten() {
             Some(found) => found,
@@ -180,7 +193,7 @@ impl Filler {
     }
 
     /// Reads the samples whose shards are not kept; empty for those of others.
-    fn read_alone(&self, supply: &Supply) -> Result<Vec<Vec<u8>>, ReaderError> {
+    fn read_alone(&self, supply: &Supply) -> Result<Vec<Extract>, ReaderError> {
         if !self.used.iter().any(|shard| self.is_alone(*shard)) {
             return Ok(Vec::new());
         }
@@ -195,7 +208,7 @@ impl Filler {
             if self.is_alone(*shard) {
                 found.next().unwrap_or_default()
             } else {
-                Vec::new()
+                Extract::default()
             }
         };
         Ok(self.places.iter().map(sample).collect())
@@ -205,24 +218,24 @@ impl Filler {
         self.slots.get(shard).is_some_and(|slot| slot.alone)
     }
 
-    fn copy(&self, supply: &Supply, alone: &[Vec<u8>]) -> Result<BatchData, ReaderError> {
-        let mut samples: Vec<&[u8]> = Vec::with_capacity(self.places.len());
+    fn copy(&self, supply: &Supply, alone: &[Extract]) -> Result<BatchData, ReaderError> {
+        let mut samples: Vec<Piece<'_>> = Vec::with_capacity(self.places.len());
         let mut schema: Option<&Arc<Schema>> = None;
         let mut same = true;
         for (number, (shard, at)) in self.places.iter().enumerate() {
             let slot = self.slots.get(*shard);
             let open = slot.and_then(|slot| slot.open.as_deref());
-            let (bytes, own) = match open {
+            let (piece, own) = match open {
                 Some(open) => (open.sample(*at), Some(open.schema())),
                 None => (
-                    alone.get(number).map(Vec::as_slice),
+                    alone.get(number).map(Extract::piece),
                     supply.catalog.schema(*shard),
                 ),
             };
-            let Some(bytes) = bytes else {
+            let Some(piece) = piece else {
                 return Err(supply.broken(open, *shard, *at));
             };
-            samples.push(bytes);
+            samples.push(piece);
             // PERF: schemas are shared, so that comparing addresses is enough.
             same &= match (schema, own) {
                 (Some(schema), Some(own)) => Arc::ptr_eq(schema, own),
@@ -231,9 +244,21 @@ impl Filler {
             schema = own;
         }
         match schema {
-            Some(schema) if same && matches!(**schema, Schema::Binary { .. }) => {
-                self.columns(supply, schema, &samples)
-            }
+            Some(schema) if same => match schema.as_ref() {
+                Schema::Binary {
+                    form: SampleForm::Mds,
+                    ..
+                } => self.columns(supply, schema, &samples),
+                Schema::Binary {
+                    form: SampleForm::WebDataset,
+                    ..
+                } => self.tar_columns(supply, schema, &samples),
+                Schema::Binary {
+                    form: SampleForm::File,
+                    ..
+                } => self.file_columns(supply, schema, &samples),
+                Schema::Fields(_) | Schema::Text(_) => self.rows(supply, &samples),
+            },
             _ => self.rows(supply, &samples),
         }
     }
@@ -243,12 +268,13 @@ impl Filler {
         &self,
         supply: &Supply,
         schema: &Arc<Schema>,
-        samples: &[&[u8]],
+        samples: &[Piece<'_>],
     ) -> Result<BatchData, ReaderError> {
         let Schema::Binary {
             columns,
             head,
             fixed,
+            ..
         } = schema.as_ref()
         else {
             return self.rows(supply, samples);
@@ -264,7 +290,8 @@ impl Filler {
             ends.push(0);
             ends
         });
-        for (number, sample) in samples.iter().enumerate() {
+        for (number, piece) in samples.iter().enumerate() {
+            let sample = piece.bytes;
             let mut bytes = *fixed as u64;
             let sizes = sample.get(..*head).unwrap_or_default();
             for (ends, size) in ends.iter_mut().zip(sizes.chunks_exact(4)) {
@@ -292,7 +319,8 @@ impl Filler {
         }
         // Then the bytes. The lengths are those of the first look: what somebody writes into the file meanwhile can
         // change values, never a place.
-        for (number, sample) in samples.iter().enumerate() {
+        for (number, piece) in samples.iter().enumerate() {
+            let sample = piece.bytes;
             let mut at = *head;
             let mut ends = ends.iter();
             for (column, buffer) in columns.iter().zip(&mut made) {
@@ -323,24 +351,135 @@ impl Filler {
         })
     }
 
-    /// Each sample as it is.
-    fn rows(&self, supply: &Supply, samples: &[&[u8]]) -> Result<BatchData, ReaderError> {
-        let total = samples.iter().map(|sample| sample.len()).sum();
+    /// One buffer for each field of tar files, and one for the keys.
+    fn tar_columns(
+        &self,
+        supply: &Supply,
+        schema: &Arc<Schema>,
+        samples: &[Piece<'_>],
+    ) -> Result<BatchData, ReaderError> {
+        let Schema::Binary { columns, .. } = schema.as_ref() else {
+            return self.rows(supply, samples);
+        };
+        let limits = supply.catalog.limits();
+        let fields = columns.len().saturating_sub(1);
+        let mut parsed = Vec::with_capacity(samples.len());
+        for (number, piece) in samples.iter().enumerate() {
+            let sample = TarSample::read(piece.begin, piece.bytes, limits)
+                .map_err(|problem| self.refused(supply, number, problem))?;
+            parsed.push(sample);
+        }
+        // The values of a sample stand side by side.
+        let mut cells: Vec<&[u8]> = Vec::with_capacity(samples.len().saturating_mul(fields));
+        for (number, sample) in parsed.iter().enumerate() {
+            let names = columns.iter().skip(1).map(|column| column.name.as_str());
+            sample
+                .cells(names, &mut cells)
+                .map_err(|problem| self.refused(supply, number, problem))?;
+        }
+        let mut data = Vec::with_capacity(columns.len());
+        data.push(supply.join(samples.len(), || parsed.iter().map(TarSample::key))?);
+        for field in 0..fields {
+            let values = || cells.iter().skip(field).step_by(fields).copied();
+            data.push(supply.join(samples.len(), values)?);
+        }
+        Ok(BatchData::Columns {
+            schema: Arc::clone(schema),
+            columns: data,
+        })
+    }
+
+    /// One buffer for each column of raw files.
+    fn file_columns(
+        &self,
+        supply: &Supply,
+        schema: &Arc<Schema>,
+        samples: &[Piece<'_>],
+    ) -> Result<BatchData, ReaderError> {
+        let catalog = &supply.catalog;
+        let mut paths: Vec<&str> = Vec::with_capacity(samples.len());
+        let mut files: Vec<String> = Vec::new();
+        let mut columns = Vec::with_capacity(3);
+        for (shard, _) in &self.places {
+            let Some(Entry::File(file, form)) = catalog.entry(*shard) else {
+                return self.rows(supply, samples);
+            };
+            paths.push(&file.info.basename);
+            if form.has_file() {
+                files.push(catalog.file_path(*shard).unwrap_or_default());
+            }
+        }
+        for name in schema.names() {
+            columns.push(match name {
+                DATA_COLUMN => {
+                    supply.join(samples.len(), || samples.iter().map(|piece| piece.bytes))?
+                }
+                FILE_COLUMN => {
+                    supply.join(samples.len(), || files.iter().map(|file| file.as_bytes()))?
+                }
+                _ => supply.join(samples.len(), || paths.iter().map(|path| path.as_bytes()))?,
+            });
+        }
+        Ok(BatchData::Columns {
+            schema: Arc::clone(schema),
+            columns,
+        })
+    }
+
+    /// Each sample as it is encoded.
+    fn rows(&self, supply: &Supply, samples: &[Piece<'_>]) -> Result<BatchData, ReaderError> {
+        // What is made of a raw file is longer than the file: its paths are in it.
+        let more = |(shard, _): &(usize, u64)| match supply.catalog.entry(*shard) {
+            Some(Entry::File(file, _)) => {
+                let local = supply.catalog.file_path(*shard);
+                12 + file.info.basename.len() + local.map_or(0, |local| local.len())
+            }
+            _ => 0,
+        };
+        let total = samples
+            .iter()
+            .map(|piece| piece.bytes.len())
+            .chain(self.places.iter().map(more))
+            .fold(0, usize::saturating_add);
+        // INVARIANT: what is encoded of a sample of a tar file is not longer than it is there, with a header of 512 bytes
+        // for each field and its name.
         let mut bytes = supply.take(total)?;
         let mut offsets = Vec::with_capacity(samples.len() + 1);
+        let mut schemas = Vec::with_capacity(samples.len());
+        let mut encoded = Vec::new();
         offsets.push(0);
-        for sample in samples {
+        for (number, (piece, (shard, _))) in samples.iter().zip(&self.places).enumerate() {
+            encoded.clear();
+            let schema = supply
+                .catalog
+                .encode(*shard, *piece, &mut encoded)
+                .map_err(|problem| self.refused(supply, number, problem))?;
+            let sample = match schema.is_made() {
+                true => &encoded,
+                false => piece.bytes,
+            };
             bytes
                 .extend_from_slice(sample)
                 .map_err(|_| supply.no_memory(total))?;
             offsets.push(bytes.len() as u64);
+            schemas.push(schema);
         }
-        let schema = |(shard, _): &(usize, u64)| supply.catalog.schema(*shard).map(Arc::clone);
         Ok(BatchData::Samples {
             offsets,
             bytes,
-            schemas: self.places.iter().filter_map(schema).collect(),
+            schemas,
         })
+    }
+
+    /// Why a sample of a tar file is not given out: what is said of the file comes before what is said of its bytes.
+    fn refused(&self, supply: &Supply, number: usize, problem: TarProblem) -> ReaderError {
+        let (shard, at) = self.places.get(number).copied().unwrap_or_default();
+        let slot = self.slots.get(shard);
+        let open = slot.and_then(|slot| slot.open.as_deref());
+        if let Some(Err(error)) = open.map(|open| open.check(&supply.catalog)) {
+            return error;
+        }
+        supply.catalog.refused(shard, at, problem)
     }
 
     /// Why a sample of this batch does not fit its columns.
@@ -359,6 +498,29 @@ fn length_of(ends: &[u64], number: usize) -> usize {
 }
 
 impl Supply {
+    /// A column of values that are each of a length of their own.
+    fn join<'a, I: Iterator<Item = &'a [u8]>>(
+        &self,
+        count: usize,
+        values: impl Fn() -> I,
+    ) -> Result<ColumnData, ReaderError> {
+        let mut offsets = Vec::with_capacity(count + 1);
+        let mut end = 0_u64;
+        offsets.push(end);
+        for value in values() {
+            end = end.saturating_add(value.len() as u64);
+            offsets.push(end);
+        }
+        let total = usize::try_from(end).unwrap_or(usize::MAX);
+        let mut bytes = self.take(total)?;
+        for value in values() {
+            bytes
+                .extend_from_slice(value)
+                .map_err(|_| self.no_memory(total))?;
+        }
+        Ok(ColumnData::Variable { offsets, bytes })
+    }
+
     fn take(&self, bytes: usize) -> Result<Buffer, ReaderError> {
         self.pool.take(bytes).map_err(|_| self.no_memory(bytes))
     }
@@ -380,9 +542,6 @@ impl Supply {
         if let Err(error) = open.check(&self.catalog) {
             return error;
         }
-        match open.view().fields(at) {
-            Err(source) => open.error(&self.catalog, source),
-            Ok(_) => changed(),
-        }
+        open.explain(&self.catalog, at).unwrap_or_else(changed)
     }
 }

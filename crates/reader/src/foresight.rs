@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use shardmill_order::{Epoch, EpochConfig};
 
 use crate::cache::Horizon;
+use crate::catalog::Catalog;
 use crate::error::ReaderError;
 use crate::fill::Supply;
 use crate::walks::Walks;
@@ -97,7 +98,7 @@ impl Foresight {
                 // Something else than was foretold: what was known of the future does not hold.
                 known.horizon = Horizon::new(self.supply.catalog.len());
                 known.last = None;
-                let tick = known.add(config, node, &epoch);
+                let tick = known.add(config, node, &epoch, &self.supply.catalog);
                 residency.plan(known.horizon.clone(), tick);
                 tick
             }
@@ -138,7 +139,7 @@ impl Foresight {
         self.walks.keep(&epoch);
         if self.supply.catalog.is_cached() {
             let mut known = self.known();
-            known.add(config, node, &epoch);
+            known.add(config, node, &epoch, &self.supply.catalog);
             let horizon = known.horizon.clone();
             drop(known);
             self.supply.residency.extend(horizon);
@@ -161,9 +162,26 @@ impl Foresight {
 
 impl Known {
     /// Adds an epoch behind those that are known; its first tick.
-    fn add(&mut self, config: &EpochConfig, node: u64, epoch: &Epoch) -> u64 {
+    fn add(&mut self, config: &EpochConfig, node: u64, epoch: &Epoch, catalog: &Catalog) -> u64 {
         let tick = self.horizon.end();
-        let uses = epoch.uses_of_node(node, config.world.ranks_per_node);
+        let ranks = config.world.ranks_per_node;
+        let is_file = |shard: usize| {
+            catalog
+                .entry(shard)
+                .is_some_and(|entry| entry.raw_file().is_some())
+        };
+        let file_of = |sample: u64| {
+            let (shard, _) = catalog.locate(sample)?;
+            is_file(shard).then_some(shard)
+        };
+        let exact = catalog
+            .has_files()
+            .then(|| epoch.exact_uses_of_node(node, ranks, &file_of, &is_file));
+        let uses = match exact {
+            Some(Ok(uses)) => uses,
+            // What cannot be foreseen is fetched when it is needed.
+            Some(Err(_)) | None => epoch.uses_of_node(node, ranks),
+        };
         self.horizon.push(&uses, epoch.batches());
         self.last = Some((config.clone(), node, tick));
         tick

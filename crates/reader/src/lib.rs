@@ -1,5 +1,7 @@
 //! Reading shard sets on a disk: open one, find a sample, verify everything, rebuild or merge an index.
 //!
+//! Raw files that are samples themselves are read in the same order and through the same cache: see [`FileOptions`].
+//!
 //! This crate decides which file of a shard is read, what is checked before its bytes are used (reliability
 //! rules V1 to V7), and in what words a damaged data set is described. It leaves the meaning of the bytes to
 //! `shardmill-mds`, opening files to `shardmill-storage`, and writing anything at all to its callers.
@@ -35,30 +37,36 @@
 
 mod batch;
 mod batches;
+mod beside;
 mod cache;
 mod catalog;
 mod dataset;
+mod entry;
 mod error;
+mod files;
 mod fill;
 mod foresight;
+mod keys;
 mod load;
 mod merge;
 mod open;
-mod parallel;
 mod place;
 mod reader;
 mod rebuild;
 mod report;
 mod residency;
+mod scan;
 mod schema;
 mod shard;
 mod state;
 #[cfg(test)]
 mod streaming_tests;
+mod tar;
+mod tars;
 mod verify;
 mod walks;
 
-pub use batch::{Batch, BatchData, ColumnData};
+pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
 pub use cache::{
     CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, Horizon, NodeForecast, Point,
@@ -67,12 +75,18 @@ pub use cache::{
 pub use catalog::StreamOptions;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::{Place, ReaderError};
+pub use files::{DATA_COLUMN, FILE_COLUMN, FileError, FileForm, FileOptions, PATH_COLUMN};
 pub use merge::{merge_index_list, merge_indexes};
-pub use reader::{Reader, ReaderOptions};
+pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use rebuild::{RebuildOptions, rebuild_index};
-pub use report::{MOST_FINDINGS, Problem, VerifyReport};
+pub use report::{ContentReport, MOST_FINDINGS, Problem, VerifyReport};
 pub use residency::{CacheOptions, CacheStats, Peers};
-pub use schema::{Schema, SchemaColumn};
+pub use schema::{SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
 pub use state::{Fingerprint, MOST_STATE_BYTES, RunState, StateError};
+pub use tar::KEY_COLUMN;
+pub use tars::{
+    FoundIndex, MOST_SPLITS, PatternFault, TarData, TarFile, TarPattern, TarSet, TarSetError,
+    each_in_order, folder_holds_tars, holds_tars, is_tar_name, verify_tars,
+};
 pub use verify::{VerifyOptions, verify};

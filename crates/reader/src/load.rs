@@ -1,42 +1,17 @@
 //! From the files of a shard to its raw bytes: which file, and what is checked on the way.
 
 use shardmill_core::Limits;
-use shardmill_mds::{Compression, FileInfo, HashAlgo, ShardEntry};
-use shardmill_storage::FileHandle;
+use shardmill_mds::{FileInfo, HashAlgo, ShardEntry};
+use shardmill_storage::Stored;
 
 use crate::dataset::Dataset;
+use crate::entry::{Entry, Packing, Part};
 use crate::error::{Place, ReaderError};
 use crate::shard::Shard;
 
-/// The data or the offsets of a shard, in the one or two forms that the index names.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'a> {
-    pub(crate) raw: &'a FileInfo,
-    pub(crate) zip: Option<(&'a FileInfo, Compression)>,
-}
-
-impl<'a> Part<'a> {
-    /// The file that the writer published.
-    pub(crate) fn stored(&self) -> &'a FileInfo {
-        self.zip.map_or(self.raw, |(zip, _)| zip)
-    }
-}
-
-/// The data of a shard, then the offsets where they are a file of their own.
+/// The data of a shard of MDS, then the offsets where they are a file of their own.
 pub(crate) fn parts(entry: &ShardEntry) -> impl Iterator<Item = Part<'_>> {
-    fn part<'a>(entry: &'a ShardEntry, raw: &'a FileInfo, zip: Option<&'a FileInfo>) -> Part<'a> {
-        // INVARIANT: an index has compressed files exactly where it has a compression.
-        Part {
-            raw,
-            zip: zip.zip(entry.config.compression),
-        }
-    }
-    let data = part(entry, &entry.raw_data, entry.zip_data.as_ref());
-    let meta = entry
-        .raw_meta
-        .as_ref()
-        .map(|raw| part(entry, raw, entry.zip_meta.as_ref()));
-    std::iter::once(data).chain(meta)
+    Entry::Mds(entry).parts()
 }
 
 /// Reads the files of a data set.
@@ -74,10 +49,17 @@ impl<'a> Loader<'a> {
         entry: &ShardEntry,
         part: Part<'_>,
     ) -> Result<Vec<u8>, ReaderError> {
-        let Some((zip, compression)) = part.zip else {
+        let Some((zip, packing)) = part.zip else {
             let file = self.open(shard, entry, part.raw)?;
             return self.read(shard, part.raw, &file);
         };
+        // PERF: of a store it is not asked first whether there is what a cache would have.
+        if self.dataset.dir().is_store() {
+            match self.open(shard, entry, zip) {
+                Err(ReaderError::ShardMissing { .. }) => {}
+                file => return self.unpack(shard, part, zip, packing, &file?),
+            }
+        }
         let raw = match self.open(shard, entry, part.raw) {
             Ok(file) => return self.read(shard, part.raw, &file),
             Err(error @ (ReaderError::ShardMissing { .. } | ReaderError::ShardLength { .. })) => {
@@ -94,14 +76,20 @@ impl<'a> Loader<'a> {
             }
             other => other?,
         };
-        let zipped = self.read(shard, zip, &file)?;
-        drop(file);
-        compression
-            .decompress(&zipped, Some(part.raw.bytes), self.limits())
-            .map_err(|source| ReaderError::Decompress {
-                place: self.place(shard, zip),
-                source: Box::new(source),
-            })
+        self.unpack(shard, part, zip, packing, &file)
+    }
+
+    fn unpack(
+        &self,
+        shard: usize,
+        part: Part<'_>,
+        zip: &FileInfo,
+        packing: Packing,
+        file: &Stored,
+    ) -> Result<Vec<u8>, ReaderError> {
+        let zipped = self.read(shard, zip, file)?;
+        let place = || self.place(shard, zip);
+        packing.unpack(&zipped, part.raw.bytes, place, self.limits())
     }
 
     /// Opens a file of a shard, with the length that the index declares.
@@ -110,7 +98,7 @@ impl<'a> Loader<'a> {
         shard: usize,
         entry: &ShardEntry,
         info: &FileInfo,
-    ) -> Result<FileHandle, ReaderError> {
+    ) -> Result<Stored, ReaderError> {
         let file = match self.dataset.dir().open_file(&info.basename) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => {
@@ -133,11 +121,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Reads an open file into memory that may have been used before.
-    pub(crate) fn read_into(
-        &self,
-        file: &FileHandle,
-        bytes: &mut Vec<u8>,
-    ) -> Result<(), ReaderError> {
+    pub(crate) fn read_into(&self, file: &Stored, bytes: &mut Vec<u8>) -> Result<(), ReaderError> {
         let limit = self.limits().shard_bytes;
         Limits::check("shard-bytes", file.len(), limit).map_err(|source| ReaderError::Limit {
             path: file.path().to_owned(),
@@ -146,12 +130,7 @@ impl<'a> Loader<'a> {
         Ok(file.read_all_into(bytes, limit)?)
     }
 
-    fn read(
-        &self,
-        shard: usize,
-        info: &FileInfo,
-        file: &FileHandle,
-    ) -> Result<Vec<u8>, ReaderError> {
+    fn read(&self, shard: usize, info: &FileInfo, file: &Stored) -> Result<Vec<u8>, ReaderError> {
         let mut bytes = Vec::new();
         self.read_into(file, &mut bytes)?;
         if let Some(algo) = self.hash {

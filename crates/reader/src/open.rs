@@ -4,16 +4,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use shardmill_mds::{OwnedShard, ShardError, ShardView};
+use shardmill_mds::OwnedShard as MdsShard;
 use shardmill_memory::Mapping;
 use shardmill_storage::{Dir, FileHandle, FileIdentity, StorageError};
+use shardmill_webdataset::{OwnedShard as TarShard, read_offsets};
 
 use crate::catalog::Catalog;
+use crate::entry::Entry;
 use crate::error::ReaderError;
+use crate::residency::{Heir, Marker, no_shard};
 use crate::schema::Schema;
 
 /// How long a file that is in use goes without being looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Maps a file.
+pub(crate) fn map(file: &FileHandle) -> Result<Mapping, StorageError> {
+    use std::os::fd::AsFd as _;
+
+    let bytes = usize::try_from(file.len()).map_err(|_| StorageError::OutOfMemory {
+        path: file.path().to_owned(),
+        bytes: file.len(),
+    })?;
+    Mapping::new(file.as_fd(), bytes).map_err(|source| StorageError::Io {
+        action: "map",
+        path: file.path().to_owned(),
+        source,
+    })
+}
 
 /// The bytes of a file.
 #[derive(Debug)]
@@ -41,11 +59,11 @@ pub(crate) struct OpenShard {
     shard: usize,
     schema: Arc<Schema>,
     samples: u64,
-    owned: OwnedShard<Held>,
-    /// Where the offsets are: in the data, or in a file of their own.
-    meta: Option<Vec<u8>>,
+    body: Body<Held>,
     mark: Option<Mark>,
     watch: Option<Watch>,
+    /// Keeps a raw file whose path was given out from being removed.
+    pin: Option<Marker>,
 }
 
 /// The last byte of the data that is not zero. A file that is cut, and whose missing bytes read as zeros, either has it
@@ -85,21 +103,19 @@ impl OpenShard {
             }
         })?;
         let meta = meta.map(|meta| meta.read_all(limit)).transpose()?;
-        let failed = |source| StorageError::Io {
-            action: "map",
-            path: data.path().to_owned(),
-            source,
+        let is_unread = catalog
+            .entry(shard)
+            .is_some_and(|entry| matches!(entry, Entry::File(_, form) if !form.has_data()));
+        let held = if is_unread {
+            // Only its path is wanted.
+            Held::Memory(Vec::new())
+        } else {
+            Held::Mapped(map(data)?)
         };
-        let bytes = usize::try_from(data.len()).map_err(|_| StorageError::OutOfMemory {
-            path: data.path().to_owned(),
-            bytes: data.len(),
-        })?;
-        use std::os::fd::AsFd as _;
-        let mapping = Mapping::new(data.as_fd(), bytes).map_err(failed)?;
-        let mut open = Self::new(catalog, shard, Held::Mapped(mapping), meta)?;
+        let mut open = Self::new(catalog, shard, held, meta)?;
         let name = catalog
             .entry(shard)
-            .map(|entry| entry.raw_data.basename.to_string());
+            .map(|entry| entry.data().basename.to_string());
         open.watch = Some(Watch {
             dir: dir.clone(),
             name: name.unwrap_or_default(),
@@ -108,6 +124,24 @@ impl OpenShard {
             looked: AtomicU64::new(0),
         });
         Ok(open)
+    }
+
+    /// With what keeps it from being removed.
+    pub(crate) fn with_pin(mut self, pin: Option<Marker>) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Has its file stay for a while after this process has gone.
+    pub(crate) fn leave_in_use(&self, heir: Heir) -> Result<(), StorageError> {
+        self.pin
+            .as_ref()
+            .map_or(Ok(()), |pin| pin.leave_in_use(heir))
+    }
+
+    /// Whether it has to be held as long as somebody uses what was read of it.
+    pub(crate) const fn is_pinned(&self) -> bool {
+        self.pin.is_some()
     }
 
     /// A shard whose bytes are in memory.
@@ -145,23 +179,15 @@ impl OpenShard {
             }
             Held::Memory(_) => None,
         };
-        let owned = OwnedShard::open(
-            entry,
-            data,
-            meta.clone().map(Held::Memory),
-            catalog.limits(),
-        )
-        .map_err(|source| {
-            ReaderError::shard(catalog.place(shard), catalog.first_sample(shard), source)
-        })?;
+        let body = Body::open(catalog, shard, data, meta.map(Held::Memory))?;
         Ok(Self {
             shard,
             schema: Arc::clone(schema),
-            samples: entry.samples,
-            owned,
-            meta,
+            samples: entry.samples(),
+            body,
             mark,
             watch: None,
+            pin: None,
         })
     }
 
@@ -174,25 +200,13 @@ impl OpenShard {
         &self.schema
     }
 
-    /// The shard as the format crate shows it.
-    pub(crate) fn view(&self) -> ShardView<'_> {
-        self.owned.view()
-    }
-
-    /// The encoded bytes of a sample; `None` for one that there is not, or whose offsets lead outside.
+    /// Where the encoded bytes of a sample lie; `None` for one that there is not, or whose offsets lead outside.
     #[inline]
-    pub(crate) fn sample(&self, at: u64) -> Option<&[u8]> {
+    pub(crate) fn sample(&self, at: u64) -> Option<Piece<'_>> {
         if at >= self.samples {
             return None;
         }
-        let data = self.owned.data().as_ref();
-        let table = self.meta.as_deref().unwrap_or(data);
-        let start = 4 + 4 * usize::try_from(at).ok()?;
-        let (begin, rest) = table.get(start..)?.split_first_chunk::<4>()?;
-        let end = rest.first_chunk::<4>()?;
-        let begin = usize::try_from(u32::from_le_bytes(*begin)).ok()?;
-        let end = usize::try_from(u32::from_le_bytes(*end)).ok()?;
-        data.get(begin..end)
+        self.body.sample(at)
     }
 
     /// Whether the bytes read so far are those of the shard: nobody has cut the file, and as far as can be told
@@ -201,8 +215,7 @@ impl OpenShard {
         let Some(watch) = &self.watch else {
             return Ok(());
         };
-        let data = self.owned.data();
-        let Held::Mapped(mapping) = data else {
+        let Held::Mapped(mapping) = self.body.data() else {
             return Ok(());
         };
         let marked = self
@@ -216,10 +229,124 @@ impl OpenShard {
         Ok(())
     }
 
-    /// An error of the format crate about a sample of this shard.
-    pub(crate) fn error(&self, catalog: &Catalog, source: ShardError) -> ReaderError {
+    /// Why a sample of this shard cannot be read, as its format says; `None` where it can.
+    pub(crate) fn explain(&self, catalog: &Catalog, at: u64) -> Option<ReaderError> {
+        let place = catalog.place(self.shard);
         let first = catalog.first_sample(self.shard);
-        ReaderError::shard(catalog.place(self.shard), first, source)
+        match &self.body {
+            Body::Mds(owned) => {
+                let source = owned.view().fields(at).err()?;
+                Some(ReaderError::shard(place, first, source))
+            }
+            Body::Tar(owned) => {
+                let source = owned.view().fields(at).err()?;
+                Some(ReaderError::tar(place, first, at, source))
+            }
+            Body::File(_) => None,
+        }
+    }
+}
+
+/// Bytes of a shard, and where they begin in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    pub(crate) begin: u64,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// The bytes of a shard, whose structure has been checked.
+#[derive(Debug)]
+pub(crate) enum Body<B> {
+    Mds(MdsShard<B>),
+    Tar(TarShard<B>),
+    /// One sample: all of it.
+    File(B),
+}
+
+impl<B: AsRef<[u8]>> Body<B> {
+    /// Checks the structure of a shard, and what the index says about it.
+    pub(crate) fn open(
+        catalog: &Catalog,
+        shard: usize,
+        data: B,
+        meta: Option<B>,
+    ) -> Result<Self, ReaderError> {
+        let entry = catalog
+            .entry(shard)
+            .ok_or_else(|| no_shard(catalog, shard))?;
+        let limits = catalog.limits();
+        let place = || catalog.place(shard);
+        let first = catalog.first_sample(shard);
+        match entry {
+            Entry::Mds(entry) => {
+                let owned = MdsShard::open(entry, data, meta, limits)
+                    .map_err(|source| ReaderError::shard(place(), first, source))?;
+                Ok(Self::Mds(owned))
+            }
+            Entry::Tar(entry) => {
+                let opened = match meta {
+                    None => match catalog.offsets(shard) {
+                        Some(offsets) => TarShard::with_offsets(data, offsets.to_vec(), limits),
+                        None => TarShard::open(data, limits),
+                    },
+                    Some(table) => {
+                        let offsets = read_offsets(table.as_ref(), entry.samples);
+                        let file = entry.offsets.as_ref().map(|file| file.basename.to_string());
+                        let offsets = offsets.map_err(|source| ReaderError::TarIndex {
+                            path: file.unwrap_or_default().into(),
+                            source: Box::new(source),
+                        })?;
+                        TarShard::with_offsets(data, offsets, limits)
+                    }
+                };
+                let owned = opened.map_err(|source| ReaderError::Tar {
+                    place: place(),
+                    source: Box::new(source),
+                })?;
+                let found = (owned.offsets().len() as u64).saturating_sub(1);
+                if found != entry.samples {
+                    return Err(ReaderError::TarSamples {
+                        place: place(),
+                        expected: entry.samples,
+                        found,
+                    });
+                }
+                Ok(Self::Tar(owned))
+            }
+            Entry::File(..) => Ok(Self::File(data)),
+        }
+    }
+
+    fn data(&self) -> &B {
+        match self {
+            Self::Mds(owned) => owned.data(),
+            Self::Tar(owned) => owned.data(),
+            Self::File(data) => data,
+        }
+    }
+
+    #[inline]
+    fn sample(&self, at: u64) -> Option<Piece<'_>> {
+        let at = usize::try_from(at).ok()?;
+        let (begin, end) = match self {
+            Self::Mds(owned) => {
+                let (begin, rest) = owned.table().get(4 + 4 * at..)?.split_first_chunk::<4>()?;
+                let end = rest.first_chunk::<4>()?;
+                let begin = u64::from(u32::from_le_bytes(*begin));
+                (begin, u64::from(u32::from_le_bytes(*end)))
+            }
+            Self::Tar(owned) => {
+                let [begin, end] = owned.offsets().get(at..)?.first_chunk()?;
+                (*begin, *end)
+            }
+            Self::File(data) => {
+                let bytes = data.as_ref();
+                return (at == 0).then_some(Piece { begin: 0, bytes });
+            }
+        };
+        let range = usize::try_from(begin).ok()?..usize::try_from(end).ok()?;
+        let bytes = self.data().as_ref().get(range)?;
+        Some(Piece { begin, bytes })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{FileHashes, FileInfo, ShardEntry, encode_header, encode_meta};
-use shardmill_storage::{Dir, FileHandle, StorageError};
+use shardmill_storage::{Folder, StorageError, Stored};
 
 use crate::error::ReaderError;
 use crate::shard::Shard;
@@ -12,9 +12,9 @@ use crate::shard::Shard;
 #[derive(Debug)]
 pub(crate) struct InPlace {
     shard: usize,
-    data: FileHandle,
+    data: Stored,
     /// For the formats that keep their offsets apart.
-    meta: Option<FileHandle>,
+    meta: Option<Stored>,
     config_json: String,
     /// Where the first sample starts.
     first_offset: u64,
@@ -24,10 +24,14 @@ impl InPlace {
     /// Opens a shard for reading in place. `None` wherever it cannot be done or something is not as expected:
     /// reading the shard whole then finds out what, and says it better.
     pub(crate) fn open(
-        dir: &Dir,
+        dir: &Folder,
         shard: usize,
         entry: &ShardEntry,
     ) -> Result<Option<Self>, ReaderError> {
+        // PERF: where shards are stored compressed, the raw form is only ever beside them in a cache.
+        if dir.is_store() && entry.zip_data.is_some() {
+            return Ok(None);
+        }
         let Some(data) = open(dir, &entry.raw_data)? else {
             return Ok(None);
         };
@@ -151,7 +155,7 @@ impl InPlace {
 }
 
 /// Opens a raw file if it is there with the right length.
-fn open(dir: &Dir, info: &FileInfo) -> Result<Option<FileHandle>, StorageError> {
+fn open(dir: &Folder, info: &FileInfo) -> Result<Option<Stored>, StorageError> {
     match dir.open_file(&info.basename) {
         Ok(file) if file.len() == info.bytes => Ok(Some(file)),
         Ok(_) => Ok(None),

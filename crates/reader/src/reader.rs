@@ -1,6 +1,7 @@
 //! Streams, opened for training: epochs of batches, and single samples.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
@@ -9,13 +10,21 @@ use shardmill_memory::Pool;
 use shardmill_order::{EpochConfig, World};
 use shardmill_storage::{RemoteOptions, RemoteStats};
 
+use crate::batch::Held;
 use crate::batches::{BatchOptions, Batches};
 use crate::catalog::{Catalog, CatalogOptions, Origin, StreamOptions};
+use crate::entry::Entry;
 use crate::error::ReaderError;
+use crate::files::{FileEntry, FileError};
 use crate::fill::Supply;
 use crate::foresight::Foresight;
-use crate::residency::{CacheOptions, CacheStats, Residency};
+use crate::keys::Keys;
+use crate::open::OpenShard;
+use crate::residency::{
+    CacheOptions, CacheStats, Cancel, Extract, Residency, is_kept, no_shard, weight,
+};
 use crate::schema::Schema;
+use crate::tar::TarSample;
 
 /// Free memory that is kept for the next batches.
 const POOL_BYTES: usize = 64 << 20;
@@ -64,6 +73,21 @@ pub struct Reader {
     foresight: Arc<Foresight>,
     /// Samples of each shard that were asked for one by one since it was last fetched as a whole.
     asked: Mutex<HashMap<usize, u64>>,
+    /// The last raw file that was asked for by itself.
+    last: Mutex<Option<FileUse>>,
+    /// Which sample has which key, as soon as somebody asked.
+    keys: Mutex<Option<Arc<Keys>>>,
+}
+
+/// One sample as it is encoded.
+#[derive(Clone, Debug)]
+pub struct EncodedSample {
+    /// Its columns.
+    pub schema: Arc<Schema>,
+    /// Its bytes: as in the shard, or, where that is a tar file, in the form of MDS.
+    pub bytes: Vec<u8>,
+    /// What keeps a raw file whose path is among the values from being removed.
+    pub held: Held,
 }
 
 impl Reader {
@@ -91,6 +115,8 @@ impl Reader {
             foresight: Arc::new(Foresight::new(Arc::clone(&supply))),
             supply,
             asked: Mutex::default(),
+            last: Mutex::default(),
+            keys: Mutex::default(),
         })
     }
 
@@ -112,7 +138,7 @@ impl Reader {
         let catalog = &self.supply.catalog;
         (0..catalog.len())
             .filter_map(|shard| catalog.entry(shard))
-            .map(|entry| entry.files().map(|(_, file)| file.bytes).sum())
+            .map(Entry::bytes)
             .max()
             .unwrap_or(0)
     }
@@ -156,6 +182,9 @@ impl Reader {
     ) -> Result<Batches, ReaderError> {
         let node = options.rank / config.world.ranks_per_node.max(1);
         let (epoch, tick) = self.foresight.begin(config, node)?;
+        if self.supply.catalog.has_files() {
+            self.supply.residency.begin_epoch(epoch.resolved().epoch);
+        }
         Batches::new(
             Arc::clone(&self.supply),
             Arc::clone(&self.foresight),
@@ -164,25 +193,45 @@ impl Reader {
         )
     }
 
-    /// The encoded bytes of one sample, by its number through all streams. Of a shard that lies in a store,
-    /// uncompressed, only these bytes are fetched; the whole shard once so many of its samples were asked for that this is
-    /// less work than going on.
+    /// One sample, by its number through all streams. A raw file whose path is given out stays where it is until the next
+    /// sample is asked for, and as long as the result is held. Of a shard that lies in a store, uncompressed, only the bytes of the
+    /// sample are fetched; the whole shard once so many of its samples were asked for that this is less work than going on.
     ///
     /// # Errors
     ///
     /// [`ReaderError::SampleBeyond`]; whatever keeps it from being read.
-    pub fn sample(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
+    pub fn sample(&self, sample: u64) -> Result<EncodedSample, ReaderError> {
         let catalog = &self.supply.catalog;
         let beyond = || ReaderError::SampleBeyond {
             sample,
             samples: catalog.samples(),
         };
-        let place = catalog.locate(sample).ok_or_else(beyond)?;
-        if self.is_asked_often(place.0) {
-            self.supply.residency.bring(place.0)?;
+        let (shard, at) = catalog.locate(sample).ok_or_else(beyond)?;
+        if catalog
+            .entry(shard)
+            .is_some_and(|entry| entry.raw_file().is_some())
+        {
+            return self.file_sample(shard);
         }
-        let mut found = self.supply.residency.samples(&[place])?;
-        found.pop().ok_or_else(beyond)
+        if self.is_asked_often(shard) {
+            self.supply.residency.bring(shard)?;
+        }
+        let mut found = self.supply.residency.samples(&[(shard, at)])?;
+        let found = found.pop().ok_or_else(beyond)?;
+        let mut encoded = Vec::new();
+        let schema = catalog
+            .encode(shard, found.piece(), &mut encoded)
+            .map_err(|problem| catalog.refused(shard, at, problem))?;
+        let bytes = if schema.is_made() {
+            encoded
+        } else {
+            found.bytes
+        };
+        Ok(EncodedSample {
+            schema,
+            bytes,
+            held: Held::default(),
+        })
     }
 
     /// Whether a sample can be read without asking a store or another folder for anything.
@@ -207,7 +256,7 @@ impl Reader {
         if !is_remote || self.supply.residency.get(shard).is_some() {
             return false;
         }
-        let bytes = catalog.entry(shard).map_or(0, |entry| entry.raw_data.bytes);
+        let bytes = catalog.entry(shard).map_or(0, |entry| entry.data().bytes);
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let count = asked.entry(shard).or_default();
         *count += 1;
@@ -216,6 +265,265 @@ impl Reader {
             *count = 0;
         }
         often
+    }
+
+    /// A raw file as a sample.
+    fn file_sample(&self, shard: usize) -> Result<EncodedSample, ReaderError> {
+        let catalog = &self.supply.catalog;
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not under the lock: it may have to be closed.
+        let before = last().take();
+        drop(before);
+        let found = FileUse::new(&self.supply, shard, &Cancel::new())?;
+        let mut bytes = Vec::new();
+        let whole;
+        let piece = match &found.open {
+            Some(open) => open.sample(0),
+            None => {
+                whole = self.supply.residency.samples(&[(shard, 0)])?;
+                whole.first().map(Extract::piece)
+            }
+        };
+        let changed = || ReaderError::ShardChanged {
+            place: catalog.place(shard),
+        };
+        let schema = catalog
+            .encode(shard, piece.ok_or_else(changed)?, &mut bytes)
+            .map_err(|problem| catalog.refused(shard, 0, problem))?;
+        let open = found.open.as_ref();
+        if let Some(Err(error)) = open.map(|open| open.check(catalog)) {
+            self.supply.residency.distrust(shard);
+            return Err(error);
+        }
+        let pinned = open.filter(|open| open.is_pinned()).cloned();
+        let held = Held(pinned.into_iter().collect());
+        let before = last().replace(found);
+        drop(before);
+        Ok(EncodedSample {
+            schema,
+            bytes,
+            held,
+        })
+    }
+
+    /// The number of the sample that is a raw file, by its path in the tree; where there are several trees, in the first.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NoFile`], [`FileError::NoTree`].
+    pub fn find_file(&self, path: &str) -> Result<u64, ReaderError> {
+        Ok(self.supply.catalog.find_file(path)?)
+    }
+
+    /// The number of the sample of a tar file that has this key; `None` where there is none.
+    ///
+    /// The first call reads the headers of all tar files, and keeps 16 bytes for each sample. Every call reads the sample
+    /// that it finds.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::NoKeys`], [`ReaderError::KeyTwice`]; what keeps shards from being read.
+    pub fn find_key(&self, key: &str) -> Result<Option<u64>, ReaderError> {
+        let keys = {
+            // Whoever else asks waits for the same.
+            let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*keys {
+                Some(keys) => Arc::clone(keys),
+                None => Arc::clone(keys.insert(Arc::new(Keys::read(&self.supply.catalog)?))),
+            }
+        };
+        let mut found = None;
+        for sample in keys.candidates(key) {
+            if self.key_of(sample)?.as_deref() != Some(key) {
+                continue;
+            }
+            if let Some(first) = found {
+                return Err(ReaderError::KeyTwice {
+                    key: key.to_owned(),
+                    first,
+                    second: sample,
+                });
+            }
+            found = Some(sample);
+        }
+        Ok(found)
+    }
+
+    /// The key of a sample of a tar file; `None` for other samples.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::SampleBeyond`]; what keeps the sample from being read.
+    pub fn key_of(&self, sample: u64) -> Result<Option<String>, ReaderError> {
+        let catalog = &self.supply.catalog;
+        let beyond = || ReaderError::SampleBeyond {
+            sample,
+            samples: catalog.samples(),
+        };
+        let (shard, at) = catalog.locate(sample).ok_or_else(beyond)?;
+        if !matches!(catalog.entry(shard), Some(Entry::Tar(_))) {
+            return Ok(None);
+        }
+        let mut found = self.supply.residency.samples(&[(shard, at)])?;
+        let found = found.pop().ok_or_else(beyond)?;
+        let piece = found.piece();
+        match TarSample::read(piece.begin, piece.bytes, catalog.limits()) {
+            Ok(sample) => Ok(Some(String::from_utf8_lossy(sample.key()).into_owned())),
+            Err(problem) => Err(catalog.refused(shard, at, problem)),
+        }
+    }
+
+    /// The path of a raw file in its tree; `None` for samples that are none.
+    #[must_use]
+    pub fn file_path(&self, sample: u64) -> Option<&str> {
+        let (shard, _) = self.supply.catalog.locate(sample)?;
+        let file = self.supply.catalog.entry(shard)?.raw_file()?;
+        Some(&file.info.basename)
+    }
+
+    /// A digest of the paths and lengths of all raw files, the same for copies of the same trees; `None` where there are
+    /// none.
+    #[must_use]
+    pub fn files_digest(&self) -> Option<String> {
+        self.supply.catalog.files_digest()
+    }
+
+    /// A raw file, brought here where it is not, and held: nobody removes it as long as what is returned is there.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::SampleBeyond`]; [`CacheError::NoRoom`](crate::ReaderError::Cache) where others hold too much for too
+    /// long; whatever keeps it from being fetched.
+    pub fn hold_file(&self, sample: u64) -> Result<FileUse, ReaderError> {
+        let shard = self.shard_of(sample)?;
+        self.raw_file(shard)?;
+        FileUse::new(&self.supply, shard, &Cancel::new())
+    }
+
+    fn shard_of(&self, sample: u64) -> Result<usize, ReaderError> {
+        let catalog = &self.supply.catalog;
+        let found = catalog.locate(sample).map(|(shard, _)| shard);
+        found.ok_or_else(|| ReaderError::SampleBeyond {
+            sample,
+            samples: catalog.samples(),
+        })
+    }
+
+    fn raw_file(&self, shard: usize) -> Result<&FileEntry, ReaderError> {
+        let entry = self.supply.catalog.entry(shard);
+        let file = entry.and_then(Entry::raw_file);
+        Ok(file.ok_or(FileError::NoTree)?)
+    }
+
+    /// The bytes of a raw file from where it comes from, past the cache.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::SampleBeyond`], [`FileError::NoTree`]; whatever keeps it from being read.
+    pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
+        let shard = self.shard_of(sample)?;
+        self.raw_file(shard)?;
+        let open = self.supply.residency.once(shard)?;
+        Ok(open
+            .sample(0)
+            .map_or_else(Vec::new, |piece| piece.bytes.to_vec()))
+    }
+
+    /// Asks the place that a raw file comes from whether it is still the one that was listed.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Missing`], [`FileError::Changed`]; whatever keeps the place from answering.
+    pub fn check_file(&self, sample: u64) -> Result<(), ReaderError> {
+        let catalog = &self.supply.catalog;
+        let shard = self.shard_of(sample)?;
+        let file = self.raw_file(shard)?;
+        let name = &file.info.basename;
+        let (stream, _) = catalog
+            .stream_of(shard)
+            .ok_or_else(|| no_shard(catalog, shard))?;
+        let found = match &stream.origin {
+            Some(Origin::Store(store)) => {
+                let found = store.look_up(name, &mut |_| true)?;
+                found.map(|found| {
+                    let (listed, now) = (file.tag.trim_matches('"'), found.tag.trim_matches('"'));
+                    // Where only one of them says anything, there is nothing to compare.
+                    let same = listed == now || listed.is_empty() || now.is_empty();
+                    (found.bytes, same)
+                })
+            }
+            origin => {
+                let dir = match origin {
+                    Some(Origin::Folder(dir)) => dir,
+                    _ => &stream.local,
+                };
+                match dir.open_file(name) {
+                    Ok(found) => Some((found.len(), file.is(&found))),
+                    Err(error) if error.is_not_found() => None,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        let place = catalog.place(shard);
+        match found {
+            None => Err(FileError::Missing { place }.into()),
+            Some((bytes, true)) if bytes == file.info.bytes => Ok(()),
+            Some((found, _)) => Err(FileError::Changed {
+                place,
+                listed: file.info.bytes,
+                found,
+            }
+            .into()),
+        }
+    }
+
+    /// The least limit that has room for so many raw files at a time whose paths are given out, the largest of them; 0 where
+    /// there are none that are kept.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the folder from being looked at.
+    pub fn least_limit(&self, count: usize) -> Result<u64, ReaderError> {
+        let mut sizes: Vec<u64> = Vec::new();
+        for stream in self.supply.catalog.streams() {
+            let kept = stream.shards.iter();
+            let kept = kept.filter(|entry| entry.needs_file() && is_kept(stream, *entry));
+            sizes.extend(kept.map(|entry| weight(entry, false)));
+        }
+        if sizes.is_empty() {
+            return Ok(0);
+        }
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let base = self.supply.residency.base()?;
+        let largest = sizes.iter().take(count);
+        Ok(largest.fold(base, |sum, size| sum.saturating_add(*size)))
+    }
+
+    /// Has raw files fetched in this order, in the background, as far as there is room for them. How many were not known to
+    /// be here is the result.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::SampleBeyond`].
+    pub fn preload(&self, samples: &[u64]) -> Result<u64, ReaderError> {
+        let shards = samples.iter().map(|sample| self.shard_of(*sample));
+        let shards = shards.collect::<Result<Vec<_>, _>>()?;
+        self.supply.residency.preload(&shards)
+    }
+
+    /// How many of the files that were to be fetched ahead are still to come.
+    #[must_use]
+    pub fn preloading(&self) -> u64 {
+        self.supply.residency.under_way()
+    }
+
+    /// Whether the shard of a sample lies on this machine.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::SampleBeyond`]; whatever keeps the folder from being looked into.
+    pub fn is_here(&self, sample: u64) -> Result<bool, ReaderError> {
+        self.supply.residency.has(self.shard_of(sample)?)
     }
 
     /// What the stores were asked for so far, all streams together; nothing for streams of folders. Streams of one store
@@ -243,8 +551,49 @@ impl Reader {
     }
 }
 
+/// A raw file that is used: it stays where it is until this is dropped.
+#[derive(Debug)]
+pub struct FileUse {
+    supply: Arc<Supply>,
+    shard: usize,
+    /// `None` for one that is read each time, because there is no room for it.
+    open: Option<Arc<OpenShard>>,
+}
+
+impl FileUse {
+    fn new(supply: &Arc<Supply>, shard: usize, cancel: &Cancel) -> Result<Self, ReaderError> {
+        let open = supply.residency.hold(shard, cancel)?;
+        Ok(Self {
+            supply: Arc::clone(supply),
+            shard,
+            open,
+        })
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        let path = self.supply.catalog.file_path(self.shard);
+        path.unwrap_or_default().into()
+    }
+}
+
+impl Drop for FileUse {
+    fn drop(&mut self) {
+        drop(self.open.take());
+        self.supply.residency.close(self.shard);
+    }
+}
+
 impl Drop for Reader {
     fn drop(&mut self) {
+        // What it holds would keep the cache from ending.
+        let last = self
+            .last
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(last);
         self.foresight.stop();
     }
 }

@@ -10,7 +10,7 @@ use shardmill_mds::{
 use shardmill_storage::Dir;
 
 use crate::error::{Place, ReaderError};
-use crate::parallel;
+use shardmill_core::parallel;
 
 /// How an index is rebuilt.
 #[derive(Clone, Debug, Default)]

@@ -50,6 +50,17 @@ impl Problem {
     }
 }
 
+/// The samples, compared with what the conversion noted that made them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ContentReport {
+    /// What `index.provenance` says: a hash over all samples, whatever their order and their shards.
+    pub expected: String,
+    /// That of the samples that were read; `None` where some of them could not be.
+    pub found: Option<String>,
+    /// Samples that do not count, because their table no longer has them.
+    pub tombstones: u64,
+}
+
 /// What [`verify`](crate::verify()) looked at and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
@@ -71,6 +82,8 @@ pub struct VerifyReport {
     pub raw_bytes: u64,
     /// Hashes compared.
     pub hashes: u64,
+    /// The content of all samples, where every value was decoded and the conversion has noted it.
+    pub content: Option<ContentReport>,
     /// What is wrong, by shard; at most [`MOST_FINDINGS`].
     pub problems: Vec<Problem>,
     /// How many problems there are, listed or not.
@@ -147,6 +160,16 @@ impl Found {
         if self.kept.len() < MOST_FINDINGS {
             self.kept.push(describe());
         }
+    }
+}
+
+impl FromIterator<Problem> for Found {
+    fn from_iter<T: IntoIterator<Item = Problem>>(problems: T) -> Self {
+        let mut found = Self::default();
+        for problem in problems {
+            found.push(|| problem);
+        }
+        found
     }
 }
 

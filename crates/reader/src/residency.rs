@@ -21,12 +21,16 @@ mod engine;
 mod error;
 mod folder;
 mod ledger;
+mod names;
 mod origin;
 mod process;
 mod shard;
 mod state;
 
-pub(crate) use folder::own_folder;
+pub(crate) use books::is_kept;
+pub(crate) use folder::{Heir, Marker, books_folder, forget, own_folder, weight};
+pub(crate) use origin::no_shard;
+pub(crate) use shard::Extract;
 #[cfg(test)]
 mod tests;
 
@@ -73,6 +77,9 @@ pub struct CacheOptions {
     pub pins: usize,
     /// Where this rank is among those that share the folder, so that shards are kept for the slower ones.
     pub peers: Option<Peers>,
+    /// For whom batches are read: a number of the training process, which its loader processes share; 0 for nobody else.
+    /// What a loader process of his has left in use when it ended counts until his next epoch.
+    pub owner: u64,
     /// Whether locks are taken. Only tests turn this off, to see what happens where they do nothing.
     #[doc(hidden)]
     pub locks: bool,
@@ -93,6 +100,7 @@ impl Default for CacheOptions {
             open_shards: 8192,
             pins: 512,
             peers: None,
+            owner: 0,
             locks: true,
         }
     }
@@ -230,6 +238,13 @@ impl Residency {
         self.engine()?.need(shards, tick, cancel)
     }
 
+    /// An epoch begins: what those left in use who read an earlier one for the same owner is in use no longer.
+    pub(crate) fn begin_epoch(&self, epoch: u64) {
+        if let Ok(engine) = self.engine() {
+            engine.books.begin_epoch(epoch);
+        }
+    }
+
     /// What comes, and where in it the consumer begins. Starts fetching ahead.
     pub(crate) fn plan(&self, horizon: Horizon, now: u64) {
         if let Ok(engine) = self.engine() {
@@ -259,8 +274,63 @@ impl Residency {
     /// The encoded bytes of samples, each by its shard and its place in it. Those of shards that are not here, and that
     /// are stored uncompressed, are fetched alone, all at once; their hash cannot be checked. Where hashes have to be
     /// checked, and for compressed shards, the whole shard is fetched.
-    pub(crate) fn samples(&self, wanted: &[(usize, u64)]) -> Result<Vec<Vec<u8>>, ReaderError> {
+    pub(crate) fn samples(&self, wanted: &[(usize, u64)]) -> Result<Vec<Extract>, ReaderError> {
         self.engine()?.samples(wanted)
+    }
+
+    /// Bytes that the folders take up before there is anything in them.
+    pub(crate) fn base(&self) -> Result<u64, ReaderError> {
+        Ok(self.engine()?.books.base())
+    }
+
+    /// Whether there can be room for raw files whose paths are wanted at the same time.
+    pub(crate) fn check_room(&self, shards: &[usize]) -> Result<(), ReaderError> {
+        if self.options.limit.is_none() {
+            return Ok(());
+        }
+        self.engine()?.books.check_room(shards)
+    }
+
+    /// A raw file, which stays where it is as long as it is held.
+    pub(crate) fn hold(
+        &self,
+        shard: usize,
+        cancel: &Cancel,
+    ) -> Result<Option<Arc<OpenShard>>, ReaderError> {
+        let engine = self.engine()?;
+        let now = engine.lock().now;
+        let found = engine.need(&[shard], now, cancel)?;
+        Ok(match found.into_iter().next() {
+            Some(Access::Open(open)) => Some(open),
+            Some(Access::Alone) | None => None,
+        })
+    }
+
+    /// A shard from where it comes from, past the folder. Only the last one is kept.
+    pub(crate) fn once(&self, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
+        self.engine()?.load_once(shard)
+    }
+
+    /// Whether a shard lies in the folder, or is open.
+    pub(crate) fn has(&self, shard: usize) -> Result<bool, ReaderError> {
+        self.engine()?.has(shard)
+    }
+
+    /// Has shards fetched in this order, as far as there is room. How many were not there is the result.
+    pub(crate) fn preload(&self, shards: &[usize]) -> Result<u64, ReaderError> {
+        Ok(self.engine()?.preload(shards))
+    }
+
+    /// How many of the shards that were to be fetched are still on their way.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.engines.get().map_or(0, |engine| engine.under_way())
+    }
+
+    /// Lets a shard go that nobody holds any more, so that it may leave.
+    pub(crate) fn close(&self, shard: usize) {
+        if let Some(engine) = self.engines.get() {
+            engine.close(shard);
+        }
     }
 
     /// Makes a shard readable as a whole, for samples that are asked for one by one; it is kept as long as there is room.

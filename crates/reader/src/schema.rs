@@ -1,6 +1,12 @@
 //! The columns of a shard, compiled for reading many samples.
 
-use shardmill_mds::{Encoding, Layout, ShardConfig};
+use std::sync::Arc;
+
+use shardmill_mds::{Encoding, Layout};
+use shardmill_webdataset::FieldSet;
+
+use crate::entry::Columns;
+use crate::tar::{KEY_COLUMN, in_order};
 
 /// A column as a batch shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,11 +19,24 @@ pub struct SchemaColumn {
     pub size: Option<usize>,
 }
 
+/// What kind of shard the samples of a schema lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleForm {
+    /// MDS: the encoding of each column is known.
+    Mds,
+    /// WebDataset: the column `__key__`, and the fields as their bytes.
+    WebDataset,
+    /// Raw files: their paths and bytes.
+    File,
+}
+
 /// The columns of a shard. Shards that differ only in how they are stored share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schema {
-    /// Of MDS: values as bytes.
+    /// Of MDS, of raw files, and of tar files whose samples all have the same fields: values as bytes.
     Binary {
+        /// What they lie in.
+        form: SampleForm,
         /// The columns, in the order of the index.
         columns: Vec<SchemaColumn>,
         /// Bytes before the first value of a sample: four for each column without a fixed size.
@@ -25,15 +44,38 @@ pub enum Schema {
         /// The length of a sample without its values of variable size.
         fixed: usize,
     },
+    /// Of tar files whose samples have different fields. A sample that was read has a schema of its own, which is
+    /// [`Schema::Binary`].
+    Fields(Arc<FieldSet>),
     /// Of JSON, CSV, TSV and XSV: a line of text.
     Text(Layout),
 }
 
 impl Schema {
-    pub(crate) fn new(config: &ShardConfig) -> Self {
-        let Layout::Mds { columns } = &config.layout else {
-            return Self::Text(config.layout.clone());
-        };
+    pub(crate) fn new(columns: Columns<'_>) -> Self {
+        match columns {
+            Columns::Mds(config) => match &config.layout {
+                Layout::Mds { columns } => Self::of_columns(columns),
+                layout => Self::Text(layout.clone()),
+            },
+            Columns::Tar(fields) if fields.sometimes.is_empty() => {
+                Self::of_fields(fields.always.iter().map(|name| &**name))
+            }
+            Columns::Tar(fields) => Self::Fields(Arc::clone(fields)),
+            Columns::File(form) => {
+                let columns = form.columns();
+                let head = 4 * columns.len();
+                Self::Binary {
+                    form: SampleForm::File,
+                    columns,
+                    head,
+                    fixed: head,
+                }
+            }
+        }
+    }
+
+    fn of_columns(columns: &[shardmill_mds::Column]) -> Self {
         let columns: Vec<SchemaColumn> = columns
             .iter()
             .map(|column| SchemaColumn {
@@ -54,24 +96,73 @@ impl Schema {
             .filter_map(|column| column.size)
             .fold(head, usize::saturating_add);
         Self::Binary {
+            form: SampleForm::Mds,
             columns,
             head,
             fixed,
         }
     }
 
-    /// Whether it is that of a shard.
-    pub(crate) fn is_of(&self, config: &ShardConfig) -> bool {
-        match (self, &config.layout) {
-            (Self::Binary { columns, .. }, Layout::Mds { columns: others }) => {
-                let same = |(own, other): (&SchemaColumn, &shardmill_mds::Column)| {
-                    own.name == other.name && own.encoding == other.encoding
-                };
-                columns.len() == others.len() && columns.iter().zip(others).all(same)
-            }
-            (Self::Text(layout), other) => layout == other,
-            (Self::Binary { .. }, _) => false,
+    /// That of samples of tar files with these fields.
+    pub(crate) fn of_fields<'a>(fields: impl Iterator<Item = &'a str>) -> Self {
+        let column = |name: &str, encoding| SchemaColumn {
+            name: name.to_owned(),
+            encoding,
+            size: None,
+        };
+        let key = column(KEY_COLUMN, Encoding::Str);
+        let fields = fields.map(|field| column(field, Encoding::Bytes));
+        let columns: Vec<SchemaColumn> = std::iter::once(key).chain(fields).collect();
+        let head = 4 * columns.len();
+        Self::Binary {
+            form: SampleForm::WebDataset,
+            columns,
+            head,
+            fixed: head,
         }
+    }
+
+    /// Whether it is that of a shard.
+    pub(crate) fn is_of(&self, columns: Columns<'_>) -> bool {
+        match (self, columns) {
+            (Self::Binary { form, columns, .. }, Columns::Mds(config)) => match &config.layout {
+                Layout::Mds { columns: others } => {
+                    let same = |(own, other): (&SchemaColumn, &shardmill_mds::Column)| {
+                        own.name == other.name && own.encoding == other.encoding
+                    };
+                    *form == SampleForm::Mds
+                        && columns.len() == others.len()
+                        && columns.iter().zip(others).all(same)
+                }
+                _ => false,
+            },
+            (Self::Binary { form, columns, .. }, Columns::Tar(fields)) => {
+                let own = columns.iter().skip(1).map(|column| column.name.as_str());
+                *form == SampleForm::WebDataset
+                    && fields.sometimes.is_empty()
+                    && own.eq(fields.always.iter().map(|field| &**field))
+            }
+            (Self::Binary { form, columns, .. }, Columns::File(files)) => {
+                let own = columns.iter().map(|column| column.name.as_str());
+                *form == SampleForm::File && own.eq(files.names().iter().copied())
+            }
+            (Self::Fields(own), Columns::Tar(fields)) => own == fields,
+            (Self::Text(layout), Columns::Mds(config)) => *layout == config.layout,
+            (Self::Fields(_), Columns::Mds(_) | Columns::File(_))
+            | (Self::Text(_), Columns::Tar(_) | Columns::File(_)) => false,
+        }
+    }
+
+    /// Whether samples have to be put into the form of MDS: those of tar files, and raw files.
+    pub(crate) const fn is_made(&self) -> bool {
+        matches!(
+            self,
+            Self::Fields(_)
+                | Self::Binary {
+                    form: SampleForm::WebDataset | SampleForm::File,
+                    ..
+                }
+        )
     }
 
     /// The names of its columns.
@@ -81,6 +172,9 @@ impl Schema {
             Self::Binary { columns, .. } => {
                 columns.iter().map(|column| column.name.as_str()).collect()
             }
+            Self::Fields(fields) => std::iter::once(KEY_COLUMN)
+                .chain(in_order(fields).into_iter().map(|(name, _)| name))
+                .collect(),
             Self::Text(Layout::Json { columns, .. } | Layout::Xsv { columns, .. }) => {
                 columns.iter().map(|column| column.name.as_str()).collect()
             }

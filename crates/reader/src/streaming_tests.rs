@@ -11,9 +11,11 @@ use shardmill_core::Diagnostic as _;
 use shardmill_order::{EpochConfig, ShuffleAlgo, Weight, World};
 use shardmill_testing::draw::Draw;
 use shardmill_testing::mds::{RawShard, Spec, sample};
+use shardmill_webdataset::TarCompression;
 use tempfile::TempDir;
 
 use crate::batch::slice_of;
+use crate::tar::tests::TarSet;
 use crate::{
     Batch, BatchData, BatchOptions, Dataset, Reader, ReaderError, ReaderOptions, StreamOptions,
 };
@@ -29,9 +31,26 @@ enum Kind {
     Zipped,
     /// Lines of JSON.
     Json,
+    /// Tar files with tables of offsets.
+    Tar,
+    /// Tar files without.
+    BareTar,
+    /// Tar files of zstd, and samples of different fields.
+    ZstdTar,
+    /// Tar files of gzip.
+    GzipTar,
 }
 
-const KINDS: [Kind; 4] = [Kind::Fixed, Kind::Mixed, Kind::Zipped, Kind::Json];
+const KINDS: [Kind; 8] = [
+    Kind::Fixed,
+    Kind::Mixed,
+    Kind::Zipped,
+    Kind::Json,
+    Kind::Tar,
+    Kind::BareTar,
+    Kind::ZstdTar,
+    Kind::GzipTar,
+];
 
 impl Kind {
     fn spec(self) -> Spec {
@@ -44,7 +63,42 @@ impl Kind {
             ]),
             Self::Zipped => Self::Mixed.spec().with("compression", "zstd:3"),
             Self::Json => Spec::json(&[("id", "int")]),
+            _ => unreachable!("of tar files"),
         }
+    }
+
+    fn tar(self) -> Option<TarSet> {
+        let set = match self {
+            Self::Tar => TarSet::default(),
+            Self::BareTar => TarSet {
+                offsets: false,
+                ..TarSet::default()
+            },
+            Self::ZstdTar => TarSet {
+                compression: Some(TarCompression::Zstd { level: 3 }),
+                ..TarSet::default()
+            },
+            Self::GzipTar => TarSet {
+                compression: Some(TarCompression::Gzip { level: 6 }),
+                offsets: false,
+            },
+            _ => return None,
+        };
+        Some(set)
+    }
+
+    /// The fields of a sample of a tar file.
+    fn fields(self, id: u64) -> Vec<(&'static str, Vec<u8>)> {
+        let text = format!("sample {id} ").repeat(usize::try_from(id % 5).unwrap());
+        let bytes = usize::try_from(id * 71 % 3000).unwrap();
+        let mut fields = vec![
+            ("txt", text.into_bytes()),
+            ("bin", vec![id.to_le_bytes()[0]; bytes]),
+        ];
+        if self == Self::ZstdTar && id.is_multiple_of(3) {
+            fields.insert(0, ("cls", id.to_string().into_bytes()));
+        }
+        fields
     }
 
     fn sample(self, id: u64) -> Vec<u8> {
@@ -61,13 +115,31 @@ impl Kind {
                 ),
             ]),
             Self::Json => format!("{{\"id\": {id}}}\n").into_bytes(),
+            _ => {
+                let key = format!("{id:08}");
+                let mut fields = self.fields(id);
+                fields.sort();
+                let key = (false, key.as_bytes());
+                let values = fields.iter().map(|(_, value)| (false, value.as_slice()));
+                sample(&std::iter::once(key).chain(values).collect::<Vec<_>>())
+            }
         }
     }
 
     /// Writes shards of these sizes; samples are numbered from `first` on.
     fn write(self, dir: &Path, sizes: &[u64], first: u64) {
-        let spec = self.spec();
         let mut id = first;
+        if let Some(set) = self.tar() {
+            let mut shards = Vec::new();
+            for size in sizes {
+                let samples = (id..id + size).map(|id| (format!("{id:08}"), self.fields(id)));
+                shards.push(samples.collect::<Vec<_>>());
+                id += size;
+            }
+            set.write(dir, &shards);
+            return;
+        }
+        let spec = self.spec();
         let shards: Vec<RawShard> = sizes
             .iter()
             .map(|size| {
@@ -182,13 +254,18 @@ fn one_sample_is_its_bytes() {
         kind.write(temp.path(), &[5, 0, 7], 0);
         let reader = open(&[temp.path()]);
         assert_eq!((reader.samples(), reader.shards()), (12, 3));
-        let dataset = Dataset::open(temp.path(), &crate::OpenOptions::default()).unwrap();
+        let dataset = (kind.tar().is_none())
+            .then(|| Dataset::open(temp.path(), &crate::OpenOptions::default()).unwrap());
         for id in [11, 0, 4, 5, 5] {
-            assert_eq!(reader.sample(id).unwrap(), kind.sample(id), "{kind:?} {id}");
             assert_eq!(
-                dataset.sample(id).unwrap().bytes().unwrap(),
-                kind.sample(id)
+                reader.sample(id).unwrap().bytes,
+                kind.sample(id),
+                "{kind:?} {id}"
             );
+            if let Some(dataset) = &dataset {
+                let sample = dataset.sample(id).unwrap();
+                assert_eq!(sample.bytes().unwrap(), kind.sample(id));
+            }
         }
         let error = reader.sample(12).unwrap_err();
         assert_eq!(error.id(), "no-such-sample");
@@ -363,12 +440,18 @@ fn stopping_anywhere_leaves_nothing_running() {
     }
 }
 
+/// The kinds of shards that are read where they lie.
+const IN_PLACE: [Kind; 3] = [Kind::Mixed, Kind::Tar, Kind::BareTar];
+
 /// The path of a shard.
-fn shard(dir: &Path, number: usize) -> PathBuf {
-    dir.join(format!("shard.{number:05}.mds"))
+fn shard(kind: Kind, dir: &Path, number: usize) -> PathBuf {
+    dir.join(match kind.tar() {
+        Some(_) => format!("shard-{number:06}.tar"),
+        None => format!("shard.{number:05}.mds"),
+    })
 }
 
-fn until_error(reader: &Reader, mut spoil: impl FnMut()) -> Option<ReaderError> {
+fn until_error(kind: Kind, reader: &Reader, mut spoil: impl FnMut()) -> Option<ReaderError> {
     let config = reader.epoch_config(5, World::SINGLE);
     let options = BatchOptions {
         threads: 0,
@@ -382,7 +465,7 @@ fn until_error(reader: &Reader, mut spoil: impl FnMut()) -> Option<ReaderError> 
         match batches.next_batch() {
             Ok(Some(batch)) => {
                 for (entry, found) in batch.entries.iter().zip(encoded(&batch)) {
-                    assert_eq!(found, Kind::Mixed.sample(entry.sample.0), "a wrong sample");
+                    assert_eq!(found, kind.sample(entry.sample.0), "a wrong sample");
                 }
             }
             Ok(None) => return None,
@@ -400,79 +483,88 @@ fn until_error(reader: &Reader, mut spoil: impl FnMut()) -> Option<ReaderError> 
 
 #[test]
 fn a_shard_that_is_cut_while_it_is_read_is_an_error_and_never_a_wrong_sample() {
-    let temp = temp();
-    let whole = {
-        Kind::Mixed.write(temp.path(), &[300], 0);
-        fs::read(shard(temp.path(), 0)).unwrap()
-    };
-    // Every length near the end, where no page vanishes, and some all over the file.
-    let near = (1..300).map(|cut| whole.len() - cut);
-    let far = (0..whole.len()).step_by(4099);
-    for length in near.chain(far) {
-        fs::write(shard(temp.path(), 0), &whole).unwrap();
-        let reader = open(&[temp.path()]);
-        let error = until_error(&reader, || {
-            let file = OpenOptions::new().write(true).open(shard(temp.path(), 0));
-            file.unwrap()
-                .set_len(u64::try_from(length).unwrap())
-                .unwrap();
-        });
-        match error {
-            Some(error) => assert_eq!(error.id(), "shard-changed", "cut to {length}: {error}"),
-            // Nothing but zeros is missing, which is what was read.
-            None => assert!(whole[length..].iter().all(|byte| *byte == 0), "{length}"),
+    for kind in IN_PLACE {
+        let temp = temp();
+        let whole = {
+            kind.write(temp.path(), &[300], 0);
+            fs::read(shard(kind, temp.path(), 0)).unwrap()
+        };
+        // Every length near the end, where no page vanishes, and some all over the file.
+        let near = (1..300).map(|cut| whole.len() - cut);
+        let far = (0..whole.len()).step_by(4099);
+        for length in near.chain(far) {
+            fs::write(shard(kind, temp.path(), 0), &whole).unwrap();
+            let reader = open(&[temp.path()]);
+            let error = until_error(kind, &reader, || {
+                let file = OpenOptions::new()
+                    .write(true)
+                    .open(shard(kind, temp.path(), 0));
+                file.unwrap()
+                    .set_len(u64::try_from(length).unwrap())
+                    .unwrap();
+            });
+            match error {
+                Some(error) => assert_eq!(error.id(), "shard-changed", "cut to {length}: {error}"),
+                // Nothing but zeros is missing, which is what was read.
+                None => assert!(whole[length..].iter().all(|byte| *byte == 0), "{length}"),
+            }
         }
     }
 }
 
 #[test]
 fn a_shard_that_is_written_to_is_an_error_soon() {
-    let temp = temp();
-    Kind::Mixed.write(temp.path(), &[300], 0);
-    let reader = open(&[temp.path()]);
-    let mut config = reader.epoch_config(5, World::SINGLE);
-    let read = |config: &EpochConfig| -> Result<EpochConfig, ReaderError> {
-        let mut batches = reader.epoch(config, BatchOptions::default())?;
-        while batches.next_batch()?.is_some() {}
-        Ok(batches.next_config())
-    };
-    config = read(&config).unwrap();
-    let mut file = OpenOptions::new()
-        .write(true)
-        .open(shard(temp.path(), 0))
-        .unwrap();
-    file.seek(SeekFrom::Start(5000)).unwrap();
-    file.write_all(b"something else").unwrap();
-    // Files are looked at every second.
-    let start = Instant::now();
-    let error = loop {
-        match read(&config) {
-            Ok(next) => config = next,
-            Err(error) => break error,
-        }
-        assert!(start.elapsed() < Duration::from_secs(20), "nobody noticed");
-    };
-    assert_eq!(error.id(), "shard-changed");
+    for kind in IN_PLACE {
+        let temp = temp();
+        kind.write(temp.path(), &[300], 0);
+        let reader = open(&[temp.path()]);
+        let mut config = reader.epoch_config(5, World::SINGLE);
+        let read = |config: &EpochConfig| -> Result<EpochConfig, ReaderError> {
+            let mut batches = reader.epoch(config, BatchOptions::default())?;
+            while batches.next_batch()?.is_some() {}
+            Ok(batches.next_config())
+        };
+        config = read(&config).unwrap();
+        let mut file = OpenOptions::new()
+            .write(true)
+            .open(shard(kind, temp.path(), 0))
+            .unwrap();
+        file.seek(SeekFrom::Start(5000)).unwrap();
+        file.write_all(b"something else").unwrap();
+        // Files are looked at every second.
+        let start = Instant::now();
+        let error = loop {
+            match read(&config) {
+                Ok(next) => config = next,
+                Err(error) => break error,
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "nobody noticed");
+        };
+        assert_eq!(error.id(), "shard-changed");
+    }
 }
 
 #[test]
 fn a_shard_that_is_replaced_is_read_to_its_end_as_it_was() {
-    let temp = temp();
-    Kind::Mixed.write(temp.path(), &[300], 0);
-    let reader = open(&[temp.path()]);
-    let error = until_error(&reader, || {
-        let other = temp.path().join("other");
-        fs::write(&other, vec![7; 10_000]).unwrap();
-        fs::rename(other, shard(temp.path(), 0)).unwrap();
-    });
-    assert!(error.is_none(), "{error:?}");
+    for kind in IN_PLACE {
+        let temp = temp();
+        kind.write(temp.path(), &[300], 0);
+        let reader = open(&[temp.path()]);
+        let error = until_error(kind, &reader, || {
+            let other = temp.path().join("other");
+            fs::write(&other, vec![7; 10_000]).unwrap();
+            fs::rename(other, shard(kind, temp.path(), 0)).unwrap();
+        });
+        assert!(error.is_none(), "{error:?}");
+    }
 }
 
 #[test]
 fn what_is_missing_or_wrong_is_named() {
+    let kind = Kind::Mixed;
     let temp = temp();
-    let write = || Kind::Mixed.write(temp.path(), &[100, 100], 0);
-    let second = shard(temp.path(), 1);
+    let write = || kind.write(temp.path(), &[100, 100], 0);
+    let second = shard(kind, temp.path(), 1);
     let spoils: [(&str, &dyn Fn()); 4] = [
         ("shard-missing", &|| fs::remove_file(&second).unwrap()),
         ("shard-length", &|| fs::write(&second, b"short").unwrap()),
@@ -491,7 +583,7 @@ fn what_is_missing_or_wrong_is_named() {
         write();
         spoil();
         let reader = open(&[temp.path()]);
-        let error = until_error(&reader, || {}).unwrap();
+        let error = until_error(kind, &reader, || {}).unwrap();
         assert_eq!(error.id(), id, "{error}");
         assert!(
             error.object().unwrap().contains("shard.00001.mds"),

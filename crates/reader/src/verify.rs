@@ -3,23 +3,35 @@ use std::sync::{Mutex, PoisonError};
 
 use shardmill_core::{ErrorKind, Progress, escape};
 use shardmill_mds::{
-    Field, FileInfo, SampleValue, ShardEntry, ShardError, ShardView, check_datum, decode, digest,
+    Content, Field, FileInfo, SampleValue, ShardEntry, ShardError, ShardView, check_datum, decode,
+    digest,
 };
-use shardmill_storage::{Dir, Entry, EntryKind, FileHandle};
+use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 
+use crate::beside::{
+    Beside, Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, WORK_FOLDER,
+};
 use crate::dataset::{Dataset, INDEX_NAME};
+use crate::entry::Part;
 use crate::error::{Place, ReaderError};
-use crate::load::{Loader, Part, parts};
-use crate::parallel;
+use crate::load::{Loader, parts};
 use crate::report::{Findings, Found, Problem, VerifyReport};
+use shardmill_core::parallel;
 
 /// What lies beside an index without being named in it: where the data came from, and a writer's work folder.
-const COMPANIONS: [&str; 3] = [INDEX_NAME, "index.provenance", ".shardmill"];
+const COMPANIONS: [&str; 5] = [
+    INDEX_NAME,
+    PROVENANCE_NAME,
+    RECORD_NAME,
+    TOMBSTONES_NAME,
+    WORK_FOLDER,
+];
 
 /// How thoroughly to verify, and how fast.
 #[derive(Clone, Debug, Default)]
 pub struct VerifyOptions {
-    /// Decode every value of every sample.
+    /// Decode every value of every sample, and compare the samples with the content that their conversion has noted in
+    /// `index.provenance`.
     pub deep: bool,
     /// Shards looked at side by side; 0 for one per core.
     pub jobs: usize,
@@ -28,8 +40,8 @@ pub struct VerifyOptions {
 }
 
 /// Looks at every file of a data set: is it there, has it its length and its hashes, does it decompress to
-/// the raw length and hashes, is its structure sound; with `deep`, can every value be decoded. Files that the
-/// index does not name are warnings.
+/// the raw length and hashes, is its structure sound; with `deep`, can every value be decoded, and are the samples the ones
+/// that were converted. Files that the index does not name are warnings.
 ///
 /// Where a shard is there both compressed and raw, both files are checked. A file whose hash is wrong is not
 /// looked at further. The report is the same whatever the number of threads.
@@ -52,13 +64,17 @@ pub fn verify(
         .fold(0, |sum: u64, entry| sum.saturating_add(stored(entry)));
     progress.set_totals(total, dataset.len(), shards.len() as u64);
 
+    let beside = match options.deep {
+        true => beside(dataset),
+        false => Beside::default(),
+    };
     let collected = Mutex::new(Collected::default());
     parallel::for_each(
         shards.len(),
         affordable_jobs(dataset, options),
         |shard, memory: &mut Memory| {
             let Some(entry) = shards.get(shard) else {
-                return Ok(());
+                return Ok::<_, ReaderError>(());
             };
             let mut check = ShardCheck {
                 loader: Loader::new(dataset, None),
@@ -68,18 +84,22 @@ pub fn verify(
                 counts: VerifyReport::default(),
                 problems: Found::default(),
                 warnings: Found::default(),
+                converted: beside.converted.as_ref(),
+                content: None,
             };
             check.run(memory, options.deep)?;
             let ShardCheck {
                 counts,
                 problems,
                 warnings,
+                content,
                 ..
             } = check;
-            collected
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .add(shard, &counts, problems, warnings);
+            let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
+            collected.add(shard, &counts, problems, warnings);
+            collected.content = collected.content.with(content.unwrap_or_default());
+            collected.without_content |= content.is_none();
+            drop(collected);
             progress.add_input_bytes(stored(entry));
             progress.add_samples(entry.samples);
             progress.add_shard(0);
@@ -91,15 +111,25 @@ pub fn verify(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     collected.warnings.add(usize::MAX, unlisted(dataset));
+    let found = (!collected.without_content).then_some(collected.content);
+    let compared = beside.converted.map(|converted| converted.compare(found));
+    let (content, differs) = compared.unzip();
+    let of_all = beside.problem.into_iter().chain(differs.flatten());
+    collected.problems.add(usize::MAX, of_all.collect());
+    collected
+        .warnings
+        .add(usize::MAX, beside.warning.into_iter().collect());
     let Collected {
         counts,
         problems,
         warnings,
+        ..
     } = collected;
     Ok(VerifyReport {
         shards: shards.len() as u64,
         samples: dataset.len(),
         deep: options.deep,
+        content,
         files: counts.files + 1,
         stored_bytes: counts.stored_bytes.saturating_add(dataset.index_bytes()),
         problem_count: problems.count,
@@ -139,6 +169,9 @@ struct Collected {
     counts: VerifyReport,
     problems: Findings,
     warnings: Findings,
+    content: Content,
+    /// Whether that of some shard is not known.
+    without_content: bool,
 }
 
 impl Collected {
@@ -170,6 +203,10 @@ struct ShardCheck<'a> {
     counts: VerifyReport,
     problems: Found,
     warnings: Found,
+    /// What the samples are to be compared with.
+    converted: Option<&'a Converted>,
+    /// What they hold, when all of them were read.
+    content: Option<Content>,
 }
 
 impl ShardCheck<'_> {
@@ -232,7 +269,7 @@ impl ShardCheck<'_> {
 
     /// Checks the files of a part and leaves its raw bytes in `raw`; answers whether they are to be trusted.
     fn part(&mut self, part: Part<'_>, stored: &mut Vec<u8>, raw: &mut Vec<u8>) -> bool {
-        let Some((zip, compression)) = part.zip else {
+        let Some((zip, packing)) = part.zip else {
             return match self.open(part.raw) {
                 Ok(file) => self.read(part.raw, &file, raw, true),
                 Err(error) => {
@@ -269,18 +306,12 @@ impl ShardCheck<'_> {
                 }
                 // The raw bytes of the shard before would otherwise stay until these are there.
                 *raw = Vec::new();
-                match compression.decompress(
-                    stored,
-                    Some(part.raw.bytes),
-                    self.loader.dataset.limits(),
-                ) {
+                let place = || self.place(&zip.basename, None, None);
+                let limits = self.loader.dataset.limits();
+                match packing.unpack(stored, part.raw.bytes, place, limits) {
                     Ok(bytes) => *raw = bytes,
-                    Err(source) => {
-                        let place = self.place(&zip.basename, None, None);
-                        self.problem(&ReaderError::Decompress {
-                            place,
-                            source: Box::new(source),
-                        });
+                    Err(error) => {
+                        self.problem(&error);
                         return false;
                     }
                 }
@@ -290,17 +321,11 @@ impl ShardCheck<'_> {
         }
     }
 
-    fn open(&self, info: &FileInfo) -> Result<FileHandle, ReaderError> {
+    fn open(&self, info: &FileInfo) -> Result<Stored, ReaderError> {
         self.loader.open(self.shard, self.entry, info)
     }
 
-    fn read(
-        &mut self,
-        info: &FileInfo,
-        file: &FileHandle,
-        bytes: &mut Vec<u8>,
-        is_raw: bool,
-    ) -> bool {
+    fn read(&mut self, info: &FileInfo, file: &Stored, bytes: &mut Vec<u8>, is_raw: bool) -> bool {
         if let Err(error) = self.loader.read_into(file, bytes) {
             self.problem(&error);
             return false;
@@ -337,6 +362,10 @@ impl ShardCheck<'_> {
         const SAMPLES_BETWEEN_LOOKS: u64 = 1024;
 
         let mut fields = Vec::new();
+        let first = self.loader.dataset.first_sample(self.shard);
+        let converted = self.converted;
+        let counts = converted.map(|c| c.counts(first..first.saturating_add(view.len())));
+        let mut content = counts.as_ref().map(|_| Content::default());
         for at in 0..view.len() {
             if at % SAMPLES_BETWEEN_LOOKS == 0 {
                 self.stop_if_asked()?;
@@ -349,7 +378,17 @@ impl ShardCheck<'_> {
             if let Err(source) = outcome {
                 self.shard_problem(Some(at), source);
             }
+            // PERF: the sample was just looked at, so that its bytes are near.
+            if counts
+                .as_ref()
+                .is_some_and(|counts| counts(first.saturating_add(at)))
+            {
+                content = content
+                    .zip(view.sample(at).ok())
+                    .map(|(sum, sample)| sum.with(Content::of(sample)));
+            }
         }
+        self.content = content;
         Ok(())
     }
 
@@ -393,6 +432,20 @@ impl ShardCheck<'_> {
     }
 }
 
+/// The side files of a data set. An index that has another name has none.
+fn beside(dataset: &Dataset) -> Beside {
+    if dataset
+        .index_path()
+        .file_name()
+        .is_none_or(|name| name != INDEX_NAME)
+    {
+        return Beside::default();
+    }
+    let counts = (dataset.len(), dataset.index().shards.len() as u64);
+    let open = |name: &str| dataset.dir().open_file(name);
+    Beside::read(&open, counts, dataset.limits().index_bytes)
+}
+
 fn stored_name(entry: &ShardEntry) -> &str {
     parts(entry)
         .next()
@@ -417,22 +470,46 @@ fn unlisted(dataset: &Dataset) -> Found {
         .chain([""])
         .collect();
     let mut found = Found::default();
+    let index_path = dataset.index_path();
+    let index = index_path.file_name().map(|name| name.to_string_lossy());
+    let mut push = |full: &str, kind: EntryKind| {
+        found.push(|| Problem {
+            id: "file-unlisted",
+            kind: ErrorKind::Corrupt,
+            object: escape(full).into_owned(),
+            message: format!("the index does not name this {kind}"),
+            hint: None,
+            shard: None,
+            sample: None,
+            column: None,
+        });
+    };
+    let dir = match dataset.dir() {
+        Folder::Local(dir) => dir,
+        folder => {
+            // One listing has the names of all folders. A store that has none to give has no such files.
+            let names = folder.all_names(Remote::LIST_MOST);
+            for full in names.ok().flatten().unwrap_or_default() {
+                let (folder, name) = full.rsplit_once('/').unwrap_or(("", &full));
+                let is_index = folder.is_empty() && index.as_deref() == Some(name);
+                let is_listed = listed.binary_search(&full.as_str()).is_ok();
+                let is_beside = folders.contains(folder);
+                if is_beside && !is_listed && !is_index && !COMPANIONS.contains(&name) {
+                    push(&full, EntryKind::File);
+                }
+            }
+            return found;
+        }
+    };
     for folder in folders {
         // A folder that cannot be opened has had all its shards reported already.
         let entries = match folder {
-            "" => dataset.dir().entries(),
-            folder => dataset
-                .dir()
-                .open_dir(folder)
-                .and_then(|dir: Dir| dir.entries()),
+            "" => dir.entries(),
+            folder => dir.open_dir(folder).and_then(|dir: Dir| dir.entries()),
         };
         for Entry { name, kind } in entries.unwrap_or_default() {
             let name = name.to_string_lossy();
-            let is_index = folder.is_empty()
-                && dataset
-                    .index_path()
-                    .file_name()
-                    .is_some_and(|index| *index == *name.as_ref());
+            let is_index = folder.is_empty() && index.as_deref() == Some(name.as_ref());
             if kind == EntryKind::Directory || is_index || COMPANIONS.contains(&name.as_ref()) {
                 continue;
             }
@@ -444,16 +521,7 @@ fn unlisted(dataset: &Dataset) -> Found {
             if listed.binary_search(&full.as_str()).is_ok() {
                 continue;
             }
-            found.push(|| Problem {
-                id: "file-unlisted",
-                kind: ErrorKind::Corrupt,
-                object: escape(&full).into_owned(),
-                message: format!("the index does not name this {kind}"),
-                hint: None,
-                shard: None,
-                sample: None,
-                column: None,
-            });
+            push(&full, kind);
         }
     }
     found

@@ -64,8 +64,8 @@ impl Walks {
         if !epoch.has_walked() || epoch.samples() < self.from {
             return;
         }
-        let walk = epoch.walk();
         let Some(folder) = self.folder() else { return };
+        let walk = epoch.walk();
         if u64::try_from(walk.len()).map_or(true, |bytes| bytes > MAX_BYTES) {
             return;
         }

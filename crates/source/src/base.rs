@@ -52,6 +52,11 @@ pub(crate) trait Base: Send + Sync {
         None
     }
 
+    /// Says which units will be opened, ascending, where it is not all of them.
+    fn will_read(&self, units: &[usize]) {
+        let _ = units;
+    }
+
     /// What was opened.
     fn description(&self) -> &SourceDescription;
 }

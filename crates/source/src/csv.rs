@@ -1,7 +1,6 @@
 //! CSV: a header line, values whose types all rows decide on together, an empty value for null.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{Array as _, AsArray as _, RecordBatch};
@@ -10,9 +9,10 @@ use arrow::csv::reader::{Decoder, Format};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use rayon::prelude::*;
 use shardmill_core::{LimitExceeded, escape};
+use shardmill_storage::Location;
 
 use crate::base::{Base, batch, project};
-use crate::files::{Fingerprint, InputFile, described, list_tables};
+use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
 use crate::guard::{catch, one_line};
 use crate::input::Text;
 use crate::json::{WHOLE_BYTES, by_name};
@@ -119,13 +119,14 @@ struct Scanned {
 ///
 /// `source-*` and `csv-*` errors.
 pub(crate) fn open(
-    locations: &[PathBuf],
+    locations: &[Location],
     options: &SourceOptions,
 ) -> Result<CsvTable, SourceError> {
     let files = list_tables(locations, SourceKind::Csv, options)?;
-    let scanned: Vec<Result<Scanned, SourceError>> = on_pool(options.jobs, || {
-        files.par_iter().map(|input| scan(input, options)).collect()
-    })?;
+    let scanned: Vec<Result<Scanned, SourceError>> =
+        on_pool(looking(&files, options.jobs), || {
+            files.par_iter().map(|input| scan(input, options)).collect()
+        })?;
     let scanned = scanned.into_iter().collect::<Result<Vec<_>, _>>()?;
     let whole = scanned.iter().all(|scanned| scanned.whole);
     let rows: u64 = scanned.iter().map(|scanned| scanned.rows).sum();
@@ -454,6 +455,7 @@ impl Base for CsvTable {
         let (input, header) = found.ok_or_else(|| SourceError::Bug {
             what: format!("there is no unit {unit}"),
         })?;
+        fetch_early(&self.files, unit);
         let fields: Fields = header
             .iter()
             .filter_map(|name| self.schema.field_with_name(name).ok().cloned())

@@ -2,6 +2,8 @@ use std::io;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape, io_error_id};
 
+use shardmill_storage::StorageError;
+
 use crate::{DeltaError, SourceKind};
 
 /// Why a source could not be opened or read.
@@ -41,6 +43,9 @@ pub enum SourceError {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// A store refused or failed, or a name in it cannot be that of a file.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     /// A Delta table that is not what it should be, or not what was asked for.
     #[error(transparent)]
     Delta(#[from] DeltaError),
@@ -476,6 +481,7 @@ impl Diagnostic for SourceError {
             Self::Bug { .. } => ErrorKind::Bug,
             Self::Foreign { kind, .. } => *kind,
             Self::Delta(error) => error.kind(),
+            Self::Storage(error) => error.kind(),
             Self::Unsupported { .. }
             | Self::ParquetEncrypted { .. }
             | Self::ParquetCodec { .. }
@@ -527,6 +533,7 @@ impl Diagnostic for SourceError {
             Self::Bug { .. } => "bug",
             Self::Foreign { id, .. } => id,
             Self::Delta(error) => error.id(),
+            Self::Storage(error) => error.id(),
             Self::Limit { limit, .. } => limit.id(),
             Self::Option { .. } => "source-option",
             Self::Mixed { .. } => "source-mixed",
@@ -599,6 +606,7 @@ impl Diagnostic for SourceError {
         let shown = match self {
             Self::Foreign { object, .. } => return object.clone(),
             Self::Delta(error) => return error.object(),
+            Self::Storage(error) => return error.object(),
             Self::NotFound { location }
             | Self::Unsupported { location, .. }
             | Self::Empty { location, .. }
@@ -672,6 +680,7 @@ impl Diagnostic for SourceError {
         let hint = match self {
             Self::Foreign { hint, .. } => return hint.clone(),
             Self::Delta(error) => return error.hint(),
+            Self::Storage(error) => return error.hint(),
             Self::Limit { limit, .. } => return Some(limit.hint()),
             Self::ColumnNotFound { near, .. } if !near.is_empty() => {
                 let names: Vec<String> = near

@@ -508,6 +508,7 @@ impl Computed {
             });
             base_units.push(number);
         }
+        base.will_read(&base_units);
         let mut description = base.description().clone();
         description.query = Some(text);
         description.rows = description.rows.filter(|_| !filtered);

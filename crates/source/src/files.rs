@@ -3,16 +3,22 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use shardmill_storage::{Location, RemoteLocation};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::walk::{Stamp, WalkOptions, resolve, shown, special, walk};
+use crate::objects::{self, Found, Holds, Match, Object, Store};
+use crate::walk::{Listing, Stamp, WalkOptions, resolve, shown, special, walk};
 use crate::{SourceError, SourceFile, SourceKind, SourceOptions};
+
+/// Least threads that look at files in stores.
+const LOOKING: usize = 16;
 
 /// An input file of a table, as it was when it was listed.
 #[derive(Clone, Debug)]
 pub(crate) struct InputFile {
-    pub path: PathBuf,
+    pub origin: Origin,
     /// The path as printed.
     pub shown: String,
     /// The path relative to its location, `/` between its parts.
@@ -20,27 +26,80 @@ pub(crate) struct InputFile {
     pub stamp: Stamp,
 }
 
+/// Where an input file is.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// On this machine.
+    Local(PathBuf),
+    /// In a store.
+    Object(Object),
+}
+
 impl InputFile {
-    /// Opens the file, provided that it is still the one that was listed.
+    /// Opens the file, provided that it is still the one that was listed. It is read by position: others may read from the
+    /// same one. An object is fetched as a whole.
     ///
     /// # Errors
     ///
-    /// [`SourceError::Io`] and [`SourceError::Changed`].
+    /// [`SourceError::Io`], [`SourceError::Storage`] and [`SourceError::Changed`].
     pub(crate) fn open(&self) -> Result<File, SourceError> {
-        let file = File::open(&self.path)
-            .map_err(|source| SourceError::io("open", &self.shown, source))?;
-        self.check(&file)?;
-        Ok(file)
+        match &self.origin {
+            Origin::Local(path) => {
+                let file = File::open(path)
+                    .map_err(|source| SourceError::io("open", &self.shown, source))?;
+                self.check(&file)?;
+                Ok(file)
+            }
+            Origin::Object(object) => object.open(self.stamp),
+        }
     }
 
     /// # Errors
     ///
-    /// [`SourceError::Changed`] when the open file is no longer the one that was listed.
+    /// [`SourceError::Changed`] when the open file is no longer the one that was listed. That of an object never changes:
+    /// only bytes of the version that was listed get into it.
     pub(crate) fn check(&self, file: &File) -> Result<(), SourceError> {
+        if self.object().is_some() {
+            return Ok(());
+        }
         let metadata = file
             .metadata()
             .map_err(|source| SourceError::io("read", &self.shown, source))?;
         self.stamp.check(&self.shown, &metadata)
+    }
+
+    /// The object that it is, if it is one.
+    pub(crate) const fn object(&self) -> Option<&Object> {
+        match &self.origin {
+            Origin::Local(_) => None,
+            Origin::Object(object) => Some(object),
+        }
+    }
+
+    /// What tells it from other files.
+    fn identity(&self) -> PathBuf {
+        match &self.origin {
+            Origin::Local(path) => path.clone(),
+            Origin::Object(object) => PathBuf::from(object.shown()),
+        }
+    }
+}
+
+/// Starts to fetch the file behind one that is being read, where it is in a store.
+pub(crate) fn fetch_early(files: &[InputFile], number: usize) {
+    if let Some(next) = files.get(number.saturating_add(1))
+        && let Some(object) = next.object()
+    {
+        object.fetch_early(next.stamp);
+    }
+}
+
+/// Threads that look at files: where these are in stores, they wait more than they work.
+pub(crate) fn looking(files: &[InputFile], jobs: usize) -> usize {
+    if files.iter().any(|file| file.object().is_some()) {
+        jobs.max(LOOKING)
+    } else {
+        jobs
     }
 }
 
@@ -51,13 +110,26 @@ impl InputFile {
 ///
 /// [`SourceError`] when a location is missing, empty or named twice, or overlaps the destination.
 pub(crate) fn list_tables(
-    locations: &[PathBuf],
+    locations: &[Location],
     kind: SourceKind,
     options: &SourceOptions,
 ) -> Result<Vec<InputFile>, SourceError> {
     let mut files = Vec::new();
     for location in locations {
         let before = files.len();
+        let location = match location {
+            Location::Local(path) => path,
+            Location::Remote(remote) => {
+                take_remote(remote, kind, options, &mut files)?;
+                if files.len() == before {
+                    return Err(SourceError::Empty {
+                        location: remote.to_string(),
+                        wanted: wanted(kind),
+                    });
+                }
+                continue;
+            }
+        };
         match expand(location)? {
             Expanded::Plain(path) => take_location(&path, "", kind, options, &mut files)?,
             Expanded::Pattern { base, matches } => {
@@ -85,7 +157,7 @@ pub(crate) fn list_tables(
     }
     let mut seen = HashSet::with_capacity(files.len());
     for file in &files {
-        if !seen.insert(file.path.as_path()) {
+        if !seen.insert(file.identity()) {
             return Err(SourceError::Duplicate {
                 path: file.shown.clone(),
             });
@@ -100,7 +172,7 @@ const fn wanted(kind: SourceKind) -> &'static str {
         SourceKind::Arrow => "Arrow file",
         SourceKind::Csv => "CSV file",
         SourceKind::JsonLines => "JSON lines file",
-        SourceKind::Delta | SourceKind::Tree | SourceKind::Mds => "file",
+        SourceKind::Delta | SourceKind::Tree | SourceKind::Mds | SourceKind::Webdataset => "file",
     }
 }
 
@@ -112,14 +184,14 @@ fn take_location(
     files: &mut Vec<InputFile>,
 ) -> Result<(), SourceError> {
     let metadata = stat(path)?;
-    check_overlap(path, options)?;
+    check_overlap(&path.into(), options)?;
     // Links in the location itself are resolved once, so that the same file is recognised by any name.
     let resolved = resolve(path);
     if metadata.is_dir() {
         let listing = list_directory(&resolved, kind)?;
         for (below, stamp) in listing.iter() {
             files.push(InputFile {
-                path: resolved.join(below),
+                origin: Origin::Local(resolved.join(below)),
                 shown: shown(path, below),
                 relative: join(relative, below),
                 stamp,
@@ -145,9 +217,113 @@ fn take_location(
             relative.to_owned()
         },
         stamp: Stamp::of(&metadata),
-        path: resolved,
+        origin: Origin::Local(resolved),
     });
     Ok(())
+}
+
+/// The same for a location of a store.
+fn take_remote(
+    location: &RemoteLocation,
+    kind: SourceKind,
+    options: &SourceOptions,
+    files: &mut Vec<InputFile>,
+) -> Result<(), SourceError> {
+    let mut push = |store: &Arc<Store>, name: String, relative: String, stamp| {
+        let object = Object {
+            store: Arc::clone(store),
+            name,
+        };
+        files.push(InputFile {
+            shown: object.shown(),
+            relative,
+            stamp,
+            origin: Origin::Object(object),
+        });
+    };
+    let given = Location::Remote(location.clone());
+    match objects::find(location, options)? {
+        Found::Object(object, stamp) => {
+            check_overlap(&given, options)?;
+            push(&object.store, object.name.clone(), object.name, stamp);
+        }
+        Found::Folder(store) => {
+            check_overlap(&given, options)?;
+            let (listing, all) = list_store(&store, kind)?;
+            if all == 0 {
+                return Err(SourceError::NotFound {
+                    location: location.to_string(),
+                });
+            }
+            for (name, stamp) in listing.iter() {
+                push(&store, name.to_owned(), name.to_owned(), stamp);
+            }
+        }
+        Found::Pattern(store, matches) => {
+            let mut found = Vec::new();
+            for Match { name, holds } in matches {
+                check_overlap(&store.location(&name), options)?;
+                match holds {
+                    Holds::Object(stamp) => found.push((name, stamp)),
+                    Holds::Folder(listing) => {
+                        let all = || listing.iter();
+                        let mut own: Vec<_> =
+                            all().filter(|(below, _)| is_wanted(below, kind)).collect();
+                        if own.is_empty() {
+                            own = all().filter(|(below, _)| is_bare(below)).collect();
+                        }
+                        found.extend(
+                            own.into_iter()
+                                .map(|(below, stamp)| (join(&name, below), stamp)),
+                        );
+                    }
+                }
+            }
+            found.sort_by(|a, b| a.0.cmp(&b.0));
+            for (name, stamp) in found {
+                store.check_name(&name)?;
+                push(&store, name.clone(), name, stamp);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The objects of a kind beneath a prefix, as [`list_directory`] has them for a directory; and how many there are in all.
+fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceError> {
+    let (listing, all) = store.listing(&|name| is_wanted(name, kind))?;
+    if listing.len() > 0 || all == 0 {
+        return Ok((listing, all));
+    }
+    store.listing(&is_bare)
+}
+
+/// Whether some part of a name is one that what Spark, Hive and editors leave beside the data has.
+pub(crate) fn is_hidden(name: &str) -> bool {
+    let (folders, file) = name.rsplit_once('/').unwrap_or(("", name));
+    let hides = |part: &str| part.starts_with(['.', '_']);
+    hides(file)
+        || folders
+            .split('/')
+            .any(|part| hides(part) && !part.contains('='))
+}
+
+/// Whether an object beneath a prefix is one of a kind.
+fn is_wanted(name: &str, kind: SourceKind) -> bool {
+    let file = file_of(name);
+    let fits = kind_of_name(file) == Some(kind)
+        || (kind == SourceKind::JsonLines && has_extension(file, &["json"]));
+    fits && !is_hidden(name)
+}
+
+/// Whether an object beneath a prefix has a name that says nothing.
+fn is_bare(name: &str) -> bool {
+    !file_of(name).contains('.') && !is_hidden(name)
+}
+
+/// The last part of a name.
+fn file_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, file)| file)
 }
 
 fn join(directory: &str, below: &str) -> String {
@@ -160,7 +336,7 @@ fn join(directory: &str, below: &str) -> String {
 
 /// The files of a kind below a directory. Where no name has a fitting extension (Hive writes `000000_0`)
 /// all files count: whoever gets here has said what they are.
-fn list_directory(path: &Path, kind: SourceKind) -> Result<crate::walk::Listing, SourceError> {
+fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError> {
     let options = WalkOptions {
         follow_links: true,
         skip_hidden: true,
@@ -182,7 +358,7 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<crate::walk::Listing,
     )
 }
 
-fn has_extension(name: &str, extensions: &[&str]) -> bool {
+pub(crate) fn has_extension(name: &str, extensions: &[&str]) -> bool {
     name.rsplit_once('.').is_some_and(|(stem, extension)| {
         !stem.is_empty()
             && extensions
@@ -240,6 +416,11 @@ pub(crate) enum Expanded {
     },
 }
 
+/// Whether a text has a wildcard.
+pub(crate) fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
 /// Looks up a pattern with `*`, `?` or `[…]`, unless something is called exactly so.
 ///
 /// # Errors
@@ -249,7 +430,6 @@ pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
     let Some(pattern) = location.to_str() else {
         return Ok(Expanded::Plain(location.to_owned()));
     };
-    let is_pattern = |part: &str| part.contains(['*', '?', '[']);
     if !is_pattern(pattern) || fs::symlink_metadata(location).is_ok() {
         return Ok(Expanded::Plain(location.to_owned()));
     }
@@ -293,29 +473,48 @@ pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
 /// # Errors
 ///
 /// [`SourceError::Overlap`] when a location lies inside the destination or the destination inside it.
-pub(crate) fn check_overlap(location: &Path, options: &SourceOptions) -> Result<(), SourceError> {
+pub(crate) fn check_overlap(
+    location: &Location,
+    options: &SourceOptions,
+) -> Result<(), SourceError> {
     let Some(exclude) = &options.exclude else {
         return Ok(());
     };
-    let (source, destination) = (resolve(location), resolve(exclude));
-    let (inner, outer) = if destination.starts_with(&source) {
-        ("destination", "source")
-    } else if source.starts_with(&destination) {
-        ("source", "destination")
+    let (destination_inside, source_inside) = match (location, exclude) {
+        (Location::Local(location), Location::Local(exclude)) => {
+            let (source, destination) = (resolve(location), resolve(exclude));
+            (
+                destination.starts_with(&source),
+                source.starts_with(&destination),
+            )
+        }
+        (Location::Remote(location), Location::Remote(exclude)) => (
+            exclude.beneath(location).is_some(),
+            location.beneath(exclude).is_some(),
+        ),
+        _ => return Ok(()),
+    };
+    let (inside, container, inner, outer) = if destination_inside {
+        (exclude, location, "destination", "source")
+    } else if source_inside {
+        (location, exclude, "source", "destination")
     } else {
         return Ok(());
     };
-    let (inside, container) = if inner == "source" {
-        (location, exclude.as_path())
-    } else {
-        (exclude.as_path(), location)
-    };
     Err(SourceError::Overlap {
-        location: shown(inside, ""),
-        container: shown(container, ""),
+        location: place(inside),
+        container: place(container),
         inner,
         outer,
     })
+}
+
+/// A location as printed.
+pub(crate) fn place(location: &Location) -> String {
+    match location {
+        Location::Local(path) => shown(path, ""),
+        Location::Remote(remote) => remote.to_string(),
+    }
 }
 
 /// The description's list of files.
@@ -384,7 +583,8 @@ mod tests {
     }
 
     fn list(locations: &[PathBuf]) -> Result<Vec<InputFile>, SourceError> {
-        list_tables(locations, SourceKind::Parquet, &SourceOptions::default())
+        let locations: Vec<Location> = locations.iter().cloned().map(Location::from).collect();
+        list_tables(&locations, SourceKind::Parquet, &SourceOptions::default())
     }
 
     #[test]
@@ -472,10 +672,11 @@ mod tests {
         touch(root.path(), &["in/x.parquet"]);
         let open = |location: &str, exclude: &str| {
             let options = SourceOptions {
-                exclude: Some(root.path().join(exclude)),
+                exclude: Some(root.path().join(exclude).into()),
                 ..SourceOptions::default()
             };
-            list_tables(&[root.path().join(location)], SourceKind::Parquet, &options).map(|_| ())
+            let location = Location::from(root.path().join(location));
+            list_tables(&[location], SourceKind::Parquet, &options).map(|_| ())
         };
         open("in", "out").unwrap();
         open("in", "in2").unwrap();

@@ -181,12 +181,13 @@ fn decode(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::Origin;
     use crate::walk::Stamp;
     use shardmill_core::Diagnostic as _;
 
     fn files(paths: &[&str]) -> Vec<InputFile> {
         let file = |path: &&str| InputFile {
-            path: path.into(),
+            origin: Origin::Local(path.into()),
             shown: (*path).to_owned(),
             relative: (*path).to_owned(),
             stamp: Stamp {

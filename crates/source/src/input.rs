@@ -29,10 +29,20 @@ pub(crate) struct Text {
 }
 
 /// Reads a range of a file by position.
-struct Range {
+pub(crate) struct Range {
     file: Arc<File>,
     next: u64,
     end: u64,
+}
+
+impl Range {
+    pub(crate) const fn new(file: Arc<File>, start: u64, end: u64) -> Self {
+        Self {
+            file,
+            next: start,
+            end,
+        }
+    }
 }
 
 impl Read for Range {
@@ -71,11 +81,7 @@ impl Text {
         } else {
             Packing::None
         };
-        let range = Range {
-            file: Arc::clone(&file),
-            next: start,
-            end,
-        };
+        let range = Range::new(Arc::clone(&file), start, end);
         let reader: Box<dyn BufRead + Send> = match packing {
             Packing::None => Box::new(BufReader::with_capacity(BUFFER, range)),
             Packing::Gzip => {
@@ -217,6 +223,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::Origin;
     use crate::walk::Stamp;
     use shardmill_core::Diagnostic as _;
     use std::io::Write as _;
@@ -226,7 +233,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         InputFile {
             stamp: Stamp::of(&std::fs::metadata(&path).unwrap()),
-            path,
+            origin: Origin::Local(path),
             shown: "x".to_owned(),
             relative: "x".to_owned(),
         }
@@ -303,7 +310,7 @@ mod tests {
         let mut lines = Lines::new(Text::open(&input).unwrap(), &limits);
         let mut block = Vec::new();
         lines.read(&input, 1, &mut block).unwrap();
-        std::fs::write(&input.path, "a\nb\nc\n").unwrap();
+        std::fs::write(directory.path().join("x"), "a\nb\nc\n").unwrap();
         lines.read(&input, 1, &mut block).unwrap();
         assert_eq!(
             lines.read(&input, 1, &mut block).unwrap_err().id(),

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -16,10 +15,11 @@ use arrow::ipc::{
     root_as_message,
 };
 use rayon::prelude::*;
+use shardmill_storage::Location;
 
 use crate::base::{Base, batch, project};
 use crate::conform::conform;
-use crate::files::{Fingerprint, InputFile, described, list_tables};
+use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
 use crate::guard::{catch, one_line};
 use crate::json::by_name;
 use crate::parquet::{match_fields, plain_type};
@@ -79,12 +79,13 @@ pub(crate) struct ArrowTable {
 ///
 /// `source-*` and `arrow-*` errors.
 pub(crate) fn open(
-    locations: &[PathBuf],
+    locations: &[Location],
     options: &SourceOptions,
 ) -> Result<ArrowTable, SourceError> {
     let files = list_tables(locations, SourceKind::Arrow, options)?;
-    let found: Vec<Result<Layout, SourceError>> =
-        on_pool(options.jobs, || files.par_iter().map(layout).collect())?;
+    let found: Vec<Result<Layout, SourceError>> = on_pool(looking(&files, options.jobs), || {
+        files.par_iter().map(layout).collect()
+    })?;
     let layouts = found.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut fields: Vec<FieldRef> = Vec::new();
     for (number, layout) in layouts.iter().enumerate() {
@@ -603,6 +604,7 @@ impl Base for ArrowTable {
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let (file, input, layout, number, batch) = self.place(unit)?;
+        fetch_early(&self.files, file);
         let reader = Reader {
             file: input.open()?,
             input,

@@ -1,20 +1,20 @@
 //! JSON lines: one object a line, nested objects as structures, arrays as lists.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
 use arrow::json::ReaderBuilder;
 use rayon::prelude::*;
+use shardmill_storage::Location;
 
 use crate::base::{Base, batch, project};
-use crate::files::{Fingerprint, InputFile, described, list_tables};
+use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
 use crate::guard::{catch, one_line};
-use crate::input::{Lines, Packing, Text, packing};
+use crate::input::{Lines, Packing, Range, Text, packing};
 use crate::shape::{Member, Object, shape_of_line};
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
@@ -48,13 +48,14 @@ struct Scanned {
 ///
 /// `source-*` and `jsonl-*` errors.
 pub(crate) fn open(
-    locations: &[PathBuf],
+    locations: &[Location],
     options: &SourceOptions,
 ) -> Result<JsonTable, SourceError> {
     let files = list_tables(locations, SourceKind::JsonLines, options)?;
-    let scanned: Vec<Result<Scanned, SourceError>> = on_pool(options.jobs, || {
-        files.par_iter().map(|input| scan(input, options)).collect()
-    })?;
+    let scanned: Vec<Result<Scanned, SourceError>> =
+        on_pool(looking(&files, options.jobs), || {
+            files.par_iter().map(|input| scan(input, options)).collect()
+        })?;
     let mut all = Object::default();
     let mut whole = true;
     let mut rows = Some(0_u64);
@@ -221,6 +222,7 @@ impl Base for JsonTable {
         let input = self.files.get(number).ok_or_else(|| SourceError::Bug {
             what: format!("there is no file {number}"),
         })?;
+        fetch_early(&self.files, number);
         Ok(Box::new(JsonRows {
             files: Arc::clone(&self.files),
             number,
@@ -262,7 +264,8 @@ fn count_lines(input: &InputFile, end: u64, counts: impl Fn(&[u8]) -> bool) -> u
     let Ok(file) = input.open() else {
         return 0;
     };
-    let mut reader = BufReader::with_capacity(1 << 20, file.take(end));
+    let range = Range::new(Arc::new(file), 0, end);
+    let mut reader = BufReader::with_capacity(1 << 20, range);
     let mut line = Vec::new();
     let mut count = 0;
     while reader

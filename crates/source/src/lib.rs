@@ -3,7 +3,8 @@
 //! This crate decides which files a location stands for and in which order they are read, what their columns
 //! are, and whether what they hold can be believed. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines
 //! and trees of plain files, keeps, computes or filters columns with SQL expressions, and runs a whole query.
-//! It leaves to others what becomes of the rows: it knows no shard, writes nothing and reaches no network.
+//! Files lie in directories or in stores: what is in a store is listed once, and fetched before it is read.
+//! It leaves to others what becomes of the rows: it knows no shard and writes nothing but temporary files.
 //!
 //! The model in a few lines: [`open`] turns locations into a [`Source`]. A source has a schema and an ordered
 //! list of [`Unit`]s: row groups, record batches, text files, runs of small files. Each unit can be opened on
@@ -21,7 +22,7 @@
 //!     filter: Some("id > 1".to_owned()),
 //!     ..Default::default()
 //! };
-//! let source = shardmill_source::open(&[location], &options)?;
+//! let source = shardmill_source::open(&[location.into()], &options)?;
 //! let mut count = 0;
 //! for unit in 0..source.units().len() {
 //!     let mut rows = source.open_unit(unit)?;
@@ -37,6 +38,7 @@
 //! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC 4180, JSON lines. Limits
 //! are L4 and L9 of the reliability rules.
 
+mod ahead;
 mod base;
 mod conform;
 mod csv;
@@ -50,7 +52,9 @@ mod hive;
 mod input;
 mod ipc;
 mod json;
+mod media;
 mod names;
+mod objects;
 mod options;
 mod over;
 mod parquet;
@@ -64,16 +68,17 @@ mod sql;
 mod tree;
 mod walk;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use delta::DeltaError;
+use shardmill_storage::{Location, RemoteOptions};
+
+pub use delta::{DeltaError, history as delta_history};
 pub use detect::detect;
 pub use error::SourceError;
 pub use options::{ParseSourceKindError, SelectColumn, SourceKind, SourceOptions, TreeGroup};
 pub use source::{
-    DeltaSummary, ENCODING_KEY, RowPlace, Rows, Source, SourceDescription, SourceFile, TreeField,
-    TreeSummary, Unit,
+    DeltaCommit, DeltaFile, DeltaHistory, DeltaSummary, ENCODING_KEY, RowPlace, Rows, Source,
+    SourceDescription, SourceFile, TreeField, TreeSummary, Unit,
 };
 
 use base::Base;
@@ -87,13 +92,13 @@ use base::Base;
 ///
 /// [`SourceError`] when an option, a location or its metadata is not usable.
 pub fn open(
-    locations: &[PathBuf],
+    locations: &[Location],
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, SourceError> {
     check_options(options)?;
     let kind = match options.kind {
         Some(kind) => kind,
-        None => detect::detect_all(locations)?,
+        None => detect::detect_all(locations, options)?,
     };
     check_travel(kind, options)?;
     let base: Arc<dyn Base> = match kind {
@@ -103,18 +108,51 @@ pub fn open(
         SourceKind::Csv => Arc::new(csv::open(locations, options)?),
         SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
         SourceKind::Tree => Arc::new(tree::open(locations, options)?),
-        SourceKind::Mds => {
+        SourceKind::Mds | SourceKind::Webdataset => {
             return Err(SourceError::Unsupported {
-                location: locations
-                    .first()
-                    .map(|path| walk::shown(path, ""))
-                    .unwrap_or_default(),
-                what: "holds MDS shards, which the reader opens and not the source",
+                location: locations.first().map(files::place).unwrap_or_default(),
+                what: "holds shards, which the reader opens and not the source",
                 hint: "open it as a data set",
             });
         }
     };
-    with_options(base, options)
+    with_options(base, options).map(media::bytes_of_media)
+}
+
+/// The locations with patterns replaced by what matches them, in order.
+///
+/// # Errors
+///
+/// [`SourceError`] for broken patterns, and those that match nothing.
+pub fn expand_patterns(
+    locations: &[Location],
+    remote: &RemoteOptions,
+) -> Result<Vec<Location>, SourceError> {
+    let options = SourceOptions {
+        remote: remote.clone(),
+        ..SourceOptions::default()
+    };
+    let mut found = Vec::with_capacity(locations.len());
+    for location in locations {
+        match location {
+            Location::Local(path) => match files::expand(path)? {
+                files::Expanded::Plain(path) => found.push(path.into()),
+                files::Expanded::Pattern { matches, .. } => {
+                    found.extend(matches.into_iter().map(Location::from));
+                }
+            },
+            Location::Remote(remote) if files::is_pattern(remote.prefix()) => {
+                match objects::find(remote, &options)? {
+                    objects::Found::Pattern(store, matches) => {
+                        found.extend(matches.iter().map(|found| store.location(&found.name)));
+                    }
+                    _ => found.push(location.clone()),
+                }
+            }
+            Location::Remote(_) => found.push(location.clone()),
+        }
+    }
+    Ok(found)
 }
 
 /// Chooses, filters or queries the rows of a source that was made elsewhere, as [`open`] does with its own.
@@ -129,7 +167,8 @@ pub fn over(
 ) -> Result<Arc<dyn Source>, SourceError> {
     check_options(options)?;
     check_travel(source.description().kind, options)?;
-    with_options(Arc::new(over::Over::new(source)), options)
+    let source = with_options(Arc::new(over::Over::new(source)), options)?;
+    Ok(media::bytes_of_media(source))
 }
 
 /// A point in time as milliseconds since 1970: RFC 3339, or a date with or without a time, which is taken as

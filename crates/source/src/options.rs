@@ -1,8 +1,11 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use shardmill_core::Limits;
+use shardmill_storage::{Location, RemoteOptions};
 
 /// What a location holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,11 +25,13 @@ pub enum SourceKind {
     Tree,
     /// MDS shards with an `index.json`. Recognised by [`detect`](crate::detect), opened by the caller.
     Mds,
+    /// Tar files of samples. Recognised by [`detect`](crate::detect), opened by the caller.
+    Webdataset,
 }
 
 impl SourceKind {
     /// Every kind, in declaration order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Delta,
         Self::Parquet,
         Self::Arrow,
@@ -34,6 +39,7 @@ impl SourceKind {
         Self::JsonLines,
         Self::Tree,
         Self::Mds,
+        Self::Webdataset,
     ];
 
     /// The name used on the command line.
@@ -47,6 +53,7 @@ impl SourceKind {
             Self::JsonLines => "jsonl",
             Self::Tree => "tree",
             Self::Mds => "mds",
+            Self::Webdataset => "webdataset",
         }
     }
 }
@@ -129,11 +136,13 @@ pub struct SourceOptions {
     /// A whole query over the table `source`. Excludes `select` and `filter`.
     pub sql: Option<String>,
     /// A place that must not lie inside the source, nor the source inside it: the destination of a conversion.
-    pub exclude: Option<PathBuf>,
+    pub exclude: Option<Location>,
     /// The version of a Delta table; `None` for the latest, or for the one that `timestamp_ms` says.
     pub version: Option<u64>,
     /// The latest version of a Delta table at this time, in milliseconds since 1970, is read.
     pub timestamp_ms: Option<i64>,
+    /// The files of a Delta table to read, by their [paths](crate::DeltaFile::path); `None` for all.
+    pub only: Option<Arc<BTreeSet<String>>>,
     /// How the files of a tree become samples.
     pub group: TreeGroup,
     /// The name of the key column of a tree.
@@ -146,7 +155,7 @@ pub struct SourceOptions {
     pub jobs: usize,
     /// Most bytes of memory that a query may use before it spills to disk.
     pub memory_limit: Option<u64>,
-    /// Where a query spills to; `None` for the system's directory for temporary files.
+    /// Where a query spills to, and objects of stores are kept while they are read; `None` for the system's directory for temporary files.
     pub temp_dir: Option<PathBuf>,
     /// The byte between two CSV values.
     pub csv_delimiter: u8,
@@ -157,6 +166,8 @@ pub struct SourceOptions {
     pub infer_rows: usize,
     /// What a file may ask for.
     pub limits: Limits,
+    /// How stores are read.
+    pub remote: RemoteOptions,
 }
 
 impl Default for SourceOptions {
@@ -170,6 +181,7 @@ impl Default for SourceOptions {
             exclude: None,
             version: None,
             timestamp_ms: None,
+            only: None,
             group: TreeGroup::Stem,
             key_column: "__key__".to_owned(),
             follow_links: false,
@@ -181,6 +193,7 @@ impl Default for SourceOptions {
             csv_header: true,
             infer_rows: 100_000,
             limits: Limits::default(),
+            remote: RemoteOptions::default(),
         }
     }
 }

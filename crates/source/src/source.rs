@@ -180,6 +180,41 @@ pub struct DeltaSummary {
     pub deleted_rows: u64,
     /// How many files have a deletion vector.
     pub files_with_deletions: u64,
+    /// The files that are read, in the order of [`SourceDescription::files`].
+    pub files: Vec<DeltaFile>,
+}
+
+/// A data file of a Delta table. Its bytes never change; which of its rows count does.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeltaFile {
+    /// Relative to the table, or absolute where the log says so.
+    pub path: String,
+    /// What tells its deletion vector from others, if it has one.
+    pub deletion: Option<String>,
+}
+
+/// What became of a Delta table since a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeltaHistory {
+    /// The version that was asked for.
+    pub version: u64,
+    /// The table's own id.
+    pub id: String,
+    /// The files of that version.
+    pub files: Vec<DeltaFile>,
+    /// The commits after the earlier version, up to this one; `None` where one of them is no longer there.
+    pub commits: Option<Vec<DeltaCommit>>,
+}
+
+/// What a commit did to the files of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeltaCommit {
+    /// The rows are the same before and after: they were only moved to other files.
+    pub rearranges: bool,
+    /// Files that no longer count, or not in this form.
+    pub removed: Vec<DeltaFile>,
+    /// Files that count from now on.
+    pub added: Vec<DeltaFile>,
 }
 
 impl DeltaSummary {
@@ -211,7 +246,7 @@ pub struct TreeField {
 }
 
 /// The plain way to find a null: reads unit after unit until there is one.
-fn first_null_by_reading<S: Source + ?Sized>(
+pub(crate) fn first_null_by_reading<S: Source + ?Sized>(
     source: &S,
     column: usize,
 ) -> Result<Option<RowPlace>, SourceError> {

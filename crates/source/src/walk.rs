@@ -47,6 +47,7 @@ pub(crate) struct Listing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub bytes: u64,
+    /// When it was changed; of an object, a digest of what its store says in place of that.
     pub mtime_ns: i64,
 }
 

@@ -63,7 +63,7 @@ pub fn array(values: impl arrow::array::Array + 'static) -> ArrayRef {
 }
 
 pub fn open_one(path: &Path) -> Arc<dyn Source> {
-    open(&[path.to_owned()], &SourceOptions::default()).unwrap()
+    open(&[path.into()], &SourceOptions::default()).unwrap()
 }
 
 pub fn open_with(
@@ -72,7 +72,7 @@ pub fn open_with(
 ) -> Result<Arc<dyn Source>, SourceError> {
     let mut options = SourceOptions::default();
     change(&mut options);
-    open(&[path.to_owned()], &options)
+    open(&[path.into()], &options)
 }
 
 /// The error of opening, which must be one.
@@ -128,7 +128,7 @@ pub fn read(source: &dyn Source) -> RecordBatch {
 
 /// Everything that reading a source can say, for comparing runs.
 pub fn try_read(path: &Path) -> Result<usize, SourceError> {
-    let source = open(&[path.to_owned()], &SourceOptions::default())?;
+    let source = open(&[path.into()], &SourceOptions::default())?;
     let mut rows = 0;
     for unit in 0..source.units().len() {
         let mut reader = source.open_unit(unit)?;

@@ -14,6 +14,7 @@ mod hostile;
 mod ipc;
 mod measure;
 mod parquet;
+mod remote;
 mod sql;
 mod text;
 mod tree;

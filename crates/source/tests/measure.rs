@@ -211,7 +211,9 @@ fn measure_listing() {
             files as f64 / seconds
         );
     }
-    let seconds = best(3, || shardmill_source::detect(Path::new(&root)).unwrap());
+    let seconds = best(3, || {
+        shardmill_source::detect(&[Path::new(&root).into()], &Default::default()).unwrap()
+    });
     println!("detected in {seconds:.3} s");
     let source = open_with(Path::new(&root), |options| {
         options.kind = Some(SourceKind::Tree);

@@ -509,11 +509,71 @@ fn wide_data_sets_read_footers_again_when_they_do_not_fit() {
             jobs,
             ..SourceOptions::default()
         };
-        let source = open(&[place.path("d")], &options).unwrap();
+        let source = open(&[place.path("d").into()], &options).unwrap();
         assert_eq!(
             (source.units().len(), source.description().rows),
             (600, Some(1200))
         );
         assert_eq!(read(source.as_ref()).num_rows(), 1200);
     }
+}
+
+#[test]
+fn images_as_hugging_face_stores_them_are_their_bytes() {
+    let place = Place::new();
+    let bytes: ArrayRef = array(BinaryArray::from_opt_vec(vec![
+        Some(b"one"),
+        Some(b"two"),
+        None,
+        Some(b"four"),
+    ]));
+    let path: ArrayRef = array(StringArray::from(vec![Some("1.jpg"), None, None, None]));
+    let children = |names: [&str; 2]| -> Fields {
+        let [bytes, path] = names;
+        vec![
+            Field::new(bytes, DataType::Binary, true),
+            Field::new(path, DataType::Utf8, true),
+        ]
+        .into()
+    };
+    let structs = |names, valid: [bool; 4]| -> ArrayRef {
+        let columns = vec![Arc::clone(&bytes), Arc::clone(&path)];
+        array(StructArray::new(
+            children(names),
+            columns,
+            Some(valid.to_vec().into()),
+        ))
+    };
+    let table = batch(vec![
+        ("id", ids(0..4)),
+        (
+            "image",
+            structs(["bytes", "path"], [true, false, true, true]),
+        ),
+        ("other", structs(["bytes", "name"], [true; 4])),
+    ]);
+    let file = place.parquet("f.parquet", &table, rows_per_group(3));
+    let source = open_one(&file);
+    assert_eq!(source.schema().field(1).data_type(), &DataType::Binary);
+    assert!(source.schema().field(1).is_nullable());
+    assert!(matches!(
+        source.schema().field(2).data_type(),
+        DataType::Struct(_)
+    ));
+    let rows = read(source.as_ref());
+    let found = rows.column(1).as_binary::<i32>();
+    let found: Vec<_> = found.iter().collect();
+    // Null where the struct is, and where its bytes are.
+    assert_eq!(found, [Some(b"one".as_slice()), None, None, Some(b"four")]);
+    assert_eq!(source.null_count(1), None);
+    assert_eq!(source.first_null(1).unwrap().unwrap().row, 1);
+    // The struct is there for expressions.
+    let source = open_with(&file, |options| {
+        options.select = Some("arrow_cast(image.path, 'Utf8') AS path, image".to_owned());
+        options.filter = Some("image.path IS NOT NULL".to_owned());
+    });
+    let rows = read(source.unwrap().as_ref());
+    let paths: Vec<_> = rows.column(0).as_string::<i32>().iter().collect();
+    assert_eq!(paths, [Some("1.jpg")]);
+    assert_eq!(rows.schema().field(1).data_type(), &DataType::Binary);
 }

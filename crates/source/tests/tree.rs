@@ -185,7 +185,7 @@ fn units_hold_four_mebibytes_or_a_thousand_files() {
     );
     // Several locations, one after the other.
     let source = open(
-        &[place.path("u"), place.path("t")],
+        &[place.path("u").into(), place.path("t").into()],
         &SourceOptions::default(),
     )
     .unwrap();
@@ -256,7 +256,7 @@ fn what_a_tree_may_not_be() {
     assert_eq!(read(source.as_ref()).num_rows(), 2);
     let error = refused(&place.path("link"), |options| {
         options.follow_links = true;
-        options.exclude = Some(place.path("link/out"));
+        options.exclude = Some(place.path("link/out").into());
     });
     assert_eq!(
         (error.id(), error.kind()),
@@ -284,7 +284,7 @@ fn what_a_tree_may_not_be() {
         place.write(parts[0], "");
     }
     let error = open(
-        &[place.path("t1"), place.path("t2")],
+        &[place.path("t1").into(), place.path("t2").into()],
         &SourceOptions::default(),
     )
     .err()

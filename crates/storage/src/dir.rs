@@ -8,14 +8,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, fchmod, fstat, linkat, mkdirat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use shardmill_core::check_relative_path;
 
 use crate::error::StorageError;
 use crate::file::FileHandle;
 use crate::resolve::{Resolver, open_beneath, open_parent};
-use crate::temp::{PublishMode, TempFile};
+use crate::temp::{PublishMode, TempFile, rename_exclusive};
 
 /// What a name in a directory stands for. Links are themselves, never what they lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -455,6 +457,36 @@ impl Dir {
                 .map_err(|errno| StorageError::io("close to other users", &self.path, errno))?;
         }
         Ok(())
+    }
+
+    /// Gives a file beneath this directory another name beneath it, without copying it. Call [`Dir::sync`] on the
+    /// directories where it matters that it keeps that name.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; [`StorageError::Exists`] with [`PublishMode::CreateNew`]; `Permission`, `Storage`.
+    pub fn rename(&self, from: &str, to: &str, mode: PublishMode) -> Result<(), StorageError> {
+        let (old, old_last) = self.parent_of(from, "rename")?;
+        let (new, new_last) = self.parent_of(to, "rename")?;
+        let renamed = match mode {
+            PublishMode::Replace => renameat(&old, old_last, &new, new_last),
+            PublishMode::CreateNew => {
+                match rename_exclusive(old.as_fd(), old_last, new.as_fd(), new_last) {
+                    // No such rename here; a hard link is exclusive as well.
+                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                        linkat(&old, old_last, &new, new_last, AtFlags::empty())
+                            .and_then(|()| unlinkat(&old, old_last, AtFlags::empty()))
+                    }
+                    outcome => outcome,
+                }
+            }
+        };
+        renamed.map_err(|errno| match errno {
+            Errno::EXIST => StorageError::Exists {
+                path: self.path_of(to),
+            },
+            _ => StorageError::io("rename", self.path_of(from), errno),
+        })
     }
 
     /// Removes everything in the directory called `name`, but not the directory itself. Only regular files

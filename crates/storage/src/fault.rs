@@ -2,6 +2,8 @@ use std::fmt;
 
 use shardmill_core::ErrorKind;
 
+use crate::location::StoreKind;
+
 /// Why a text is no location, endpoint or setting of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -33,6 +35,16 @@ pub enum UrlFault {
     Host,
     /// An endpoint without TLS that is not on this machine.
     Plain,
+    /// A name of a setting that nothing looks at.
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// A setting that is needed and has no value.
+    Missing {
+        /// What to set.
+        hint: &'static str,
+    },
     /// A setting that has no such value.
     Setting {
         /// The name of the setting.
@@ -54,7 +66,7 @@ impl UrlFault {
             Self::Long => "url-long",
             Self::Host => "url-host",
             Self::Plain => "url-plain",
-            Self::Setting { .. } => "url-setting",
+            Self::Setting { .. } | Self::Unknown { .. } | Self::Missing { .. } => "url-setting",
         }
     }
 
@@ -62,11 +74,15 @@ impl UrlFault {
         Some(match self {
             Self::Scheme { hint, .. } => hint,
             Self::UserInfo => {
-                "take it out, and give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                "take it out, and give credentials by the environment variables of the store"
             }
             Self::Query => "take everything from the ? or # on away",
-            Self::Syntax | Self::Empty | Self::Bucket => "write a path, or s3://BUCKET/PREFIX",
-            Self::Plain => "use https, or set AWS_ALLOW_HTTP=true where the network is trusted",
+            Self::Syntax | Self::Empty | Self::Bucket => {
+                "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME"
+            }
+            Self::Plain => "use https, or set ALLOW_HTTP=true where the network is trusted",
+            Self::Missing { hint } => hint,
+            Self::Unknown { .. } => "the guide to stores lists the names that are known",
             Self::Control | Self::Parts | Self::Long | Self::Host | Self::Setting { .. } => {
                 return None;
             }
@@ -90,6 +106,8 @@ impl fmt::Display for UrlFault {
             Self::Plain => {
                 f.write_str("the endpoint is not on this machine and its connections would be open")
             }
+            Self::Unknown { name } => write!(f, "{name} is no setting of a store"),
+            Self::Missing { .. } => f.write_str("the store has no address"),
             Self::Setting { name } => write!(f, "{name} cannot have this value"),
         }
     }
@@ -115,6 +133,8 @@ pub enum RemoteFault {
     NoCredentials {
         /// The reason of the provider.
         reason: String,
+        /// What to set.
+        hint: &'static str,
     },
     /// Another number of bytes than was declared.
     BodyLength {
@@ -191,6 +211,8 @@ pub enum RemoteFault {
     },
     /// The object was to be new, and there is one with other contents.
     Exists,
+    /// Another writer holds the lease.
+    OtherWriter,
     /// The store says it is done, or lists objects, in an answer that is none of a store.
     Answer {
         /// What is wrong with it.
@@ -200,6 +222,13 @@ pub enum RemoteFault {
     TooMany {
         /// The most that was allowed.
         most: u64,
+    },
+    /// What this kind of store has no request for.
+    Unsupported {
+        /// What was to be done.
+        action: &'static str,
+        /// The kind of the store.
+        store: StoreKind,
     },
     /// The caller did not want to go on.
     Interrupted,
@@ -224,13 +253,14 @@ impl RemoteFault {
             | Self::TooLarge { .. }
             | Self::TooMany { .. } => ErrorKind::Corrupt,
             Self::OutOfMemory { .. } | Self::NoStart { .. } => ErrorKind::Resource,
-            Self::Redirect { .. } => ErrorKind::InvalidInput,
+            // Where the place was chosen, so was what it cannot do.
+            Self::Redirect { .. } | Self::Unsupported { .. } => ErrorKind::InvalidInput,
             Self::Stalled { .. }
             | Self::Throttled { .. }
             | Self::GaveUp { .. }
             | Self::Refused { .. }
             | Self::Answer { .. } => ErrorKind::Storage,
-            Self::Exists => ErrorKind::Conflict,
+            Self::Exists | Self::OtherWriter => ErrorKind::Conflict,
             Self::Interrupted => ErrorKind::Interrupted,
             Self::NoAnswer => ErrorKind::Bug,
         }
@@ -251,8 +281,10 @@ impl RemoteFault {
             Self::GaveUp { .. } => "storage-gave-up",
             Self::Refused { .. } => "storage-refused",
             Self::Exists => "exists",
+            Self::OtherWriter => "other-writer",
             Self::Answer { .. } => "storage-answer",
             Self::TooMany { .. } => "limit-list",
+            Self::Unsupported { .. } => "store-unsupported",
             Self::Interrupted => "interrupted",
             Self::NoStart { .. } => "remote-start",
             Self::NoAnswer => "internal-remote",
@@ -268,9 +300,7 @@ impl RemoteFault {
                 Self::Credentials { .. } => {
                     "check the credentials and what they allow (a store also answers so for objects that do not exist)"
                 }
-                Self::NoCredentials { .. } => {
-                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
-                }
+                Self::NoCredentials { hint, .. } => hint,
                 Self::BodyLength { .. } => "check that the index belongs to these objects",
                 Self::Changed => "start again when nobody writes to the data set",
                 Self::Redirect {
@@ -279,6 +309,7 @@ impl RemoteFault {
                 } => return Some(format!("set AWS_REGION={region}")),
                 Self::Redirect { .. } => "check the endpoint and AWS_REGION",
                 Self::Throttled { .. } => "use fewer connections, or try again later",
+                Self::OtherWriter => "wait until it is done, or write to another place",
                 Self::Exists => "write to another place, or take the object away",
                 Self::Answer { .. } => "check the endpoint, and whether a proxy answers in its place",
                 Self::TooMany { .. } => "list a longer prefix",
@@ -313,7 +344,7 @@ impl fmt::Display for RemoteFault {
                     behind(code.as_ref())
                 )
             }
-            Self::NoCredentials { reason } => write!(f, "no credentials were found: {reason}"),
+            Self::NoCredentials { reason, .. } => write!(f, "no credentials were found: {reason}"),
             Self::BodyLength { expected, found } => write!(
                 f,
                 "the object should have {expected} bytes, the store has {found}"
@@ -377,10 +408,12 @@ impl fmt::Display for RemoteFault {
                 )
             }
             Self::Exists => f.write_str("the store has an object of this name with other contents"),
+            Self::OtherWriter => f.write_str("another writer is at work"),
             Self::Answer { what } => write!(f, "this is no answer of a store: {what}"),
             Self::TooMany { most } => {
                 write!(f, "there are more objects than the {most} that are allowed")
             }
+            Self::Unsupported { action, store } => write!(f, "{store} has no way to {action}"),
             Self::Interrupted => f.write_str("stopped before it was done"),
             Self::NoStart { reason } => write!(f, "cannot start to talk to the store: {reason}"),
             Self::NoAnswer => f.write_str("the request was dropped without an answer"),

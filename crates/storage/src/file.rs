@@ -205,6 +205,12 @@ impl FileHandle {
             .unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
+    /// When it was last changed, as of when it was opened, as [`Dir::files`](crate::Dir::files) says it.
+    #[must_use]
+    pub fn tag(&self) -> String {
+        self.state.tag()
+    }
+
     /// Asks the file system whether the file is still as it was when it was opened.
     ///
     /// # Errors
@@ -381,6 +387,18 @@ impl Read for FileReader<'_> {
         self.at += read as u64;
         Ok(read)
     }
+}
+
+impl State {
+    fn tag(&self) -> String {
+        let (seconds, nanos) = self.changed;
+        let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        nanos.to_string()
+    }
+}
+
+pub(crate) fn tag_of(stat: &rustix::fs::Stat) -> String {
+    state_of(stat).tag()
 }
 
 fn state_of(stat: &rustix::fs::Stat) -> State {

@@ -135,7 +135,19 @@ impl Lease {
         // INVARIANT: the lease file goes last, while it is locked. From then on the folder may be another's,
         // so that it is removed only if it is empty.
         remove_all(&self.dir.open_dir(folder)?, Some(OsStr::new(last)))?;
+        self.end()
+    }
+
+    /// Ends the lease, and removes the folder that its file lies in if nothing else is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::remove`] and [`Dir::remove_dir`].
+    pub fn end(self) -> Result<(), StorageError> {
         self.dir.remove(&self.name)?;
+        let Some((folder, _)) = self.name.rsplit_once('/') else {
+            return self.dir.sync();
+        };
         match self.dir.remove_dir(folder) {
             Ok(_) => {}
             Err(StorageError::Io { source, .. }) if is_not_empty(&source) => {}

@@ -17,8 +17,12 @@
 //!   Dropped before that, it is gone.
 //! - A [`Claim`] is how processes of one machine agree on a file: who makes it, who reads it, who may remove it.
 //! - A [`Lease`] is the claim of one writer on a folder, released by the kernel when the process ends.
-//! - A [`Location`] is a path or a prefix of a bucket, and a [`Remote`] reads whole objects and ranges beneath one, puts
-//!   objects there and lists them.
+//! - A [`Place`] is a directory or a prefix in a store, written to in the same way, with a [`PlaceLease`] and a
+//!   [`PlaceLog`] that do not tell either.
+//! - A [`Location`] is a path or a prefix in a store, and a [`Remote`] reads whole objects and ranges beneath one, puts
+//!   objects there and lists them. Stores differ in how they are spoken to, and in nothing else.
+//! - A [`Folder`] is a directory or a prefix in a store to read a data set from, by the same names.
+//! - A [`Manifest`] is a listing as a file, of as many objects as there are. [`probe`] says what a location is good for.
 //!
 //! ```
 //! use std::io::Write as _;
@@ -42,14 +46,20 @@ mod dir;
 mod error;
 mod fault;
 mod file;
+mod folder;
 mod lease;
+mod lease_store;
 mod location;
+mod log;
+mod place;
+mod probe;
 mod remote;
 mod remove;
 mod resolve;
 mod temp;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 pub use append::AppendFile;
 pub use claim::{Claim, ClaimMode, ClaimState};
@@ -57,9 +67,15 @@ pub use dir::{Dir, Entry, EntryKind};
 pub use error::StorageError;
 pub use fault::{RemoteFault, UrlFault};
 pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};
+pub use folder::{Folder, StoreFolder, Stored, StoredObject};
 pub use lease::Lease;
-pub use location::{Location, RemoteLocation};
+pub use lease_store::{LEASE_PATIENCE, PlaceLease};
+pub use location::{Location, RemoteLocation, StoreKind};
+pub use log::PlaceLog;
+pub use place::{Place, PlaceEntry, Stamp, StorePlace};
+pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
 pub use remote::{
-    Fetching, GoOn, Remote, RemoteObject, RemoteOptions, RemoteStats, SETTINGS, settings_of,
+    Fetching, GoOn, ListOptions, ListReport, Manifest, ManifestEntries, ManifestEntry, Remote,
+    RemoteObject, RemoteOptions, RemoteStats, SETTINGS, random_number, settings_of,
 };
 pub use temp::{PublishMode, TempFile};

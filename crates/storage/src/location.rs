@@ -7,34 +7,99 @@ use url::Url;
 use crate::error::StorageError;
 use crate::fault::{UrlFault, has_user};
 
-/// Schemes that are known by name and not served yet, or spelled in another way here.
-const OTHER_SCHEMES: [&str; 14] = [
-    "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "https", "http", "hf", "oci", "hdfs",
-    "dbfs", "r2",
+/// Schemes that are known by name and not served, with what to write instead.
+const OTHER_SCHEMES: [(&str, &str); 10] = [
+    ("s3a", "write s3://"),
+    ("s3n", "write s3://"),
+    ("abfs", "write abfss://"),
+    ("azure", "write az://CONTAINER/PREFIX"),
+    ("azure-dl", "write az://CONTAINER/PREFIX"),
+    ("adl", "write az://CONTAINER/PREFIX"),
+    (
+        "oci",
+        "write s3://BUCKET/PREFIX, and set AWS_ENDPOINT_URL=https://NAMESPACE.compat.objectstorage.REGION.oraclecloud.com",
+    ),
+    (
+        "r2",
+        "write s3://BUCKET/PREFIX, and set AWS_ENDPOINT_URL=https://ACCOUNT.r2.cloudflarestorage.com",
+    ),
+    (
+        "oss",
+        "write s3://BUCKET/PREFIX, and set AWS_ENDPOINT_URL=https://oss-REGION.aliyuncs.com",
+    ),
+    ("hf", "copy the data set to a directory or to a store"),
 ];
 
-/// Where a data set lies: a directory of this machine, or a prefix of a bucket.
+/// Schemes that are served.
+const SCHEMES: [&str; 8] = ["s3", "gs", "gcs", "az", "abfss", "https", "http", "file"];
+
+/// What to write where a text is no location.
+const FORMS: &str = "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME";
+
+/// Where a data set lies: a directory of this machine, or a prefix in a store.
 ///
 /// Displayed, a location is what it was parsed from, without anything that could be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A path.
     Local(PathBuf),
-    /// A prefix of a bucket.
+    /// A prefix in a store.
     Remote(RemoteLocation),
+}
+
+/// What kind of store a location is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum StoreKind {
+    /// S3 and what speaks like it.
+    S3,
+    /// Google Cloud Storage.
+    Google,
+    /// Blobs of Azure, and its Data Lake.
+    Azure,
+    /// Volumes of Databricks.
+    Volumes,
+    /// A web server, to read from.
+    Http,
+}
+
+impl fmt::Display for StoreKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::S3 => "S3",
+            Self::Google => "Google Cloud Storage",
+            Self::Azure => "Azure Blob Storage",
+            Self::Volumes => "Databricks Files API",
+            Self::Http => "HTTP",
+        })
+    }
 }
 
 /// A bucket, and the prefix that all names are beneath.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteLocation {
+    kind: StoreKind,
+    /// The URL of the bucket, as it is shown, without a slash at the end.
+    root: String,
     bucket: String,
+    /// Where the URL names it: the scheme and the host of the account.
+    host: Option<String>,
     /// Without a slash at either end; empty for the whole bucket.
     prefix: String,
 }
 
 impl Location {
-    /// Reads `s3://bucket/prefix`, `file:///path`, or a path. A slash at the end of a URL does not count. Keys are taken as
-    /// they are written: nothing in them is decoded.
+    /// Reads the URL of a store, `file:///path`, or a path. A slash at the end of a URL does not count.
+    ///
+    /// | form | store |
+    /// |---|---|
+    /// | `s3://BUCKET/PREFIX` | S3 and what speaks like it |
+    /// | `gs://BUCKET/PREFIX`, `gcs://…` | Google Cloud Storage |
+    /// | `az://CONTAINER/PREFIX`, `abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX`, `https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX` | Azure |
+    /// | `dbfs:/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`, `/Volumes/…` | a volume: a path where the catalog is mounted, else the Files API |
+    /// | `https://HOST/PATH`, `http://HOST/PATH` | a web server, to read from |
+    ///
+    /// Keys are taken as they are written, but for those behind `https://` and `http://`, where `%20` stands for a space.
     ///
     /// ```
     /// use shardmill_storage::Location;
@@ -51,18 +116,30 @@ impl Location {
     /// [`StorageError::Url`], which is `InvalidInput`: a scheme that is not served, a bucket that is none, user information, a
     /// query or a fragment, control characters, and empty, `.` or `..` parts.
     pub fn parse(text: &str) -> Result<Self, StorageError> {
+        Self::parse_where(text, &|path| path.is_dir())
+    }
+
+    /// As [`Location::parse`]; `is_mounted` says whether the folder of a catalog is there.
+    fn parse_where(text: &str, is_mounted: &dyn Fn(&Path) -> bool) -> Result<Self, StorageError> {
         let refuse = |fault| Err(StorageError::url(text, fault));
         if text.is_empty() {
             return refuse(UrlFault::Empty);
+        }
+        if let Some(path) = dbfs(text) {
+            return volume(text, path, true, is_mounted);
         }
         let Some((scheme, rest)) = split_scheme(text) else {
             if text.contains('\0') {
                 return refuse(UrlFault::Control);
             }
+            if text.starts_with("/Volumes/") {
+                return volume(text, text, false, is_mounted);
+            }
             // `s3:/bucket` is a slip of the pen, not the name of a folder.
             let first = text.split('/').next().unwrap_or_default();
             let scheme = first.strip_suffix(':').unwrap_or_default();
-            if matches!(scheme, "s3" | "file") || OTHER_SCHEMES.contains(&scheme) {
+            if SCHEMES.contains(&scheme) || OTHER_SCHEMES.iter().any(|(other, _)| *other == scheme)
+            {
                 return refuse(UrlFault::Syntax);
             }
             return Ok(Self::Local(PathBuf::from(text)));
@@ -70,20 +147,20 @@ impl Location {
         if text.chars().any(char::is_control) {
             return refuse(UrlFault::Control);
         }
-        match scheme.to_ascii_lowercase().as_str() {
-            "s3" => remote(text, rest).map(Self::Remote),
+        let lower = scheme.to_ascii_lowercase();
+        match lower.as_str() {
+            "s3" => bucket(text, rest, StoreKind::S3, "s3").map(Self::Remote),
+            "gs" | "gcs" => bucket(text, rest, StoreKind::Google, "gs").map(Self::Remote),
+            "az" => bucket(text, rest, StoreKind::Azure, "az").map(Self::Remote),
+            "abfss" => lake(text, rest).map(Self::Remote),
+            "https" | "http" => web(text).map(Self::Remote),
             "file" => local(text).map(Self::Local),
-            "s3a" | "s3n" => refuse(UrlFault::Scheme {
-                scheme: scheme.to_ascii_lowercase(),
-                hint: "write s3://",
-            }),
             other => refuse(UrlFault::Scheme {
                 scheme: other.to_owned(),
-                hint: if OTHER_SCHEMES.contains(&other) {
-                    "this store cannot be read yet; copy the data set to a directory or to S3"
-                } else {
-                    "write a path, or s3://BUCKET/PREFIX"
-                },
+                hint: OTHER_SCHEMES
+                    .iter()
+                    .find(|(known, _)| *known == other)
+                    .map_or(FORMS, |(_, hint)| hint),
             }),
         }
     }
@@ -109,6 +186,18 @@ impl Location {
     }
 }
 
+impl From<PathBuf> for Location {
+    fn from(path: PathBuf) -> Self {
+        Self::Local(path)
+    }
+}
+
+impl From<&Path> for Location {
+    fn from(path: &Path) -> Self {
+        Self::Local(path.to_owned())
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -119,7 +208,13 @@ impl fmt::Display for Location {
 }
 
 impl RemoteLocation {
-    /// The name of the bucket.
+    /// What kind of store it is in.
+    #[must_use]
+    pub const fn kind(&self) -> StoreKind {
+        self.kind
+    }
+
+    /// The name of the bucket, of the container, of the volume with its catalog and schema, or of the host.
     #[must_use]
     pub fn bucket(&self) -> &str {
         &self.bucket
@@ -131,6 +226,60 @@ impl RemoteLocation {
         &self.prefix
     }
 
+    /// The whole bucket.
+    #[must_use]
+    pub fn root(&self) -> Self {
+        Self {
+            prefix: String::new(),
+            ..self.clone()
+        }
+    }
+
+    /// What is left of this prefix behind that of `other`, where it lies there or is the same: `Some("")` for the same.
+    #[must_use]
+    pub fn beneath(&self, other: &Self) -> Option<&str> {
+        let is_same_store = (self.kind, &self.root, &self.host, &self.bucket)
+            == (other.kind, &other.root, &other.host, &other.bucket);
+        if !is_same_store {
+            return None;
+        }
+        let rest = self.prefix.strip_prefix(&other.prefix)?;
+        if rest.is_empty() || other.prefix.is_empty() {
+            return Some(rest);
+        }
+        rest.strip_prefix('/')
+    }
+
+    /// The location one level up, and the last part of the prefix; `None` for the whole bucket.
+    ///
+    /// ```
+    /// use shardmill_storage::Location;
+    ///
+    /// let Location::Remote(file) = Location::parse("gs://bucket/a/b")? else {
+    ///     unreachable!()
+    /// };
+    /// let (folder, name) = file.split_name().unwrap();
+    /// assert_eq!((folder.to_string().as_str(), name), ("gs://bucket/a", "b"));
+    /// # Ok::<(), shardmill_storage::StorageError>(())
+    /// ```
+    #[must_use]
+    pub fn split_name(&self) -> Option<(Self, &str)> {
+        if self.prefix.is_empty() {
+            return None;
+        }
+        let (folder, name) = self.prefix.rsplit_once('/').unwrap_or(("", &self.prefix));
+        let folder = Self {
+            prefix: folder.to_owned(),
+            ..self.clone()
+        };
+        Some((folder, name))
+    }
+
+    /// Scheme and host of the account or the server, where the URL names them.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
     /// The key of a name beneath the prefix.
     pub(crate) fn key(&self, name: &str) -> String {
         match (self.prefix.is_empty(), name.is_empty()) {
@@ -140,22 +289,27 @@ impl RemoteLocation {
         }
     }
 
-    fn join(&self, name: &str) -> Self {
+    /// The location of what has the relative name `name` here.
+    #[must_use]
+    pub fn join(&self, name: &str) -> Self {
         Self {
-            bucket: self.bucket.clone(),
             prefix: self.key(name),
+            ..self.clone()
         }
     }
 
     /// The URL of a name beneath the prefix, for messages.
     pub(crate) fn display(&self, name: &str) -> String {
-        escape(&format!("{self}/{name}")).into_owned()
+        match name.is_empty() {
+            true => self.to_string(),
+            false => escape(&format!("{self}/{name}")).into_owned(),
+        }
     }
 }
 
 impl fmt::Display for RemoteLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3://{}", self.bucket)?;
+        f.write_str(&self.root)?;
         if !self.prefix.is_empty() {
             write!(f, "/{}", escape(&self.prefix))?;
         }
@@ -172,24 +326,16 @@ fn split_scheme(text: &str) -> Option<(&str, &str)> {
     valid.then_some((scheme, rest))
 }
 
-fn remote(text: &str, rest: &str) -> Result<RemoteLocation, StorageError> {
+/// The path behind `dbfs:`, with one slash in front.
+fn dbfs(text: &str) -> Option<&str> {
+    let (scheme, path) = text.split_at_checked(5)?;
+    let path = path.strip_prefix("//").unwrap_or(path);
+    (scheme.eq_ignore_ascii_case("dbfs:") && path.starts_with('/')).then_some(path)
+}
+
+/// The prefix behind a bucket, checked.
+fn prefix_of(text: &str, key: &str) -> Result<String, StorageError> {
     let refuse = |fault| Err(StorageError::url(text, fault));
-    let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-    if has_user(rest) {
-        return refuse(UrlFault::UserInfo);
-    }
-    if rest.contains(['?', '#']) {
-        return refuse(UrlFault::Query);
-    }
-    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    if bucket.is_empty()
-        || bucket.len() > 255
-        || !bucket.chars().all(letter)
-        || !bucket.starts_with(|c: char| c.is_ascii_alphanumeric())
-        || bucket.contains("..")
-    {
-        return refuse(UrlFault::Bucket);
-    }
     let prefix = key.strip_suffix('/').unwrap_or(key);
     if key == "/"
         || !prefix.is_empty()
@@ -202,10 +348,198 @@ fn remote(text: &str, rest: &str) -> Result<RemoteLocation, StorageError> {
     if prefix.len() > 1024 {
         return refuse(UrlFault::Long);
     }
+    Ok(prefix.to_owned())
+}
+
+fn is_bucket(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    // Azure keeps containers whose names begin with a dollar sign for itself: `$web`, `$root`.
+    let first = |c: char| c.is_ascii_alphanumeric();
+    !name.is_empty()
+        && name.len() <= 255
+        && name.chars().all(letter)
+        && name.starts_with(first)
+        && !name.contains("..")
+}
+
+fn bucket(
+    text: &str,
+    rest: &str,
+    kind: StoreKind,
+    scheme: &str,
+) -> Result<RemoteLocation, StorageError> {
+    let refuse = |fault| Err(StorageError::url(text, fault));
+    let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+    if has_user(rest) {
+        return refuse(UrlFault::UserInfo);
+    }
+    if rest.contains(['?', '#']) {
+        return refuse(UrlFault::Query);
+    }
+    if !is_bucket(bucket) {
+        return refuse(UrlFault::Bucket);
+    }
     Ok(RemoteLocation {
+        kind,
+        root: format!("{scheme}://{bucket}"),
         bucket: bucket.to_owned(),
-        prefix: prefix.to_owned(),
+        host: None,
+        prefix: prefix_of(text, key)?,
     })
+}
+
+/// `ACCOUNT.blob.core.windows.net`, `ACCOUNT.dfs.core.windows.net` and their like elsewhere, as the host that serves blobs.
+fn blob_host(host: &str) -> Option<String> {
+    const DOMAINS: [&str; 4] = [
+        "core.windows.net",
+        "core.chinacloudapi.cn",
+        "core.usgovcloudapi.net",
+        "fabric.microsoft.com",
+    ];
+    let host = host.to_ascii_lowercase();
+    let (account, rest) = host.split_once('.')?;
+    let (service, domain) = rest.split_once('.')?;
+    let letter = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let known = matches!(service, "blob" | "dfs") && DOMAINS.contains(&domain);
+    (known && !account.is_empty() && account.chars().all(letter))
+        .then(|| format!("{account}.blob.{domain}"))
+}
+
+/// `CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX`, or `CONTAINER/PREFIX`.
+fn lake(text: &str, rest: &str) -> Result<RemoteLocation, StorageError> {
+    let refuse = |fault| Err(StorageError::url(text, fault));
+    let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
+    let Some((container, host)) = authority.split_once('@') else {
+        return bucket(text, rest, StoreKind::Azure, "abfss");
+    };
+    if container.contains(':') || host.contains('@') {
+        return refuse(UrlFault::UserInfo);
+    }
+    if rest.contains(['?', '#']) {
+        return refuse(UrlFault::Query);
+    }
+    if !is_bucket(container) {
+        return refuse(UrlFault::Bucket);
+    }
+    let Some(blobs) = blob_host(host) else {
+        return refuse(UrlFault::Host);
+    };
+    Ok(RemoteLocation {
+        kind: StoreKind::Azure,
+        root: format!("abfss://{container}@{}", host.to_ascii_lowercase()),
+        bucket: container.to_owned(),
+        host: Some(format!("https://{blobs}")),
+        prefix: prefix_of(text, key)?,
+    })
+}
+
+/// A web server, or blobs of Azure by their address.
+fn web(text: &str) -> Result<RemoteLocation, StorageError> {
+    let refuse = |fault| Err(StorageError::url(text, fault));
+    let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+    if has_user(rest) {
+        return refuse(UrlFault::UserInfo);
+    }
+    let url = bare_url(text)?;
+    let path = rest.split_once('/').map_or("", |(_, path)| path);
+    let Some(path) = decoded(path) else {
+        return refuse(UrlFault::Syntax);
+    };
+    if path.chars().any(char::is_control) {
+        return refuse(UrlFault::Control);
+    }
+    let origin = url.origin().ascii_serialization();
+    let Some(host) = url.host_str() else {
+        return refuse(UrlFault::Syntax);
+    };
+    if let Some(blobs) = blob_host(host) {
+        let (container, key) = path.split_once('/').unwrap_or((&path, ""));
+        if !is_bucket(container) {
+            return refuse(UrlFault::Bucket);
+        }
+        return Ok(RemoteLocation {
+            kind: StoreKind::Azure,
+            root: format!("{origin}/{container}"),
+            bucket: container.to_owned(),
+            host: Some(format!("{}://{blobs}", url.scheme())),
+            prefix: prefix_of(text, key)?,
+        });
+    }
+    Ok(RemoteLocation {
+        kind: StoreKind::Http,
+        root: origin.clone(),
+        bucket: host.to_owned(),
+        host: Some(origin),
+        prefix: prefix_of(text, &path)?,
+    })
+}
+
+/// Text in which `%20` stands for a space; `None` where that is not UTF-8.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let code = after
+            .get(..2)
+            .filter(|_| first == b'%')
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match code {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// `/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`: a path where the catalog is mounted.
+fn volume(
+    text: &str,
+    path: &str,
+    is_url: bool,
+    is_mounted: &dyn Fn(&Path) -> bool,
+) -> Result<Location, StorageError> {
+    let refuse = |fault| Err(StorageError::url(text, fault));
+    if path.chars().any(char::is_control) {
+        return refuse(UrlFault::Control);
+    }
+    let mut parts = path.trim_end_matches('/').splitn(6, '/').skip(1);
+    let (first, catalog) = (parts.next(), parts.next());
+    if first != Some("Volumes") {
+        return refuse(UrlFault::Scheme {
+            scheme: "dbfs".to_owned(),
+            hint: "write dbfs:/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX, or a path below /dbfs",
+        });
+    }
+    let mounted = catalog.is_some_and(|catalog| is_mounted(&Path::new("/Volumes").join(catalog)));
+    let (Some(catalog), Some(schema), Some(name)) = (catalog, parts.next(), parts.next()) else {
+        return if is_url && !mounted {
+            refuse(UrlFault::Bucket)
+        } else {
+            Ok(Location::Local(PathBuf::from(path)))
+        };
+    };
+    if mounted {
+        return Ok(Location::Local(PathBuf::from(path)));
+    }
+    let odd = |part: &str| matches!(part, "" | "." | "..");
+    if [catalog, schema, name].into_iter().any(odd) {
+        return refuse(UrlFault::Parts);
+    }
+    let bucket = format!("{catalog}/{schema}/{name}");
+    Ok(Location::Remote(RemoteLocation {
+        kind: StoreKind::Volumes,
+        root: format!("dbfs:/Volumes/{bucket}"),
+        bucket,
+        host: None,
+        prefix: prefix_of(text, parts.next().unwrap_or_default())?,
+    }))
 }
 
 /// A URL with nothing in it but a scheme, a host and a path.
@@ -245,131 +579,4 @@ fn local(text: &str) -> Result<PathBuf, StorageError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use shardmill_core::Diagnostic as _;
-
-    use super::*;
-
-    fn shown(text: &str) -> String {
-        Location::parse(text).unwrap().to_string()
-    }
-
-    #[test]
-    fn buckets_prefixes_and_paths_are_read() {
-        for (text, bucket, prefix) in [
-            ("s3://bucket", "bucket", ""),
-            ("s3://bucket/", "bucket", ""),
-            ("S3://my.bucket-1/a", "my.bucket-1", "a"),
-            ("s3://b/a/b%20c+d e/", "b", "a/b%20c+d e"),
-            ("s3://Old_Bucket/x@y", "Old_Bucket", "x@y"),
-        ] {
-            let Location::Remote(remote) = Location::parse(text).unwrap() else {
-                panic!("{text}");
-            };
-            assert_eq!((remote.bucket(), remote.prefix()), (bucket, prefix));
-        }
-        for (text, path) in [
-            ("data/train", "data/train"),
-            ("/data", "/data"),
-            ("./s3", "./s3"),
-            ("../up", "../up"),
-            ("a:b/c", "a:b/c"),
-            ("file:///data/a%20b", "/data/a b"),
-            ("file://localhost/data", "/data"),
-        ] {
-            let location = Location::parse(text).unwrap();
-            assert_eq!(location.as_local(), Some(Path::new(path)), "{text}");
-        }
-        assert_eq!(shown("s3://b/a/"), "s3://b/a");
-        assert_eq!(shown("s3://b/"), "s3://b");
-    }
-
-    #[test]
-    fn names_are_joined_with_one_slash() {
-        let join = |text: &str, name: &str| Location::parse(text).unwrap().join(name).to_string();
-        assert_eq!(join("s3://b", "train"), "s3://b/train");
-        assert_eq!(join("s3://b/a/", "x/y"), "s3://b/a/x/y");
-        assert_eq!(join("s3://b/a", ""), "s3://b/a");
-        assert_eq!(join("/data", "train"), "/data/train");
-        assert_eq!(join("/data", "/train"), "/data/train");
-        assert_eq!(join("/data", ""), "/data");
-    }
-
-    #[test]
-    fn what_is_no_location_is_refused_by_name() {
-        for (text, id) in [
-            ("", "url-empty"),
-            ("gs://bucket/a", "url-scheme"),
-            ("az://container", "url-scheme"),
-            ("https://host/a", "url-scheme"),
-            ("ftp://host/a", "url-scheme"),
-            ("s3a://bucket", "url-scheme"),
-            ("s3:/bucket", "url-syntax"),
-            ("gs:/bucket", "url-syntax"),
-            ("s3://", "url-bucket"),
-            ("s3:///key", "url-bucket"),
-            ("s3://.a/key", "url-bucket"),
-            ("s3://a..b/key", "url-bucket"),
-            ("s3://host:9000/key", "url-bucket"),
-            ("s3://[::1]/key", "url-bucket"),
-            ("s3://bücket/key", "url-bucket"),
-            ("s3://bucket%2e/key", "url-bucket"),
-            ("s3://key:secret@bucket/a", "url-user"),
-            ("s3://key@bucket/a", "url-user"),
-            ("s3://key:sec/ret@bucket/a", "url-user"),
-            ("s3://key:sec?ret@bucket/a", "url-user"),
-            ("s3://bucket/a?versionId=1", "url-query"),
-            ("s3://bucket?x=1", "url-query"),
-            ("s3://bucket/a#b", "url-query"),
-            ("s3://bucket/a\nb", "url-control"),
-            ("s3://bucket/a\u{7f}", "url-control"),
-            ("s3://bucket/a\u{85}", "url-control"),
-            ("a\0b", "url-control"),
-            ("s3://bucket/a/../b", "url-path"),
-            ("s3://bucket/./b", "url-path"),
-            ("s3://bucket//b", "url-path"),
-            ("s3://bucket//", "url-path"),
-            ("s3://bucket/a//", "url-path"),
-            ("s3://bucket/..", "url-path"),
-            ("file://other/data", "url-host"),
-            ("file:///a/../b", "url-path"),
-            ("file:///a/%2e%2E/b", "url-path"),
-            ("file:///a?b", "url-query"),
-            ("file:///a%00b", "url-control"),
-        ] {
-            let error = Location::parse(text).unwrap_err();
-            assert_eq!(error.id(), id, "{text}");
-            assert_eq!(error.kind(), shardmill_core::ErrorKind::InvalidInput);
-        }
-        let long = format!("s3://b/{}", "k/".repeat(600));
-        assert_eq!(Location::parse(&long).unwrap_err().id(), "url-long");
-    }
-
-    #[test]
-    fn secrets_are_not_shown() {
-        for text in [
-            "s3://AKIA:hush@bucket/a",
-            "s3://hush@bucket/a?x",
-            "s3://AKIA:hu/sh@bucket/a",
-            "s3://AKIA:hush/x@bucket/a",
-            "s3://AKIA:a?hush@bucket/a",
-            "s3://AKIA:hush",
-            "s3://bucket/a?token=hush",
-            "s3://bucket/a#hush",
-            "gs://hush@bucket",
-            "https://user:hush@host/a?sig=hush",
-            "file://u:hush@host/a",
-        ] {
-            let error = Location::parse(text).unwrap_err();
-            let all = format!("{error:?} {error} {:?} {:?}", error.object(), error.hint());
-            assert!(!all.contains("hush"), "{all}");
-        }
-    }
-
-    #[test]
-    fn control_characters_are_shown_escaped() {
-        let error = Location::parse("s3://bucket/a\u{1b}[2J").unwrap_err();
-        assert!(!error.object().unwrap().contains('\u{1b}'));
-        assert!(!shown("a\u{1b}b").contains('\u{1b}'));
-    }
-}
+mod tests;

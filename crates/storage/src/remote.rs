@@ -1,17 +1,22 @@
 //! Reading objects from a store, and writing them.
 
+mod credential;
+mod dialect;
 mod engine;
 mod gate;
 mod list;
+mod manifest;
 mod process;
 mod put;
 mod request;
 mod save;
 mod send;
 mod settings;
+mod spool;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod walk;
 mod xml;
 
 use std::collections::BTreeMap;
@@ -33,12 +38,14 @@ use crate::fault::RemoteFault;
 use crate::location::RemoteLocation;
 use engine::{Engine, Store};
 pub use list::RemoteObject;
+pub use manifest::{Manifest, ManifestEntries, ManifestEntry};
 use process::PerProcess;
 pub use put::GoOn;
 use request::Signer;
 use settings::Access;
 pub use settings::{SETTINGS, settings_of};
 use transfer::{Growing, Part, Seen, Wanted};
+pub use walk::{ListOptions, ListReport};
 
 /// How objects are read. The defaults are those of the reliability rules N1 to N4.
 #[derive(Clone)]
@@ -81,6 +88,28 @@ pub struct RemoteOptions {
     pub retry_floor: u64,
     /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`].
     pub settings: BTreeMap<String, String>,
+}
+
+impl RemoteOptions {
+    /// These options with one more setting, from a text `NAME=VALUE`: see [`SETTINGS`]. It wins over one that is there.
+    ///
+    /// ```
+    /// use shardmill_storage::RemoteOptions;
+    ///
+    /// let options = RemoteOptions::default().with_option("aws_region=eu-west-1")?;
+    /// assert_eq!(options.settings["AWS_REGION"], "eu-west-1");
+    /// assert!(options.with_option("aws_regoin=eu-west-1").is_err());
+    /// # Ok::<(), shardmill_storage::StorageError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `url-setting`, which is `InvalidInput`: a name that nothing looks at, or a text without an equals sign.
+    pub fn with_option(mut self, text: &str) -> Result<Self, StorageError> {
+        let (name, value) = settings::option(text)?;
+        self.settings.insert(name, value);
+        Ok(self)
+    }
 }
 
 impl Default for RemoteOptions {
@@ -197,7 +226,7 @@ impl Live {
         let Some(etag) = etag else { return Ok(()) };
         let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         match pins.get(&self.hasher.hash_one(key)) {
-            Some(known) if *known != self.hasher.hash_one(etag) => Err(RemoteFault::Changed),
+            Some(known) if *known != self.hasher.hash_one(bare(etag)) => Err(RemoteFault::Changed),
             _ => Ok(()),
         }
     }
@@ -206,7 +235,7 @@ impl Live {
     fn pin(&self, key: &str, seen: &Seen) {
         // PERF: two numbers for each object, whatever the names are: data sets have millions.
         if let Some(etag) = seen.etag() {
-            let (key, etag) = (self.hasher.hash_one(key), self.hasher.hash_one(etag));
+            let (key, etag) = (self.hasher.hash_one(key), self.hasher.hash_one(bare(&etag)));
             let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
             pins.entry(key).or_insert(etag);
         }
@@ -313,6 +342,11 @@ impl Live {
     }
 }
 
+/// An `ETag` without its quotes: some listings leave them away.
+fn bare(etag: &str) -> &str {
+    etag.trim_matches('"')
+}
+
 fn check_name(name: &str) -> Result<(), StorageError> {
     check_relative_path(name).map_err(|source| StorageError::Name {
         name: name.to_owned(),
@@ -320,8 +354,9 @@ fn check_name(name: &str) -> Result<(), StorageError> {
     })
 }
 
-/// A number that differs each time.
-fn random() -> u64 {
+/// A number that differs each time. It is no secret.
+#[must_use]
+pub fn random_number() -> u64 {
     RandomState::new().hash_one(0)
 }
 
@@ -461,18 +496,7 @@ impl Remote {
             };
             join_all(owned.into_iter().map(one)).await
         });
-        match all {
-            Ok(all) => all,
-            Err(StorageError::Remote { fault, .. }) => wanted
-                .iter()
-                .map(|(name, _)| Err(self.error(name, fault.clone())))
-                .collect(),
-            // There is nothing else that waiting fails with.
-            Err(_) => wanted
-                .iter()
-                .map(|(name, _)| Err(self.error(name, RemoteFault::NoAnswer)))
-                .collect(),
-        }
+        self.each(wanted.iter().map(|(name, _)| name), all)
     }
 
     /// Starts fetching a whole object that must have `bytes` bytes: in one request, or in parts where it is long.
@@ -518,6 +542,29 @@ impl Remote {
         }
     }
 
+    /// Takes the objects of a listing for those that are to be read, in this process: another version of one of them is
+    /// `remote-changed`. Those that the listing has no `ETag` for are taken as they come.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Remote`] where nothing can be read at all.
+    pub fn pin<'a>(
+        &self,
+        objects: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(), StorageError> {
+        if !self.shared.access.0.dialect.tags_are_etags() {
+            return Ok(());
+        }
+        let live = self.live().map_err(|fault| self.error("", fault))?;
+        let mut pins = live.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, tag) in objects.filter(|(_, tag)| !tag.is_empty()) {
+            let key = live.hasher.hash_one(live.location.key(name));
+            let etag = live.hasher.hash_one(bare(tag));
+            pins.entry(key).or_insert(etag);
+        }
+        Ok(())
+    }
+
     /// What was done so far, in this process.
     #[must_use]
     pub fn stats(&self) -> RemoteStats {
@@ -537,6 +584,34 @@ impl Remote {
             most_connections: live.store.gate.peak().max(live.store.small.peak()),
             connections: live.store.gate.limit(),
         }
+    }
+
+    /// Whether this kind of store takes objects.
+    #[must_use]
+    pub fn can_write(&self) -> bool {
+        self.shared.access.0.dialect.can_write()
+    }
+
+    /// Whether this kind of store lists objects.
+    #[must_use]
+    pub fn can_list(&self) -> bool {
+        self.shared.access.0.dialect.can_list()
+    }
+
+    /// What is said where there is no object of that name.
+    pub(crate) fn not_found(&self, name: &str) -> StorageError {
+        self.error(name, RemoteFault::NotFound { code: None })
+    }
+
+    /// A prefix beneath this one, with the same options.
+    pub(crate) fn beneath(&self, name: &str) -> Result<Self, StorageError> {
+        let shared = &self.shared;
+        Self::new(&shared.location.join(name), &shared.options, shared.alone)
+    }
+
+    /// What is said where a caller did not want to go on.
+    pub(crate) fn interrupted(&self) -> StorageError {
+        self.error("", RemoteFault::Interrupted)
     }
 
     /// Where it reads.

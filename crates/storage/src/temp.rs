@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::dir::{Dir, sync_handle};
 use crate::error::StorageError;
-use crate::file::{FileBirth, birth_of};
+use crate::file::{FileBirth, FileHandle, birth_of};
 
 /// What to do when the name is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,30 @@ impl TempFile {
             None => target.clone(),
         };
         Self::create_in(target, folder, "")
+    }
+
+    /// A file that has no name: whatever becomes of the process, nothing is left of it. It cannot be published, only
+    /// read by [`TempFile::into_handle`].
+    pub(crate) fn nameless(folder: &Dir) -> Result<Self, StorageError> {
+        let mut file = Self::create(folder, None)?;
+        file.discard();
+        Ok(file)
+    }
+
+    /// The whole file, for reading. The temporary name goes.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Incomplete`], [`StorageError::Length`]; what the system says.
+    pub fn into_handle(mut self) -> Result<FileHandle, StorageError> {
+        self.check_written()?;
+        self.discard();
+        let path = self.path();
+        let file = self
+            .file
+            .try_clone()
+            .map_err(|error| StorageError::io("open again", &path, error))?;
+        FileHandle::from_handle(file.into(), path)
     }
 
     /// `stem` is put between the prefix and the random part of the name.
@@ -206,7 +230,7 @@ impl TempFile {
                     Ok(()) => self.discard(),
                     // No hard links here; where there is no exclusive rename either, that says so.
                     Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
-                        rename_exclusive(&self.folder, &self.name, parent.as_fd(), last)
+                        rename_exclusive(self.folder.as_fd(), &self.name, parent.as_fd(), last)
                             .map_err(failed)?;
                     }
                     Err(errno) => return Err(failed(errno)),
@@ -261,8 +285,8 @@ impl Write for TempFile {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-fn rename_exclusive(
-    folder: &Dir,
+pub(crate) fn rename_exclusive(
+    folder: std::os::fd::BorrowedFd<'_>,
     name: &str,
     parent: std::os::fd::BorrowedFd<'_>,
     last: &str,
@@ -277,8 +301,8 @@ fn rename_exclusive(
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-fn rename_exclusive(
-    _: &Dir,
+pub(crate) fn rename_exclusive(
+    _: std::os::fd::BorrowedFd<'_>,
     _: &str,
     _: std::os::fd::BorrowedFd<'_>,
     _: &str,

@@ -1,7 +1,8 @@
 //! A small S3 on the loopback interface, with faults on demand and counters.
 //!
-//! [`S3Server`] answers `GET` (with `Range` and `If-Match`), `HEAD`, `ListObjectsV2`, `PUT` (with `If-None-Match: *`) and
-//! uploads in parts for the objects of one bucket, in the path style: `/bucket/key`. Bodies are compared with the checksums
+//! [`S3Server`] answers `GET` (with `Range` and `If-Match`), `HEAD`, `ListObjectsV2`, `PUT` (with `If-None-Match: *`),
+//! `DELETE` and uploads in parts for the objects of one bucket, in the path style: `/bucket/key`. With another [`Flavor`] it
+//! is a Google Cloud Storage, an Azure, a volume of Databricks or a web server instead. Bodies are compared with the checksums
 //! that came along. It runs on plain threads, one for each connection, so that it shares nothing with what it
 //! tests. [`Settings`] slow it down as a network would, a [`Script`] decides which requests go wrong and how, and
 //! [`Counts`] tell what was asked of it. It does not check signatures, it only counts them.
@@ -19,6 +20,7 @@
 mod answer;
 mod connection;
 mod fault;
+mod flavor;
 mod objects;
 mod sha256;
 #[cfg(test)]
@@ -26,6 +28,7 @@ mod tests;
 mod uploads;
 
 pub use fault::{Action, Asked, Fault, Script};
+pub use flavor::Flavor;
 pub use objects::Objects;
 
 use std::collections::BTreeMap;
@@ -50,8 +53,12 @@ pub struct Settings {
     pub page: Option<usize>,
     /// What every listing is answered with.
     pub listing: Option<String>,
+    /// The kind of store that the server is, from its start to its end.
+    pub flavor: Flavor,
     /// It does not know `If-None-Match`, and says so.
     pub no_conditions: bool,
+    /// It does not know conditions, and says nothing.
+    pub ignores_conditions: bool,
     /// It does not know `x-amz-checksum-sha256`, and says so.
     pub no_sums: bool,
 }
@@ -115,6 +122,7 @@ impl Counts {
 /// What the threads of a server share.
 #[derive(Debug)]
 struct Shared {
+    flavor: Flavor,
     objects: Objects,
     uploads: Uploads,
     settings: Mutex<Settings>,
@@ -195,6 +203,7 @@ impl S3Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
+            flavor: settings.flavor,
             objects,
             uploads: Uploads::default(),
             settings: Mutex::new(settings),
@@ -225,18 +234,49 @@ impl S3Server {
         format!("http://{}", self.address)
     }
 
-    /// The environment variables that lead an S3 client here, with credentials that are no secret.
+    /// The environment variables that lead a client here, with credentials that are no secret.
     #[must_use]
     pub fn environment(&self) -> BTreeMap<String, String> {
-        [
-            ("AWS_ENDPOINT_URL", self.endpoint()),
-            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
-            ("AWS_REGION", "us-east-1".to_owned()),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+        let pairs = match self.shared.flavor {
+            Flavor::S3 => vec![
+                ("AWS_ENDPOINT_URL", self.endpoint()),
+                ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+                ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+                ("AWS_REGION", "us-east-1".to_owned()),
+            ],
+            Flavor::Google => vec![
+                ("GOOGLE_ENDPOINT_URL", self.endpoint()),
+                ("GCS_KEY", "test".to_owned()),
+                ("GCS_SECRET", "test".to_owned()),
+            ],
+            Flavor::Azure => vec![
+                ("AZURE_STORAGE_ENDPOINT", self.endpoint()),
+                ("AZURE_STORAGE_ACCOUNT_NAME", "test".to_owned()),
+                ("AZURE_STORAGE_ACCOUNT_KEY", "dGVzdA==".to_owned()),
+            ],
+            Flavor::Files => vec![
+                ("DATABRICKS_HOST", self.endpoint()),
+                ("DATABRICKS_TOKEN", "test".to_owned()),
+            ],
+            Flavor::Web => Vec::new(),
+        };
+        pairs
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    /// The URL of the bucket, as a client writes it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let bucket = self.shared.objects.bucket();
+        match self.shared.flavor {
+            Flavor::S3 => format!("s3://{bucket}"),
+            Flavor::Google => format!("gs://{bucket}"),
+            Flavor::Azure => format!("az://{bucket}"),
+            Flavor::Files => format!("dbfs:/Volumes/{bucket}"),
+            Flavor::Web => self.endpoint(),
+        }
     }
 
     /// The objects; those in memory can be changed while the server runs.

@@ -4,6 +4,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::input::RowNumbers;
+use shardmill_mds::Content;
+
 /// A run of encoded samples in source order.
 ///
 /// A chunk is made once, in the thread that decoded the batch, and is never copied again: shards are slices
@@ -15,6 +18,12 @@ pub(crate) struct Chunk {
     /// Where each sample ends.
     ends: Vec<u32>,
     pub(crate) origin: Origin,
+    /// The hashes of the keys of tar samples, when keys have to be told apart.
+    pub(crate) keys: Vec<u128>,
+    /// The content of each sample, where somebody asks for it.
+    pub(crate) contents: Vec<Content>,
+    /// The rows that the samples were, when there are `keys`.
+    pub(crate) rows: Option<RowNumbers>,
     pool: Arc<BufferPool>,
 }
 
@@ -47,6 +56,9 @@ impl Chunk {
             len,
             ends,
             origin,
+            keys: Vec::new(),
+            contents: Vec::new(),
+            rows: None,
             pool: Arc::clone(pool),
         }
     }
@@ -62,6 +74,28 @@ impl Chunk {
     /// Where sample `sample` ends, which is where the next one starts.
     pub(crate) fn end(&self, sample: usize) -> u32 {
         self.ends[sample]
+    }
+
+    /// A sample, to be changed before it is shared.
+    pub(crate) fn sample_mut(&mut self, sample: usize) -> &mut [u8] {
+        let to_usize = |end: u32| usize::try_from(end).unwrap_or(usize::MAX);
+        let begin = match sample.checked_sub(1) {
+            Some(before) => to_usize(self.ends[before]),
+            None => 0,
+        };
+        &mut self.bytes[begin..to_usize(self.ends[sample])]
+    }
+
+    /// Takes down what each sample holds, before anybody numbers them.
+    pub(crate) fn note_contents(&mut self) {
+        let mut begin = 0;
+        let contents = self.ends.iter().map(|end| {
+            let end = usize::try_from(*end).unwrap_or(usize::MAX);
+            let content = Content::of(&self.bytes[begin..end]);
+            begin = end;
+            content
+        });
+        self.contents = contents.collect();
     }
 
     pub(crate) fn slice(&self, range: Range<usize>) -> &[u8] {

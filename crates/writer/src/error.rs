@@ -35,6 +35,8 @@ pub enum WriteError {
         column: String,
         /// Where the row stands.
         row: String,
+        /// Whether samples of the format may lack a field.
+        may_omit: bool,
     },
     /// A sample does not fit the format.
     #[error(
@@ -73,6 +75,36 @@ pub enum WriteError {
         /// Why.
         #[source]
         source: shardmill_mds::CompressionError,
+    },
+    /// The compressor of tar files refused.
+    #[error("shard {shard} could not be compressed")]
+    TarCompression {
+        /// The number of the shard.
+        shard: u64,
+        /// Why.
+        #[source]
+        source: shardmill_webdataset::CompressionError,
+    },
+    /// A key, or a field, that a tar file cannot have.
+    #[error("row {row}")]
+    Sample {
+        /// The column that holds the key, or the field.
+        column: String,
+        /// Where the row stands.
+        row: String,
+        /// Why.
+        #[source]
+        source: shardmill_webdataset::WriteError,
+    },
+    /// A key that another sample has.
+    #[error("row {row}: the key `{}` was there before", escape(key))]
+    DuplicateKey {
+        /// The column that holds the key.
+        column: String,
+        /// Where the row stands.
+        row: String,
+        /// The key.
+        key: String,
     },
     /// The disk refused.
     #[error(transparent)]
@@ -161,6 +193,9 @@ pub enum ValueReason {
     /// The bytes are not what the encoding's readers accept.
     #[error(transparent)]
     Datum(#[from] ValueError),
+    /// The value cannot become a field of a sample.
+    #[error(transparent)]
+    Field(#[from] shardmill_webdataset::FieldError),
 }
 
 fn quoted(text: &str) -> String {
@@ -178,6 +213,8 @@ impl Diagnostic for WriteError {
             Self::Thread { .. } => ErrorKind::Resource,
             Self::Format { source, .. } => source.kind(),
             Self::Compression { source, .. } => source.kind(),
+            Self::TarCompression { source, .. } => source.kind(),
+            Self::Sample { .. } | Self::DuplicateKey { .. } => ErrorKind::Corrupt,
             Self::Storage(source) => source.kind(),
             Self::Interrupted { .. } => ErrorKind::Interrupted,
             Self::Bug { .. } => ErrorKind::Bug,
@@ -196,12 +233,16 @@ impl Diagnostic for WriteError {
                 ValueReason::Length { .. } => "value-length",
                 ValueReason::Separator { .. } => "value-separator",
                 ValueReason::Datum(error) => error.id(),
+                ValueReason::Field(error) => error.id(),
             },
             Self::Null { .. } => "value-null",
             Self::SampleTooLarge { .. } => "limit-sample-bytes",
             Self::Columns { .. } => "config-columns",
             Self::Format { source, .. } => source.id(),
             Self::Compression { source, .. } => source.id(),
+            Self::TarCompression { source, .. } => source.id(),
+            Self::Sample { source, .. } => source.id(),
+            Self::DuplicateKey { .. } => "sample-key-twice",
             Self::Storage(source) => source.id(),
             Self::Thread { .. } => "thread",
             Self::Closed => "writer-closed",
@@ -215,10 +256,13 @@ impl Diagnostic for WriteError {
             Self::TypeUnsupported { column, .. }
             | Self::Value { column, .. }
             | Self::Null { column, .. }
+            | Self::Sample { column, .. }
+            | Self::DuplicateKey { column, .. }
             | Self::Columns { column, .. } => Some(format!("column {}", escape(column))),
             Self::Storage(source) => source.object(),
             Self::Format { source, .. } => source.object(),
             Self::Compression { source, .. } => source.object(),
+            Self::TarCompression { source, .. } => source.object(),
             Self::SampleTooLarge { .. }
             | Self::Thread { .. }
             | Self::Closed
@@ -254,8 +298,11 @@ impl Diagnostic for WriteError {
                 reason: ValueReason::Datum(error),
                 ..
             } => error.hint(),
-            Self::Null { column, .. } => Some(format!(
-                "choose --nulls mask or --nulls drop, or --null-as {}=VALUE",
+            Self::Null {
+                column, may_omit, ..
+            } => Some(format!(
+                "choose {}--nulls mask or --nulls drop, or --null-as {}=VALUE",
+                if *may_omit { "--nulls omit, " } else { "" },
                 escape(column)
             )),
             Self::SampleTooLarge { bytes, .. } => Some(
@@ -269,6 +316,14 @@ impl Diagnostic for WriteError {
             Self::Storage(source) => source.hint(),
             Self::Format { source, .. } => source.hint(),
             Self::Compression { source, .. } => source.hint(),
+            Self::TarCompression { source, .. } => source.hint(),
+            Self::Sample { source, .. } => Some(match source.hint() {
+                Some(_) => "make the key shorter, or write --names any, which not every reader understands".to_owned(),
+                None => "compute another key: --column KEY=EXPR --key KEY; --names any allows what webdataset itself reads".to_owned(),
+            }),
+            Self::DuplicateKey { .. } => Some(
+                "choose a column whose values differ with --key, or leave --key out to number the samples".to_owned(),
+            ),
             Self::Interrupted { .. } => Some("run the same command again to continue".to_owned()),
             Self::Columns { .. }
             | Self::Value { .. }

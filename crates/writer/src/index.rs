@@ -2,49 +2,32 @@
 
 use std::io::Write as _;
 
-use shardmill_mds::{Index, ShardEntry};
-use shardmill_storage::{Dir, PublishMode, StorageError};
+use shardmill_mds::Index;
+use shardmill_storage::{Dir, GoOn, Place, PublishMode, StorageError};
 
+use crate::entry::DatasetIndex;
 use crate::error::WriteError;
 
 /// The name of the index.
 pub const INDEX_NAME: &str = "index.json";
 
-/// Bytes of a shard as it is stored: compressed where it is compressed, data and meta together.
-#[must_use]
-pub fn stored_bytes(entry: &ShardEntry) -> u64 {
-    let data = entry.zip_data.as_ref().unwrap_or(&entry.raw_data).bytes;
-    let meta = entry
-        .zip_meta
-        .as_ref()
-        .or(entry.raw_meta.as_ref())
-        .map_or(0, |meta| meta.bytes);
-    data.saturating_add(meta)
-}
-
-/// Publishes an index that must not exist yet, by way of a temporary file in `temp_folder`. An index with the same
-/// bytes counts as published.
+/// Publishes an index that must not exist yet, in a directory by way of a temporary file in `temp_folder`. An index with
+/// the same bytes counts as published.
 ///
 /// # Errors
 ///
-/// A conflict when another index is there; otherwise what the disk says.
+/// A conflict when another index is there; otherwise what the disk or the store says.
 pub fn publish_index(
-    dir: &Dir,
+    place: &Place,
     temp_folder: &str,
     folder: &str,
-    index: &Index,
+    index: &DatasetIndex,
+    go_on: &mut GoOn<'_>,
 ) -> Result<(), WriteError> {
     let name = beneath(folder, INDEX_NAME);
     let text = index.to_json();
-    match dir.publish_bytes(
-        Some(temp_folder),
-        &name,
-        text.as_bytes(),
-        PublishMode::CreateNew,
-    ) {
-        Err(StorageError::Exists { .. }) if same(dir, &name, text.as_bytes()) => Ok(()),
-        outcome => Ok(outcome?),
-    }
+    let (folder, mode) = (Some(temp_folder), PublishMode::CreateNew);
+    Ok(place.publish_bytes(folder, &name, text.as_bytes(), mode, go_on)?)
 }
 
 /// Publishes the index of a data set whose shards have their names, in `dir` itself.
@@ -78,11 +61,4 @@ pub(crate) fn beneath(folder: &str, name: &str) -> String {
     } else {
         format!("{folder}/{name}")
     }
-}
-
-fn same(dir: &Dir, name: &str, bytes: &[u8]) -> bool {
-    let limit = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    dir.open_file(name)
-        .and_then(|file| file.read_all(limit))
-        .is_ok_and(|there| there == bytes)
 }

@@ -16,10 +16,13 @@
 //!
 //! Samples that the caller encodes, one at a time, take the same way from step 2 on: [`SampleWriter`].
 //!
+//! Many tasks write one data set as [`parts`], which a commit publishes together.
+//!
 //! The bytes depend on the rows and the configuration alone, not on the number of threads. Memory is bounded
 //! by [`Resources::budget_bytes`], or by one shard if that is more.
 //!
-//! The formats follow `docs/formats/mds.md`.
+//! The formats follow `docs/formats/mds.md` and `docs/formats/webdataset.md`. What is particular to one of them is in
+//! [`ShardForm`] and [`RowEncoder`].
 
 #[cfg(not(target_endian = "little"))]
 compile_error!(
@@ -28,24 +31,32 @@ compile_error!(
 
 mod chunk;
 mod columns;
+mod content;
+mod entry;
 mod error;
+mod form;
 mod index;
+mod input;
 mod pack;
+pub mod parts;
 mod pipeline;
 mod rows;
 mod samples;
 mod shard;
 
 pub use columns::{
-    ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, Target, default_target, stores_null,
+    ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, FieldEncoding, ParseFieldEncodingError,
+    Target, default_field, default_target, stores_null,
 };
+pub use content::{Recall, UnitSamples};
+pub use entry::{DatasetIndex, IndexEntry, IndexProblem, stored_bytes};
 pub use error::{ValueReason, WriteError};
-pub use index::{INDEX_NAME, publish_index, stored_bytes};
+pub use form::{PatternError, ShardForm, ShardFormat, ShardPattern, TarForm};
+pub use index::{INDEX_NAME, publish_index};
+pub use input::{Batches, Input, InputBatch, RowNumbers};
 pub use pack::Position;
-pub use pipeline::{
-    Batches, Input, InputBatch, Ledger, Output, PipelineError, Published, Resources, RowNumbers,
-    Written, run,
-};
-pub use rows::RowEncoder;
+pub use pipeline::{Base, Ledger, Output, PipelineError, Published, Resources, Written, run};
+pub use rows::{RowEncoder, TarKeys, TarRows};
 pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
 pub use shard::FileCheck;
+pub use shardmill_mds::Content;

@@ -1,12 +1,16 @@
 //! Where one shard ends and the next begins: chunks in, shards out. Sequential, cheap, and the only place
 //! that decides.
 
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use shardmill_mds::{Cutter, ShardConfig};
+use shardmill_mds::{Content, Cutter};
+use shardmill_webdataset::{KEY_DIGITS, ShardCut, read_sample, renumber};
 
 use crate::chunk::Chunk;
+use crate::content::{Recall, UnitSamples};
+use crate::form::ShardForm;
 
 /// A position in the input: where a shard's first sample came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,46 +36,142 @@ pub(crate) struct CutShard {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) sizes: Vec<u32>,
     pub(crate) start: Position,
+    pub(crate) content: Content,
+}
+
+/// Where the samples of one split get their keys from.
+#[derive(Debug)]
+pub(crate) enum Keys {
+    /// From nowhere, or from an input that has no key twice.
+    Given,
+    /// They are numbers: what stands before each, and the next one.
+    Numbered(String, u64),
+    /// From rows. These were there, as hashes: 16 bytes for a key of any length.
+    Unique(HashSet<u128>),
+}
+
+/// Why a chunk cannot be packed.
+#[derive(Debug)]
+pub(crate) enum PackError {
+    /// A key that was there before, and its row in the unit.
+    Duplicate { key: String, row: u64 },
+    /// A number that has no room in its header.
+    Number,
+}
+
+/// What decides where shards end.
+#[derive(Debug)]
+enum Cut {
+    Streaming(Cutter),
+    Tar(ShardCut, u64),
+}
+
+impl Cut {
+    fn push(&mut self, bytes: u64) -> bool {
+        match self {
+            Self::Streaming(cutter) => cutter.push(bytes),
+            Self::Tar(cut, sum) => {
+                let flush = cut.place(bytes);
+                *sum = if flush {
+                    bytes
+                } else {
+                    sum.saturating_add(bytes)
+                };
+                flush
+            }
+        }
+    }
+
+    const fn bytes(&self) -> u64 {
+        match self {
+            Self::Streaming(cutter) => cutter.bytes(),
+            Self::Tar(_, sum) => *sum,
+        }
+    }
 }
 
 /// Cuts the samples of one split into shards.
 #[derive(Debug)]
 pub(crate) struct Packer {
     split: usize,
-    cutter: Cutter,
+    cutter: Cut,
+    keys: Keys,
     next_shard: u64,
     /// The next sample opens a shard whatever the cutter says: a shard was flushed before it in an earlier run.
     flushed: bool,
     pieces: Vec<Piece>,
     sizes: Vec<u32>,
     start: Option<Position>,
+    content: Content,
+    /// The number of the next sample.
+    next_sample: u64,
+    /// Samples that are there already, which are left out.
+    recall: Option<Recall>,
+    units: BTreeMap<usize, UnitSamples>,
 }
 
 impl Packer {
     pub(crate) fn new(
         split: usize,
-        config: &ShardConfig,
+        form: &ShardForm,
         samples_per_shard: Option<u64>,
         first_shard: u64,
+        keys: Keys,
     ) -> Self {
+        let cutter = match form {
+            ShardForm::Streaming(config) => Cut::Streaming(Cutter::new(config, samples_per_shard)),
+            ShardForm::Tar(form) => Cut::Tar(ShardCut::new(form.size_limit, samples_per_shard), 0),
+        };
         Self {
             split,
-            cutter: Cutter::new(config, samples_per_shard),
+            cutter,
+            keys,
             next_shard: first_shard,
-            flushed: first_shard > 0,
+            flushed: false,
             pieces: Vec::new(),
             sizes: Vec::new(),
             start: None,
+            content: Content::default(),
+            next_sample: 0,
+            recall: None,
+            units: BTreeMap::new(),
         }
     }
 
+    /// Goes on behind a shard that an earlier run has ended.
+    pub(crate) fn go_on(&mut self) {
+        self.flushed = true;
+    }
+
+    /// Adds to a data set of so many samples, and leaves out those that are there already.
+    pub(crate) fn add_to(&mut self, samples: u64, recall: Option<Recall>) {
+        self.next_sample = samples;
+        self.recall = recall;
+    }
+
+    /// What became of the samples of each unit, and the samples that were to be recognised.
+    pub(crate) fn into_units(self) -> (BTreeMap<usize, UnitSamples>, Option<Recall>) {
+        (self.units, self.recall)
+    }
+
     /// Takes the samples of a chunk; `emit` gets every shard that is full.
-    pub(crate) fn push(&mut self, chunk: Chunk, mut emit: impl FnMut(CutShard)) {
+    pub(crate) fn push(
+        &mut self,
+        mut chunk: Chunk,
+        mut emit: impl FnMut(CutShard),
+    ) -> Result<(), PackError> {
+        let known = self.recognise(&chunk);
+        self.take_keys(&mut chunk, &known)?;
         let chunk = Arc::new(chunk);
         let mut piece_start = 0_usize;
         let mut sample_start = 0_u32;
         for sample in 0..chunk.samples() {
             let end = chunk.end(sample);
+            if is_known(&known, sample) {
+                self.close_piece(&chunk, piece_start..place(sample_start));
+                (piece_start, sample_start) = (place(end), end);
+                continue;
+            }
             let size = end - sample_start;
             let flush = self.cutter.push(u64::from(size));
             let position = Position {
@@ -79,7 +179,7 @@ impl Packer {
                 sample: chunk.origin.first + u64::try_from(sample).unwrap_or(0),
             };
             if flush && !self.flushed {
-                let cut = usize::try_from(sample_start).unwrap_or(usize::MAX);
+                let cut = place(sample_start);
                 self.close_piece(&chunk, piece_start..cut);
                 piece_start = cut;
                 emit(self.take(position));
@@ -89,9 +189,63 @@ impl Packer {
                 self.start = Some(position);
             }
             self.sizes.push(size);
+            let content = chunk.contents.get(sample).copied().unwrap_or_default();
+            self.content = self.content.with(content);
             sample_start = end;
         }
         self.close_piece(&chunk, piece_start..chunk.len());
+        Ok(())
+    }
+
+    /// The samples of a chunk that are there already; empty where none is to be recognised.
+    fn recognise(&mut self, chunk: &Chunk) -> Vec<bool> {
+        let unit = self.units.entry(chunk.origin.unit).or_default();
+        if unit.added == 0 {
+            unit.first = self.next_sample;
+        }
+        let mut known = Vec::new();
+        if let Some(recall) = &mut self.recall {
+            for content in &chunk.contents {
+                let number = recall.take(*content);
+                known.push(number.is_some());
+                unit.known.extend(number);
+            }
+        }
+        let left_out = known.iter().filter(|known| **known).count();
+        let added = u64::try_from(chunk.samples() - left_out).unwrap_or(0);
+        unit.added += added;
+        self.next_sample += added;
+        known
+    }
+
+    /// Numbers the samples of a chunk, or finds a key that was there before.
+    fn take_keys(&mut self, chunk: &mut Chunk, known: &[bool]) -> Result<(), PackError> {
+        match &mut self.keys {
+            Keys::Given => {}
+            Keys::Numbered(before, next) => {
+                for sample in (0..chunk.samples()).filter(|sample| !is_known(known, *sample)) {
+                    let key = format!("{before}{next:0KEY_DIGITS$}");
+                    if !renumber(chunk.sample_mut(sample), KEY_DIGITS, &key) {
+                        return Err(PackError::Number);
+                    }
+                    *next += 1;
+                }
+            }
+            Keys::Unique(seen) => {
+                let keys = std::mem::take(&mut chunk.keys).into_iter().enumerate();
+                let mut new = keys.filter(|(sample, _)| !is_known(known, *sample));
+                if let Some((sample, _)) = new.find(|(_, key)| !seen.insert(*key)) {
+                    let limits = shardmill_core::Limits::default();
+                    let key = read_sample(0, chunk.sample_mut(sample), &mut Vec::new(), &limits);
+                    let rows = chunk.rows.as_ref();
+                    return Err(PackError::Duplicate {
+                        key: key.unwrap_or_default(),
+                        row: rows.map_or(0, |rows| rows.get(sample)),
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes the last shard, if a sample is left for it.
@@ -144,8 +298,18 @@ impl Packer {
             sizes: std::mem::take(&mut self.sizes),
             // An empty first shard starts where the second one does.
             start: self.start.take().unwrap_or(next),
+            content: std::mem::take(&mut self.content),
         };
         self.next_shard += 1;
         shard
     }
+}
+
+/// Whether a sample is one of those that are there already.
+fn is_known(known: &[bool], sample: usize) -> bool {
+    known.get(sample).copied().unwrap_or(false)
+}
+
+fn place(end: u32) -> usize {
+    usize::try_from(end).unwrap_or(usize::MAX)
 }

@@ -5,102 +5,42 @@
 //! samples are due, then for a batch of a later unit if the budget allows. The result does not depend on
 //! which thread did what: units are packed in order, and shards carry their numbers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow::record_batch::RecordBatch;
-use shardmill_core::{Diagnostic, Progress};
-use shardmill_mds::{Index, ShardConfig, ShardEntry};
-use shardmill_storage::{Dir, PublishMode, StorageError};
+use shardmill_core::Progress;
+use shardmill_storage::{GoOn, Place, PublishMode, Stamp, StorageError};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
+use crate::content::{Recall, UnitSamples};
+use crate::entry::{DatasetIndex, IndexEntry};
 use crate::error::WriteError;
-use crate::index::{beneath, stored_bytes};
-use crate::pack::{CutShard, Packer, Position};
-use crate::rows::RowEncoder;
-use crate::shard::{FileCheck, FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step};
-
-/// What the engine needs from an input: units in a fixed order, each a run of batches. Units are read by
-/// several threads at once; the batches of one unit by one thread at a time.
-pub trait Input: Sync {
-    /// Why reading failed.
-    type Error: Diagnostic + Send + 'static;
-
-    /// The number of units.
-    fn units(&self) -> usize;
-
-    /// Starts to read a unit.
-    ///
-    /// # Errors
-    ///
-    /// Whatever the input cannot do.
-    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Self::Error>>, Self::Error>;
-
-    /// Names a row for a person: a file and a number.
-    fn place(&self, unit: usize, row: u64) -> String;
-}
-
-/// The batches of one unit.
-pub trait Batches: Send {
-    /// Why reading failed.
-    type Error;
-
-    /// The next batch, `None` at the end of the unit.
-    ///
-    /// # Errors
-    ///
-    /// Whatever the input cannot do.
-    fn next(&mut self) -> Result<Option<InputBatch>, Self::Error>;
-}
-
-/// Rows that go to one split.
-#[derive(Debug)]
-pub struct InputBatch {
-    /// The split, an index into [`Output::splits`].
-    pub split: usize,
-    /// The rows.
-    pub batch: RecordBatch,
-    /// Their numbers within the unit, for messages.
-    pub rows: RowNumbers,
-    /// Stored bytes of input that reading them took, for progress.
-    pub input_bytes: u64,
-    /// Rows left out between the previous batch and the end of this one.
-    pub dropped: u64,
-}
-
-/// The row numbers of a batch.
-#[derive(Clone, Debug)]
-pub enum RowNumbers {
-    /// Consecutive, from this one.
-    From(u64),
-    /// One by one.
-    Each(Vec<u64>),
-}
-
-impl RowNumbers {
-    fn get(&self, row: usize) -> u64 {
-        match self {
-            Self::From(first) => first + u64::try_from(row).unwrap_or(0),
-            Self::Each(rows) => rows.get(row).copied().unwrap_or(0),
-        }
-    }
-}
+use crate::form::ShardForm;
+use crate::index::beneath;
+use crate::input::{Batches, Input};
+use crate::pack::{CutShard, Keys, PackError, Packer, Position};
+use crate::rows::{RowEncoder, TarKeys};
+use crate::shard::{FileCheck, FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step, Temps};
+use shardmill_mds::Content;
 
 /// Where shards go and what they look like.
-#[derive(Debug)]
 pub struct Output<'a> {
     /// The root of the data set.
-    pub dir: &'a Dir,
-    /// A folder in it for temporary files.
+    pub place: &'a Place,
+    /// A folder in it for temporary files, where it is a directory.
     pub temp_folder: &'a str,
     /// The data sets to write, by directory beneath the root; `""` is the root itself.
     pub splits: &'a [String],
-    /// The configuration of every shard.
-    pub config: Arc<ShardConfig>,
-    /// Most samples of a shard, beside the size limit of the configuration.
+    /// What shards look like.
+    pub form: ShardForm,
+    /// Most samples of a shard, beside the size limit of the form.
     pub samples_per_shard: Option<u64>,
+    /// Where a file belongs by its name, if that is not beneath the directory of its data set.
+    pub at: Option<&'a (dyn Fn(&str) -> String + Sync)>,
+    /// What stands before the numbers that tar samples have for keys.
+    pub key_prefix: &'a str,
 }
 
 /// What the engine may use.
@@ -114,8 +54,8 @@ pub struct Resources {
 
 /// A memory of what an earlier, interrupted run published, and the record of what this one does.
 pub trait Ledger: Sync {
-    /// The shard as it was published and has just been checked, if it was.
-    fn reusable(&self, split: usize, shard: u64) -> Option<&ShardEntry>;
+    /// The shard as it was published and has just been checked, if it was, and what it holds.
+    fn reusable(&self, split: usize, shard: u64) -> Option<(&IndexEntry, Content)>;
 
     /// Where to start, when everything before is reusable: the number of the first shard and the position of
     /// its first sample. Only asked with a single split.
@@ -126,7 +66,7 @@ pub trait Ledger: Sync {
     /// # Errors
     ///
     /// When the note cannot be written.
-    fn published(&self, shard: &Published<'_>) -> Result<(), StorageError>;
+    fn published(&self, shard: &Published<'_>, go_on: &mut GoOn<'_>) -> Result<(), StorageError>;
 }
 
 /// A shard that has been published.
@@ -139,16 +79,37 @@ pub struct Published<'a> {
     /// Where its first sample came from.
     pub start: Position,
     /// Its line in the index.
-    pub entry: &'a ShardEntry,
+    pub entry: &'a IndexEntry,
+    /// What it holds.
+    pub content: Content,
     /// Its files.
     pub checks: &'a [FileCheck],
+    /// What the place knows of them, in the same order.
+    pub stamps: &'a [Stamp],
+}
+
+/// What is there already, and is added to.
+#[derive(Debug, Default)]
+pub struct Base {
+    /// Its shards: the numbers of new ones follow theirs.
+    pub shards: u64,
+    /// Its samples.
+    pub samples: u64,
+    /// Samples to recognise: what has the content of one of them is not added again.
+    pub recall: Option<Recall>,
 }
 
 /// What was written.
 #[derive(Debug)]
 pub struct Written {
-    /// The index of each split, not yet published.
-    pub indexes: Vec<Index>,
+    /// The index of each split, not yet published, of what was there before excepted.
+    pub indexes: Vec<DatasetIndex>,
+    /// What these hold.
+    pub contents: Vec<Content>,
+    /// What became of the samples of each unit that was read, for each split.
+    pub units: Vec<BTreeMap<usize, UnitSamples>>,
+    /// The samples that were to be recognised.
+    pub recall: Option<Recall>,
     /// Shards taken over from an earlier run, all splits together.
     pub reused: u64,
     /// Rows left out.
@@ -181,6 +142,7 @@ pub fn run<I: Input>(
     input: &I,
     encoder: &RowEncoder,
     output: &Output<'_>,
+    base: Base,
     resources: Resources,
     ledger: &dyn Ledger,
     progress: &Progress,
@@ -190,16 +152,20 @@ pub fn run<I: Input>(
         .then(|| ledger.resume_at())
         .flatten();
     let start = resume.map_or(Position::default(), |(_, position)| position);
-    let first_shard = resume.map_or(0, |(shard, _)| shard);
+    let first_shard = resume.map_or(base.shards, |(shard, _)| shard);
+    let before = (base.shards..first_shard).filter_map(|shard| ledger.reusable(0, shard));
+    let first_sample = base.samples + before.map(|(entry, _)| entry.samples()).sum::<u64>();
+    let mut recall = base.recall;
     let engine = Engine {
         input,
         encoder,
         output,
-        kind: ShardKind::resumable(Arc::clone(&output.config)),
+        kind: ShardKind::resumable(output.form.clone()),
         pool: BufferPool::new(jobs * 8),
         ledger,
         progress,
         start,
+        first_shard: base.shards,
         budget_bytes: resources.budget_bytes,
         jobs,
         state: Mutex::new(State {
@@ -209,7 +175,18 @@ pub fn run<I: Input>(
             ahead_bytes: 0,
             packers: (0..output.splits.len())
                 .map(|split| {
-                    Packer::new(split, &output.config, output.samples_per_shard, first_shard)
+                    let mut packer = Packer::new(
+                        split,
+                        &output.form,
+                        output.samples_per_shard,
+                        first_shard,
+                        keys_of(encoder, output.key_prefix, first_sample),
+                    );
+                    packer.add_to(first_sample, recall.take());
+                    if first_shard > base.shards {
+                        packer.go_on();
+                    }
+                    packer
                 })
                 .collect(),
             steps: VecDeque::new(),
@@ -225,18 +202,22 @@ pub fn run<I: Input>(
         entries: output.splits.iter().map(|_| Mutex::default()).collect(),
     };
     // What lies before the resumed shard was checked and stays.
-    for shard in 0..first_shard {
-        if let Some(entry) = ledger.reusable(0, shard) {
-            progress.add_shard(stored_bytes(entry));
-            progress.add_samples(entry.samples);
-            engine.keep(0, shard, entry.clone());
+    for shard in base.shards..first_shard {
+        if let Some((entry, content)) = ledger.reusable(0, shard) {
+            progress.add_shard(entry.stored_bytes());
+            progress.add_samples(entry.samples());
+            engine.keep(0, shard, entry.clone(), content);
             engine.lock().reused += 1;
         }
     }
     let (sender, receiver) = sync_channel::<FinishedShard>(jobs * 2);
+    let receiver = Mutex::new(receiver);
     let ends: Vec<Instant> = std::thread::scope(|scope| {
         let engine = &engine;
-        let publisher = scope.spawn(move || engine.publish(receiver));
+        let receiver = &receiver;
+        let publishers: Vec<_> = (0..output.place.publishers().max(1))
+            .map(|_| scope.spawn(move || engine.publish(receiver)))
+            .collect();
         let workers: Vec<_> = (0..jobs)
             .map(|_| {
                 let sender = sender.clone();
@@ -249,7 +230,9 @@ pub fn run<I: Input>(
             .filter_map(|worker| worker.join().ok())
             .collect();
         // The receiver ends when the last worker has dropped its sender.
-        let _ = publisher.join();
+        for publisher in publishers {
+            let _ = publisher.join();
+        }
         ends
     });
     let now = Instant::now();
@@ -264,6 +247,15 @@ pub fn run<I: Input>(
         .into());
     }
     engine.written(idle)
+}
+
+/// Where the samples of a split get their keys from, `first` of them being there already.
+fn keys_of(encoder: &RowEncoder, prefix: &str, first: u64) -> Keys {
+    match encoder.keys() {
+        Some(TarKeys::Number) => Keys::Numbered(prefix.to_owned(), first),
+        Some(TarKeys::Column { unique: false, .. }) => Keys::Unique(HashSet::new()),
+        Some(TarKeys::Column { unique: true, .. }) | None => Keys::Given,
+    }
 }
 
 /// Stops all threads when one of them panics: the others would wait for its work forever.
@@ -328,11 +320,13 @@ struct Engine<'a, I: Input> {
     ledger: &'a dyn Ledger,
     progress: &'a Progress,
     start: Position,
+    /// The number of the first shard that is added.
+    first_shard: u64,
     budget_bytes: u64,
     jobs: usize,
     state: Mutex<State<I::Error>>,
     wake: Condvar,
-    entries: Vec<Mutex<BTreeMap<u64, ShardEntry>>>,
+    entries: Vec<Mutex<BTreeMap<u64, (IndexEntry, Content)>>>,
 }
 
 impl<I: Input> Engine<'_, I> {
@@ -455,8 +449,7 @@ impl<I: Input> Engine<'_, I> {
                 match work.run(
                     &step,
                     &self.kind,
-                    self.output.dir,
-                    Some(self.output.temp_folder),
+                    Temps::Place(self.output.place, self.output.temp_folder),
                     scratch,
                 )? {
                     Outcome::Nothing => {}
@@ -515,9 +508,17 @@ impl<I: Input> Engine<'_, I> {
             *first += rows;
             if skip < rows {
                 let batch = next.batch.slice(skipped, next.batch.num_rows() - skipped);
-                let encoded = self
-                    .encoder
-                    .encode(&batch, origin, &self.pool, |chunk| chunks.push(chunk));
+                let mut row = skipped;
+                let encoded =
+                    self.encoder
+                        .encode(&batch, origin, &self.pool, |mut chunk: Chunk| {
+                            if !chunk.keys.is_empty() {
+                                chunk.rows = Some(next.rows.from(row));
+                            }
+                            row += chunk.samples();
+                            chunk.note_contents();
+                            chunks.push(chunk);
+                        });
                 failure = encoded.err().map(|error| {
                     error.locate(self.encoder, |row| {
                         self.input.place(unit, next.rows.get(row + skipped))
@@ -569,8 +570,15 @@ impl<I: Input> Engine<'_, I> {
                 let samples = u64::try_from(chunk.samples()).unwrap_or(0);
                 state.samples += samples;
                 self.progress.add_samples(samples);
-                if let Some(packer) = state.packers.get_mut(chunk.origin.split) {
-                    packer.push(chunk, |shard| cut.push(shard));
+                let unit = chunk.origin.unit;
+                let packed = match state.packers.get_mut(chunk.origin.split) {
+                    Some(packer) => packer.push(chunk, |shard| cut.push(shard)),
+                    None => Ok(()),
+                };
+                if let Err(error) = packed {
+                    let error = self.unpacked(unit, error);
+                    state.error.get_or_insert(error.into());
+                    return;
                 }
             }
             if !slot.done {
@@ -597,6 +605,20 @@ impl<I: Input> Engine<'_, I> {
         self.schedule(state, cut);
     }
 
+    /// A key that the data set cannot have.
+    fn unpacked(&self, unit: usize, error: PackError) -> WriteError {
+        match error {
+            PackError::Duplicate { key, row } => WriteError::DuplicateKey {
+                column: self.encoder.key_column(),
+                row: self.input.place(unit, row),
+                key,
+            },
+            PackError::Number => WriteError::Bug {
+                what: "a number has no room in its header",
+            },
+        }
+    }
+
     fn finish_packing(&self, state: &mut State<I::Error>, cut: &mut Vec<CutShard>) {
         if !state.packed {
             cut.extend(state.packers.iter_mut().filter_map(Packer::finish));
@@ -608,13 +630,13 @@ impl<I: Input> Engine<'_, I> {
         for shard in cut {
             let (split, number) = (shard.split, shard.shard);
             let samples = u64::try_from(shard.sizes.len()).unwrap_or(0);
-            if let Some(entry) = self
+            if let Some((entry, content)) = self
                 .ledger
                 .reusable(split, number)
-                .filter(|entry| entry.samples == samples)
+                .filter(|(entry, _)| entry.samples() == samples)
             {
-                self.progress.add_shard(stored_bytes(entry));
-                self.keep(split, number, entry.clone());
+                self.progress.add_shard(entry.stored_bytes());
+                self.keep(split, number, entry.clone(), content);
                 state.reused += 1;
                 continue;
             }
@@ -632,26 +654,39 @@ impl<I: Input> Engine<'_, I> {
         }
     }
 
-    fn keep(&self, split: usize, shard: u64, entry: ShardEntry) {
+    fn keep(&self, split: usize, shard: u64, entry: IndexEntry, content: Content) {
         if let Some(entries) = self.entries.get(split) {
             entries
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .insert(shard, entry);
+                .insert(shard, (entry, content));
         }
     }
 
-    /// The life of the publisher: waiting for the disk is not work, so it has a thread of its own.
-    fn publish(&self, receiver: Receiver<FinishedShard>) {
-        while let Ok(shard) = receiver.recv() {
+    /// The life of a publisher: waiting for the disk or a store is not work, so it has a thread of its own.
+    fn publish(&self, receiver: &Mutex<Receiver<FinishedShard>>) {
+        let _alarm = Alarm(self);
+        let next = || {
+            receiver
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv()
+        };
+        while let Ok(shard) = next() {
             if self.lock().error.is_some() {
                 // Temporary files vanish with the shard.
                 continue;
             }
             if let Err(error) = self.publish_one(shard) {
-                self.lock()
-                    .error
-                    .get_or_insert(WriteError::from(error).into());
+                let mut state = self.lock();
+                let error = match self.progress.is_cancelled() {
+                    true => WriteError::Interrupted {
+                        samples: state.samples,
+                    },
+                    false => error.into(),
+                };
+                state.error.get_or_insert(error.into());
+                drop(state);
                 self.wake.notify_all();
             }
         }
@@ -662,23 +697,35 @@ impl<I: Input> Engine<'_, I> {
             split,
             shard,
             start,
+            content,
             files,
             entry,
             checks,
         } = shard;
         let folder = self.output.splits.get(split).map_or("", String::as_str);
+        // A run that has failed is not worth waiting for.
+        let go_on = &mut |_| !self.progress.is_cancelled() && self.lock().error.is_none();
+        let mut stamps = Vec::with_capacity(files.len());
         for (name, temp) in files {
-            temp.publish(&beneath(folder, &name), PublishMode::Replace)?;
+            let name = match self.output.at {
+                Some(at) => at(&name),
+                None => beneath(folder, &name),
+            };
+            let place = self.output.place;
+            stamps.push(place.publish(temp, &name, PublishMode::Replace, go_on)?);
         }
-        self.ledger.published(&Published {
+        let published = Published {
             split,
             shard,
             start,
             entry: &entry,
+            content,
             checks: &checks,
-        })?;
-        self.progress.add_shard(stored_bytes(&entry));
-        self.keep(split, shard, entry);
+            stamps: &stamps,
+        };
+        self.ledger.published(&published, go_on)?;
+        self.progress.add_shard(entry.stored_bytes());
+        self.keep(split, shard, entry, content);
         Ok(())
     }
 
@@ -691,25 +738,35 @@ impl<I: Input> Engine<'_, I> {
             return Err(error);
         }
         let mut indexes = Vec::with_capacity(self.entries.len());
+        let mut contents = Vec::with_capacity(self.entries.len());
         for entries in self.entries {
             let entries = entries.into_inner().unwrap_or_else(PoisonError::into_inner);
-            // INVARIANT: shards are numbered from 0 without a gap.
-            let complete = entries
-                .keys()
-                .enumerate()
-                .all(|(at, shard)| u64::try_from(at) == Ok(*shard));
+            // INVARIANT: shards are numbered without a gap.
+            let complete = (self.first_shard..)
+                .zip(entries.keys())
+                .all(|(expected, shard)| expected == *shard);
             if !complete {
                 return Err(WriteError::Bug {
                     what: "a shard is missing from the index",
                 }
                 .into());
             }
-            indexes.push(Index {
-                shards: entries.into_values().collect(),
-            });
+            contents.push(entries.values().map(|(_, content)| *content).collect());
+            let entries = entries.into_values().map(|(entry, _)| entry);
+            indexes.push(self.output.form.index(entries));
+        }
+        let mut units = Vec::with_capacity(state.packers.len());
+        let mut recall = None;
+        for packer in state.packers {
+            let (of_split, left) = packer.into_units();
+            units.push(of_split);
+            recall = recall.or(left);
         }
         Ok(Written {
             indexes,
+            contents,
+            units,
+            recall,
             reused: state.reused,
             dropped: state.dropped,
             idle,

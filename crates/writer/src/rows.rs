@@ -1,16 +1,21 @@
 //! From batches to chunks of encoded samples.
 
+mod tar;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::Array;
 use arrow::record_batch::RecordBatch;
 use shardmill_core::Format;
-use shardmill_mds::{Layout, TextColumn};
+use shardmill_mds::{Content, Layout, TextColumn};
+use shardmill_webdataset::{KEY_DIGITS, content_of_numbered};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::columns::{ColumnEncoder, Datums};
 use crate::error::{RowError, ValueReason, WriteError};
+
+pub use tar::{TarKeys, TarRows};
 
 /// Encoded bytes after which a chunk is closed. Small enough to stay in a core's cache while its columns are
 /// scattered into it, large enough that handing it over costs nothing.
@@ -28,6 +33,8 @@ enum Frame {
         refuse: Vec<(&'static str, String)>,
         format: Format,
     },
+    /// WebDataset: a member for each value.
+    Tar(TarRows),
 }
 
 /// Encodes rows of record batches as samples of a layout. One per conversion, shared by all threads.
@@ -43,9 +50,31 @@ pub struct RowEncoder {
 /// Why a batch could not be encoded: a value, or the sum of a row's values.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum BatchError {
-    Null { column: usize, row: usize },
-    Value { column: usize, error: RowError },
-    SampleTooLarge { row: usize, bytes: u64, limit: u64 },
+    Null {
+        column: usize,
+        row: usize,
+    },
+    Value {
+        column: usize,
+        error: RowError,
+    },
+    SampleTooLarge {
+        row: usize,
+        bytes: u64,
+        limit: u64,
+    },
+    KeyNull {
+        row: usize,
+    },
+    Key {
+        row: usize,
+        error: shardmill_webdataset::WriteError,
+    },
+    Member {
+        column: usize,
+        row: usize,
+        error: shardmill_webdataset::WriteError,
+    },
 }
 
 impl BatchError {
@@ -65,6 +94,7 @@ impl BatchError {
             Self::Null { column: at, row } => WriteError::Null {
                 column: column(at),
                 row: place(row),
+                may_omit: encoder.keys().is_some(),
             },
             Self::Value { column: at, error } => WriteError::Value {
                 column: column(at),
@@ -75,6 +105,25 @@ impl BatchError {
                 row: place(row),
                 bytes,
                 limit,
+            },
+            Self::KeyNull { row } => WriteError::Null {
+                column: encoder.key_column(),
+                row: place(row),
+                may_omit: false,
+            },
+            Self::Key { row, error } => WriteError::Sample {
+                column: encoder.key_column(),
+                row: place(row),
+                source: error,
+            },
+            Self::Member {
+                column: at,
+                row,
+                error,
+            } => WriteError::Sample {
+                column: column(at),
+                row: place(row),
+                source: error,
             },
         }
     }
@@ -105,6 +154,38 @@ impl RowEncoder {
         }
     }
 
+    /// An encoder of the samples of tar files. The names of the columns, which stand in the order of code points, are the
+    /// fields.
+    #[must_use]
+    pub fn tar(columns: Vec<ColumnEncoder>, rows: TarRows, sample_limit: u64) -> Self {
+        Self {
+            columns,
+            headed: Vec::new(),
+            frame: Frame::Tar(rows),
+            sample_limit: sample_limit.min(u64::from(u32::MAX)),
+        }
+    }
+
+    /// The column that keys come from, for messages.
+    pub(crate) fn key_column(&self) -> String {
+        match &self.frame {
+            Frame::Tar(TarRows {
+                keys: TarKeys::Column { name, .. },
+                ..
+            }) => name.clone(),
+            _ => String::new(),
+        }
+    }
+
+    /// How the keys of tar samples come about; `None` in other formats.
+    #[must_use]
+    pub const fn keys(&self) -> Option<&TarKeys> {
+        match &self.frame {
+            Frame::Tar(rows) => Some(&rows.keys),
+            _ => None,
+        }
+    }
+
     /// The columns, in the order of the layout.
     #[must_use]
     pub fn columns(&self) -> &[ColumnEncoder] {
@@ -112,6 +193,15 @@ impl RowEncoder {
     }
 
     /// Encodes all rows of a batch, in chunks.
+    /// What a sample holds that was read from a shard, by its encoded bytes. `memory` is used again from call to call.
+    #[must_use]
+    pub fn content_of(&self, sample: &[u8], memory: &mut Vec<u8>) -> Content {
+        if !matches!(self.keys(), Some(TarKeys::Number)) {
+            return Content::of(sample);
+        }
+        content_of_numbered(sample, KEY_DIGITS, memory)
+    }
+
     pub(crate) fn encode(
         &self,
         batch: &RecordBatch,
@@ -123,6 +213,7 @@ impl RowEncoder {
         for (position, column) in self.columns.iter().enumerate() {
             let array = batch.column(column.source());
             if !column.stores_null()
+                && !column.omits_null()
                 && let Some(nulls) = array.logical_nulls()
                 && nulls.null_count() > 0
             {
@@ -139,6 +230,9 @@ impl RowEncoder {
                 error,
             })?;
             datums.push(values);
+        }
+        if let Frame::Tar(rows) = &self.frame {
+            return self.encode_tar(rows, batch, &datums, origin, pool, emit);
         }
         self.refuse(&datums, batch.num_rows())?;
         let sizes = self.sizes(&datums, batch.num_rows())?;
@@ -165,6 +259,7 @@ impl RowEncoder {
             Frame::Text { before, after, .. } => {
                 before.iter().map(Vec::len).sum::<usize>() + after.len()
             }
+            Frame::Tar(_) => 0,
         };
         let mut sizes = vec![constant; rows];
         for values in datums {
@@ -250,6 +345,8 @@ impl RowEncoder {
                 }
                 put(after, &mut cursors, &mut out);
             }
+            // These take another way.
+            Frame::Tar(_) => {}
         }
         Chunk::new(out, ends, origin, pool)
     }

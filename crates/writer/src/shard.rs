@@ -1,19 +1,22 @@
-//! Finishing one shard: header, hashes, compression, temporary files.
+//! Finishing one shard: head and tail, hashes, compression, temporary files. What is particular to a format is in
+//! `streaming` and `tar`.
+
+mod streaming;
+mod tar;
 
 use std::io::Write as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::{Format, Limits};
-use shardmill_mds::{
-    Compression, Compressor, FileHashes, FileInfo, HashAlgo, Hasher, ShardConfig, ShardEntry,
-    basename, encode_header, encode_meta,
-};
-use shardmill_storage::{Dir, TempFile};
+use shardmill_mds::{Compression, Compressor, Content, FileHashes, HashAlgo, Hasher};
+use shardmill_storage::{Dir, Place, StorageError, TempFile};
+use shardmill_webdataset::{CompressedPiece, FieldSet, PieceCompressor, TarCompression};
 
 use crate::chunk::Chunk;
+use crate::entry::IndexEntry;
 use crate::error::WriteError;
+use crate::form::ShardForm;
 use crate::pack::{CutShard, Position};
 
 /// Bytes that are hashed and written in one go, so that the second finds them in a core's cache.
@@ -22,39 +25,100 @@ const STEP_BYTES: usize = 256 << 10;
 /// What all shards of one data set have in common.
 #[derive(Debug)]
 pub(crate) struct ShardKind {
-    pub(crate) config: Arc<ShardConfig>,
-    config_json: String,
-    xsv_header: Vec<u8>,
+    form: ShardForm,
+    texts: streaming::Texts,
     /// The hash that a later run checks before it reuses a shard; `None` when there will be no such run.
     check: Option<HashAlgo>,
 }
 
 impl ShardKind {
     /// Shards that a later run of the same conversion may reuse.
-    pub(crate) fn resumable(config: Arc<ShardConfig>) -> Self {
-        let check = config.hashes.first().copied().unwrap_or(HashAlgo::Xxh3_128);
+    pub(crate) fn resumable(form: ShardForm) -> Self {
+        let check = form.hashes().first().copied().unwrap_or(HashAlgo::Xxh3_128);
         Self {
             check: Some(check),
-            ..Self::final_only(config)
+            ..Self::final_only(form)
         }
     }
 
     /// Shards that are only as good as the index that lists them.
-    pub(crate) fn final_only(config: Arc<ShardConfig>) -> Self {
+    pub(crate) fn final_only(form: ShardForm) -> Self {
         Self {
-            config_json: config.to_json(),
-            xsv_header: config.xsv_header(),
-            config,
+            texts: streaming::Texts::new(&form),
+            form,
             check: None,
         }
     }
 
-    fn segment_bytes(&self) -> Option<usize> {
-        self.config
-            .compression
-            .as_ref()
-            .and_then(Compression::segment_bytes)
+    /// Whether shards of that form are the same.
+    pub(crate) fn is_of(&self, form: &ShardForm) -> bool {
+        match (&self.form, form) {
+            (ShardForm::Streaming(own), ShardForm::Streaming(other)) => own == other,
+            (ShardForm::Tar(own), ShardForm::Tar(other)) => {
+                own.fields == other.fields && own.compression == other.compression
+            }
+            _ => false,
+        }
     }
+
+    fn hashes(&self) -> &[HashAlgo] {
+        self.form.hashes()
+    }
+
+    fn codec(&self) -> Option<Codec> {
+        match &self.form {
+            ShardForm::Streaming(config) => config.compression.map(Codec::Streaming),
+            ShardForm::Tar(form) => form.compression.map(Codec::Tar),
+        }
+    }
+
+    fn lay(&self, cut: CutShard) -> Result<Laid, WriteError> {
+        match &self.form {
+            ShardForm::Streaming(config) => streaming::lay(config, &self.texts, cut),
+            ShardForm::Tar(form) => tar::lay(form, cut),
+        }
+    }
+
+    /// Puts compressed segments together.
+    fn join(
+        &self,
+        shard: u64,
+        zipped: Vec<Zipped>,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Vec<u8>>, WriteError> {
+        match self.codec() {
+            Some(Codec::Streaming(compression)) => {
+                streaming::join(compression, shard, zipped, scratch)
+            }
+            Some(Codec::Tar(compression)) => tar::join(compression, shard, zipped),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// A shard as its form lays it out.
+#[derive(Debug)]
+struct Laid {
+    /// Each is compressed for itself; one when there is no compression, or it knows no segments.
+    segments: Vec<Vec<Part>>,
+    /// A second file, beside the data.
+    side: Option<Vec<u8>>,
+    /// The fields of the samples of a tar file.
+    fields: Option<Arc<FieldSet>>,
+}
+
+/// A compressor, whichever format it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Codec {
+    Streaming(Compression),
+    Tar(TarCompression),
+}
+
+/// A compressed segment.
+#[derive(Debug)]
+enum Zipped {
+    Bytes(Vec<u8>),
+    Piece(CompressedPiece),
 }
 
 /// A run of bytes of a data file.
@@ -105,14 +169,15 @@ pub(crate) struct ShardWork {
     pub(crate) shard: u64,
     pub(crate) samples: u64,
     pub(crate) start: Position,
+    content: Content,
     raw_bytes: u64,
-    meta: Option<Vec<u8>>,
-    /// Each is compressed for itself; one when the compression knows no segments.
+    side: Option<Vec<u8>>,
+    fields: Option<Arc<FieldSet>>,
     segments: Vec<Mutex<Option<Vec<Part>>>>,
     /// The same parts, for the task that hashes them in order.
     hash_parts: Mutex<Vec<Part>>,
     raw_hashes: Mutex<Option<FileHashes>>,
-    zipped: Vec<Mutex<Vec<u8>>>,
+    zipped: Vec<Mutex<Option<Zipped>>>,
     left: AtomicUsize,
 }
 
@@ -136,8 +201,9 @@ pub(crate) struct FinishedShard {
     pub(crate) split: usize,
     pub(crate) shard: u64,
     pub(crate) start: Position,
+    pub(crate) content: Content,
     pub(crate) files: Vec<(String, TempFile)>,
-    pub(crate) entry: ShardEntry,
+    pub(crate) entry: IndexEntry,
     pub(crate) checks: Vec<FileCheck>,
 }
 
@@ -154,21 +220,39 @@ pub struct FileCheck {
     pub hex: String,
 }
 
+/// Where files are made before they have a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Temps<'a> {
+    /// In a directory.
+    Dir(&'a Dir),
+    /// In a folder of a place, if that is one of this machine.
+    Place(&'a Place, &'a str),
+}
+
+impl Temps<'_> {
+    fn file(self) -> Result<TempFile, StorageError> {
+        match self {
+            Self::Dir(dir) => dir.temp_file(None),
+            Self::Place(place, folder) => place.temp_file(Some(folder)),
+        }
+    }
+}
+
 /// What a thread keeps between steps.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    compressor: Option<(Compression, Compressor)>,
+    compressor: Option<(Codec, AnyCompressor)>,
     contiguous: Vec<u8>,
 }
 
+#[derive(Debug)]
+enum AnyCompressor {
+    Streaming(Compressor),
+    Tar(PieceCompressor),
+}
+
 impl Scratch {
-    fn compress(
-        &mut self,
-        compression: Compression,
-        parts: &[Part],
-        shard: u64,
-    ) -> Result<Vec<u8>, WriteError> {
-        let fail = |source| WriteError::Compression { shard, source };
+    fn compress(&mut self, codec: Codec, parts: &[Part], shard: u64) -> Result<Zipped, WriteError> {
         let contiguous: &[u8] = match parts {
             [part] => part.bytes(),
             _ => {
@@ -179,19 +263,35 @@ impl Scratch {
                 &self.contiguous
             }
         };
-        if self
-            .compressor
-            .as_ref()
-            .is_none_or(|(of, _)| *of != compression)
-        {
-            self.compressor = Some((compression, compression.compressor().map_err(fail)?));
+        let streaming = |source| WriteError::Compression { shard, source };
+        let tar = |source| WriteError::TarCompression { shard, source };
+        if self.compressor.as_ref().is_none_or(|(of, _)| *of != codec) {
+            let compressor = match codec {
+                Codec::Streaming(compression) => {
+                    AnyCompressor::Streaming(compression.compressor().map_err(streaming)?)
+                }
+                Codec::Tar(compression) => {
+                    AnyCompressor::Tar(PieceCompressor::new(compression).map_err(tar)?)
+                }
+            };
+            self.compressor = Some((codec, compressor));
         }
-        let mut out = Vec::new();
-        if let Some((_, compressor)) = &mut self.compressor {
-            compressor.compress(contiguous, &mut out).map_err(fail)?;
+        match &mut self.compressor {
+            Some((_, AnyCompressor::Streaming(compressor))) => {
+                let mut out = Vec::new();
+                compressor
+                    .compress(contiguous, &mut out)
+                    .map_err(streaming)?;
+                out.shrink_to_fit();
+                Ok(Zipped::Bytes(out))
+            }
+            Some((_, AnyCompressor::Tar(compressor))) => {
+                Ok(Zipped::Piece(compressor.compress(contiguous).map_err(tar)?))
+            }
+            None => Err(WriteError::Bug {
+                what: "a thread without a compressor",
+            }),
         }
-        out.shrink_to_fit();
-        Ok(out)
     }
 }
 
@@ -201,48 +301,15 @@ impl ShardWork {
         cut: CutShard,
         kind: &ShardKind,
     ) -> Result<(Arc<Self>, Vec<Step>), WriteError> {
-        let fail = |source| WriteError::Format {
-            shard: cut.shard,
-            source,
-        };
         let samples = u64::try_from(cut.sizes.len()).unwrap_or(u64::MAX);
-        let mut head = Vec::new();
-        let mut meta = None;
-        if kind.config.format() == Format::Mds {
-            encode_header(
-                &kind.config,
-                &kind.config_json,
-                cut.sizes.iter().copied(),
-                &mut head,
-            )
-            .map_err(fail)?;
-        } else {
-            head.extend_from_slice(&kind.xsv_header);
-            let mut bytes = Vec::new();
-            let first = u64::try_from(head.len()).unwrap_or(u64::MAX);
-            encode_meta(
-                &kind.config_json,
-                first,
-                cut.sizes.iter().copied(),
-                &mut bytes,
-            )
-            .map_err(fail)?;
-            meta = Some(bytes);
-        }
-        drop(cut.sizes);
-        let head_len = head.len();
-        let mut parts = vec![Part::Head(Arc::new(head), 0..head_len)];
-        parts.extend(
-            cut.pieces
-                .into_iter()
-                .map(|piece| Part::Chunk(piece.chunk, piece.range)),
-        );
-        let raw_bytes: usize = parts.iter().map(Part::len).sum();
-        let segments = match kind.segment_bytes() {
-            Some(bytes) => segments(parts, bytes),
-            None => vec![parts],
-        };
-        let hash_apart = segments.len() > 1 && !kind.config.hashes.is_empty();
+        let (split, shard, start, content) = (cut.split, cut.shard, cut.start, cut.content);
+        let Laid {
+            segments,
+            side,
+            fields,
+        } = kind.lay(cut)?;
+        let raw_bytes: usize = segments.iter().flatten().map(Part::len).sum();
+        let hash_apart = segments.len() > 1 && !kind.hashes().is_empty();
         let mut steps = Vec::new();
         if segments.len() > 1 {
             if hash_apart {
@@ -258,12 +325,14 @@ impl ShardWork {
             Vec::new()
         };
         let work = Self {
-            split: cut.split,
-            shard: cut.shard,
+            split,
+            shard,
             samples,
-            start: cut.start,
+            start,
+            content,
             raw_bytes: u64::try_from(raw_bytes).unwrap_or(u64::MAX),
-            meta,
+            side,
+            fields,
             hash_parts: Mutex::new(hash_parts),
             raw_hashes: Mutex::default(),
             zipped: segments.iter().map(|_| Mutex::default()).collect(),
@@ -281,17 +350,16 @@ impl ShardWork {
         &self,
         step: &Step,
         kind: &ShardKind,
-        dir: &Dir,
-        temp_folder: Option<&str>,
+        temps: Temps<'_>,
         scratch: &mut Scratch,
     ) -> Result<Outcome, WriteError> {
         match step {
             Step::All => self
-                .all(kind, dir, temp_folder, scratch)
+                .all(kind, temps, scratch)
                 .map(|shard| Outcome::Finished(Box::new(shard))),
             Step::Hash => {
                 let parts = std::mem::take(&mut *lock(&self.hash_parts));
-                let mut hashers = hashers(&kind.config.hashes);
+                let mut hashers = hashers(kind.hashes());
                 // Parts are dropped as they are done, so that their memory returns early.
                 for part in parts {
                     update_stepwise(part.bytes(), &mut hashers, |_| Ok(()))?;
@@ -300,16 +368,16 @@ impl ShardWork {
                 Ok(self.countdown())
             }
             Step::Compress(segment) => {
-                let compression = kind.config.compression.ok_or(WriteError::Bug {
+                let codec = kind.codec().ok_or(WriteError::Bug {
                     what: "a segment without compression",
                 })?;
                 let parts = lock(&self.segments[*segment]).take().unwrap_or_default();
-                let zipped = scratch.compress(compression, &parts, self.shard)?;
-                *lock(&self.zipped[*segment]) = zipped;
+                let zipped = scratch.compress(codec, &parts, self.shard)?;
+                *lock(&self.zipped[*segment]) = Some(zipped);
                 Ok(self.countdown())
             }
             Step::Assemble => self
-                .assemble(kind, dir, temp_folder, scratch)
+                .assemble(kind, temps, scratch)
                 .map(|shard| Outcome::Finished(Box::new(shard))),
         }
     }
@@ -325,13 +393,12 @@ impl ShardWork {
     fn all(
         &self,
         kind: &ShardKind,
-        dir: &Dir,
-        folder: Option<&str>,
+        temps: Temps<'_>,
         scratch: &mut Scratch,
     ) -> Result<FinishedShard, WriteError> {
         let parts = lock(&self.segments[0]).take().unwrap_or_default();
-        let Some(compression) = kind.config.compression else {
-            let mut temp = dir.temp_file(folder)?;
+        let Some(codec) = kind.codec() else {
+            let mut temp = temps.file()?;
             let mut hashers = self.check_hashers(kind);
             for part in parts {
                 update_stepwise(part.bytes(), &mut hashers, |bytes| {
@@ -339,19 +406,19 @@ impl ShardWork {
                         .map_err(|error| temp.write_error(error).into())
                 })?;
             }
-            return self.finish(kind, dir, folder, scratch, Data::Raw(temp, finish(hashers)));
+            return self.finish(kind, temps, scratch, Data::Raw(temp, finish(hashers)));
         };
-        let mut hashers = hashers(&kind.config.hashes);
+        let mut hashers = hashers(kind.hashes());
         for part in &parts {
             update_stepwise(part.bytes(), &mut hashers, |_| Ok(()))?;
         }
-        let zipped = scratch.compress(compression, &parts, self.shard)?;
+        let zipped = scratch.compress(codec, &parts, self.shard)?;
         drop(parts);
-        let (temp, zip_hashes) = self.write_zipped(kind, dir, folder, &[zipped])?;
+        let zipped = kind.join(self.shard, vec![zipped], scratch)?;
+        let (temp, zip_hashes) = self.write_zipped(kind, temps, &zipped)?;
         self.finish(
             kind,
-            dir,
-            folder,
+            temps,
             scratch,
             Data::Zipped(finish(hashers), temp, zip_hashes),
         )
@@ -360,78 +427,41 @@ impl ShardWork {
     fn assemble(
         &self,
         kind: &ShardKind,
-        dir: &Dir,
-        folder: Option<&str>,
+        temps: Temps<'_>,
         scratch: &mut Scratch,
     ) -> Result<FinishedShard, WriteError> {
-        let mut zipped: Vec<Vec<u8>> = self
+        let zipped = self
             .zipped
             .iter()
-            .map(|segment| std::mem::take(&mut *lock(segment)))
+            .filter_map(|segment| lock(segment).take())
             .collect();
-        self.join_frames(kind, &mut zipped, scratch)?;
+        let zipped = kind.join(self.shard, zipped, scratch)?;
         let raw_hashes = lock(&self.raw_hashes).take().unwrap_or_default();
-        let (temp, zip_hashes) = self.write_zipped(kind, dir, folder, &zipped)?;
+        let (temp, zip_hashes) = self.write_zipped(kind, temps, &zipped)?;
         self.finish(
             kind,
-            dir,
-            folder,
+            temps,
             scratch,
             Data::Zipped(raw_hashes, temp, zip_hashes),
         )
     }
 
-    /// Puts frames together that the original's reader would not find.
-    ///
-    /// COMPAT: before its `zstd` package (1.5.7) decompresses, it adds up the sizes that the frames declare, and stops
-    /// behind the frame that follows one which is at least as long as all frames behind it together. So whatever is behind
-    /// such a frame becomes one frame.
-    fn join_frames(
-        &self,
-        kind: &ShardKind,
-        zipped: &mut Vec<Vec<u8>>,
-        scratch: &mut Scratch,
-    ) -> Result<(), WriteError> {
-        let Some(compression) = kind.config.compression else {
-            return Ok(());
-        };
-        let fail = |source| WriteError::Compression {
-            shard: self.shard,
-            source,
-        };
-        // What was compressed here may shrink as far as it does.
-        let mut limits = Limits::default();
-        (limits.expansion_bytes, limits.expansion_ratio) = (u64::MAX, u64::MAX);
-        while let Some(lost) = first_lost(zipped) {
-            let mut raw = Vec::new();
-            for frame in zipped.drain(lost - 1..) {
-                let bytes = compression.decompress(&frame, None, &limits);
-                raw.append(&mut bytes.map_err(fail)?);
-            }
-            let whole = 0..raw.len();
-            let part = Part::Head(Arc::new(raw), whole);
-            zipped.push(scratch.compress(compression, &[part], self.shard)?);
-        }
-        Ok(())
-    }
-
     /// The hashers of a stored file: those of the index, or the check alone.
     fn check_hashers(&self, kind: &ShardKind) -> Vec<Hasher> {
-        if kind.config.hashes.is_empty() {
+        if kind.hashes().is_empty() {
             hashers(kind.check.as_slice())
         } else {
-            hashers(&kind.config.hashes)
+            hashers(kind.hashes())
         }
     }
 
     fn write_zipped(
         &self,
         kind: &ShardKind,
-        dir: &Dir,
-        folder: Option<&str>,
+        temps: Temps<'_>,
         zipped: &[Vec<u8>],
     ) -> Result<(TempFile, FileHashes), WriteError> {
-        let mut temp = dir.temp_file(folder)?;
+        let mut temp = temps.file()?;
         let mut hashers = self.check_hashers(kind);
         for bytes in zipped {
             update_stepwise(bytes, &mut hashers, |bytes| {
@@ -445,106 +475,87 @@ impl ShardWork {
     fn finish(
         &self,
         kind: &ShardKind,
-        dir: &Dir,
-        folder: Option<&str>,
+        temps: Temps<'_>,
         scratch: &mut Scratch,
         data: Data,
     ) -> Result<FinishedShard, WriteError> {
-        let format = kind.config.format();
-        let compression = kind.config.compression.as_ref();
-        let mut files = Vec::new();
-        let mut checks = Vec::new();
-        let mut stored = |name: String, temp: TempFile, hashes: FileHashes| -> FileInfo {
-            let bytes = temp.written();
-            checks.extend(kind.check.map(|algo| {
-                let digest = hashes.get(algo);
-                FileCheck {
-                    name: name.clone(),
-                    bytes,
-                    algo,
-                    hex: digest.map(|digest| digest.to_string()).unwrap_or_default(),
-                }
-            }));
-            files.push((name.clone(), temp));
-            let hashes = if kind.config.hashes.is_empty() {
-                FileHashes::default()
-            } else {
-                hashes
-            };
-            FileInfo {
-                basename: name.into(),
-                bytes,
-                hashes,
-            }
+        let mut stored = StoredFiles {
+            kind,
+            files: Vec::new(),
+            checks: Vec::new(),
         };
-        let raw_name = basename(self.shard, format, false, None);
-        let (raw_data, zip_data) = match data {
-            Data::Raw(temp, hashes) => (stored(raw_name, temp, hashes), None),
-            Data::Zipped(raw_hashes, temp, zip_hashes) => {
-                let raw = FileInfo {
-                    basename: raw_name.into(),
-                    bytes: self.raw_bytes,
-                    hashes: raw_hashes,
-                };
-                (
-                    raw,
-                    Some(stored(
-                        basename(self.shard, format, false, compression),
-                        temp,
-                        zip_hashes,
-                    )),
-                )
+        let mut room = Room { temps, scratch };
+        let entry = match &kind.form {
+            ShardForm::Streaming(config) => {
+                let entry = self.finish_streaming(config, kind, &mut room, data, &mut stored)?;
+                IndexEntry::Streaming(entry)
             }
-        };
-        let (mut raw_meta, mut zip_meta) = (None, None);
-        if let Some(meta) = &self.meta {
-            let name = basename(self.shard, format, true, None);
-            let mut raw_hashers = self.check_hashers(kind);
-            update_stepwise(meta, &mut raw_hashers, |_| Ok(()))?;
-            let raw_hashes = finish(raw_hashers);
-            if let Some(compression) = compression {
-                let part = Part::Head(Arc::new(meta.clone()), 0..meta.len());
-                let zipped = scratch.compress(*compression, &[part], self.shard)?;
-                let (temp, hashes) = self.write_zipped(kind, dir, folder, &[zipped])?;
-                let bytes = u64::try_from(meta.len()).unwrap_or(u64::MAX);
-                let hashes_of_raw = if kind.config.hashes.is_empty() {
-                    FileHashes::default()
-                } else {
-                    raw_hashes
-                };
-                raw_meta = Some(FileInfo {
-                    basename: name.into(),
-                    bytes,
-                    hashes: hashes_of_raw,
-                });
-                zip_meta = Some(stored(
-                    basename(self.shard, format, true, Some(compression)),
-                    temp,
-                    hashes,
-                ));
-            } else {
-                let mut temp = dir.temp_file(folder)?;
-                temp.write_all(meta)
-                    .map_err(|error| temp.write_error(error))?;
-                raw_meta = Some(stored(name, temp, raw_hashes));
+            ShardForm::Tar(form) => {
+                let entry = self.finish_tar(form, kind, &mut room, data, &mut stored)?;
+                IndexEntry::Tar(entry)
             }
-        }
-        let entry = ShardEntry {
-            config: Arc::clone(&kind.config),
-            samples: self.samples,
-            raw_data,
-            zip_data,
-            raw_meta,
-            zip_meta,
         };
         Ok(FinishedShard {
             split: self.split,
             shard: self.shard,
             start: self.start,
-            files,
+            content: self.content,
+            files: stored.files,
             entry,
-            checks,
+            checks: stored.checks,
         })
+    }
+
+    /// Writes a second file as it is.
+    fn write_side(
+        &self,
+        kind: &ShardKind,
+        room: &Room<'_>,
+        bytes: &[u8],
+    ) -> Result<(TempFile, FileHashes), WriteError> {
+        let mut temp = room.temps.file()?;
+        let mut hashers = self.check_hashers(kind);
+        update_stepwise(bytes, &mut hashers, |bytes| {
+            temp.write_all(bytes)
+                .map_err(|error| temp.write_error(error).into())
+        })?;
+        Ok((temp, finish(hashers)))
+    }
+}
+
+/// Where a shard is finished.
+struct Room<'a> {
+    temps: Temps<'a>,
+    scratch: &'a mut Scratch,
+}
+
+/// The files of a shard, as they are gathered.
+struct StoredFiles<'a> {
+    kind: &'a ShardKind,
+    files: Vec<(String, TempFile)>,
+    checks: Vec<FileCheck>,
+}
+
+impl StoredFiles<'_> {
+    /// Adds a file; answers its length and the hashes that the index shows.
+    fn add(&mut self, name: &str, temp: TempFile, hashes: FileHashes) -> (u64, FileHashes) {
+        let bytes = temp.written();
+        self.checks.extend(self.kind.check.map(|algo| {
+            let digest = hashes.get(algo);
+            FileCheck {
+                name: name.to_owned(),
+                bytes,
+                algo,
+                hex: digest.map(|digest| digest.to_string()).unwrap_or_default(),
+            }
+        }));
+        self.files.push((name.to_owned(), temp));
+        let hashes = if self.kind.hashes().is_empty() {
+            FileHashes::default()
+        } else {
+            hashes
+        };
+        (bytes, hashes)
     }
 }
 
@@ -561,18 +572,18 @@ enum Data {
     Zipped(FileHashes, TempFile, FileHashes),
 }
 
-/// Cuts the parts of a file at every multiple of `bytes`.
-fn segments(parts: Vec<Part>, bytes: usize) -> Vec<Vec<Part>> {
+/// Cuts the parts of a file into segments of these lengths; what is left is the last one.
+fn segments(parts: Vec<Part>, mut lengths: impl Iterator<Item = usize>) -> Vec<Vec<Part>> {
     let mut segments = Vec::new();
     let mut open = Vec::new();
-    let mut room = bytes;
+    let mut room = lengths.next().unwrap_or(usize::MAX);
     for mut part in parts {
         while part.len() > room {
             let (head, tail) = part.split_at(room);
             open.push(head);
             segments.push(std::mem::take(&mut open));
             part = tail;
-            room = bytes;
+            room = lengths.next().unwrap_or(usize::MAX);
         }
         room -= part.len();
         if part.len() > 0 {
@@ -583,18 +594,6 @@ fn segments(parts: Vec<Part>, bytes: usize) -> Vec<Vec<Part>> {
         segments.push(open);
     }
     segments
-}
-
-/// The first frame that is behind one which is at least as long as everything behind it, and behind the next one.
-fn first_lost(frames: &[Vec<u8>]) -> Option<usize> {
-    let mut behind: usize = frames.iter().map(Vec::len).sum();
-    for (at, frame) in frames.iter().enumerate() {
-        behind -= frame.len();
-        if frame.len() >= behind {
-            return (at + 2 < frames.len()).then_some(at + 2);
-        }
-    }
-    None
 }
 
 fn hashers(algos: &[HashAlgo]) -> Vec<Hasher> {

@@ -17,21 +17,8 @@ pub(crate) use parse::parse_config;
 pub(crate) use parser::shorten;
 
 use crate::config::{ObjectWriter, ShardConfig, into_ascii, write_number};
-use crate::hash::FileHashes;
+use crate::hash::FileInfo;
 use crate::text::write_json_string;
-
-/// One file of a shard.
-///
-/// PERF: three words and two small allocations, because an index may list a million shards of two files each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileInfo {
-    /// The name, relative to the folder of the index; may have folders in it.
-    pub basename: Box<str>,
-    /// The length of the file.
-    pub bytes: u64,
-    /// Its hashes.
-    pub hashes: FileHashes,
-}
 
 /// One shard of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +74,7 @@ impl ShardEntry {
         self.config.write_columns(&mut object);
         self.config.write_storage(&mut object);
         object.key("raw_data");
-        self.raw_data.write(object.out);
+        write_file(Some(&self.raw_data), object.out);
         if split {
             object.key("raw_meta");
             write_file(self.raw_meta.as_ref(), object.out);
@@ -106,29 +93,24 @@ impl ShardEntry {
     }
 }
 
-impl FileInfo {
-    fn write(&self, out: &mut Vec<u8>) {
-        let mut object = ObjectWriter::new(out);
-        object.key("basename");
-        write_json_string(&self.basename, object.out);
-        object.key("bytes");
-        write_number(self.bytes, object.out);
-        object.key("hashes");
-        let mut hashes = ObjectWriter::new(object.out);
-        for digest in self.hashes.iter() {
-            hashes.key(digest.algo().name());
-            write_json_string(&digest.to_string(), hashes.out);
-        }
-        hashes.finish();
-        object.finish();
-    }
-}
-
 fn write_file(file: Option<&FileInfo>, out: &mut Vec<u8>) {
-    match file {
-        Some(file) => file.write(out),
-        None => out.extend_from_slice(b"null"),
+    let Some(file) = file else {
+        out.extend_from_slice(b"null");
+        return;
+    };
+    let mut object = ObjectWriter::new(out);
+    object.key("basename");
+    write_json_string(&file.basename, object.out);
+    object.key("bytes");
+    write_number(file.bytes, object.out);
+    object.key("hashes");
+    let mut hashes = ObjectWriter::new(object.out);
+    for digest in file.hashes.iter() {
+        hashes.key(digest.algo().name());
+        write_json_string(&digest.to_string(), hashes.out);
     }
+    hashes.finish();
+    object.finish();
 }
 
 /// The shards of a data set, in order.

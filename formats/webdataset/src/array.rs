@@ -112,22 +112,41 @@ const GROWTH_DIGITS: usize = 21;
 ///
 /// Source: NumPy 2.1, `numpy/lib/format.py`.
 pub(crate) fn write_npy(array: &Array<'_>, out: &mut Vec<u8>) -> Result<(), String> {
-    let order = if array.dtype.bytes() == 1 { '|' } else { '<' };
+    write_npy_header(array.dtype, &array.shape, out)?;
+    out.extend_from_slice(array.data);
+    Ok(())
+}
+
+/// Appends the beginning of a NumPy file of version 1.0, behind which come the numbers: little-endian, in the order of C.
+///
+/// # Errors
+///
+/// [`FieldError::Array`](crate::FieldError::Array) (`Corrupt`) for more dimensions than a header has room for.
+pub fn npy_header(
+    field: &str,
+    dtype: DType,
+    shape: &[u64],
+    out: &mut Vec<u8>,
+) -> Result<(), crate::FieldError> {
+    write_npy_header(dtype, shape, out).map_err(|reason| crate::FieldError::Array {
+        field: field.to_owned(),
+        reason,
+    })
+}
+
+fn write_npy_header(dtype: DType, shape: &[u64], out: &mut Vec<u8>) -> Result<(), String> {
+    let order = if dtype.bytes() == 1 { '|' } else { '<' };
     let mut header = format!(
         "{{'descr': '{order}{}', 'fortran_order': False, 'shape': (",
-        array.dtype.short()
+        dtype.short()
     );
-    for (place, dim) in array.shape.iter().enumerate() {
+    for (place, dim) in shape.iter().enumerate() {
         let comma = if place > 0 { ", " } else { "" };
         // Writing to a String cannot fail.
         let _ = write!(header, "{comma}{dim}");
     }
-    header.push_str(if array.shape.len() == 1 {
-        ",), }"
-    } else {
-        "), }"
-    });
-    if let Some(first) = array.shape.first() {
+    header.push_str(if shape.len() == 1 { ",), }" } else { "), }" });
+    if let Some(first) = shape.first() {
         let blanks = GROWTH_DIGITS.saturating_sub(first.to_string().len());
         header.push_str(&" ".repeat(blanks));
     }
@@ -140,7 +159,6 @@ pub(crate) fn write_npy(array: &Array<'_>, out: &mut Vec<u8>) -> Result<(), Stri
     out.extend_from_slice(&[1, 0]);
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(header.as_bytes());
-    out.extend_from_slice(array.data);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, NameError, escape};
-use shardmill_hash::{FileHashes, HashError};
+use shardmill_hash::{FileInfo, HashError};
 
 use crate::compression::TarCompression;
 use crate::group::SampleEntry;
@@ -19,17 +19,6 @@ use crate::json::{write_list, write_string};
 
 /// The version of the form that is written, and the only one that is read.
 pub const INDEX_VERSION: u64 = 1;
-
-/// One file of a data set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexFile {
-    /// The name, relative to the folder of the index; may have folders in it.
-    pub basename: Box<str>,
-    /// The length of the file.
-    pub bytes: u64,
-    /// Its hashes.
-    pub hashes: FileHashes,
-}
 
 /// The fields of the samples of a shard, each list in the order of code points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,22 +62,22 @@ pub struct IndexShard {
     /// How the stored file is compressed.
     pub compression: Option<TarCompression>,
     /// The uncompressed tar file.
-    pub raw_data: IndexFile,
+    pub raw_data: FileInfo,
     /// The compressed file; there exactly when there is a compression.
-    pub zip_data: Option<IndexFile>,
+    pub zip_data: Option<FileInfo>,
     /// The table of offsets of the uncompressed tar file, see [`write_offsets`].
-    pub offsets: Option<IndexFile>,
+    pub offsets: Option<FileInfo>,
 }
 
 impl IndexShard {
     /// The file that is stored: the compressed one where there is one.
     #[must_use]
-    pub fn stored(&self) -> &IndexFile {
+    pub fn stored(&self) -> &FileInfo {
         self.zip_data.as_ref().unwrap_or(&self.raw_data)
     }
 
     /// Every file that is stored, the table of offsets last.
-    pub fn files(&self) -> impl Iterator<Item = &IndexFile> {
+    pub fn files(&self) -> impl Iterator<Item = &FileInfo> {
         std::iter::once(self.stored()).chain(&self.offsets)
     }
 }
@@ -177,7 +166,7 @@ fn write_shard(shard: &IndexShard, out: &mut String) {
     out.push('}');
 }
 
-fn write_file(file: Option<&IndexFile>, out: &mut String) {
+fn write_file(file: Option<&FileInfo>, out: &mut String) {
     let Some(file) = file else {
         out.push_str("null");
         return;

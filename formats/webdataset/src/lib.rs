@@ -30,6 +30,7 @@
 //! The rules are those of webdataset 1.0.2 where it has any; the crate's `README.md` names the specifications.
 
 mod array;
+mod braces;
 mod compression;
 mod decode;
 mod encode;
@@ -48,14 +49,15 @@ mod tar;
 #[cfg(test)]
 mod testdata;
 
-pub use array::{Array, DType};
+pub use array::{Array, DType, npy_header};
+pub use braces::{BraceError, MOST_NAMES, expand_braces};
 pub use decode::{Value, decode, inflate};
 pub use encode::{Datum, encode};
 pub use error::{MemberKind, TarError, WriteError};
 pub use field::{FieldError, FieldKind};
 pub use group::{FieldEntry, Grouper, SampleEntry};
 pub use index::{
-    FieldSet, INDEX_VERSION, Index, IndexError, IndexFile, IndexShard, offsets_name, read_offsets,
+    FieldSet, INDEX_VERSION, Index, IndexError, IndexShard, offsets_name, read_offsets,
     write_offsets,
 };
 pub use lint::{
@@ -64,10 +66,13 @@ pub use lint::{
 };
 pub use names::{Consumer, ParseConsumerError, shard_name};
 pub use npz::read_npz;
-pub use shardmill_hash::{Digest, FileHashes, HashAlgo, HashError, Hasher, digest, hash_hex};
+pub use shardmill_hash::{
+    Content, Digest, FileHashes, FileInfo, HashAlgo, HashError, Hasher, digest, hash_hex,
+};
 pub use survey::{MemberEntry, Survey, Surveyor};
 pub use tar::{
-    Dialect, Member, Owner, Scanner, Step, TRAILER_BYTES, TarStyle, check_member, member_bytes,
-    trailer_bytes, write_member, write_trailer,
+    Dialect, KEY_DIGITS, Member, Owner, Scanner, Step, TRAILER_BYTES, TarStyle, check_member,
+    content_of_numbered, member_bytes, renumber, trailer_bytes, write_member, write_member_head,
+    write_trailer,
 };
 pub use {compression::*, shard::*};

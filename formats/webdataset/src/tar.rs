@@ -12,5 +12,6 @@ pub(crate) use header::{BLOCK, block_at};
 pub use scan::{Member, Scanner, Step, check_member};
 pub(crate) use scan::{find_header, is_plain};
 pub use write::{
-    Owner, TRAILER_BYTES, TarStyle, member_bytes, trailer_bytes, write_member, write_trailer,
+    KEY_DIGITS, Owner, TRAILER_BYTES, TarStyle, content_of_numbered, member_bytes, renumber,
+    trailer_bytes, write_member, write_member_head, write_trailer,
 };

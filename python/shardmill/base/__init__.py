@@ -41,6 +41,7 @@ _MODULES = frozenset(
         'batching',
         'compression',
         'constant',
+        'converters',
         'dataloader',
         'dataset',
         'distributed',

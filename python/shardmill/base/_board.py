@@ -38,8 +38,8 @@ MOST_STARTS = 64
 _PIDS = struct.Struct(f'<{MOST_PARTS}Q')
 #: The next epoch, how many starts of workers there were, the length of the state.
 _HEAD = struct.Struct('<3Q')
-#: Seed, count, epoch, a bit for each worker that has begun.
-_START = struct.Struct(f'<3Q{MOST_WORKERS // 8}s')
+#: Seed, count, birth, epoch, a bit for each worker that has begun.
+_START = struct.Struct(f'<4Q{MOST_WORKERS // 8}s')
 _STATE = _HEAD.size + MOST_STARTS * _START.size
 #: Only what was written takes memory.
 _SIZE = _PIDS.size + MOST_PARTS * (_STATE + MOST_STATE)
@@ -56,7 +56,7 @@ def _anonymous_file() -> int:
     return number
 
 
-def _training_process() -> int:
+def training_process() -> int:
     """The process that trains: this one, or the one that started this worker."""
     if _torch.worker_info() is None:
         return os.getpid()
@@ -74,12 +74,19 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
+def _birth() -> int:
+    """The number of this process among those that its parent started, from 1; 0 where nothing tells."""
+    identity: tuple[int, ...] = getattr(multiprocessing.current_process(), '_identity', ())
+    return identity[-1] if identity else 0
+
+
 class Board:
     """The epoch of a rank, and the state that was loaded last.
 
     All workers that a ``DataLoader`` starts for one iteration have to be in the same epoch, whichever of them begins
     first, and however late the others come. torch gives them one seed, by which they recognise each other: the first
-    one takes the next epoch, and the others join it. None waits for another.
+    one takes the next epoch, and the others join it. None waits for another. Where a program sets its own seed, several
+    iterations have the same one; their workers are told apart by when they were started, one after the other.
     """
 
     def __init__(self, descriptor: Optional[int] = None) -> None:
@@ -112,7 +119,7 @@ class Board:
             # The kernel gives it back when this process is killed.
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
             try:
-                yield self._find(_training_process())
+                yield self._find(training_process())
             finally:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
@@ -178,31 +185,38 @@ class Board:
                 return self._advance(part, at_least)
             # Workers that are kept begin one epoch after the other with the same seed.
             start = (info.seed - info.id) % (1 << 64), self._begun
-            return self._join(part, worker, start, at_least)
+            # That of the first worker, where nothing else was started among them.
+            birth = max(_birth() - info.id, 0)
+            return self._join(part, worker, start, (birth, info.num_workers), at_least)
 
     def _advance(self, part: int, at_least: int) -> int:
         epoch: int = max(struct.unpack_from('<Q', self._memory, part)[0], at_least)
         struct.pack_into('<Q', self._memory, part, epoch + 1)
         return epoch
 
-    def _join(self, part: int, worker: int, start: tuple[int, int], at_least: int) -> int:
+    def _join(
+        self, part: int, worker: int, start: tuple[int, int], born: tuple[int, int], at_least: int
+    ) -> int:
         _, made, length = _HEAD.unpack_from(self._memory, part)
         bit = 1 << worker
+        birth, workers = born
         for number in reversed(range(max(made - MOST_STARTS, 0), made)):
             at = part + _HEAD.size + number % MOST_STARTS * _START.size
-            seed, count, epoch, begun = _START.unpack_from(self._memory, at)
-            if (seed, count) != start:
+            seed, count, first, epoch, begun = _START.unpack_from(self._memory, at)
+            # Another iteration with the same seed has all of its workers before or behind these. One that is nearer had
+            # processes of somebody else started among its own.
+            if (seed, count) != start or abs(first - birth) >= workers:
                 continue
             bits = int.from_bytes(begun, 'little')
             if bits & bit:
-                # This worker has been there: the program has set its seed, and the same one came once more.
+                # This worker has been there: where nothing tells births, it is that of another iteration.
                 break
-            _START.pack_into(self._memory, at, *start, epoch, self._bits(bits | bit))
+            _START.pack_into(self._memory, at, *start, first, epoch, self._bits(bits | bit))
             joined: int = epoch
             return joined
         epoch = self._advance(part, at_least)
         at = part + _HEAD.size + made % MOST_STARTS * _START.size
-        _START.pack_into(self._memory, at, *start, epoch, self._bits(bit))
+        _START.pack_into(self._memory, at, *start, birth, epoch, self._bits(bit))
         _HEAD.pack_into(self._memory, part, epoch + 1, made + 1, length)
         return epoch
 

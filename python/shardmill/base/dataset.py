@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import multiprocessing
 import os
@@ -11,19 +10,31 @@ import zlib
 from functools import cached_property
 from itertools import chain
 from math import ceil
-from operator import index
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
 from shardmill.base._board import Board
+from shardmill.base._counts import Counts
 from shardmill.base._fetching import Fetcher
+from shardmill.base._fields import field_decoder
+from shardmill.base._keys import KeyAccess
+from shardmill.base._lines import decode_line
+from shardmill.base._raw import (
+    as_listed,
+    check_files,
+    gives_files,
+    holding,
+    holding_options,
+    kept_batches,
+)
+from shardmill.base._state import check_state, in_known_words
 from shardmill.base.array import Array
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.registry_utils import construct_from_registry
-from shardmill.base.stream import Stream, streams_registry
+from shardmill.base.stream import Stream, find_index, streams_registry
 from shardmill.base.util import bytes_to_int, number_abbrev_to_int
 from shardmill.base.world import World
-from shardmill.errors import DataError, IndexSyntaxError, MissingIndexError, UsageError
+from shardmill.errors import DataError, IndexSyntaxError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,8 +42,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from shardmill.base._fields import FieldDecoder
     from shardmill.base.format.base.reader import Reader
-    from shardmill.base.spanner import Spanner
 
 __all__ = ['StreamingDataset']
 
@@ -67,7 +78,7 @@ class _Carried:
         self.columns = columns
 
 
-class StreamingDataset(Array, _torch.Placeholder):
+class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
     """An iterable data set for torch, resumed in the middle of an epoch on any number of nodes.
 
     Give either ``streams``, or ``remote`` and ``local`` of a single one. Where torch is installed this is a
@@ -105,6 +116,9 @@ class StreamingDataset(Array, _torch.Placeholder):
         worker: Which loader process of the rank this is, for loaders other than torch's.
         num_workers: How many loader processes a rank has, for loaders other than torch's.
         threads: Threads that fill batches ahead in a process that is no worker.
+        decode: What becomes of the fields of WebDataset streams. By default they are their bytes; ``True`` decodes
+            text, numbers, JSON and arrays by their extension; ``'pil'``, ``'rgb8'``, ``'torchrgb'`` and so on decode
+            images too; a callable is given a field and its bytes, and answers ``None`` for what it leaves to others.
 
     Attributes:
         num_samples: Samples of all streams.
@@ -116,6 +130,9 @@ class StreamingDataset(Array, _torch.Placeholder):
         ValueError: Arguments that contradict each other or are out of range.
         RuntimeError: A stream has no index or no samples.
     """
+
+    #: Of how many batches the raw files stay once they were given out; ``None`` for what the process needs.
+    hold_batches: Optional[int] = None
 
     def __init__(
         self,
@@ -151,6 +168,7 @@ class StreamingDataset(Array, _torch.Placeholder):
         worker: Optional[int] = None,
         num_workers: Optional[int] = None,
         threads: int = 1,
+        decode: Union[str, bool, FieldDecoder, None] = None,
     ) -> None:
         # Here and not in `__new__`, which would hide the arguments from whoever looks for them.
         _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
@@ -194,6 +212,8 @@ class StreamingDataset(Array, _torch.Placeholder):
         self.allow_unsafe_types = allow_unsafe_types
         self.replication = replication
         self.threads = threads
+        self.decode = decode
+        self._decode_field = field_decoder(decode)
         self.initial_physical_nodes: Optional[int] = None
         self.epoch_seed_change = shuffle and sampling_method == 'balanced'
         self._given_world = (rank, world_size, local_world_size, worker, num_workers)
@@ -246,6 +266,7 @@ class StreamingDataset(Array, _torch.Placeholder):
         self.num_streams = len(streams)
 
         self._board = Board()
+        self._files_digest: Optional[str] = None
         self._open()
         self._check_cache_limit()
         self.epoch_size = Stream.apply_weights(
@@ -314,6 +335,8 @@ class StreamingDataset(Array, _torch.Placeholder):
             self.shards = self._get_shards()
         self._reader = self._open_reader()
         self._process = os.getpid()
+        if any(stream._is_raw for stream in self.streams):
+            self._files_digest = self._reader.files_digest()
         self.num_samples = self._reader.samples
         self.num_shards = self._reader.shards
         if not self.allow_unsafe_types:
@@ -367,11 +390,16 @@ class StreamingDataset(Array, _torch.Placeholder):
 
             # Keys may be in the files of AWS's own tools, which the Rust reader does not look into.
             options['settings'] = _s3.settings()
+        streams = [stream._describe(self._is_fetched_here) for stream in self.streams]
+        as_listed(streams, self._files_digest)
+        if gives_files(self.streams):
+            options.update(holding_options())
         return _core.Reader(
-            [stream._describe(self._is_fetched_here) for stream in self.streams],
+            streams,
             options,
             mds_decode,
             decode_line,
+            self._decode_field,
         )
 
     def _peers(self) -> tuple[int, int, int]:
@@ -427,67 +455,6 @@ class StreamingDataset(Array, _torch.Placeholder):
     def shards(self) -> list[Reader]:
         """The shards of all streams, as the index describes them."""
         return self._get_shards()
-
-    def _sizes(self) -> list[NDArray[np.int64]]:
-        import numpy as np
-
-        return [np.frombuffer(sizes, np.int64) for sizes in self._here().shard_sizes()]
-
-    @cached_property
-    def samples_per_shard(self) -> NDArray[np.int64]:
-        """Samples of each shard. Shape: ``[shards]``."""
-        import numpy as np
-
-        return np.concatenate(self._sizes())
-
-    @cached_property
-    def sample_offset_per_shard(self) -> NDArray[np.int64]:
-        """The first sample of each shard. Shape: ``[shards]``."""
-        sizes = self.samples_per_shard
-        offsets: NDArray[np.int64] = sizes.cumsum() - sizes
-        return offsets
-
-    @cached_property
-    def shards_per_stream(self) -> NDArray[np.int64]:
-        """Shards of each stream. Shape: ``[streams]``."""
-        import numpy as np
-
-        return np.array([len(sizes) for sizes in self._sizes()], np.int64)
-
-    @cached_property
-    def shard_offset_per_stream(self) -> NDArray[np.int64]:
-        """The first shard of each stream. Shape: ``[streams]``."""
-        shards = self.shards_per_stream
-        offsets: NDArray[np.int64] = shards.cumsum() - shards
-        return offsets
-
-    @cached_property
-    def samples_per_stream(self) -> NDArray[np.int64]:
-        """Samples of each stream. Shape: ``[streams]``."""
-        import numpy as np
-
-        return np.array([sizes.sum() for sizes in self._sizes()], np.int64)
-
-    @cached_property
-    def sample_offset_per_stream(self) -> NDArray[np.int64]:
-        """The first sample of each stream. Shape: ``[streams]``."""
-        samples = self.samples_per_stream
-        offsets: NDArray[np.int64] = samples.cumsum() - samples
-        return offsets
-
-    @cached_property
-    def stream_per_shard(self) -> NDArray[np.int64]:
-        """The stream of each shard. Shape: ``[shards]``."""
-        import numpy as np
-
-        return np.repeat(np.arange(self.num_streams), self.shards_per_stream)
-
-    @cached_property
-    def spanner(self) -> Spanner:
-        """From the number of a sample to its shard and its place in it."""
-        from shardmill.base.spanner import Spanner
-
-        return Spanner(self.samples_per_shard)
 
     @property
     def size(self) -> int:
@@ -579,18 +546,22 @@ class StreamingDataset(Array, _torch.Placeholder):
             from_beginning: Whether they are counted from the start of the epoch, or from where it was resumed.
 
         Returns:
-            ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``.
+            ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``; where
+            raw files are read ``files``, a digest of their list.
         """
         world = self._parallel_rank_world
         epoch, offset = self._resume(world, self.next_epoch - 1)
         nodes = self.initial_physical_nodes
-        return {
+        state: dict[str, Any] = {
             'epoch': epoch,
             'sample_in_epoch': num_samples if from_beginning else offset + num_samples,
             'num_canonical_nodes': self.num_canonical_nodes,
             'shuffle_seed': self.shuffle_seed,
             'initial_physical_nodes': world.num_nodes if nodes is None else nodes,
         }
+        if self._files_digest is not None:
+            state['files'] = self._files_digest
+        return state
 
     def load_state_dict(self, obj: dict[str, Any]) -> None:
         """Goes on where a state says, from the next iteration on; in persistent workers too.
@@ -600,8 +571,10 @@ class StreamingDataset(Array, _torch.Placeholder):
 
         Raises:
             ValueError: It is no such state.
+            FileExistsError: It was made with another list of raw files.
         """
-        state = _check_state(obj)
+        state = check_state(obj)
+        check_files(state, self._files_digest)
         self._board.state = state
         if state['epoch'] >= 0:
             self._board.next_epoch = state['epoch']
@@ -632,10 +605,19 @@ class StreamingDataset(Array, _torch.Placeholder):
         world, config = self._next_config()
         if threads is None:
             threads = 0 if world.workers_per_rank > 1 else self.threads
+        if self.cache_limit and gives_files(self.streams):
+            # Batches that wait to be taken would hold files.
+            threads = 0
         try:
-            batches = reader.epoch(config, world.rank, world.worker_of_rank, threads)
+            batches = reader.epoch(
+                config,
+                world.rank,
+                world.worker_of_rank,
+                threads,
+                **holding(kept_batches(self.hold_batches)),
+            )
         except UsageError as error:
-            raise _in_known_words(error) from error
+            raise in_known_words(error) from error
         self._batches = batches
         return batches
 
@@ -646,7 +628,7 @@ class StreamingDataset(Array, _torch.Placeholder):
         try:
             return reader.order(config, world.rank, world.worker_of_rank)
         except UsageError as error:
-            raise _in_known_words(error) from error
+            raise in_known_words(error) from error
 
     def _next_config(self) -> tuple[World, dict[str, Any]]:
         """Where this is, and what the Rust reader is told of the next epoch, which begins now."""
@@ -812,90 +794,6 @@ class StreamingDataset(Array, _torch.Placeholder):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open()
-
-
-def _check_state(state: dict[str, Any]) -> dict[str, Any]:
-    """A state, if its values can be those of one."""
-    least = {'epoch': -1, 'sample_in_epoch': 0, 'num_canonical_nodes': 1, 'shuffle_seed': 0}
-    for key in least:
-        if key not in state:
-            raise UsageError(
-                f'The StreamingDataset state dict has no {key!r} and cannot be resumed',
-                'state-field',
-            )
-    checked = dict(state)
-    for key in (*least, 'initial_physical_nodes'):
-        value: Any = state.get(key)
-        if value is None and key in ('num_canonical_nodes', 'initial_physical_nodes'):
-            continue
-        try:
-            number = index(value)
-        except TypeError:
-            number = None
-        if number is None or not least.get(key, 1) <= number < 1 << 63:
-            raise UsageError(
-                f'The StreamingDataset state dict has {value!r} as {key!r} and cannot be resumed',
-                'state-value',
-            )
-        checked[key] = number
-    return checked
-
-
-def _in_known_words(error: UsageError) -> UsageError:
-    """An error of the order, beginning as programs for ``streaming`` may look for."""
-    known = {
-        'canonical nodes': 'The number of samples assigned to a canonical node is 0',
-        'its share of a global batch': 'Number of samples for stream is 0',
-    }
-    for fact, words in known.items():
-        if fact in error.message:
-            return UsageError(f'{words}: {error.message}', error.id, error.object, error.hint)
-    return error
-
-
-def find_index(stream: Stream) -> None:
-    """Raises what callers of ``streaming`` expect where a data set has no index; stores are not asked."""
-    local = os.path.join(stream.local, stream.split, 'index.json')
-    if os.path.exists(local):
-        return
-    if stream.remote is None:
-        raise MissingIndexError(
-            f'No `remote` provided, but local file {local} does not exist either',
-            'index-missing',
-            local,
-        )
-    remote = os.path.join(stream.remote, stream.split, 'index.json')
-    if is_folder(stream.remote) and not os.path.exists(remote):
-        raise MissingIndexError(f'{remote}: No such file or directory', 'index-missing', remote)
-
-
-def is_folder(remote: str) -> bool:
-    """Whether a remote is a folder of this machine, or one that is mounted here."""
-    return '://' not in remote and not remote.startswith('dbfs:')
-
-
-def decode_line(layout: tuple[str, list[str], list[str], Optional[str], str], line: bytes) -> Any:
-    """Decodes a line of a shard of JSON or separated values.
-
-    Args:
-        layout: The format, the names of the columns, their encodings, the separator, the newline.
-        line: The line.
-
-    Returns:
-        The values of its columns by name.
-    """
-    kind, names, encodings, separator, newline = layout
-    text = line.decode()
-    if text.endswith(newline):
-        text = text[: -len(newline)]
-    if kind == 'json':
-        return json.loads(text)
-    from shardmill.base.format.xsv.encodings import xsv_decode
-
-    parts = text.split(separator)
-    return {
-        name: xsv_decode(encoding, part) for name, encoding, part in zip(names, encodings, parts)
-    }
 
 
 _torch.adopt(StreamingDataset, 'IterableDataset')

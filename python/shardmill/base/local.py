@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
+from shardmill.base._fields import field_decoder
+from shardmill.base._keys import KeyAccess
+from shardmill.base._lines import decode_line
 from shardmill.base.array import Array
 from shardmill.base.format.index import get_index_basename
 
 if TYPE_CHECKING:
+    from shardmill.base._fields import FieldDecoder
     from shardmill.base.format.base.reader import Reader
     from shardmill.base.spanner import Spanner
 
 __all__ = ['LocalDataset']
 
 
-class LocalDataset(Array, _torch.Placeholder):
+class LocalDataset(Array, KeyAccess, _torch.Placeholder):
     """A map-style data set for torch: samples by their number.
 
     Args:
-        local: The folder of the data set.
+        local: The folder of the data set, or a pattern of tar files, such as ``data/train-{000..146}.tar``.
         split: A folder beneath it, such as ``train``.
+        decode: What becomes of the fields of WebDataset samples, as for ``StreamingDataset``.
 
     Attributes:
         num_samples: How many samples there are.
@@ -33,18 +38,24 @@ class LocalDataset(Array, _torch.Placeholder):
         ValueError: The index is damaged or of another version.
     """
 
-    def __init__(self, local: str, split: Optional[str] = None) -> None:
+    def __init__(
+        self,
+        local: str,
+        split: Optional[str] = None,
+        *,
+        decode: Union[str, bool, FieldDecoder, None] = None,
+    ) -> None:
         _torch.adopt(LocalDataset, 'Dataset', load=True)
         self.local = local
         self.split = split or ''
+        self._decode_field = field_decoder(decode)
         self._open()
 
     def _open(self) -> None:
-        from shardmill.base.dataset import decode_line
         from shardmill.base.format.mds.encodings import mds_decode
 
         stream = {'local': self.local, 'split': self.split}
-        self._reader = _core.Reader([stream], {}, mds_decode, decode_line)
+        self._reader = _core.Reader([stream], {}, mds_decode, decode_line, self._decode_field)
         self._process = os.getpid()
         self.num_samples = self._reader.samples
 
@@ -92,10 +103,14 @@ class LocalDataset(Array, _torch.Placeholder):
         """
         if not 0 <= sample_id < self.num_samples:
             raise IndexError(f'there is no sample {sample_id}: the data set has {self.num_samples}')
+        sample: dict[str, Any] = self._here().sample(int(sample_id))
+        return sample
+
+    def _here(self) -> _core.Reader:
+        """The reader of this process: a forked child makes its own."""
         if self._process != os.getpid():
             self._open()
-        sample: dict[str, Any] = self._reader.sample(int(sample_id))
-        return sample
+        return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
         own = ('_reader', 'shards', 'spanner')

@@ -8,6 +8,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any, Optional
 
+from shardmill import _core
 from shardmill.base.compression import decompress
 from shardmill.base.constant import TICK
 from shardmill.base.distributed import barrier, get_local_rank
@@ -15,7 +16,7 @@ from shardmill.base.format.index import get_index_basename
 from shardmill.base.hashing import get_hash
 from shardmill.base.registry_utils import create_registry
 from shardmill.base.util import retry, wait_for_file_to_exist
-from shardmill.errors import MissingIndexError
+from shardmill.errors import MissingIndexError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,8 @@ class Stream:
     """A data set from which samples are streamed and cached.
 
     Args:
-        remote: Where the data set is kept: a folder or the URL of a prefix. ``None`` if it is local already.
+        remote: Where the data set is kept: a folder, the URL of a prefix, or a pattern of tar files, such as
+            ``data/train-{000000..000146}.tar``. ``None`` if it is local already.
         local: The folder it is read from, or that its shards are fetched to. ``None`` for a folder of the temporary
             directory that depends on ``remote`` and ``split`` alone.
         split: A folder beneath both, such as ``train``.
@@ -60,6 +62,9 @@ class Stream:
         ValueError: More than one of ``proportion``, ``repeat`` and ``choose``, or a value out of its range.
         FileExistsError: There is no ``remote``, no ``local``, and so no folder that would be its own.
     """
+
+    #: Whether its samples are files as they are, listed and without an index.
+    _is_raw = False
 
     proportion: float
     repeat: float
@@ -269,10 +274,16 @@ class Stream:
     def _is_whole_here(self) -> bool:
         """Whether the remote is a folder that is gone, and there is a data set in the local one."""
         name = os.path.join(self.split, get_index_basename())
+        folder = _core.tar_folder(self.remote) if self.remote is not None else None
+        if folder is not None:
+            # The index of a pattern is always one that was made here.
+            gone = '://' not in folder and not os.path.exists(folder)
+            return gone and os.path.exists(os.path.join(self.local, name))
         return (
             self.remote is not None
             and '://' not in self.remote
             and not os.path.exists(os.path.join(self.remote, name))
+            and not _has_tars(os.path.join(self.remote, self.split))
             and os.path.exists(os.path.join(self.local, name))
         )
 
@@ -423,6 +434,12 @@ class Stream:
             except json.JSONDecodeError as error:
                 error.args = (f'the index {path} is empty or damaged: {error.args[0]}',)
                 raise
+        if index.get('format') == 'webdataset':
+            raise UnsupportedError(
+                f'{path}: the shards of WebDataset are read as samples only, not as shards',
+                'config-shards',
+                path,
+            )
         if index['version'] != 2:
             raise ValueError(
                 f'{path}: version {index["version"]!r} is not supported, only version 2 is'
@@ -481,3 +498,40 @@ streams_registry: Any = create_registry(
     description='Classes of streams, by the name that `stream_name` gives.',
 )
 streams_registry.register('stream', func=Stream)
+
+
+def find_index(stream: Stream) -> None:
+    """Raises what callers of ``streaming`` expect where a data set has no index; stores are not asked."""
+    if stream._is_raw or _core.tar_folder(stream.remote or stream.local) is not None:
+        return
+    local = os.path.join(stream.local, stream.split, 'index.json')
+    if os.path.exists(local):
+        return
+    if stream.remote is None:
+        if _has_tars(os.path.dirname(local)):
+            return
+        raise MissingIndexError(
+            f'No `remote` provided, but local file {local} does not exist either',
+            'index-missing',
+            local,
+        )
+    remote = os.path.join(stream.remote, stream.split, 'index.json')
+    if is_folder(stream.remote) and not (
+        os.path.exists(remote) or _has_tars(os.path.dirname(remote))
+    ):
+        raise MissingIndexError(f'{remote}: No such file or directory', 'index-missing', remote)
+
+
+def _has_tars(folder: str) -> bool:
+    """Whether there are shards in a folder that need no index."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    endings = ('.tar', '.tar.gz', '.tgz', '.tar.zst')
+    return any(name.lower().endswith(endings) for name in names)
+
+
+def is_folder(remote: str) -> bool:
+    """Whether a remote is a folder of this machine, or one that is mounted here."""
+    return '://' not in remote and not remote.startswith('dbfs:')

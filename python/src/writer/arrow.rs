@@ -26,14 +26,14 @@ const SLICE_BYTES: usize = 32 << 20;
 const SLICE_ROWS: usize = 1024;
 
 /// Batches of one schema.
-pub(super) enum Batches {
+pub(crate) enum Batches {
     Stream(ArrowArrayStreamReader),
     One(SchemaRef, Option<RecordBatch>),
 }
 
 impl Batches {
     /// The batches of an object that has `__arrow_c_stream__` or `__arrow_c_array__`.
-    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = object.py();
         if object.hasattr(intern!(py, "__arrow_c_stream__"))? {
             let capsule = object.call_method0(intern!(py, "__arrow_c_stream__"))?;
@@ -72,7 +72,7 @@ impl Batches {
         Ok(Self::One(schema, Some(batch.map_err(failed)?)))
     }
 
-    pub(super) fn schema(&self) -> SchemaRef {
+    pub(crate) fn schema(&self) -> SchemaRef {
         match self {
             Self::Stream(stream) => stream.schema(),
             Self::One(schema, _) => Arc::clone(schema),
@@ -105,7 +105,7 @@ fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<*mut T> {
     Ok(capsule.pointer_checked(Some(name))?.as_ptr().cast())
 }
 
-pub(super) fn failed(error: ArrowError) -> PyErr {
+pub(crate) fn failed(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
@@ -145,7 +145,7 @@ pub(super) fn encoder(
 }
 
 /// Rows of a batch that are encoded together.
-pub(super) fn rows_at_once(batch: &RecordBatch) -> usize {
+pub(crate) fn rows_at_once(batch: &RecordBatch) -> usize {
     let bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
     (SLICE_BYTES / bytes.max(1)).max(SLICE_ROWS)
 }

@@ -27,7 +27,7 @@ T = TypeVar('T')
 GRACE = 30.0
 #: Named memory of others: `streaming`, the semaphores of Python, the tensors of torch (whose name
 #: stays where a worker is killed between making it and removing the name).
-_OF_OTHERS = re.compile(r'\d{6}_\w+|sem\.mp-\w+|torch_\d+_\d+_\d+|pytest-of-\w+')
+_OF_OTHERS = re.compile(r'(gw\d+_)?\d{6}_\w+|sem\.mp-\w+|torch_\d+_\d+_\d+|pytest-of-\w+')
 
 
 def until(condition: Callable[[], object], seconds: float) -> bool:
@@ -113,7 +113,8 @@ def threads() -> dict[int, str]:
     for folder in Path('/proc/self/task').iterdir():
         try:
             found[int(folder.name)] = (folder / 'comm').read_text().strip()
-        except FileNotFoundError:
+        # One that ended meanwhile has no folder any more, or a file that cannot be read.
+        except (FileNotFoundError, ProcessLookupError):
             continue
     return found
 
@@ -138,9 +139,9 @@ def _body(
         gc.collect()
         children = multiprocessing.active_children
         assert until(lambda: not children(), GRACE), f'processes are left: {children()}'
-        others = [
-            thread for thread in threading.enumerate() if thread is not threading.main_thread()
-        ]
+        # A queue of torch, of whose ends one was in a worker that was killed, may keep its daemon.
+        own = (threading.main_thread().name, 'QueueFeederThread')
+        others = [thread for thread in threading.enumerate() if thread.name not in own]
         assert until(lambda: not any(thread.is_alive() for thread in others), GRACE), others
         answer = True, result
     except BaseException:

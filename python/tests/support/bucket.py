@@ -165,6 +165,8 @@ class Bucket:
     def _put(self, request: Request) -> Answer:
         upload = request.query.get('uploadId')
         if upload is None:
+            if request.headers.get('if-none-match') == '*' and request.key in self.objects:
+                return _error(412, 'PreconditionFailed')
             self.objects[request.key] = request.body
         elif upload in self.uploads:
             self.uploads[upload][int(request.query['partNumber'])] = request.body
@@ -189,5 +191,9 @@ class Bucket:
         return 200, {}, f'<{name}><ETag>&quot;x-{len(listed)}&quot;</ETag></{name}>'.encode()
 
     def _delete(self, request: Request) -> Answer:
-        self.uploads.pop(request.query.get('uploadId', ''), None)
+        upload = request.query.get('uploadId')
+        if upload is None:
+            self.objects.pop(request.key, None)
+        else:
+            self.uploads.pop(upload, None)
         return 204, {}, b''

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,11 +54,45 @@ def write(
     return folder
 
 
+def write_tars(
+    folder: Path, samples: int = SAMPLES, *, first: int = 0, shard_samples: int = 24
+) -> Path:
+    """Writes the same samples into tar files, without an index; `tar_value` decodes their fields."""
+    folder.mkdir(parents=True)
+    for begin in range(first, first + samples, shard_samples):
+        name = folder / f'shard-{begin:06}.tar'
+        with tarfile.open(name, 'w', format=tarfile.USTAR_FORMAT) as tar:
+            for number in range(begin, min(begin + shard_samples, first + samples)):
+                for field, value in sample_of(number).items():
+                    data = value if isinstance(value, bytes) else str(value).encode()
+                    if field == 'vector':
+                        data = value.tobytes()
+                    info = tarfile.TarInfo(f'{number:08}.{field}')
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+    return folder
+
+
+def tar_value(field: str, data: bytes) -> Any:
+    """For `decode`: the value of a field that `write_tars` wrote."""
+    if field == 'number':
+        return int(data)
+    if field == 'text':
+        return data.decode()
+    if field == 'short':
+        return np.uint8(int(data))
+    if field == 'vector':
+        return np.frombuffer(data, np.float32).copy()
+    return data
+
+
 def same(sample: dict[str, Any], number: int) -> bool:
     """Whether a sample, as it is or as one of a batch, is the one with this number."""
     wanted = sample_of(number)
+    key = sample.get('__key__', f'{number:08}')
     return (
-        sample.keys() == wanted.keys()
+        [name for name in sample if name != '__key__'] in ([*wanted], sorted(wanted))
+        and key == f'{number:08}'
         and int(sample['number']) == number
         and sample['text'] == wanted['text']
         and sample['data'] == wanted['data']
@@ -75,6 +111,11 @@ def numbers(batch: dict[str, Any]) -> list[int]:
         sample = {name: values[place] for name, values in batch.items()}
         assert same(sample, number), f'{sample} is not sample {number}'
     return found
+
+
+def collate(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """A batch of samples, some of which may have a key: without their keys."""
+    return {name: [sample[name] for sample in samples] for name in COLUMNS}
 
 
 def in_worker(worker: int) -> None:

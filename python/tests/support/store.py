@@ -2,8 +2,8 @@
 
     python store.py FOLDER
 
-Prints its address and serves `http://ADDRESS/bucket/KEY` until its standard input ends. Requests
-for keys with the part `slow` are told by a line and never answered, and so are those for shards of
+Prints its address, and serves `http://ADDRESS/bucket/KEY` and lists of keys until its standard input
+ends. Requests for keys with the part `slow` are told by a line and never answered, and so are those for shards of
 keys with the part `slow-shards`: whoever asks has to give up by himself. What comes after the part
 is the key of what is served.
 """
@@ -19,7 +19,8 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any, Optional
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -42,6 +43,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.ended.wait()
             self.close_connection = True
             return
+        if parts[1:] in (['bucket'], ['bucket', '']):
+            self._list(body)
+            return
         path = self.root.joinpath(*[part for part in parts[2:] if part != 'slow-shards'])
         if parts[1] != 'bucket' or not path.is_file():
             self._send(404, b'<Error><Code>NoSuchKey</Code></Error>', {}, body)
@@ -63,6 +67,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             data = data[start:stop]
             status = 206
         self._send(status, data, headers, body)
+
+    def _list(self, body: bool) -> None:
+        prefix = parse_qs(urlsplit(self.path).query).get('prefix', [''])[0]
+        found = []
+        for path in sorted(self.root.rglob('*')):
+            key = path.relative_to(self.root).as_posix()
+            if path.is_file() and key.startswith(prefix):
+                data = path.read_bytes()
+                tag = hashlib.md5(data).hexdigest()
+                found.append(
+                    f'<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size>'
+                    f'<ETag>"{tag}"</ETag></Contents>'
+                )
+        text = (
+            f'<ListBucketResult><IsTruncated>false</IsTruncated>{"".join(found)}</ListBucketResult>'
+        )
+        self._send(200, text.encode(), {}, body)
 
     def _range(self, size: int) -> Optional[tuple[int, int]]:
         asked = self.headers.get('Range')

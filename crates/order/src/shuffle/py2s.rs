@@ -60,53 +60,25 @@ impl Py2s {
         let (mut pieces, nodes) = cut(&slices, units.samples(), nodes);
         drop(slices);
         let mut rng = Pcg64::new(u128::from(seed) + u128::from(epoch));
-        if let Some((run_trail, starts, epoch_trail)) = kept.and_then(|mut kept| {
-            let run_trail = kept.next(whole.len())?;
-            let starts = kept.next(nodes.len() - 1)?;
-            let epoch_trail = kept.next(pieces.len())?;
-            (starts.len() == count(nodes.len() - 1)).then_some((run_trail, starts, epoch_trail))
-        }) {
-            // Each node's pieces are drawn before their samples.
-            for (node, (_, start)) in nodes.windows(2).zip(starts.marks()) {
-                rng = rng.at(*start);
-                rng.shuffle(&mut pieces[node[0]..node[1]]);
-            }
-            return Self {
-                offsets: offsets(&pieces),
-                unit_offsets,
-                units: whole,
-                run,
-                run_trail,
-                pieces,
-                nodes,
-                epoch: rng,
-                epoch_starts: starts,
-                epoch_trail,
-            };
-        }
-        let mut epoch_trail = Trail::default();
-        let mut epoch_starts = Trail::default();
-        let mut run_trail = Trail::default();
-        // PERF: the two generators do not depend on one another.
-        std::thread::scope(|scope| {
-            let walk = scope.spawn(|| {
-                for (place, unit) in whole.iter().enumerate() {
-                    run_trail.pass(place, unit.length, false, &run);
-                    run.skip_shuffle(unit.length);
-                }
-            });
-            for (number, node) in nodes.windows(2).enumerate() {
-                let node = node[0]..node[1];
-                epoch_starts.pass(number, 0, true, &rng);
-                rng.shuffle(&mut pieces[node.clone()]);
-                for place in node.clone() {
-                    epoch_trail.pass(place, pieces[place].length, place == node.start, &rng);
-                    rng.skip_shuffle(pieces[place].length);
-                }
-            }
-            // A panic of the walk would be ours and is passed on by the scope.
-            drop(walk);
+        let kept = kept.and_then(|mut kept| {
+            let trails = [
+                kept.next(whole.len())?,
+                kept.next(nodes.len() - 1)?,
+                kept.next(pieces.len())?,
+            ];
+            (trails[1].len() == count(nodes.len() - 1)).then_some(trails)
         });
+        let [run_trail, epoch_starts, epoch_trail] = match kept {
+            Some(trails) => {
+                // Each node's pieces are drawn before their samples.
+                for (node, (_, start)) in nodes.windows(2).zip(trails[1].marks()) {
+                    rng = rng.at(*start);
+                    rng.shuffle(&mut pieces[node[0]..node[1]]);
+                }
+                trails
+            }
+            None => walk(&whole, &mut pieces, &nodes, &mut run, &mut rng),
+        };
         Self {
             offsets: offsets(&pieces),
             unit_offsets,
@@ -178,6 +150,38 @@ impl Py2s {
     pub(crate) fn trails(&self) -> Vec<&Trail> {
         vec![&self.run_trail, &self.epoch_starts, &self.epoch_trail]
     }
+}
+
+/// Walks both generators through the samples, and draws the order of each node's pieces on the way: the trails of the run,
+/// of where the nodes begin, and of the epoch.
+fn walk(
+    units: &[Span],
+    pieces: &mut [Span],
+    nodes: &[usize],
+    run: &mut Pcg64,
+    epoch: &mut Pcg64,
+) -> [Trail; 3] {
+    let [mut run_trail, mut starts, mut epoch_trail] = <[Trail; 3]>::default();
+    // PERF: the two generators do not depend on one another.
+    std::thread::scope(|scope| {
+        // A panic of the walk would be ours and is passed on by the scope.
+        scope.spawn(|| {
+            for (place, unit) in units.iter().enumerate() {
+                run_trail.pass(place, unit.length, false, run);
+                run.skip_shuffle(unit.length);
+            }
+        });
+        for (number, node) in nodes.windows(2).enumerate() {
+            let node = node[0]..node[1];
+            starts.pass(number, 0, true, epoch);
+            epoch.shuffle(&mut pieces[node.clone()]);
+            for place in node.clone() {
+                epoch_trail.pass(place, pieces[place].length, place == node.start, epoch);
+                epoch.skip_shuffle(pieces[place].length);
+            }
+        }
+    });
+    [run_trail, starts, epoch_trail]
 }
 
 fn offsets(spans: &[Span]) -> Vec<u64> {

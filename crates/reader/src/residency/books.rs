@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
-use shardmill_mds::ShardEntry;
 use shardmill_storage::Claim;
 
 use crate::cache::{Resident, make_room};
 use crate::catalog::{Catalog, Stream};
+use crate::entry::Entry;
 use crate::error::ReaderError;
 use crate::residency::error::CacheError;
-use crate::residency::folder::{Claimed, Evicted, Folder, Listing, Marker, weight};
+use crate::residency::folder::{Claimed, Evicted, Folder, Heir, Listing, Marker, seconds, weight};
 use crate::residency::ledger::{View, note};
 use crate::residency::{CacheOptions, Peers};
 
@@ -69,6 +69,9 @@ pub(crate) struct Books {
     timeout: Duration,
     locks: bool,
     peers: Option<Peers>,
+    /// For whom this process reads, and which epoch.
+    owner: u64,
+    epoch: AtomicU64,
     /// Bytes that are always there: the indexes, the positions.
     base: u64,
     /// By stream; opened when they are first needed.
@@ -103,13 +106,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Whether a shard is written to the folder of its stream: because it comes from elsewhere, or is compressed.
-pub(crate) fn is_kept(stream: &Stream, entry: &ShardEntry) -> bool {
-    stream.origin.is_some() || entry.zip_data.is_some()
+pub(crate) fn is_kept(stream: &Stream, entry: Entry<'_>) -> bool {
+    stream.origin.is_some() || entry.is_packed()
 }
 
 fn is_cached(stream: &Stream) -> bool {
     let kept = |entry| is_kept(stream, entry);
-    stream.origin.is_some() || stream.index.shards.iter().any(kept)
+    stream.origin.is_some() || stream.shards.iter().any(kept)
 }
 
 impl Books {
@@ -134,16 +137,10 @@ impl Books {
             .map_or(0, |peers| peers.ranks.saturating_mul(POSITION_BYTES as u64));
         let mut largest = 0;
         for stream in &cached {
-            if stream.origin.is_some()
-                && let Ok(index) = stream.local.open_file(crate::dataset::INDEX_NAME)
-            {
-                base = base.saturating_add(index.len());
+            if stream.origin.is_some() {
+                base = base.saturating_add(stream.index_bytes());
             }
-            let compressed = stream
-                .index
-                .shards
-                .iter()
-                .filter(|shard| shard.zip_data.is_some());
+            let compressed = stream.shards.iter().filter(|shard| shard.is_packed());
             let heaviest = compressed.map(|shard| weight(shard, stream.keep_zip)).max();
             largest = largest.max(heaviest.unwrap_or(0));
         }
@@ -165,6 +162,8 @@ impl Books {
             timeout: options.timeout,
             locks: options.locks,
             peers: options.peers,
+            owner: options.owner,
+            epoch: AtomicU64::new(0),
             base,
             folders: Mutex::new(folders),
             counting: Mutex::default(),
@@ -308,6 +307,40 @@ impl Books {
         reserved
     }
 
+    /// See [`super::Residency::begin_epoch`].
+    pub(crate) fn begin_epoch(&self, epoch: u64) {
+        self.epoch.store(epoch, Relaxed);
+    }
+
+    fn heir(&self) -> Heir {
+        let epoch = self.epoch.load(Relaxed);
+        Heir::new(self.owner, epoch)
+    }
+
+    /// Bytes that are always there.
+    pub(crate) const fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Whether there can be room at all for files that are used together.
+    pub(crate) fn check_room(&self, shards: &[usize]) -> Result<(), ReaderError> {
+        let Some(limit) = self.limit else {
+            return Ok(());
+        };
+        let found = shards.iter().filter_map(|shard| self.find(*shard));
+        let minimum = found
+            .filter(|(place, _, entry)| {
+                let stream = self.catalog.streams().get(*place);
+                entry.needs_file() && stream.is_some_and(|stream| is_kept(stream, *entry))
+            })
+            .map(|(place, _, entry)| self.weight(place, entry))
+            .fold(self.base, u64::saturating_add);
+        if limit < minimum {
+            return Err(CacheError::TooSmall { limit, minimum }.into());
+        }
+        Ok(())
+    }
+
     /// Takes a marker back that came to nothing, and what was written for it.
     pub(crate) fn discard(
         &self,
@@ -336,7 +369,7 @@ impl Books {
         &self,
         shard: usize,
         scheduler: &impl Scheduler,
-        remove: impl FnOnce(&Folder, usize, &ShardEntry) -> Result<Evicted, ReaderError>,
+        remove: impl FnOnce(&Folder, usize, Entry<'_>) -> Result<Evicted, ReaderError>,
     ) -> Result<Evicted, ReaderError> {
         let Some((place, number, entry)) = self.find(shard) else {
             return Ok(Evicted::Absent);
@@ -370,14 +403,14 @@ impl Books {
     }
 
     /// The stream of a shard, its number in it, and what the index says.
-    fn find(&self, shard: usize) -> Option<(usize, usize, &ShardEntry)> {
+    fn find(&self, shard: usize) -> Option<(usize, usize, Entry<'_>)> {
         let (stream, number) = self.catalog.stream_of(shard)?;
         let mut streams = self.catalog.streams().iter();
         let place = streams.position(|other| std::ptr::eq(other, stream))?;
-        Some((place, number, stream.index.shards.get(number)?))
+        Some((place, number, stream.shards.get(number)?))
     }
 
-    fn weight(&self, place: usize, entry: &ShardEntry) -> u64 {
+    fn weight(&self, place: usize, entry: Entry<'_>) -> u64 {
         let stream = self.catalog.streams().get(place);
         weight(entry, stream.is_some_and(|stream| stream.keep_zip))
     }
@@ -465,7 +498,7 @@ impl Books {
         }
         let mut markers = BTreeSet::new();
         for number in listing.markers {
-            if let Some(entry) = stream.index.shards.get(number) {
+            if let Some(entry) = stream.shards.get(number) {
                 used = used.saturating_add(weight(entry, stream.keep_zip));
                 markers.insert(number);
             }
@@ -483,7 +516,7 @@ impl Books {
                 continue;
             };
             for number in &view.markers {
-                if let Some(entry) = stream.index.shards.get(*number) {
+                if let Some(entry) = stream.shards.get(*number) {
                     let shard = stream.first_shard + number;
                     residents.push(Resident {
                         shard,
@@ -573,6 +606,9 @@ impl Books {
         let Some(page) = pages.iter().find(|page| page.place == place) else {
             return Ok(Evicted::Stays);
         };
+        if entry.needs_file() && page.folder.is_left_in_use(number, self.heir())? {
+            return Ok(Evicted::Stays);
+        }
         if !scheduler.let_go(shard) {
             return Ok(Evicted::Stays);
         }
@@ -644,7 +680,7 @@ impl Books {
         if first {
             counting.cleaned.push(place);
         }
-        folder.clean(listing, &stream.index.shards, first, |number| {
+        folder.clean(listing, &stream.shards, first, |number| {
             scheduler.is_busy(stream.first_shard + number)
         })
     }
@@ -740,14 +776,8 @@ fn best_then(
         .filter(|leaving| leaving.iter().all(|shard| !busy.contains(shard)))
 }
 
-fn seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
-
 /// Takes the marker of a shard.
-fn take(folder: &Folder, number: usize, entry: &ShardEntry) -> Result<Reserved, ReaderError> {
+fn take(folder: &Folder, number: usize, entry: Entry<'_>) -> Result<Reserved, ReaderError> {
     let marker = match folder.claim(number)? {
         Claimed::Busy { pid } => return Ok(Reserved::Busy { pid }),
         Claimed::Held(marker) => marker,

@@ -3,12 +3,12 @@
 use std::io::Read as _;
 
 use shardmill_core::Limits;
-use shardmill_mds::{FileInfo, HashAlgo, Hasher, ShardView};
+use shardmill_mds::{FileInfo, HashAlgo, Hasher};
 use shardmill_storage::{FileHandle, StorageError};
 
 use crate::catalog::Catalog;
 use crate::error::ReaderError;
-use crate::load::parts;
+use crate::open::Body;
 use crate::residency::origin::no_shard;
 
 /// The hashes of the format, strongest first; of equally strong ones the faster first.
@@ -52,20 +52,16 @@ pub(crate) fn unpack(
         .ok_or_else(|| no_shard(catalog, shard))?;
     let mut raws = Vec::with_capacity(2);
     let mut zips = Vec::new();
-    for (part, bytes) in parts(entry).zip(files) {
+    for (part, bytes) in entry.parts().zip(files) {
         let stored = part.stored();
         check_length(catalog, shard, stored, bytes.len() as u64)?;
         check_bytes(catalog, shard, stored, &bytes, false)?;
-        let Some((_, compression)) = part.zip else {
+        let Some((_, packing)) = part.zip else {
             raws.push(bytes);
             continue;
         };
-        let raw = compression
-            .decompress(&bytes, Some(part.raw.bytes), catalog.limits())
-            .map_err(|source| ReaderError::Decompress {
-                place: catalog.place(shard),
-                source: Box::new(source),
-            })?;
+        let place = || catalog.place(shard);
+        let raw = packing.unpack(&bytes, part.raw.bytes, place, catalog.limits())?;
         // The stored bytes are vouched for; of the raw ones only what was asked for is hashed.
         if let Some(algo) = catalog.validate(shard)
             && part.raw.hashes.get(algo).is_some()
@@ -78,9 +74,7 @@ pub(crate) fn unpack(
     let mut raws = raws.into_iter();
     let data = raws.next().unwrap_or_default();
     let meta = raws.next();
-    ShardView::open(entry, &data, meta.as_deref(), catalog.limits()).map_err(|source| {
-        ReaderError::shard(catalog.place(shard), catalog.first_sample(shard), source)
-    })?;
+    Body::open(catalog, shard, data.as_slice(), meta.as_deref())?;
     Ok(Raw { data, meta, zips })
 }
 

@@ -9,8 +9,8 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 
 use crate::cache::Horizon;
 use crate::catalog::Catalog;
+use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::load::parts;
 use crate::open::OpenShard;
 use crate::residency::books::{Books, Scheduler, Wanted, is_kept};
 use crate::residency::error::CacheError;
@@ -35,6 +35,10 @@ const START_BYTES: u64 = 32 << 20;
 
 /// Bytes that are worth two rounds of requests for samples: they take longer to come.
 const WORTH_SAMPLES: u64 = 8 << 20;
+
+/// What a raw file counts for at least while it is on its way: 256 of them are as many as are of use, and whoever stops has
+/// to give up the place of each.
+const LEAST_FILE: u64 = 1 << 20;
 
 /// How often a shard is fetched before it counts as bad.
 pub(crate) const ATTEMPTS: u32 = 3;
@@ -94,7 +98,7 @@ impl Engine {
     }
 
     /// Gives the lock back, tells everybody, and only then closes what was let go.
-    fn unlock(&self, state: MutexGuard<'_, State>, garbage: Garbage) {
+    pub(crate) fn unlock(&self, state: MutexGuard<'_, State>, garbage: Garbage) {
         self.generation.store(state.generation, Ordering::Release);
         drop(state);
         self.changed.notify_all();
@@ -106,7 +110,7 @@ impl Engine {
     }
 
     /// What a shard takes up on its way: nothing where it is read in place, or known to be on the disk.
-    fn flight(&self, state: &State, shard: usize) -> u64 {
+    pub(crate) fn flight(&self, state: &State, shard: usize) -> u64 {
         if state.known.contains_key(&shard) {
             return 0;
         }
@@ -117,16 +121,17 @@ impl Engine {
         let Some((stream, number)) = self.catalog.stream_of(shard) else {
             return 0;
         };
-        let Some(entry) = stream.index.shards.get(number) else {
+        let Some(entry) = stream.shards.get(number) else {
             return 0;
         };
         if !is_kept(stream, entry) {
             return 0;
         }
-        parts(entry).fold(0, |sum: u64, part| {
-            sum.saturating_add(part.raw.bytes)
-                .saturating_add(part.zip.map_or(0, |(zip, _)| zip.bytes))
-        })
+        // A million small files are not to be on their way at once.
+        match entry.raw_file() {
+            Some(file) => file.info.bytes.max(LEAST_FILE),
+            None => entry.bytes(),
+        }
     }
 
     pub(crate) fn get(&self, shard: usize) -> Option<Arc<OpenShard>> {
@@ -308,19 +313,19 @@ impl Engine {
     }
 
     /// Lists what is to be fetched ahead, as far as there is room on the way. Answers whether anything was listed.
-    fn pump(&self, state: &mut State) -> bool {
+    pub(crate) fn pump(&self, state: &mut State) -> bool {
         // Whoever waits comes first, also to the room on the way.
         let needed = state.jobs.first_key_value();
         if state.stopped || needed.is_some_and(|(key, _)| key.0 == Urgency::Needed) {
             return false;
         }
+        let mut more = self.pump_asked(state);
         if let Some((room, at, _)) = state.blocked {
             if room == state.room && at.elapsed() < ROOM_AGAIN {
-                return false;
+                return more;
             }
             state.blocked = None;
         }
-        let mut more = false;
         let budget = if state.begun {
             self.options.in_flight
         } else {
@@ -446,13 +451,30 @@ impl Engine {
         let mut garbage = Garbage::default();
         let mut state = self.lock();
         let outcome = match outcome {
-            Outcome::Later { path, pid } => match self.wait_for(&mut state, shard, path, pid) {
-                None => {
-                    self.unlock(state, garbage);
-                    return;
+            Outcome::Later { path, pid } => {
+                let waited = |seconds| CacheError::Waited {
+                    path,
+                    seconds,
+                    what: "fetches or removes this shard",
+                    pid,
+                };
+                match self.wait_for(&mut state, shard, waited) {
+                    None => return self.unlock(state, garbage),
+                    Some(error) => Outcome::Failed(error),
                 }
-                Some(error) => Outcome::Failed(error),
-            },
+            }
+            Outcome::Full => {
+                let full = |seconds| CacheError::NoRoom {
+                    place: self.catalog.place(shard),
+                    bytes: self.catalog.entry(shard).map_or(0, Entry::bytes),
+                    limit: self.options.limit.unwrap_or(0),
+                    seconds,
+                };
+                match self.wait_for(&mut state, shard, full) {
+                    None => return self.unlock(state, garbage),
+                    Some(error) => Outcome::Failed(error),
+                }
+            }
             outcome => outcome,
         };
         let Some(work) = state.end_work(shard) else {
@@ -493,6 +515,10 @@ impl Engine {
             }
             Outcome::NotNow if needed => state.begin(shard, true, tick, 0),
             Outcome::NotNow => {
+                if state.promised.remove(&shard) {
+                    // What comes behind it finds no room either.
+                    state.asked_ahead.clear();
+                }
                 let sooner = state
                     .blocked
                     .is_some_and(|(room, _, at)| room == state.room && at <= tick);
@@ -502,6 +528,7 @@ impl Engine {
                 state.rewind(shard);
             }
             Outcome::Failed(error) => {
+                state.promised.remove(&shard);
                 // What fails ahead may succeed when it is needed, but for data that are bad.
                 let lasts = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Conflict);
                 if needed || lasts {
@@ -512,7 +539,7 @@ impl Engine {
                     state.set(shard, Slot::Failed(Box::new(failure)));
                 }
             }
-            Outcome::Fetch(_) | Outcome::Later { .. } => {}
+            Outcome::Fetch(_) | Outcome::Later { .. } | Outcome::Full => {}
         }
         self.pump(&mut state);
         self.unlock(state, garbage);
@@ -524,8 +551,7 @@ impl Engine {
         &self,
         state: &mut State,
         shard: usize,
-        path: std::path::PathBuf,
-        pid: Option<u32>,
+        error: impl FnOnce(u64) -> CacheError,
     ) -> Option<ReaderError> {
         const MOST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -533,13 +559,7 @@ impl Engine {
         let work = state.work(shard)?;
         let since = *work.since.get_or_insert(now);
         if now.saturating_duration_since(since) >= self.options.timeout {
-            let error = CacheError::Waited {
-                path,
-                seconds: self.options.timeout.as_secs(),
-                what: "fetches or removes this shard",
-                pid,
-            };
-            return Some(error.into());
+            return Some(error(self.options.timeout.as_secs()).into());
         }
         let until = now + work.pause;
         work.pause = (work.pause * 2).min(MOST_PAUSE);
@@ -553,7 +573,7 @@ impl Engine {
     /// Asks for the files of a shard. Answers come to `received`.
     pub(crate) fn begin_fetch(self: &Arc<Self>, shard: usize, place: Place) {
         let kinds: &[PartKind] = match self.catalog.entry(shard) {
-            Some(entry) if entry.raw_meta.is_some() => &[PartKind::Data, PartKind::Meta],
+            Some(entry) if entry.table().is_some() => &[PartKind::Data, PartKind::Meta],
             _ => &[PartKind::Data],
         };
         let stored_bytes = kinds
@@ -709,7 +729,10 @@ impl Scheduler for Engine {
         if !state.horizon.is_empty() {
             return state.horizon.next_use(shard, tick);
         }
-        // Nothing is known of the future: who was asked for longest ago leaves first.
+        // Nothing is known of the future but what was asked for: who was used longest ago leaves first.
+        if state.promised.contains(&shard) {
+            return Some(tick.saturating_add(1));
+        }
         state.stamp(shard).map(|stamp| u64::MAX - 1 - stamp)
     }
 
@@ -723,6 +746,8 @@ impl Scheduler for Engine {
         state.let_go(shard, false, &mut garbage);
         state.set(shard, Slot::Absent);
         state.known.remove(&shard);
+        state.promised.remove(&shard);
+        state.recent.remove(&shard);
         state.room += 1;
         state.rewind(shard);
         self.unlock(state, garbage);

@@ -19,6 +19,28 @@ pub enum CacheError {
         /// The least that will do.
         minimum: u64,
     },
+    /// There is no room for a raw file, whose path is wanted.
+    #[error(
+        "there is no room for the {bytes} bytes that it takes: the limit is {limit} bytes, and {seconds} s have not made any"
+    )]
+    NoRoom {
+        /// The file.
+        place: Place,
+        /// What it takes.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// Raw files that are in use take more open files than there are for it.
+    #[error("{pins} files are in use, and no more can be kept from being removed")]
+    Pins {
+        /// The file.
+        place: Place,
+        /// How many are.
+        pins: u64,
+    },
     /// A file in the way of a shard that the cache did not make, and that is not the shard.
     #[error("the cache did not make this file, and it is not the shard that the index names")]
     Foreign {
@@ -88,7 +110,10 @@ impl CacheError {
     #[must_use]
     pub const fn place(&self) -> Option<&Place> {
         match self {
-            Self::BadShard { place, .. } | Self::WorkerLost { place } => Some(place),
+            Self::BadShard { place, .. }
+            | Self::WorkerLost { place }
+            | Self::NoRoom { place, .. }
+            | Self::Pins { place, .. } => Some(place),
             _ => None,
         }
     }
@@ -108,7 +133,7 @@ impl Diagnostic for CacheError {
         match self {
             Self::TooSmall { .. } | Self::OneFolder { .. } => ErrorKind::InvalidInput,
             Self::Foreign { .. } => ErrorKind::Conflict,
-            Self::Waited { .. } => ErrorKind::Resource,
+            Self::Waited { .. } | Self::NoRoom { .. } | Self::Pins { .. } => ErrorKind::Resource,
             Self::BadShard { source, .. } => source.kind(),
             Self::WorkerLost { .. } => ErrorKind::Bug,
             Self::Stopped => ErrorKind::Interrupted,
@@ -121,6 +146,8 @@ impl Diagnostic for CacheError {
             Self::Foreign { .. } => "cache-foreign",
             Self::OneFolder { .. } => "config-stream-folder",
             Self::Waited { .. } => "cache-wait",
+            Self::NoRoom { .. } => "cache-no-room",
+            Self::Pins { .. } => "cache-pins",
             Self::BadShard { source, .. } => source.id(),
             Self::WorkerLost { .. } => "cache-worker",
             Self::Stopped => "reader-closed",
@@ -145,6 +172,8 @@ impl Diagnostic for CacheError {
                 }
                 Self::Foreign { .. } => "move it away, or name another local folder",
                 Self::OneFolder { .. } => "give each stream a local folder of its own",
+                Self::NoRoom { .. } => "raise the limit, or release files that are held",
+                Self::Pins { .. } => "use fewer files at a time, or raise the limit of open files",
                 Self::Waited { .. } => "end that process, or name another local folder",
                 _ => return None,
             }

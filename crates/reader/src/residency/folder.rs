@@ -19,14 +19,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-use shardmill_mds::{FileInfo, ShardEntry};
+use shardmill_mds::FileInfo;
 use shardmill_storage::{
     Claim, ClaimMode, ClaimState, Dir, EntryKind, FileBirth, FileHandle, PublishMode, StorageError,
     TempFile,
 };
 
+use crate::entry::{Entry, Shards};
 use crate::error::ReaderError;
-use crate::load::parts;
+use crate::files::FileList;
 
 /// What a marker is counted as: more than it ever has.
 pub(crate) const MARKER_BYTES: u64 = 256;
@@ -154,7 +155,54 @@ impl Note {
     }
 }
 
+/// For whom files are used, and in which epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heir {
+    owner: u64,
+    epoch: u64,
+}
+
+impl Heir {
+    pub(crate) const fn new(owner: u64, epoch: u64) -> Self {
+        Self { owner, epoch }
+    }
+}
+
+/// How long what a loader process has left in use stays, where nobody says that it is done with it.
+const LEFT: Duration = Duration::from_secs(60);
+
+/// What stands behind the end of a note: until when the files are in use, for whom, in which epoch.
+fn left_in_use(bytes: &[u8]) -> Option<(u64, Heir)> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (_, rest) = text.split_once("\nend\nuntil ")?;
+    let mut words = rest.lines().next()?.split(' ');
+    let mut word = || words.next()?.parse().ok();
+    let (until, owner, epoch) = (word()?, word()?, word()?);
+    Some((until, Heir { owner, epoch }))
+}
+
+/// Since 1970.
+pub(crate) fn seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
 impl Marker {
+    /// Has the files stay for a while after this process has gone: until the next epoch of who uses them.
+    pub(crate) fn leave_in_use(&self, heir: Heir) -> Result<(), StorageError> {
+        let most = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
+        let bytes = self.claim.read(0, most)?;
+        let text = std::str::from_utf8(&bytes).unwrap_or_default();
+        let Some(end) = text.find("\nend\n") else {
+            return Ok(());
+        };
+        // Behind the end, and always as long: who reads at the same moment sees a note that is whole.
+        let until = seconds().saturating_add(LEFT.as_secs());
+        let line = format!("until {until:020} {:020} {:020}\n", heir.owner, heir.epoch);
+        self.claim.write(end as u64 + 5, line.as_bytes())
+    }
+
     fn note(&self) -> Result<Note, StorageError> {
         let most = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
         Ok(Note::parse(&self.claim.read(0, most)?))
@@ -163,7 +211,7 @@ impl Marker {
 
 /// The folder of the cache's own files. Beside the folder of the shards, where that is on the same file system and can be
 /// written: programs that list the shards find shards. Else in it.
-fn books_folder(local: &Dir) -> Result<Dir, StorageError> {
+pub(crate) fn books_folder(local: &Dir) -> Result<Dir, StorageError> {
     const INSIDE: &str = ".shardmill";
     if !local.exists(INSIDE)?
         && let Some((parent, name)) = beside(local)
@@ -206,6 +254,21 @@ pub(crate) fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageE
         name.push_str(&format!("{byte:02x}"));
     }
     books_folder(local)?.make_private_dir(&name)
+}
+
+/// Removes what was fetched by a list of files that no longer counts. How many of them others read, which stay, is the
+/// result.
+pub(crate) fn forget(local: &Dir, digest: &[u8; 32], files: &FileList) -> Result<u64, ReaderError> {
+    let folder = Folder::open(local, digest, true)?;
+    let mut left = 0;
+    for number in folder.list()?.markers {
+        if let Some(file) = files.get(number)
+            && folder.evict(number, Entry::File(file, files.form))? == Evicted::Stays
+        {
+            left += 1;
+        }
+    }
+    Ok(left)
 }
 
 impl Folder {
@@ -277,7 +340,7 @@ impl Folder {
     }
 
     /// Looks for the raw files of a shard.
-    pub(crate) fn look(&self, number: usize, entry: &ShardEntry) -> Result<Look, ReaderError> {
+    pub(crate) fn look(&self, number: usize, entry: Entry<'_>) -> Result<Look, ReaderError> {
         /// Each attempt loses only to somebody who removed the marker in this moment.
         const ATTEMPTS: usize = 16;
 
@@ -312,7 +375,7 @@ impl Folder {
     /// The raw files of a shard, all or none. Those that the marker names are the cache's own.
     pub(crate) fn files(
         &self,
-        entry: &ShardEntry,
+        entry: Entry<'_>,
         marker: Option<&Marker>,
     ) -> Result<Option<Files>, ReaderError> {
         let own = match marker {
@@ -327,10 +390,10 @@ impl Folder {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(ReaderError::from(error)),
         };
-        let Some(data) = open(&entry.raw_data)? else {
+        let Some(data) = open(entry.data())? else {
             return Ok(None);
         };
-        let Some(info) = &entry.raw_meta else {
+        let Some(info) = entry.table() else {
             return Ok(Some((data, None)));
         };
         Ok(open(info)?.map(|meta| (data, Some(meta))))
@@ -451,7 +514,7 @@ impl Folder {
     }
 
     /// Removes a shard: the files that the cache wrote, then the marker. Never waits.
-    pub(crate) fn evict(&self, number: usize, entry: &ShardEntry) -> Result<Evicted, ReaderError> {
+    pub(crate) fn evict(&self, number: usize, entry: Entry<'_>) -> Result<Evicted, ReaderError> {
         let Some(mut marker) = self.open_marker(number)? else {
             return Ok(Evicted::Absent);
         };
@@ -465,12 +528,24 @@ impl Folder {
         self.discard(marker, entry)
     }
 
+    /// Whether a process that is gone has left a shard in use, for somebody who is not done with it.
+    pub(crate) fn is_left_in_use(&self, number: usize, heir: Heir) -> Result<bool, StorageError> {
+        let Some(marker) = self.open_marker(number)? else {
+            return Ok(false);
+        };
+        let most = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
+        let Some((until, left)) = left_in_use(&marker.claim.read(0, most)?) else {
+            return Ok(false);
+        };
+        let now = seconds();
+        // A clock that was put back keeps nothing for longer.
+        let counts = now < until && until <= now.saturating_add(LEFT.as_secs());
+        let is_done = left.owner == heir.owner && left.epoch < heir.epoch;
+        Ok(counts && !is_done)
+    }
+
     /// Removes what a marker that is held names, then the marker.
-    pub(crate) fn discard(
-        &self,
-        marker: Marker,
-        entry: &ShardEntry,
-    ) -> Result<Evicted, ReaderError> {
+    pub(crate) fn discard(&self, marker: Marker, entry: Entry<'_>) -> Result<Evicted, ReaderError> {
         let note = marker.note()?;
         if note.files.is_none() {
             self.sweep(&marker)?;
@@ -497,7 +572,7 @@ impl Folder {
     pub(crate) fn clean(
         &self,
         listing: &Listing,
-        shards: &[ShardEntry],
+        shards: &Shards,
         markers: bool,
         busy: impl Fn(usize) -> bool,
     ) -> Result<u64, ReaderError> {
@@ -527,7 +602,7 @@ impl Folder {
             let Some(entry) = shards.get(*number) else {
                 continue;
             };
-            if busy(*number) || self.local.exists(&entry.raw_data.basename).unwrap_or(true) {
+            if busy(*number) || self.local.exists(&entry.data().basename).unwrap_or(true) {
                 continue;
             }
             let Some(mut marker) = self.open_marker(*number)? else {
@@ -555,16 +630,17 @@ impl Folder {
 }
 
 /// All files that the cache may write for a shard.
-fn files_of(entry: &ShardEntry) -> impl Iterator<Item = &FileInfo> {
-    parts(entry)
+fn files_of(entry: Entry<'_>) -> impl Iterator<Item = &FileInfo> {
+    entry
+        .parts()
         .flat_map(|part| [Some(part.raw), part.zip.map(|(zip, _)| zip)])
         .flatten()
         .take(MOST_FILES)
 }
 
 /// What a shard takes up in the folder, its marker included.
-pub(crate) fn weight(entry: &ShardEntry, keep_zip: bool) -> u64 {
-    parts(entry).fold(MARKER_BYTES, |sum, part| {
+pub(crate) fn weight(entry: Entry<'_>, keep_zip: bool) -> u64 {
+    entry.parts().fold(MARKER_BYTES, |sum, part| {
         let zip = part.zip.map_or(0, |(zip, _)| zip.bytes);
         sum.saturating_add(part.raw.bytes)
             .saturating_add(if keep_zip { zip } else { 0 })

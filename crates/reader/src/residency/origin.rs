@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use shardmill_mds::FileInfo;
-use shardmill_storage::{Dir, StorageError};
+use shardmill_storage::{Dir, FileHandle, StorageError};
 
 use crate::catalog::{Catalog, Origin, Stream};
+use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::load::parts;
+use crate::files::{FileEntry, FileError};
 
 /// Which file of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +46,7 @@ pub(crate) trait Fetch: Send + Sync {
 
 /// The stored form of a file of a shard.
 pub(crate) fn stored(catalog: &Catalog, shard: usize, part: PartKind) -> Option<&FileInfo> {
-    let mut files = parts(catalog.entry(shard)?);
+    let mut files = catalog.entry(shard)?.parts();
     match part {
         PartKind::Data => files.next(),
         PartKind::Meta => files.nth(1),
@@ -67,6 +68,12 @@ impl Fetch for Origins {
         };
         match &stream.origin {
             Some(Origin::Store(remote)) => {
+                if let Some(Entry::File(file, _)) = catalog.entry(shard)
+                    && let Err(error) = remote.pin(std::iter::once((&*info.basename, &*file.tag)))
+                {
+                    done(Err(error.into()));
+                    return Box::new(());
+                }
                 let missing = missing(catalog, shard);
                 let done = move |result: Result<Vec<u8>, StorageError>| {
                     done(result.map_err(|error| named(error, missing)));
@@ -154,6 +161,12 @@ fn read_whole(
     let file = dir
         .open_file(&info.basename)
         .map_err(|error| named(error, missing(catalog, shard)))?;
+    if let Some(Entry::File(entry, _)) = catalog.entry(shard) {
+        check_listed(catalog, shard, entry, &file)?;
+        let bytes = file.read_all(catalog.limits().shard_bytes)?;
+        file.check_unchanged()?;
+        return Ok(bytes);
+    }
     if file.len() != info.bytes {
         return Err(ReaderError::ShardLength {
             place: catalog.place(shard),
@@ -164,16 +177,38 @@ fn read_whole(
     Ok(file.read_all(catalog.limits().shard_bytes)?)
 }
 
+/// Whether a raw file is the one that was listed.
+pub(crate) fn check_listed(
+    catalog: &Catalog,
+    shard: usize,
+    entry: &FileEntry,
+    file: &FileHandle,
+) -> Result<(), ReaderError> {
+    if entry.is(file) {
+        return Ok(());
+    }
+    Err(FileError::Changed {
+        place: catalog.place(shard),
+        listed: entry.info.bytes,
+        found: file.len(),
+    }
+    .into())
+}
+
 /// What a file that is not there means.
-fn missing(catalog: &Catalog, shard: usize) -> ReaderError {
+pub(crate) fn missing(catalog: &Catalog, shard: usize) -> ReaderError {
+    if let Some(Entry::File(..)) = catalog.entry(shard) {
+        let place = catalog.place(shard);
+        return FileError::Missing { place }.into();
+    }
     ReaderError::ShardMissing {
         place: catalog.place(shard),
         first_sample: catalog.first_sample(shard),
-        samples: catalog.entry(shard).map_or(0, |entry| entry.samples),
+        samples: catalog.entry(shard).map_or(0, Entry::samples),
     }
 }
 
-fn named(error: StorageError, missing: ReaderError) -> ReaderError {
+pub(crate) fn named(error: StorageError, missing: ReaderError) -> ReaderError {
     if error.is_not_found() {
         missing
     } else {

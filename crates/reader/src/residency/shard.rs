@@ -5,24 +5,40 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits};
-use shardmill_mds::ShardEntry;
 use shardmill_storage::{FileIdentity, StorageError};
 
 use crate::catalog::Stream;
+use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::load::parts;
+use crate::files::FileError;
 use crate::open::OpenShard;
 use crate::residency::books::{Reserved, Wanted, is_kept};
 use crate::residency::check::{Raw, Trust, check_file, unpack};
 use crate::residency::engine::{ATTEMPTS, Engine, NEAR};
 use crate::residency::error::CacheError;
 use crate::residency::folder::{Evicted, Files, Folder, Look, Marker, weight};
-use crate::residency::origin::{PartKind, Piece, no_shard};
+use crate::residency::origin::{PartKind, Piece, check_listed, missing, named, no_shard};
 use crate::residency::state::{Place, Slot, Stage};
 use crate::residency::{Access, Cancel};
 
 /// The files of a shard as they were when they were checked.
 pub(crate) type Known = (FileIdentity, Option<FileIdentity>);
+
+/// The encoded bytes of a sample, and where they begin in its shard.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extract {
+    pub(crate) begin: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Extract {
+    pub(crate) fn piece(&self) -> crate::open::Piece<'_> {
+        crate::open::Piece {
+            begin: self.begin,
+            bytes: &self.bytes,
+        }
+    }
+}
 
 /// What came of a job.
 pub(crate) enum Outcome {
@@ -43,6 +59,8 @@ pub(crate) enum Outcome {
         path: PathBuf,
         pid: Option<u32>,
     },
+    /// There is no room for it now, and it is of use only on the disk.
+    Full,
     /// There is no place for it; somebody needs it all the same.
     Alone,
     /// There is no place for it, and no hurry.
@@ -67,7 +85,7 @@ struct Subject<'a> {
     place: usize,
     /// The number of the shard in it.
     number: usize,
-    entry: &'a ShardEntry,
+    entry: Entry<'a>,
     folder: Option<Arc<Folder>>,
 }
 
@@ -75,7 +93,7 @@ impl Engine {
     fn subject(&self, shard: usize) -> Result<Subject<'_>, ReaderError> {
         let missing = || no_shard(&self.catalog, shard);
         let (stream, number) = self.catalog.stream_of(shard).ok_or_else(missing)?;
-        let entry = stream.index.shards.get(number).ok_or_else(missing)?;
+        let entry = stream.shards.get(number).ok_or_else(missing)?;
         let mut streams = self.catalog.streams().iter();
         let place = streams.position(|other| std::ptr::eq(other, stream));
         let place = place.ok_or_else(missing)?;
@@ -110,6 +128,9 @@ impl Engine {
         if !is_kept(subject.stream, subject.entry) {
             return self.open_in_place(&subject);
         }
+        if subject.entry.needs_file() {
+            self.books.check_room(&[shard])?;
+        }
         let Some(folder) = &subject.folder else {
             return Ok(self.to_memory(&subject, &wanted, needed));
         };
@@ -143,7 +164,7 @@ impl Engine {
                         }
                         Admitted::Foreign(source) => {
                             return Err(CacheError::Foreign {
-                                path: folder.local().path_of(&subject.entry.raw_data.basename),
+                                path: folder.local().path_of(&subject.entry.data().basename),
                                 source: Box::new(source),
                             }
                             .into());
@@ -185,8 +206,15 @@ impl Engine {
 
     /// A place in memory, where there is one, for what somebody waits for or will wait for soon.
     fn to_memory(&self, subject: &Subject<'_>, wanted: &Wanted, needed: bool) -> Outcome {
-        let bytes =
-            parts(subject.entry).fold(0, |sum: u64, part| sum.saturating_add(part.raw.bytes));
+        if subject.entry.needs_file() {
+            return if needed {
+                Outcome::Full
+            } else {
+                Outcome::NotNow
+            };
+        }
+        let raws = subject.entry.parts().map(|part| part.raw.bytes);
+        let bytes = raws.fold(0, u64::saturating_add);
         let mut state = self.lock();
         // One at least, however large.
         let fits = state.memory.saturating_add(bytes) <= self.options.memory
@@ -206,20 +234,22 @@ impl Engine {
     fn open_in_place(&self, subject: &Subject<'_>) -> Result<Outcome, ReaderError> {
         let dir = &subject.stream.local;
         let open = |name: &str| {
-            dir.open_file(name).map_err(|error| {
-                if error.is_not_found() {
-                    ReaderError::ShardMissing {
-                        place: self.catalog.place(subject.shard),
-                        first_sample: self.catalog.first_sample(subject.shard),
-                        samples: subject.entry.samples,
-                    }
-                } else {
-                    error.into()
-                }
-            })
+            dir.open_file(name)
+                .map_err(|error| named(error, missing(&self.catalog, subject.shard)))
         };
-        let data = open(&subject.entry.raw_data.basename)?;
-        let info = subject.entry.raw_meta.as_ref();
+        let data = open(&subject.entry.data().basename)?;
+        if let Some(file) = subject.entry.raw_file() {
+            check_listed(&self.catalog, subject.shard, file, &data)?;
+            let shard = OpenShard::map(&self.catalog, subject.shard, dir, &data, None)?;
+            // PERF: a million files are not remembered one by one.
+            return Ok(Outcome::Open {
+                shard: Arc::new(shard),
+                pin: None,
+                memory: 0,
+                known: None,
+            });
+        }
+        let info = subject.entry.table();
         let meta = info.map(|info| open(&info.basename)).transpose()?;
         let known = {
             let state = self.lock();
@@ -234,10 +264,7 @@ impl Engine {
         } else {
             Trust::Own
         };
-        let files = [
-            Some((&subject.entry.raw_data, &data)),
-            info.zip(meta.as_ref()),
-        ];
+        let files = [Some((subject.entry.data(), &data)), info.zip(meta.as_ref())];
         for (info, file) in files.into_iter().flatten() {
             check_file(&self.catalog, subject.shard, info, file, trust)?;
         }
@@ -271,6 +298,10 @@ impl Engine {
                 .map(|meta| meta.handle.identity())
                 .transpose()?,
         );
+        if subject.entry.raw_file().is_some() && !data.own {
+            let place = self.catalog.place(subject.shard);
+            return Ok(Admitted::Foreign(FileError::Untold { place }.into()));
+        }
         let own = data.own && meta.as_ref().is_none_or(|meta| meta.own);
         let refused = |error: ReaderError| {
             // Whether it can be read is one thing, whether it is the shard another.
@@ -283,8 +314,8 @@ impl Engine {
             }
         };
         let files = [
-            Some((&subject.entry.raw_data, &data)),
-            subject.entry.raw_meta.as_ref().zip(meta.as_ref()),
+            Some((subject.entry.data(), &data)),
+            subject.entry.table().zip(meta.as_ref()),
         ];
         for (info, file) in files.into_iter().flatten() {
             let trust = if known == Some(found) || (fresh && file.own) {
@@ -307,6 +338,20 @@ impl Engine {
             Err(error) => return refused(error),
         };
         let pin = marker.filter(|_| self.may_pin());
+        if subject.entry.needs_file() {
+            if pin.is_none() && self.options.limit.is_some() {
+                let place = self.catalog.place(subject.shard);
+                let pins = self.options.pins as u64;
+                return Err(CacheError::Pins { place, pins }.into());
+            }
+            // Whoever is given the path holds the shard, and so the pin.
+            return Ok(Admitted::Yes(Outcome::Open {
+                shard: Arc::new(shard.with_pin(pin)),
+                pin: None,
+                memory: 0,
+                known: Some(found),
+            }));
+        }
         Ok(Admitted::Yes(Outcome::Open {
             shard: Arc::new(shard),
             pin,
@@ -325,7 +370,7 @@ impl Engine {
     pub(crate) fn zip_at_hand(&self, shard: usize, kind: PartKind) -> Option<Vec<u8>> {
         let (stream, number) = self.catalog.stream_of(shard)?;
         stream.origin.as_ref()?;
-        let mut parts = parts(stream.index.shards.get(number)?);
+        let mut parts = stream.shards.get(number)?.parts();
         let part = match kind {
             PartKind::Data => parts.next(),
             PartKind::Meta => parts.nth(1),
@@ -377,7 +422,7 @@ impl Engine {
                     place: self.catalog.place(shard),
                     attempts: failures + 1,
                     first_sample: self.catalog.first_sample(shard),
-                    samples: entry.map_or(0, |entry| entry.samples),
+                    samples: entry.map_or(0, Entry::samples),
                     source: Box::new(error),
                 };
                 Outcome::Failed(error.into())
@@ -422,7 +467,7 @@ impl Engine {
         };
         if let Err(error) = self.write(&subject, folder, &marker, &raw) {
             self.books.discard(shard, marker, self)?;
-            if !is_full(&error) {
+            if !is_full(&error) || subject.entry.needs_file() {
                 return Err(error.into());
             }
             return self.bypass(shard, raw, needed);
@@ -430,6 +475,9 @@ impl Engine {
         let mut marker = marker;
         let Some(files) = folder.files(subject.entry, Some(&marker))? else {
             // Where locks do nothing, somebody may have removed it already.
+            if subject.entry.needs_file() {
+                return Ok(Outcome::NotNow);
+            }
             return self.bypass(shard, raw, needed);
         };
         drop(raw);
@@ -437,7 +485,7 @@ impl Engine {
         match self.admit(&subject, folder, files, Some(marker), true, needed)? {
             Admitted::Yes(outcome) => Ok(outcome),
             Admitted::Foreign(source) => Err(CacheError::Foreign {
-                path: folder.local().path_of(&subject.entry.raw_data.basename),
+                path: folder.local().path_of(&subject.entry.data().basename),
                 source: Box::new(source),
             }
             .into()),
@@ -487,14 +535,15 @@ impl Engine {
     ) -> Result<(), StorageError> {
         let mut files: Vec<(&str, &[u8])> = Vec::with_capacity(4);
         let raws = std::iter::once(&raw.data).chain(&raw.meta);
-        for (part, bytes) in parts(subject.entry).zip(raws) {
-            files.push((&part.raw.basename, bytes));
+        for (part, bytes) in subject.entry.parts().zip(raws) {
+            // What is stored as it is read lies here already where the data set does.
+            if subject.stream.origin.is_some() || part.zip.is_some() {
+                files.push((&part.raw.basename, bytes));
+            }
         }
         if subject.stream.keep_zip && subject.stream.origin.is_some() {
-            for ((zip, _), bytes) in parts(subject.entry)
-                .filter_map(|part| part.zip)
-                .zip(&raw.zips)
-            {
+            let parts = subject.entry.parts();
+            for ((zip, _), bytes) in parts.filter_map(|part| part.zip).zip(&raw.zips) {
                 files.push((&zip.basename, bytes));
             }
         }
@@ -516,38 +565,38 @@ impl Engine {
     pub(crate) fn samples(
         self: &Arc<Self>,
         wanted: &[(usize, u64)],
-    ) -> Result<Vec<Vec<u8>>, ReaderError> {
-        let mut found: Vec<Option<Vec<u8>>> = vec![None; wanted.len()];
+    ) -> Result<Vec<Extract>, ReaderError> {
+        let mut found: Vec<Option<Extract>> = vec![None; wanted.len()];
         let mut pieces = Vec::new();
         for (place, &(shard, at)) in wanted.iter().enumerate() {
             let entry = self
                 .catalog
                 .entry(shard)
                 .ok_or_else(|| no_shard(&self.catalog, shard))?;
-            if self.is_read_alone(shard) {
-                let part = if entry.raw_meta.is_some() {
+            if self.is_read_alone(shard)
+                && let Some(range) = entry.place_of(at)
+            {
+                let part = if entry.table().is_some() {
                     PartKind::Meta
                 } else {
                     PartKind::Data
                 };
                 // INVARIANT: below the number of samples, so that the table holds it.
-                if at >= entry.samples {
+                if at >= entry.samples() {
                     return Err(self.broken(shard));
                 }
-                let start = 4 + 4 * at;
-                let piece = Piece {
-                    shard,
-                    part,
-                    range: start..start + 8,
-                };
-                pieces.push((place, piece));
+                pieces.push((place, Piece { shard, part, range }));
                 continue;
             }
             let open = self.open_whole(shard)?;
-            let bytes = open.sample(at).ok_or_else(|| self.broken(shard))?.to_vec();
+            let piece = open.sample(at).ok_or_else(|| self.broken(shard))?;
+            let extract = Extract {
+                begin: piece.begin,
+                bytes: piece.bytes.to_vec(),
+            };
             open.check(&self.catalog)?;
             if let Some(slot) = found.get_mut(place) {
-                *slot = Some(bytes);
+                *slot = Some(extract);
             }
         }
         self.read_alone(pieces, &mut found)?;
@@ -558,7 +607,7 @@ impl Engine {
     fn read_alone(
         &self,
         pieces: Vec<(usize, Piece)>,
-        found: &mut [Option<Vec<u8>>],
+        found: &mut [Option<Extract>],
     ) -> Result<(), ReaderError> {
         if pieces.is_empty() {
             return Ok(());
@@ -568,19 +617,11 @@ impl Engine {
         let mut wanted = Vec::with_capacity(offsets.len());
         for (piece, bytes) in offsets.into_iter().zip(ends) {
             let bytes = bytes?;
-            let words: Option<[u8; 8]> = bytes.as_slice().try_into().ok();
-            let [a, b, c, d, e, f, g, h] = words.ok_or_else(|| self.broken(piece.shard))?;
-            let begin = u64::from(u32::from_le_bytes([a, b, c, d]));
-            let end = u64::from(u32::from_le_bytes([e, f, g, h]));
-            let whole = self
-                .catalog
-                .entry(piece.shard)
-                .map_or(0, |entry| entry.raw_data.bytes);
-            if begin > end || end > whole {
-                return Err(self.broken(piece.shard));
-            }
+            let entry = self.catalog.entry(piece.shard);
+            let range = entry.and_then(|entry| entry.range_in(&bytes));
+            let range = range.ok_or_else(|| self.broken(piece.shard))?;
             let limit = self.catalog.limits().sample_bytes;
-            Limits::check("sample-bytes", end - begin, limit).map_err(|source| {
+            Limits::check("sample-bytes", range.end - range.start, limit).map_err(|source| {
                 ReaderError::Limit {
                     path: PathBuf::from(self.catalog.place(piece.shard).file),
                     source,
@@ -589,7 +630,7 @@ impl Engine {
             wanted.push(Piece {
                 shard: piece.shard,
                 part: PartKind::Data,
-                range: begin..end,
+                range,
             });
         }
         let read = self.fetch.read_ranges(&self.catalog, &wanted);
@@ -600,7 +641,10 @@ impl Engine {
                 return Err(self.broken(piece.shard));
             }
             if let Some(slot) = found.get_mut(place) {
-                *slot = Some(bytes);
+                *slot = Some(Extract {
+                    begin: piece.range.start,
+                    bytes,
+                });
             }
         }
         Ok(())
@@ -620,10 +664,10 @@ impl Engine {
         let Some((stream, number)) = self.catalog.stream_of(shard) else {
             return false;
         };
-        let entry = stream.index.shards.get(number);
+        let entry = stream.shards.get(number);
         stream.origin.is_some()
             && self.catalog.validate(shard).is_none()
-            && entry.is_some_and(|entry| entry.zip_data.is_none())
+            && entry.is_some_and(|entry| !entry.is_packed() && entry.place_of(0).is_some())
     }
 
     /// A shard as a whole, in the cache or for this once.
@@ -655,13 +699,13 @@ impl Engine {
     }
 
     /// Fetches a shard for the sake of a sample. Only the last one is kept.
-    fn load_once(&self, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
+    pub(crate) fn load_once(&self, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = None;
         let parts = self
             .catalog
             .entry(shard)
-            .map_or(0, |entry| parts(entry).count());
+            .map_or(0, |entry| entry.parts().count());
         let mut files = Vec::with_capacity(parts);
         for kind in [PartKind::Data, PartKind::Meta].into_iter().take(parts) {
             let (send, receive) = std::sync::mpsc::channel();

@@ -111,6 +111,13 @@ pub(crate) struct Opened {
     pub(crate) end: Option<u64>,
 }
 
+impl Opened {
+    /// Whether other processes are kept from removing it.
+    fn is_pinned(&self) -> bool {
+        self.pin.is_some() || self.shard.is_pinned()
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Arc<ReaderError>,
@@ -214,6 +221,12 @@ pub(crate) struct State {
     ends: BTreeSet<(u64, usize)>,
     /// Files that this process has checked.
     pub(crate) known: BTreeMap<usize, (FileIdentity, Option<FileIdentity>)>,
+    /// Shards that somebody said he will ask for, and that are not begun yet.
+    pub(crate) asked_ahead: VecDeque<usize>,
+    /// Those that were begun for that, until they are used.
+    pub(crate) promised: BTreeSet<usize>,
+    /// When shards that are closed were asked for last, in the order of asking; where nothing is known of the future.
+    pub(crate) recent: BTreeMap<usize, u64>,
     pub(crate) generation: u64,
     pub(crate) stats: CacheStats,
     pub(crate) pace: Pace,
@@ -247,6 +260,9 @@ impl State {
             next_stamp: 0,
             ends: BTreeSet::new(),
             known: BTreeMap::new(),
+            asked_ahead: VecDeque::new(),
+            promised: BTreeSet::new(),
+            recent: BTreeMap::new(),
             generation: 0,
             stats: CacheStats::default(),
             pace: Pace::default(),
@@ -404,7 +420,8 @@ impl State {
         opened.stamp = self.next_stamp;
         opened.end = None;
         self.stamps.insert(opened.stamp, shard);
-        self.pins += usize::from(opened.pin.is_some());
+        self.promised.remove(&shard);
+        self.pins += usize::from(opened.is_pinned());
         let watched = is_limited || opened.memory > 0;
         self.set(shard, Slot::Open(Box::new(opened)));
         if watched {
@@ -464,11 +481,14 @@ impl State {
         }
         if let Slot::Open(opened) = std::mem::take(slot) {
             self.stamps.remove(&opened.stamp);
+            if self.horizon.is_empty() && (opened.is_pinned() || opened.end.is_some()) {
+                self.recent.insert(shard, opened.stamp);
+            }
             if let Some(end) = opened.end {
                 self.ends.remove(&(end, shard));
             }
             self.memory = self.memory.saturating_sub(opened.memory);
-            self.pins -= usize::from(opened.pin.is_some());
+            self.pins -= usize::from(opened.is_pinned());
             if kept && opened.memory == 0 {
                 self.set(shard, Slot::Ready);
             }
@@ -590,11 +610,11 @@ impl State {
         }
     }
 
-    /// When an open shard was asked for last, in the order of asking.
+    /// When a shard was asked for last, in the order of asking.
     pub(crate) fn stamp(&self, shard: usize) -> Option<u64> {
         match self.slots.get(shard) {
             Some(Slot::Open(opened)) => Some(opened.stamp),
-            _ => None,
+            _ => self.recent.get(&shard).copied(),
         }
     }
 
@@ -618,6 +638,7 @@ impl State {
             }
         }
         self.jobs.clear();
+        self.asked_ahead.clear();
         self.ahead.clear();
         work
     }

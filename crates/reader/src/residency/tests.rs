@@ -104,7 +104,7 @@ impl Set {
             .catalog()
             .entry(shard)
             .unwrap()
-            .raw_data
+            .data()
             .basename
             .to_string();
         self.local().join(name)
@@ -355,16 +355,19 @@ fn try_read(residency: &Residency, shard: usize, tick: u64) -> Result<bool, Read
         Access::Open(open) => {
             for at in 0..SAMPLES {
                 let expected = sample(&[(false, &value(shard, at))]);
-                assert!(open.sample(at as u64).unwrap() == expected, "{shard}:{at}");
+                assert!(
+                    open.sample(at as u64).unwrap().bytes == expected,
+                    "{shard}:{at}"
+                );
             }
             open.check(&residency.catalog).unwrap();
             Ok(true)
         }
         Access::Alone => {
             let wanted: Vec<_> = (0..SAMPLES as u64).map(|at| (shard, at)).collect();
-            for (at, bytes) in residency.samples(&wanted)?.into_iter().enumerate() {
+            for (at, found) in residency.samples(&wanted)?.into_iter().enumerate() {
                 assert!(
-                    bytes == sample(&[(false, &value(shard, at))]),
+                    found.bytes == sample(&[(false, &value(shard, at))]),
                     "{shard}:{at}"
                 );
             }

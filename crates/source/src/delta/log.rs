@@ -1,8 +1,10 @@
 //! The table log: which version, which files, which rows of them are deleted. The kernel replays it.
 
 mod alias;
+mod history;
+mod line;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray as _, RecordBatch, StructArray};
@@ -13,17 +15,21 @@ use delta_kernel::history_manager::error::LogHistoryError;
 use delta_kernel::history_manager::{HistoryCommitType, get_earliest_commit, latest_version_as_of};
 use delta_kernel::object_store::DynObjectStore;
 use delta_kernel::object_store::local::LocalFileSystem;
+use delta_kernel::object_store::path::Path as ObjectPath;
 use delta_kernel::schema::SchemaRef;
 use delta_kernel::table_features::{ColumnMappingMode, TableFeature};
 use delta_kernel::{Engine, KernelError, Snapshot, SnapshotRef};
 use delta_kernel_default_engine::DefaultEngineBuilder;
 use roaring::RoaringTreemap;
 use serde::Deserialize;
+use shardmill_storage::Location;
 use url::Url;
 
 use super::error::DeltaError;
+use super::store::KernelStore;
 use crate::guard::{catch, one_line};
-use crate::source::DeltaSummary;
+use crate::objects::Store;
+use crate::source::{DeltaFile, DeltaHistory, DeltaSummary};
 use crate::{SourceError, SourceOptions};
 
 /// What this crate can do with the data of a table. A table that needs anything else is refused.
@@ -57,6 +63,9 @@ pub(crate) struct Version {
     pub identity: String,
     engine: Arc<dyn Engine>,
     root: Url,
+    /// Where the table is in a store: all of the bucket, in which files have their keys as paths.
+    pub bucket: Option<Arc<Store>>,
+    kernel: Option<KernelStore>,
 }
 
 /// A data file as the log has it.
@@ -69,6 +78,16 @@ pub(crate) struct LogFile {
     /// By physical name.
     pub partition_values: Vec<(String, Option<String>)>,
     pub deletion: Option<Deletion>,
+}
+
+impl LogFile {
+    /// The file as others know it.
+    pub(crate) fn named(&self) -> DeltaFile {
+        DeltaFile {
+            path: self.path.shown.clone(),
+            deletion: self.deletion.as_ref().map(|deletion| deletion.id.clone()),
+        }
+    }
 }
 
 /// The deletion vector of a file.
@@ -96,33 +115,93 @@ pub(crate) struct LogPath {
 /// `delta-*` errors.
 pub(crate) fn open(
     shown: &str,
-    location: &Path,
+    location: &Location,
     options: &SourceOptions,
 ) -> Result<Version, SourceError> {
-    let root = location
-        .canonicalize()
-        .map_err(|source| SourceError::io("open", shown, source))?;
-    let url = Url::from_directory_path(&root).map_err(|()| SourceError::Bug {
-        what: "a path that is no URL".to_owned(),
-    })?;
-    let store: Arc<DynObjectStore> = Arc::new(LocalFileSystem::new());
+    with_log(shown, location, options, |log, engine| {
+        log.open(engine, options)
+    })
+}
+
+/// The files of the version that the options ask for, or of the latest, and the commits after another one.
+///
+/// # Errors
+///
+/// `delta-*` errors.
+pub(crate) fn history(
+    shown: &str,
+    location: &Location,
+    options: &SourceOptions,
+    after: u64,
+) -> Result<DeltaHistory, SourceError> {
+    with_log(shown, location, options, |log, engine| {
+        log.history(engine.as_ref(), options, after)
+    })
+}
+
+fn with_log<T>(
+    shown: &str,
+    location: &Location,
+    options: &SourceOptions,
+    work: impl FnOnce(&Log<'_>, &Arc<dyn Engine>) -> Result<T, SourceError>,
+) -> Result<T, SourceError> {
+    let no_url = || SourceError::Bug {
+        what: "a location that is no URL".to_owned(),
+    };
+    let (url, directory, bucket) = match location {
+        Location::Local(path) => {
+            let root = path
+                .canonicalize()
+                .map_err(|source| SourceError::io("open", shown, source))?;
+            let url = Url::from_directory_path(&root).map_err(|()| no_url())?;
+            (url, root, None)
+        }
+        Location::Remote(remote) => {
+            // The keys of the bucket are the paths of this URL, whatever the store is called outside.
+            let mut url = Url::parse(BUCKET).map_err(|_| no_url())?;
+            let mut parts = url.path_segments_mut().map_err(|()| no_url())?;
+            parts.clear().extend(remote.prefix().split('/')).push("");
+            drop(parts);
+            let directory = PathBuf::from(format!("/{}", remote.prefix()));
+            let bucket = Store::open(&remote.root(), options)?;
+            (url, directory, Some(bucket))
+        }
+    };
+    let kernel = bucket
+        .as_ref()
+        .map(|bucket| KernelStore::new(bucket.remote().clone(), LOG_BYTES));
+    let store: Arc<DynObjectStore> = match &kernel {
+        None => Arc::new(LocalFileSystem::new()),
+        Some(kernel) => Arc::new(kernel.clone()),
+    };
     let log = Log {
         shown,
         root: url,
-        directory: &root,
+        directory,
+        bucket,
+        kernel,
     };
     // The kernel's own panics are errors like any other.
     let found = catch(|| {
         let engine: Arc<dyn Engine> = Arc::new(DefaultEngineBuilder::new(store).build());
-        log.open(&engine, options)
+        work(&log, &engine)
     });
     found.unwrap_or_else(|panic| Err(log.wrong(panic)))
 }
 
+/// The URL of a bucket, as the kernel sees it.
+const BUCKET: &str = "s3://bucket/";
+
+/// Most bytes of one file of the log, and of one that deletion vectors are in.
+const LOG_BYTES: u64 = 4 << 30;
+
 struct Log<'a> {
     shown: &'a str,
     root: Url,
-    directory: &'a Path,
+    directory: PathBuf,
+    /// Where the table is in a store: all of the bucket.
+    bucket: Option<Arc<Store>>,
+    kernel: Option<KernelStore>,
 }
 
 impl Log<'_> {
@@ -145,6 +224,9 @@ impl Log<'_> {
 
     /// An error of the kernel in our words.
     fn failed(&self, error: &KernelError) -> SourceError {
+        if let Some(failure) = self.kernel.as_ref().and_then(KernelStore::take_failure) {
+            return failure.into();
+        }
         match error.without_backtrace() {
             KernelError::Unsupported(what) => self.feature(one_line(what), None),
             KernelError::MaxCatalogVersion(_) => {
@@ -233,6 +315,8 @@ impl Log<'_> {
             identity,
             engine: Arc::clone(engine),
             root: self.root.clone(),
+            bucket: self.bucket.clone(),
+            kernel: self.kernel.clone(),
         })
     }
 
@@ -410,6 +494,9 @@ impl Log<'_> {
             })
         };
         let url = self.root.join(path).map_err(|_| wrong("which is no URL"))?;
+        if self.bucket.is_some() {
+            return self.key(path, &url);
+        }
         if url.scheme() != "file" {
             return Err(wrong(
                 "which is not on this machine, as the table is: copy both to the same place",
@@ -422,7 +509,7 @@ impl Log<'_> {
             .to_file_path()
             .map_err(|()| wrong("which is no path on this machine"))?;
         let is_absolute = path.starts_with('/') || Url::parse(path).is_ok();
-        let below = file.strip_prefix(self.directory).ok();
+        let below = file.strip_prefix(&self.directory).ok();
         // `join` has followed what leads upwards.
         if below.is_none() && !is_absolute {
             return Err(wrong("which leads out of the table"));
@@ -436,6 +523,38 @@ impl Log<'_> {
             shown,
             file,
             is_absolute,
+        })
+    }
+}
+
+impl Log<'_> {
+    /// The same for a table in a store, whose files are objects of the same bucket.
+    fn key(&self, path: &str, url: &Url) -> Result<LogPath, SourceError> {
+        let wrong = |reason| {
+            SourceError::from(DeltaError::Path {
+                table: self.shown.to_owned(),
+                path: path.to_owned(),
+                reason,
+            })
+        };
+        if Url::parse(path).is_ok() || url.host_str() != self.root.host_str() {
+            return Err(wrong(
+                "which is not beneath the table: copy all of it to the same place",
+            ));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(wrong("which has a `?` or a `#` that is not encoded"));
+        }
+        let decoded = ObjectPath::from_url_path(url.path());
+        let key = decoded.map_err(|_| wrong("which is no key of an object"))?;
+        let file = PathBuf::from(format!("/{key}"));
+        let below = file.strip_prefix(&self.directory).ok();
+        // `join` has followed what leads upwards.
+        let below = below.ok_or_else(|| wrong("which leads out of the table"))?;
+        Ok(LogPath {
+            shown: below.to_string_lossy().into_owned(),
+            file,
+            is_absolute: false,
         })
     }
 }
@@ -460,6 +579,11 @@ impl Version {
         let storage = self.engine.storage_handler();
         let read = catch(|| deletion.descriptor.read(storage, &self.root)).map_err(wrong)?;
         let deleted = read.map_err(|error| match error.without_backtrace() {
+            KernelError::FileNotFound(_) if self.bucket.is_some() => DeltaError::FileMissing {
+                file: file.to_owned(),
+                version: self.summary.version,
+            }
+            .into(),
             KernelError::FileNotFound(_) => {
                 let place = deletion.descriptor.absolute_path(&self.root).ok().flatten();
                 let place = place.and_then(|place| place.to_file_path().ok());
@@ -470,7 +594,10 @@ impl Version {
                 }
                 .into()
             }
-            other => wrong(one_line(&other.to_string())),
+            other => match self.kernel.as_ref().and_then(KernelStore::take_failure) {
+                Some(failure) => failure.into(),
+                None => wrong(one_line(&other.to_string())),
+            },
         })?;
         let claimed = u64::try_from(deletion.descriptor.cardinality).unwrap_or(0);
         if deleted.len() != claimed {

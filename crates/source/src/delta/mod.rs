@@ -4,11 +4,11 @@ mod error;
 mod log;
 mod schema;
 mod shape;
+mod store;
 mod time;
 mod values;
 mod variant;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::datatypes::{Fields, Schema, SchemaRef};
@@ -16,16 +16,22 @@ use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
-use rayon::prelude::*;
 use roaring::RoaringTreemap;
+use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_storage::{Location, Remote};
 
+use crate::ahead::{Ahead, Wanted};
 use crate::base::{Base, project};
-use crate::files::{Fingerprint, InputFile, check_overlap, described, stat};
-use crate::parquet::{
-    FileView, FooterCache, Form, GroupRows, Origin, Prunable, Sizes, Task, group_null_count,
-    group_sizes, may_match, read_footer,
+use crate::files::{
+    Fingerprint, InputFile, Origin as FileOrigin, check_overlap, described, place, stat,
 };
-use crate::walk::{Stamp, on_pool, shown};
+use crate::objects::Object;
+use crate::parquet::{
+    FileView, FooterCache, Form, GroupRows, Origin, Prunable, Sizes, Tail, Task, add_nulls,
+    fold_in_order, group_null_count, group_ranges, group_sizes, may_match, read_footer, read_tails,
+};
+use crate::source::DeltaHistory;
+use crate::walk::{Stamp, on_pool};
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 use log::{LogFile, Version};
 use schema::{Column, Mapping, Node, columns, mapping};
@@ -45,6 +51,7 @@ pub(crate) struct DeltaTable {
     /// For each column which of a file's partition values it is, if it is one.
     partitions: Vec<Option<usize>>,
     footers: FooterCache,
+    ahead: Ahead,
     units: Vec<Unit>,
     /// The row group of each unit, and the row of its file that it begins with.
     groups: Vec<usize>,
@@ -72,19 +79,60 @@ struct Summary {
     metadata: Arc<ParquetMetaData>,
 }
 
-/// How many footers are read at a time: their summaries are folded, and most of them forgotten, in between.
-const READ_TOGETHER: usize = 256;
-
 /// Reads the log and every footer.
 ///
 /// # Errors
 ///
 /// `delta-*`, `source-*` and `parquet-*` errors.
 pub(crate) fn open(
-    locations: &[PathBuf],
+    locations: &[Location],
     options: &SourceOptions,
 ) -> Result<DeltaTable, SourceError> {
-    let [location] = locations else {
+    let (given, name) = the_table(locations, options)?;
+    check_overlap(given, options)?;
+    on_pool(options.jobs, || {
+        let mut version = log::open(&name, given, options)?;
+        let mut files = std::mem::take(&mut version.files);
+        let fingerprint = fingerprint(&version.identity, &files);
+        if let Some(only) = &options.only {
+            files.retain(|file| only.contains(&file.path.shown));
+        }
+        version.summary.files = files.iter().map(LogFile::named).collect();
+        let table = Opening::new(&name, &version)?;
+        let mut fold = Fold::new(table.columns.len(), options.limits.parquet_footer_bytes);
+        fold_in_order(
+            &files,
+            |files| table.tails(files),
+            |file, tail| table.summarise(file, options, tail),
+            |summary| {
+                fold.add(summary);
+                Ok(())
+            },
+        )?;
+        Ok(fold.finish(table, &version, fingerprint, options))
+    })?
+}
+
+/// What became of a table since a version, up to the one that the options ask for, or to the latest.
+///
+/// # Errors
+///
+/// `delta-*` and `source-*` errors.
+pub fn history(
+    location: &Location,
+    options: &SourceOptions,
+    after: u64,
+) -> Result<DeltaHistory, SourceError> {
+    let (given, name) = the_table(std::slice::from_ref(location), options)?;
+    on_pool(options.jobs, || log::history(&name, given, options, after))?
+}
+
+/// The one table that is given, and how it is called.
+fn the_table<'a>(
+    locations: &'a [Location],
+    options: &SourceOptions,
+) -> Result<(&'a Location, String), SourceError> {
+    let [given] = locations else {
         return Err(SourceError::Option {
             option: "SOURCE",
             reason: "a Delta table is read alone".to_owned(),
@@ -96,28 +144,18 @@ pub(crate) fn open(
             reason: "goes without --timestamp".to_owned(),
         });
     }
-    let name = shown(location, "");
-    if !stat(location)?.is_dir() || !location.join("_delta_log").is_dir() {
+    let name = place(given);
+    let is_table = match given {
+        Location::Local(path) => stat(path)?.is_dir() && path.join("_delta_log").is_dir(),
+        Location::Remote(remote) => {
+            let remote = Remote::open(remote, &options.remote)?;
+            !remote.peek("_delta_log/", 1, &mut |_| true)?.is_empty()
+        }
+    };
+    if !is_table {
         return Err(DeltaError::NoTable { table: name }.into());
     }
-    check_overlap(location, options)?;
-    on_pool(options.jobs, || {
-        let mut version = log::open(&name, location, options)?;
-        let files = std::mem::take(&mut version.files);
-        let table = Opening::new(&name, &version)?;
-        let mut fold = Fold::new(table.columns.len());
-        for chunk in files.chunks(READ_TOGETHER) {
-            let summaries: Vec<Result<Summary, SourceError>> = chunk
-                .par_iter()
-                .map(|file| table.summarise(file, options))
-                .collect();
-            for summary in summaries {
-                fold.add(summary?);
-            }
-        }
-        let fingerprint = fingerprint(&version.identity, &files);
-        Ok(fold.finish(table, &version, fingerprint, options))
-    })?
+    Ok((given, name))
 }
 
 /// Files, their deletion vectors and partition values, and the schema: what decides on the rows. A commit that
@@ -187,27 +225,78 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Compares a file with what the log says about it.
-    fn summarise(&self, file: &LogFile, options: &SourceOptions) -> Result<Summary, SourceError> {
+    /// A data file in a store: the log says how long it is.
+    fn object(&self, file: &LogFile) -> Option<InputFile> {
+        let object = Object {
+            store: Arc::clone(self.version.bucket.as_ref()?),
+            name: file.path.file.to_str()?.trim_start_matches('/').to_owned(),
+        };
+        Some(InputFile {
+            shown: object.shown(),
+            origin: FileOrigin::Object(object),
+            relative: file.path.shown.clone(),
+            stamp: Stamp {
+                bytes: file.bytes,
+                mtime_ns: 0,
+            },
+        })
+    }
+
+    /// A data file on this machine.
+    fn local(&self, file: &LogFile) -> Result<InputFile, SourceError> {
         let shown = self.shown(file);
         let metadata = std::fs::metadata(&file.path.file).map_err(|source| {
             if source.kind() == std::io::ErrorKind::NotFound {
-                SourceError::from(DeltaError::FileMissing {
-                    file: shown.clone(),
-                    version: self.version.summary.version,
-                })
+                self.missing(shown.clone())
             } else {
                 SourceError::io("open", shown.clone(), source)
             }
         })?;
-        let input = InputFile {
-            path: file.path.file.clone(),
+        Ok(InputFile {
+            origin: FileOrigin::Local(file.path.file.clone()),
             relative: file.path.shown.clone(),
             stamp: Stamp::of(&metadata),
             shown,
+        })
+    }
+
+    fn missing(&self, file: String) -> SourceError {
+        DeltaError::FileMissing {
+            file,
+            version: self.version.summary.version,
+        }
+        .into()
+    }
+
+    /// Fetches the ends of the files that are in a store.
+    fn tails(&self, files: &[LogFile]) -> Vec<Option<Tail>> {
+        let inputs: Option<Vec<InputFile>> = files.iter().map(|file| self.object(file)).collect();
+        match inputs {
+            Some(inputs) => read_tails(&inputs.iter().collect::<Vec<_>>()),
+            None => files.iter().map(|_| None).collect(),
+        }
+    }
+
+    /// Compares a file with what the log says about it.
+    fn summarise(
+        &self,
+        file: &LogFile,
+        options: &SourceOptions,
+        tail: Option<Tail>,
+    ) -> Result<Summary, SourceError> {
+        let input = match self.object(file) {
+            Some(input) => input,
+            None => self.local(file)?,
         };
-        let (_, metadata) = read_footer(&input, options.limits.parquet_footer_bytes)?;
-        let metadata = Arc::new(metadata);
+        // That an object is gone shows when its end is asked for.
+        let tail = match tail {
+            Some(Err(error)) if error.kind() == ErrorKind::NotFound => {
+                return Err(self.missing(input.shown));
+            }
+            tail => tail,
+        };
+        let footer = read_footer(&input, options.limits.parquet_footer_bytes, tail)?;
+        let metadata = Arc::new(footer);
         let groups = group_sizes(&metadata);
         let rows: u64 = groups.iter().map(|(rows, _)| rows).sum();
         if let Some(claimed) = file.records.filter(|claimed| *claimed != rows) {
@@ -324,23 +413,21 @@ struct Fold {
     units: Vec<Unit>,
     groups: Vec<usize>,
     first_rows: Vec<u64>,
-    kept: Vec<Option<Arc<ParquetMetaData>>>,
-    kept_bytes: usize,
+    footers: FooterCache,
     rows: u64,
     deleted_rows: u64,
     files_with_deletions: u64,
 }
 
 impl Fold {
-    fn new(columns: usize) -> Self {
+    fn new(columns: usize, footer_bytes: u64) -> Self {
         Self {
             files: Vec::new(),
             null_counts: vec![Some(0); columns],
             units: Vec::new(),
             groups: Vec::new(),
             first_rows: Vec::new(),
-            kept: Vec::new(),
-            kept_bytes: 0,
+            footers: FooterCache::new(footer_bytes),
             rows: 0,
             deleted_rows: 0,
             files_with_deletions: 0,
@@ -350,9 +437,7 @@ impl Fold {
     fn add(&mut self, summary: Summary) {
         let number = self.files.len();
         for (total, own) in self.null_counts.iter_mut().zip(&summary.null_counts) {
-            *total = total
-                .zip(*own)
-                .and_then(|(total, own)| total.checked_add(own));
+            add_nulls(total, *own);
         }
         let mut first_row = 0;
         for (group, (rows, bytes)) in summary.groups.iter().enumerate() {
@@ -375,12 +460,7 @@ impl Fold {
             first_row = end;
         }
         self.files_with_deletions += u64::from(summary.file.deleted.is_some());
-        let size = summary.metadata.memory_size();
-        let keep = FooterCache::fits(self.kept_bytes, size);
-        if keep {
-            self.kept_bytes += size;
-        }
-        self.kept.push(keep.then_some(summary.metadata));
+        self.footers.add(summary.metadata);
         self.files.push(summary.file);
     }
 
@@ -412,7 +492,8 @@ impl Fold {
             mapping: opening.mapping,
             schema: Arc::new(Schema::new(fields)),
             partitions: opening.partitions,
-            footers: FooterCache::new(self.kept, options.limits.parquet_footer_bytes),
+            footers: self.footers,
+            ahead: Ahead::new(options.jobs),
             units: self.units,
             groups: self.groups,
             first_rows: self.first_rows,
@@ -421,6 +502,13 @@ impl Fold {
             description,
         }
     }
+}
+
+/// How the columns of a unit come out of its file.
+struct Plan {
+    fields: Fields,
+    origins: Vec<Origin>,
+    leaves: Vec<usize>,
 }
 
 impl DeltaTable {
@@ -462,11 +550,13 @@ impl DeltaTable {
         }
     }
 
-    fn open_group(&self, unit: usize, columns: &[usize]) -> Result<GroupRows, SourceError> {
-        let (number, group, first_row) = self.unit(unit)?;
-        let data = self.file(number)?;
-        let (file, metadata) = self.footers.open(number, &data.input)?;
-        let fields = file_fields(&data.input.shown, &metadata)?;
+    fn plan(
+        &self,
+        data: &DataFile,
+        metadata: &Arc<ParquetMetaData>,
+        columns: &[usize],
+    ) -> Result<Plan, SourceError> {
+        let fields = file_fields(&data.input.shown, metadata)?;
         let mut leaves = Vec::new();
         let mut origins = Vec::with_capacity(columns.len());
         for column in columns {
@@ -483,6 +573,48 @@ impl DeltaTable {
             });
         }
         leaves.sort_unstable();
+        Ok(Plan {
+            fields,
+            origins,
+            leaves,
+        })
+    }
+
+    /// What a unit reads of its object, where that is known without asking for it.
+    fn wanted(&self, unit: usize, columns: &[usize]) -> Option<Wanted> {
+        let (number, group, _) = self.unit(unit).ok()?;
+        let data = self.files.get(number)?;
+        let object = data.input.object()?.clone();
+        let metadata = self.footers.held(number)?;
+        let plan = self.plan(data, &metadata, columns).ok()?;
+        Some(Wanted {
+            object,
+            stamp: data.input.stamp,
+            ranges: group_ranges(&metadata, group, &plan.leaves),
+        })
+    }
+
+    fn open_group(&self, unit: usize, columns: &[usize]) -> Result<GroupRows, SourceError> {
+        let (number, group, first_row) = self.unit(unit)?;
+        let data = self.file(number)?;
+        let metadata = self.footers.metadata(number, &data.input)?;
+        let Plan {
+            fields,
+            origins,
+            leaves,
+        } = self.plan(data, &metadata, columns)?;
+        let file = match data.input.object() {
+            None => data.input.open()?,
+            Some(object) => {
+                let wanted = Wanted {
+                    object: object.clone(),
+                    stamp: data.input.stamp,
+                    ranges: group_ranges(&metadata, group, &leaves),
+                };
+                let next = |unit| self.wanted(unit, columns);
+                self.ahead.open(unit, columns, &wanted, next)?
+            }
+        };
         let rows = metadata
             .row_groups()
             .get(group)
@@ -547,7 +679,7 @@ impl Prunable for DeltaTable {
 
     fn view(&self, number: usize) -> Option<FileView> {
         let data = self.files.get(number)?;
-        let (_, metadata) = self.footers.open(number, &data.input).ok()?;
+        let metadata = self.footers.metadata(number, &data.input).ok()?;
         let own = file_fields(&data.input.shown, &metadata).ok()?;
         let mut places = Vec::with_capacity(self.columns.len());
         let mut constants = Vec::with_capacity(self.columns.len());
@@ -585,6 +717,10 @@ impl Base for DeltaTable {
         Ok(Box::new(self.open_group(unit, columns)?))
     }
 
+    fn will_read(&self, units: &[usize]) {
+        self.ahead.will_read(units);
+    }
+
     fn null_count(&self, column: usize) -> Option<u64> {
         self.null_counts.get(column).copied().flatten()
     }
@@ -597,7 +733,7 @@ impl Base for DeltaTable {
         if let Some(value) = self.partition_value(data, column) {
             return Ok(Some(if value.is_null() { rows } else { 0 }));
         }
-        let (_, metadata) = self.footers.open(number, &data.input)?;
+        let metadata = self.footers.metadata(number, &data.input)?;
         let fields = file_fields(&data.input.shown, &metadata)?;
         let Some(found) = self.find(data, column, &fields)? else {
             return Ok(Some(rows));

@@ -1,6 +1,7 @@
 //! Footers: read with every claim checked, turned into an Arrow schema, cached within a budget.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,16 +11,92 @@ use parquet::arrow::{
     FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema,
 };
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
+use rayon::prelude::*;
 
 use super::thrift::{Fault, check_footer};
 use crate::SourceError;
 use crate::files::InputFile;
 use crate::guard::{catch, one_line};
+use crate::objects::Object;
 
 const MAGIC: &[u8; 4] = b"PAR1";
 const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
 
-/// Reads and checks the footer of a file, which may have so many bytes.
+/// Bytes of the end of an object that are fetched at once: the footer of most files is in them.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// The last bytes of an object.
+pub(crate) type Tail = Result<Vec<u8>, SourceError>;
+
+/// Fetches the ends of those files that are in stores, all at once.
+pub(crate) fn read_tails(inputs: &[&InputFile]) -> Vec<Option<Tail>> {
+    let mut tails = Vec::with_capacity(inputs.len());
+    let store = |input: &InputFile| input.object().map(|object| Arc::as_ptr(&object.store));
+    for same in inputs.chunk_by(|a, b| store(a) == store(b)) {
+        let Some(first) = same.first().and_then(|input| input.object()) else {
+            tails.extend(same.iter().map(|_| None));
+            continue;
+        };
+        let wanted: Vec<_> = same
+            .iter()
+            .filter_map(|input| {
+                let bytes = input.stamp.bytes;
+                let range = bytes.saturating_sub(TAIL_BYTES)..bytes;
+                Some((input.object()?.name.clone(), bytes, range))
+            })
+            .collect();
+        let found = first.store.remote().read_ranges_of(&wanted);
+        tails.extend(same.iter().zip(found).map(|(input, found)| {
+            let object = input.object()?;
+            Some(found.map_err(|error| object.changed(error.into(), input.stamp)))
+        }));
+    }
+    tails
+}
+
+/// What a footer is read from.
+enum Bytes<'a> {
+    File(File),
+    /// The end of an object, and the object for what is before it.
+    Object(&'a Object, Vec<u8>),
+}
+
+impl Bytes<'_> {
+    fn read(&self, input: &InputFile, into: &mut [u8], at: u64) -> Result<(), SourceError> {
+        let (object, tail) = match self {
+            Self::File(file) => {
+                return file
+                    .read_exact_at(into, at)
+                    .map_err(|source| SourceError::io("read", &input.shown, source));
+            }
+            Self::Object(object, tail) => (*object, tail),
+        };
+        let from = input.stamp.bytes.saturating_sub(tail.len() as u64);
+        let held = at
+            .checked_sub(from)
+            .and_then(|start| usize::try_from(start).ok())
+            .and_then(|start| tail.get(start..start.checked_add(into.len())?));
+        if let Some(held) = held {
+            into.copy_from_slice(held);
+            return Ok(());
+        }
+        let range = at..at.saturating_add(into.len() as u64);
+        let wanted = [(object.name.clone(), input.stamp.bytes, range)];
+        let found = object.store.remote().read_ranges_of(&wanted).into_iter();
+        for found in found {
+            let found = found.map_err(|error| object.changed(error.into(), input.stamp))?;
+            if found.len() == into.len() {
+                into.copy_from_slice(&found);
+                return Ok(());
+            }
+        }
+        Err(SourceError::Bug {
+            what: "a range of another length than was asked for".to_owned(),
+        })
+    }
+}
+
+/// Reads and checks the footer of a file, which may have so many bytes. `tail` is its end, where that was fetched.
 ///
 /// # Errors
 ///
@@ -27,13 +104,17 @@ const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
 pub(crate) fn read_footer(
     input: &InputFile,
     most_bytes: u64,
-) -> Result<(File, ParquetMetaData), SourceError> {
-    let file = input.open()?;
-    let name = || input.shown.clone();
-    let read = |buffer: &mut [u8], at| {
-        file.read_exact_at(buffer, at)
-            .map_err(|source| SourceError::io("read", &input.shown, source))
+    tail: Option<Tail>,
+) -> Result<ParquetMetaData, SourceError> {
+    let bytes = match input.object() {
+        None => Bytes::File(input.open()?),
+        Some(object) => {
+            let tail = tail.or_else(|| read_tails(&[input]).into_iter().next().flatten());
+            Bytes::Object(object, tail.unwrap_or_else(|| Ok(Vec::new()))?)
+        }
     };
+    let name = || input.shown.clone();
+    let read = |buffer: &mut [u8], at| bytes.read(input, buffer, at);
     let size = input.stamp.bytes;
     if size < 12 {
         return Err(SourceError::ParquetTruncated {
@@ -41,17 +122,20 @@ pub(crate) fn read_footer(
             reason: format!("{size} bytes, and the smallest Parquet file has 12"),
         });
     }
-    let mut head = [0; 4];
-    read(&mut head, 0)?;
-    if &head == MAGIC_ENCRYPTED {
-        return Err(SourceError::ParquetEncrypted { file: name() });
-    }
-    if &head != MAGIC {
-        return Err(SourceError::ParquetMagic { file: name() });
-    }
     let mut tail = [0; 8];
     read(&mut tail, size - 8)?;
     let [l0, l1, l2, l3, magic @ ..] = tail;
+    // PERF: how an object begins is a request of its own, and its end says the same.
+    if input.object().is_none() || &magic != MAGIC {
+        let mut head = [0; 4];
+        read(&mut head, 0)?;
+        if &head == MAGIC_ENCRYPTED {
+            return Err(SourceError::ParquetEncrypted { file: name() });
+        }
+        if &head != MAGIC {
+            return Err(SourceError::ParquetMagic { file: name() });
+        }
+    }
     if &magic == MAGIC_ENCRYPTED {
         return Err(SourceError::ParquetEncrypted { file: name() });
     }
@@ -80,21 +164,21 @@ pub(crate) fn read_footer(
             "claims {length} bytes in a file of {size}"
         )));
     }
-    let mut bytes =
+    let mut footer =
         vec![0; usize::try_from(length).map_err(|_| footer_error("too large".to_owned()))?];
-    read(&mut bytes, size - 8 - length)?;
-    let facts = check_footer(&bytes).map_err(|fault| match fault {
+    read(&mut footer, size - 8 - length)?;
+    let facts = check_footer(&footer).map_err(|fault| match fault {
         Fault::End => footer_error("ends in the middle of a structure".to_owned()),
         Fault::Wrong(reason) => footer_error(reason.to_owned()),
     })?;
     if facts.encrypted {
         return Err(SourceError::ParquetEncrypted { file: name() });
     }
-    let metadata = catch(|| ParquetMetaDataReader::decode_metadata(&bytes))
+    let metadata = catch(|| ParquetMetaDataReader::decode_metadata(&footer))
         .map_err(footer_error)?
         .map_err(|error| footer_error(one_line(&error.to_string())))?;
     check_metadata(&metadata, size - 8 - length).map_err(footer_error)?;
-    Ok((file, metadata))
+    Ok(metadata)
 }
 
 /// Compares what a footer claims with itself and with the bytes before it.
@@ -162,6 +246,22 @@ pub(crate) fn chunk_range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
         u64::try_from(start).ok()?,
         u64::try_from(column.compressed_size()).ok()?,
     ))
+}
+
+/// Where the chunks of some leaves of a row group lie.
+pub(crate) fn group_ranges(
+    metadata: &ParquetMetaData,
+    group: usize,
+    leaves: &[usize],
+) -> Vec<Range<u64>> {
+    let Some(group) = metadata.row_groups().get(group) else {
+        return Vec::new();
+    };
+    let chunks = leaves.iter().filter_map(|leaf| group.columns().get(*leaf));
+    chunks
+        .filter_map(chunk_range)
+        .map(|(start, length)| start..start.saturating_add(length))
+        .collect()
 }
 
 /// The Arrow fields of a file: as the embedded Arrow schema says, with plain values in the place of
@@ -291,11 +391,48 @@ pub(crate) fn plain_type(data_type: &DataType) -> DataType {
 /// Parsed footers, kept while they fit a budget and read again where they do not: ten thousand wide files
 /// have gigabytes of them.
 pub(crate) struct FooterCache {
+    /// What was read while opening; `None` for what must be read again.
     kept: Vec<Option<Arc<ParquetMetaData>>>,
+    kept_bytes: usize,
     /// The last few that were read again: the units of one file are opened one after the other.
     recent: Mutex<Vec<(usize, Arc<ParquetMetaData>)>>,
     /// Most bytes of a footer.
     most_bytes: u64,
+}
+
+/// How many footers are read at a time: their summaries are folded, and most of them forgotten, in between.
+const READ_TOGETHER: usize = 256;
+
+/// Summarises files side by side, after some of them were prepared together, and folds the summaries in the order of the files.
+///
+/// # Errors
+///
+/// The error of the first file that has one.
+pub(crate) fn fold_in_order<F: Sync, P: Send, S: Send>(
+    files: &[F],
+    prepare: impl Fn(&[F]) -> Vec<P>,
+    summarise: impl Fn(&F, P) -> Result<S, SourceError> + Sync,
+    mut fold: impl FnMut(S) -> Result<(), SourceError>,
+) -> Result<(), SourceError> {
+    for chunk in files.chunks(READ_TOGETHER) {
+        let prepared = prepare(chunk);
+        let summaries: Vec<Result<S, SourceError>> = chunk
+            .par_iter()
+            .zip(prepared)
+            .map(|(file, prepared)| summarise(file, prepared))
+            .collect();
+        for summary in summaries {
+            fold(summary?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the nulls of one more file; unknown where one of the two is.
+pub(crate) fn add_nulls(total: &mut Option<u64>, own: Option<u64>) {
+    *total = total
+        .zip(own)
+        .and_then(|(total, own)| total.checked_add(own));
 }
 
 /// Most memory for kept footers.
@@ -303,48 +440,64 @@ const CACHE_BYTES: usize = 64 << 20;
 const RECENT: usize = 8;
 
 impl FooterCache {
-    /// A cache of what was read while opening; `None` for what must be read again.
-    pub(crate) const fn new(kept: Vec<Option<Arc<ParquetMetaData>>>, most_bytes: u64) -> Self {
+    /// A cache of footers of at most `most_bytes` each.
+    pub(crate) const fn new(most_bytes: u64) -> Self {
         Self {
-            kept,
+            kept: Vec::new(),
+            kept_bytes: 0,
             recent: Mutex::new(Vec::new()),
             most_bytes,
         }
     }
 
-    /// Whether `used` bytes and one more footer fit the budget.
-    pub(crate) const fn fits(used: usize, more: usize) -> bool {
-        used.saturating_add(more) <= CACHE_BYTES
+    /// Adds the footer of the next file, and keeps it if the budget allows.
+    pub(crate) fn add(&mut self, metadata: Arc<ParquetMetaData>) {
+        let bytes = self.kept_bytes.saturating_add(metadata.memory_size());
+        let keep = bytes <= CACHE_BYTES;
+        if keep {
+            self.kept_bytes = bytes;
+        }
+        self.kept.push(keep.then_some(metadata));
     }
 
-    /// The footer of a file and the file itself, open and checked to be the one that was listed.
-    ///
-    /// # Errors
-    ///
-    /// As [`read_footer`].
-    pub(crate) fn open(
-        &self,
-        number: usize,
-        input: &InputFile,
-    ) -> Result<(File, Arc<ParquetMetaData>), SourceError> {
-        let known = self.kept.get(number).cloned().flatten().or_else(|| {
+    /// Files whose footers were added.
+    pub(crate) const fn files(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// The footer of a file, where it is in memory.
+    pub(crate) fn held(&self, number: usize) -> Option<Arc<ParquetMetaData>> {
+        self.kept.get(number).cloned().flatten().or_else(|| {
             let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             recent
                 .iter()
                 .find(|(known, _)| *known == number)
                 .map(|(_, metadata)| Arc::clone(metadata))
-        });
-        if let Some(metadata) = known {
-            return Ok((input.open()?, metadata));
+        })
+    }
+
+    /// The footer of a file that is still the one that was listed.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_footer`].
+    pub(crate) fn metadata(
+        &self,
+        number: usize,
+        input: &InputFile,
+    ) -> Result<Arc<ParquetMetaData>, SourceError> {
+        if let Some(metadata) = self.held(number) {
+            if input.object().is_none() {
+                input.open()?;
+            }
+            return Ok(metadata);
         }
-        let (file, metadata) = read_footer(input, self.most_bytes)?;
-        let metadata = Arc::new(metadata);
+        let metadata = Arc::new(read_footer(input, self.most_bytes, None)?);
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.len() >= RECENT {
             recent.remove(0);
         }
         recent.push((number, Arc::clone(&metadata)));
-        drop(recent);
-        Ok((file, metadata))
+        Ok(metadata)
     }
 }

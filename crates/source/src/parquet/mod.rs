@@ -6,14 +6,14 @@ mod prune;
 mod rows;
 mod thrift;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, FieldRef, Fields, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use rayon::prelude::*;
+use shardmill_storage::Location;
 
+use crate::ahead::{Ahead, Wanted};
 use crate::base::{Base, project};
 use crate::conform::merge_fields;
 use crate::files::{Fingerprint, InputFile, described, list_tables};
@@ -22,7 +22,9 @@ use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 use metadata::arrow_fields;
 
-pub(crate) use metadata::{FooterCache, plain_type, read_footer};
+pub(crate) use metadata::{
+    FooterCache, Tail, add_nulls, fold_in_order, group_ranges, plain_type, read_footer, read_tails,
+};
 pub(crate) use prune::{FileView, Prunable, may_match};
 pub(crate) use rows::{Form, GroupRows, Origin, Sizes, Task};
 
@@ -34,6 +36,7 @@ pub(crate) struct ParquetTable {
     file_columns: usize,
     partitions: Arc<Partitions>,
     footers: FooterCache,
+    ahead: Ahead,
     units: Vec<Unit>,
     /// The row group of each unit.
     groups: Vec<usize>,
@@ -51,40 +54,38 @@ struct Summary {
     metadata: Arc<ParquetMetaData>,
 }
 
-/// How many footers are read at a time: their summaries are folded, and most of them forgotten, in between.
-const READ_TOGETHER: usize = 256;
-
 /// Lists the files and reads every footer.
 ///
 /// # Errors
 ///
 /// `source-*` and `parquet-*` errors.
 pub(crate) fn open(
-    locations: &[PathBuf],
+    locations: &[Location],
     options: &SourceOptions,
 ) -> Result<ParquetTable, SourceError> {
     on_pool(options.jobs, || open_here(locations, options))?
 }
 
-fn open_here(locations: &[PathBuf], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
+fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = Partitions::of(&files)?;
-    let mut fold = Fold::default();
-    for chunk in files.chunks(READ_TOGETHER) {
-        let summaries: Vec<Result<Summary, SourceError>> = chunk
-            .par_iter()
-            .map(|input| summarise(input, options.limits.parquet_footer_bytes))
-            .collect();
-        for summary in summaries {
-            fold.add(&files, summary?)?;
-        }
-    }
+    let footer_bytes = options.limits.parquet_footer_bytes;
+    let mut fold = Fold::new(footer_bytes);
+    fold_in_order(
+        &files,
+        |inputs| read_tails(&inputs.iter().collect::<Vec<_>>()),
+        |input, tail| summarise(input, footer_bytes, tail),
+        |summary| fold.add(&files, summary),
+    )?;
     fold.finish(files, partitions, options)
 }
 
-fn summarise(input: &InputFile, footer_bytes: u64) -> Result<Summary, SourceError> {
-    let (_, metadata) = read_footer(input, footer_bytes)?;
-    let metadata = Arc::new(metadata);
+fn summarise(
+    input: &InputFile,
+    footer_bytes: u64,
+    tail: Option<Tail>,
+) -> Result<Summary, SourceError> {
+    let metadata = Arc::new(read_footer(input, footer_bytes, tail)?);
     let fields = arrow_fields(&input.shown, &metadata)?;
     let groups = group_sizes(&metadata);
     let null_counts = (0..fields.len())
@@ -146,21 +147,31 @@ pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize
 }
 
 /// Folds files in order into one table.
-#[derive(Default)]
 struct Fold {
     fields: Vec<FieldRef>,
     first: Option<Fields>,
     null_counts: Vec<Option<u64>>,
     units: Vec<Unit>,
     groups: Vec<usize>,
-    kept: Vec<Option<Arc<ParquetMetaData>>>,
-    kept_bytes: usize,
+    footers: FooterCache,
     rows: u64,
 }
 
 impl Fold {
+    const fn new(footer_bytes: u64) -> Self {
+        Self {
+            fields: Vec::new(),
+            first: None,
+            null_counts: Vec::new(),
+            units: Vec::new(),
+            groups: Vec::new(),
+            footers: FooterCache::new(footer_bytes),
+            rows: 0,
+        }
+    }
+
     fn add(&mut self, files: &[InputFile], summary: Summary) -> Result<(), SourceError> {
-        let number = self.kept.len();
+        let number = self.footers.files();
         let rows: u64 = summary.groups.iter().map(|(rows, _)| rows).sum();
         match &self.first {
             None => {
@@ -170,9 +181,7 @@ impl Fold {
             }
             Some(first) if *first == summary.fields => {
                 for (total, own) in self.null_counts.iter_mut().zip(&summary.null_counts) {
-                    *total = total
-                        .zip(*own)
-                        .and_then(|(total, own)| total.checked_add(own));
+                    add_nulls(total, *own);
                 }
             }
             Some(_) => {
@@ -187,9 +196,7 @@ impl Fold {
                     let own = place.map_or(Some(rows), |place| {
                         summary.null_counts.get(place).copied().flatten()
                     });
-                    *total = total
-                        .zip(own)
-                        .and_then(|(total, own)| total.checked_add(own));
+                    add_nulls(total, own);
                 }
             }
         }
@@ -205,14 +212,7 @@ impl Fold {
             first_row += rows;
         }
         self.rows = self.rows.saturating_add(rows);
-        let size = summary.metadata.memory_size();
-        let keep = FooterCache::fits(self.kept_bytes, size);
-        self.kept_bytes = if keep {
-            self.kept_bytes + size
-        } else {
-            self.kept_bytes
-        };
-        self.kept.push(keep.then_some(summary.metadata));
+        self.footers.add(summary.metadata);
         Ok(())
     }
 
@@ -260,7 +260,8 @@ impl Fold {
             schema: Arc::new(Schema::new(fields)),
             file_columns,
             partitions: Arc::new(partitions),
-            footers: FooterCache::new(self.kept, options.limits.parquet_footer_bytes),
+            footers: self.footers,
+            ahead: Ahead::new(options.jobs),
             units: self.units,
             groups: self.groups,
             null_counts,
@@ -343,18 +344,22 @@ impl ParquetTable {
     }
 }
 
+/// How the columns of a unit come out of its file.
+struct Plan {
+    fields: Fields,
+    origins: Vec<Origin>,
+    leaves: Vec<usize>,
+}
+
 impl ParquetTable {
-    fn open_group(
+    fn plan(
         &self,
         number: usize,
-        group: usize,
+        input: &InputFile,
+        metadata: &Arc<ParquetMetaData>,
         columns: &[usize],
-    ) -> Result<GroupRows, SourceError> {
-        let input = self.files.get(number).ok_or_else(|| SourceError::Bug {
-            what: format!("there is no file {number}"),
-        })?;
-        let (file, metadata) = self.footers.open(number, input)?;
-        let fields = arrow_fields(&input.shown, &metadata)?;
+    ) -> Result<Plan, SourceError> {
+        let fields = arrow_fields(&input.shown, metadata)?;
         let mut roots = Vec::new();
         let mut origins = Vec::with_capacity(columns.len());
         for column in columns {
@@ -381,6 +386,50 @@ impl ParquetTable {
         let leaves = (0..descr.num_columns())
             .filter(|leaf| roots.contains(&descr.get_column_root_idx(*leaf)))
             .collect();
+        Ok(Plan {
+            fields,
+            origins,
+            leaves,
+        })
+    }
+
+    /// What a unit reads of its object, where that is known without asking for it.
+    fn wanted(&self, unit: usize, columns: &[usize]) -> Option<Wanted> {
+        let (number, group) = self.unit(unit).ok()?;
+        let input = self.files.get(number)?;
+        let object = input.object()?.clone();
+        let metadata = self.footers.held(number)?;
+        let plan = self.plan(number, input, &metadata, columns).ok()?;
+        Some(Wanted {
+            object,
+            stamp: input.stamp,
+            ranges: group_ranges(&metadata, group, &plan.leaves),
+        })
+    }
+
+    fn open_group(&self, unit: usize, columns: &[usize]) -> Result<GroupRows, SourceError> {
+        let (number, group) = self.unit(unit)?;
+        let input = self.files.get(number).ok_or_else(|| SourceError::Bug {
+            what: format!("there is no file {number}"),
+        })?;
+        let metadata = self.footers.metadata(number, input)?;
+        let Plan {
+            fields,
+            origins,
+            leaves,
+        } = self.plan(number, input, &metadata, columns)?;
+        let file = match input.object() {
+            None => input.open()?,
+            Some(object) => {
+                let wanted = Wanted {
+                    object: object.clone(),
+                    stamp: input.stamp,
+                    ranges: group_ranges(&metadata, group, &leaves),
+                };
+                let next = |unit| self.wanted(unit, columns);
+                self.ahead.open(unit, columns, &wanted, next)?
+            }
+        };
         GroupRows::open(Task {
             input,
             file,
@@ -407,7 +456,7 @@ impl Prunable for ParquetTable {
 
     fn view(&self, number: usize) -> Option<FileView> {
         let input = self.files.get(number)?;
-        let (_, metadata) = self.footers.open(number, input).ok()?;
+        let metadata = self.footers.metadata(number, input).ok()?;
         let own = arrow_fields(&input.shown, &metadata).ok()?;
         let columns = self.schema.fields().iter().enumerate();
         let (places, constants) = columns
@@ -437,8 +486,11 @@ impl Base for ParquetTable {
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let (number, group) = self.unit(unit)?;
-        Ok(Box::new(self.open_group(number, group, columns)?))
+        Ok(Box::new(self.open_group(unit, columns)?))
+    }
+
+    fn will_read(&self, units: &[usize]) {
+        self.ahead.will_read(units);
     }
 
     fn null_count(&self, column: usize) -> Option<u64> {
@@ -455,7 +507,7 @@ impl Base for ParquetTable {
         let Some(input) = self.files.get(file) else {
             return Ok(None);
         };
-        let (_, metadata) = self.footers.open(file, input)?;
+        let metadata = self.footers.metadata(file, input)?;
         let fields = arrow_fields(&input.shown, &metadata)?;
         let name = self.schema.field(column).name();
         Ok(fields

@@ -4,14 +4,16 @@ mod group;
 mod rows;
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_core::Limits;
+use shardmill_storage::{Location, RemoteLocation};
 
 use crate::base::{Base, place, project};
-use crate::files::{Expanded, Fingerprint, check_overlap, expand, stat};
+use crate::files::{Expanded, Fingerprint, check_overlap, expand, place as place_of, stat};
+use crate::objects::{self, Found, Holds, Match, Store};
 use crate::source::ENCODING_KEY;
 use crate::walk::{Listing, WalkOptions, on_pool, resolve, shown, walk};
 use crate::{
@@ -30,13 +32,32 @@ const MAX_FILE: u64 = 3 << 29;
 /// The largest batch, whatever was asked for.
 const MAX_BATCH: usize = 256 << 20;
 
-/// One directory of a tree source.
-struct Location {
+/// One directory of a tree source, or one prefix of a store.
+struct Root {
     /// As given.
-    path: PathBuf,
-    /// Files are opened relative to it.
-    directory: File,
+    location: Location,
+    files: Files,
     listing: Listing,
+}
+
+/// What files are opened relative to.
+enum Files {
+    Directory(File),
+    Store(Arc<Store>, String),
+}
+
+impl Root {
+    fn shown(&self, name: &str) -> String {
+        shown_at(&self.location, name)
+    }
+}
+
+/// A file beneath a location, as printed.
+fn shown_at(location: &Location, name: &str) -> String {
+    match location {
+        Location::Local(path) => shown(path, name),
+        Location::Remote(_) => place_of(&location.join(name)),
+    }
 }
 
 /// Trees of files.
@@ -51,7 +72,7 @@ pub(crate) struct Tree {
 
 /// What the rows of all units need.
 struct Shared {
-    locations: Vec<Location>,
+    locations: Vec<Root>,
     samples: Samples,
     follow_links: bool,
     batch_bytes: u64,
@@ -62,13 +83,20 @@ struct Shared {
 /// # Errors
 ///
 /// `tree-*`, `source-*` and `limit-*` errors.
-pub(crate) fn open(locations: &[PathBuf], options: &SourceOptions) -> Result<Tree, SourceError> {
+pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
     on_pool(options.jobs, || open_here(locations, options))?
 }
 
-fn open_here(given: &[PathBuf], options: &SourceOptions) -> Result<Tree, SourceError> {
+fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
     let mut locations = Vec::new();
     for location in given {
+        let location = match location {
+            Location::Local(path) => path,
+            Location::Remote(remote) => {
+                list_remote(remote, options, &mut locations)?;
+                continue;
+            }
+        };
         match expand(location)? {
             Expanded::Plain(path) => locations.push(list_location(&path, options)?),
             Expanded::Pattern { matches, .. } => {
@@ -101,15 +129,12 @@ fn open_here(given: &[PathBuf], options: &SourceOptions) -> Result<Tree, SourceE
     })
 }
 
-fn list_location(path: &Path, options: &SourceOptions) -> Result<Location, SourceError> {
+fn list_location(path: &Path, options: &SourceOptions) -> Result<Root, SourceError> {
+    let location = Location::from(path);
     if !stat(path)?.is_dir() {
-        return Err(SourceError::Unsupported {
-            location: shown(path, ""),
-            what: "is a single file, not a tree",
-            hint: "give the directory it lies in, or say what it holds with --from",
-        });
+        return Err(single(&location));
     }
-    check_overlap(path, options)?;
+    check_overlap(&location, options)?;
     let resolved = resolve(path);
     let listing = walk(
         &resolved,
@@ -119,34 +144,100 @@ fn list_location(path: &Path, options: &SourceOptions) -> Result<Location, Sourc
             wanted: &|_| true,
         },
     )?;
+    check_files(&location, &listing, options)?;
+    let directory =
+        File::open(&resolved).map_err(|source| SourceError::io("open", shown(path, ""), source))?;
+    Ok(Root {
+        location,
+        files: Files::Directory(directory),
+        listing,
+    })
+}
+
+fn single(location: &Location) -> SourceError {
+    SourceError::Unsupported {
+        location: place_of(location),
+        what: "is a single file, not a tree",
+        hint: "give the directory it lies in, or say what it holds with --from",
+    }
+}
+
+/// The same for what a location of a store stands for.
+fn list_remote(
+    location: &RemoteLocation,
+    options: &SourceOptions,
+    roots: &mut Vec<Root>,
+) -> Result<(), SourceError> {
+    let given = Location::Remote(location.clone());
+    match objects::find(location, options)? {
+        Found::Object(..) => Err(single(&given)),
+        Found::Folder(store) => {
+            check_overlap(&given, options)?;
+            let (listing, all) = store.listing(&|_| true)?;
+            if all == 0 {
+                return Err(SourceError::NotFound {
+                    location: place_of(&given),
+                });
+            }
+            check_files(&given, &listing, options)?;
+            roots.push(Root {
+                location: given,
+                files: Files::Store(store, String::new()),
+                listing,
+            });
+            Ok(())
+        }
+        Found::Pattern(store, matches) => {
+            for Match { name, holds } in matches {
+                let location = store.location(&name);
+                let Holds::Folder(listing) = holds else {
+                    return Err(single(&location));
+                };
+                check_overlap(&location, options)?;
+                for (below, _) in listing.iter() {
+                    store.check_name(&format!("{name}/{below}"))?;
+                }
+                check_files(&location, &listing, options)?;
+                roots.push(Root {
+                    location,
+                    files: Files::Store(Arc::clone(&store), format!("{name}/")),
+                    listing,
+                });
+            }
+            Ok(())
+        }
+    }
+}
+
+/// There are files, and none is too large.
+fn check_files(
+    location: &Location,
+    listing: &Listing,
+    options: &SourceOptions,
+) -> Result<(), SourceError> {
     if listing.len() == 0 {
         return Err(SourceError::TreeEmpty {
-            location: shown(path, ""),
+            location: place_of(location),
         });
     }
     for (name, stamp) in listing.iter() {
         let most = options.limits.sample_bytes;
         Limits::check("sample-bytes", stamp.bytes, most).map_err(|limit| SourceError::Limit {
-            object: shown(path, name),
+            object: shown_at(location, name),
             limit,
         })?;
         if stamp.bytes > MAX_FILE {
             return Err(SourceError::Unsupported {
-                location: shown(path, name),
+                location: shown_at(location, name),
                 what: "is a file of more than 1.5 GiB, which cannot be a sample",
                 hint: "leave it out",
             });
         }
     }
-    Ok(Location {
-        directory: File::open(&resolved)
-            .map_err(|source| SourceError::io("open", shown(path, ""), source))?,
-        path: path.to_owned(),
-        listing,
-    })
+    Ok(())
 }
 
-fn describe(locations: &[Location], samples: &Samples) -> SourceDescription {
+fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
     let mut description = SourceDescription::new(SourceKind::Tree);
     let mut fingerprint = Fingerprint::new(SourceKind::Tree);
     let mut files = 0;
@@ -161,7 +252,7 @@ fn describe(locations: &[Location], samples: &Samples) -> SourceDescription {
         files += location.listing.len() as u64;
         description.bytes += bytes;
         description.files.push(SourceFile {
-            path: shown(&location.path, ""),
+            path: place_of(&location.location),
             bytes,
         });
     }

@@ -1,5 +1,6 @@
 //! Samples of a tree as record batches: each file is opened, read and looked at once.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,10 +10,11 @@ use arrow::datatypes::{DataType, SchemaRef};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::Shared;
 use super::group::FileId;
+use super::{Files, Shared};
 use crate::base::batch;
-use crate::walk::{Stamp, shown};
+use crate::objects::Object;
+use crate::walk::Stamp;
 use crate::{Rows, SourceError};
 
 /// The samples of one unit.
@@ -56,6 +58,19 @@ impl SampleRows {
         start..end
     }
 
+    /// The files of samples that are in stores.
+    fn fetch(
+        &self,
+        samples: Range<usize>,
+    ) -> Result<BTreeMap<(usize, usize), Vec<u8>>, SourceError> {
+        let members = samples.flat_map(|sample| self.shared.samples.members(sample));
+        let wanted: Vec<FileId> = members
+            .filter(|(field, _)| self.columns.contains(&Some(*field)))
+            .map(|(_, file)| file)
+            .collect();
+        self.shared.fetch(&wanted)
+    }
+
     fn keys(&self, samples: Range<usize>) -> ArrayRef {
         Arc::new(StringArray::from_iter_values(
             samples.map(|sample| self.shared.key(sample)),
@@ -67,6 +82,7 @@ impl SampleRows {
         samples: Range<usize>,
         field: usize,
         is_text: bool,
+        fetched: &BTreeMap<(usize, usize), Vec<u8>>,
     ) -> Result<ArrayRef, SourceError> {
         let file_of = |sample: usize| {
             let mut members = self.shared.samples.members(sample);
@@ -89,7 +105,11 @@ impl SampleRows {
             let file = file_of(sample);
             if let Some(file) = file {
                 let start = bytes.len();
-                self.shared.read(file, &mut bytes)?;
+                match fetched.get(&(file.location, file.number)) {
+                    // The second copy of what comes over a network.
+                    Some(fetched) => bytes.extend_from_slice(fetched),
+                    None => self.shared.read(file, &mut bytes)?,
+                }
                 if is_text {
                     self.check_text(file, bytes.get(start..).unwrap_or_default())?;
                 }
@@ -124,13 +144,46 @@ impl Shared {
     pub(super) fn shown(&self, file: FileId) -> String {
         let location = self.locations.get(file.location);
         location
-            .map(|location| shown(&location.path, self.path(file)))
+            .map(|location| location.shown(self.path(file)))
             .unwrap_or_default()
+    }
+
+    /// Fetches those of the files that are in stores, all at once.
+    fn fetch(&self, files: &[FileId]) -> Result<BTreeMap<(usize, usize), Vec<u8>>, SourceError> {
+        let mut fetched = BTreeMap::new();
+        for same in files.chunk_by(|a, b| a.location == b.location) {
+            let Some(Files::Store(store, folder)) = same
+                .first()
+                .and_then(|file| self.locations.get(file.location))
+                .map(|root| &root.files)
+            else {
+                continue;
+            };
+            let wanted: Vec<(String, u64)> = same
+                .iter()
+                .map(|file| {
+                    let name = format!("{folder}{}", self.path(*file));
+                    (name, self.stamp(*file).bytes)
+                })
+                .collect();
+            let found = store.remote().read_many(&wanted);
+            for ((file, (name, _)), found) in same.iter().zip(wanted).zip(found) {
+                let object = Object {
+                    store: Arc::clone(store),
+                    name,
+                };
+                let stamp = self.stamp(*file);
+                let bytes = found.map_err(|error| object.changed(error.into(), stamp))?;
+                fetched.insert((file.location, file.number), bytes);
+            }
+        }
+        Ok(fetched)
     }
 
     /// Appends a file that is still the one that was listed.
     fn read(&self, file: FileId, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
-        let Some(location) = self.locations.get(file.location) else {
+        let root = self.locations.get(file.location);
+        let Some(Files::Directory(directory)) = root.map(|root| &root.files) else {
             return Ok(());
         };
         let stamp = self.stamp(file);
@@ -142,7 +195,7 @@ impl Shared {
         if !self.follow_links {
             flags |= OFlags::NOFOLLOW;
         }
-        let opened = openat(&location.directory, self.path(file), flags, Mode::empty());
+        let opened = openat(directory, self.path(file), flags, Mode::empty());
         let opened = opened.map_err(|error| match error {
             rustix::io::Errno::LOOP if !self.follow_links => SourceError::TreeSymlink {
                 path: self.shown(file),
@@ -184,6 +237,13 @@ impl Rows for SampleRows {
             return Ok(None);
         }
         let samples = self.next_samples();
+        let fetched = match self.fetch(samples.clone()) {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                self.samples.start = self.samples.end;
+                return Err(error);
+            }
+        };
         let mut columns = Vec::with_capacity(self.columns.len());
         for (column, field) in self.columns.iter().zip(self.schema.fields()) {
             let values = match column {
@@ -192,6 +252,7 @@ impl Rows for SampleRows {
                     samples.clone(),
                     *number,
                     field.data_type() == &DataType::Utf8,
+                    &fetched,
                 ),
             };
             match values {

@@ -34,7 +34,10 @@ fn files_are_read_in_the_order_of_their_paths_whatever_the_order_of_commits() {
     table.append("a.parquet", &rows(0..10));
     // What no version names is not part of the table.
     table.file("zzz.parquet", &rows(900..910));
-    assert_eq!(detect(&table.path()).unwrap(), SourceKind::Delta);
+    assert_eq!(
+        detect(&[table.path().into()], &Default::default()).unwrap(),
+        SourceKind::Delta
+    );
     let source = open_one(&table.path());
     assert_eq!(read(source.as_ref()), rows(0..30));
     let description = source.description();

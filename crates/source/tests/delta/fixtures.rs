@@ -25,7 +25,7 @@ fn tables_of_another_writer_have_the_rows_that_it_says() {
                 version: line["version"].as_u64(),
                 ..SourceOptions::default()
             };
-            let source = open(&[folder.join(name)], &options).unwrap();
+            let source = open(&[folder.join(name).into()], &options).unwrap();
             let mut found: Vec<Value> = batches(source.as_ref())
                 .unwrap()
                 .iter()

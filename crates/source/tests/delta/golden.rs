@@ -105,7 +105,7 @@ fn table(root: &Path) -> Result<Arc<dyn Source>, SourceError> {
         kind: Some(shardmill_source::SourceKind::Delta),
         ..SourceOptions::default()
     };
-    open(&[root.join("delta")], &options)
+    open(&[root.join("delta").into()], &options)
 }
 
 fn other(name: &str, root: &Path) -> Result<String, String> {

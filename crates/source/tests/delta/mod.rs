@@ -5,6 +5,7 @@ mod fixtures;
 mod golden;
 mod mapping;
 mod refusals;
+mod stores;
 mod table;
 mod types;
 

@@ -240,13 +240,13 @@ fn options_of_versions_are_for_delta_tables() {
     }
     let mut table = Table::plain(fields());
     table.append("x.parquet", &rows(0..3));
-    let two = [table.path(), table.path()];
+    let two = [table.path().into(), table.path().into()];
     let Err(error) = shardmill_source::open(&two, &Default::default()) else {
         panic!("two tables were opened");
     };
     assert_eq!(error.id(), "source-option");
     let error = refused(&table.path(), |options| {
-        options.exclude = Some(table.path().join("out"));
+        options.exclude = Some(table.path().join("out").into());
     });
     assert_eq!(error.id(), "tree-overlap");
 }

@@ -9,8 +9,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema};
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use parquet::file::properties::WriterProperties;
-use roaring::RoaringTreemap;
 use serde_json::{Value, json};
+pub use shardmill_testing::delta::inline_deletion;
+use shardmill_testing::delta::{bitmap, z85};
 
 use crate::help::{Place, parquet_bytes};
 
@@ -195,28 +196,6 @@ pub fn with_id(field: Field, id: i64) -> Field {
     )]))
 }
 
-const MAGIC: u32 = 1_681_511_377;
-
-fn bitmap(rows: &[u64]) -> (RoaringTreemap, Vec<u8>) {
-    let bitmap: RoaringTreemap = rows.iter().copied().collect();
-    let mut bytes = MAGIC.to_le_bytes().to_vec();
-    bitmap.serialize_into(&mut bytes).unwrap();
-    (bitmap, bytes)
-}
-
-/// A deletion vector in the log itself.
-pub fn inline_deletion(rows: &[u64]) -> Value {
-    let (bitmap, mut bytes) = bitmap(rows);
-    let size = bytes.len();
-    bytes.resize(size.next_multiple_of(4), 0);
-    json!({
-        "storageType": "i",
-        "pathOrInlineDv": z85(&bytes),
-        "sizeInBytes": size,
-        "cardinality": bitmap.len(),
-    })
-}
-
 /// Deletion vectors in one file of their own.
 pub fn stored_deletions(table: &Table, vectors: &[&[u64]]) -> Vec<Value> {
     let id: [u8; 16] = *b"shardmill-tests!";
@@ -246,25 +225,6 @@ pub fn stored_deletions(table: &Table, vectors: &[&[u64]]) -> Vec<Value> {
     }
     table.place.write(&format!("t/ab/{name}"), &file);
     found
-}
-
-/// ZeroMQ's form of base 85.
-pub fn z85(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 85] =
-        b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
-    bytes
-        .chunks(4)
-        .flat_map(|chunk| {
-            let mut value = u32::from_be_bytes(chunk.try_into().unwrap());
-            let mut digits = [0_u8; 5];
-            for digit in digits.iter_mut().rev() {
-                *digit = DIGITS[(value % 85) as usize];
-                value /= 85;
-            }
-            digits
-        })
-        .map(char::from)
-        .collect()
 }
 
 fn crc32(bytes: &[u8]) -> u32 {

@@ -5,18 +5,13 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use reqwest::Method;
-
+use super::dialect::{Listed, Page, Paging, Stat};
 use super::put::GoOn;
-use super::request::Wish;
-use super::send::{Answer, Call, inside, lie, send};
-use super::transfer::Failure;
-use super::{Live, Remote, check_name, xml};
+use super::send::send;
+use super::{Live, Remote, bare, check_name};
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
-
-/// Most bytes of a page: 1,000 keys of 1,024 bytes, each byte of which may take six, and what goes with them.
-const PAGE: usize = 16 << 20;
+use crate::place::{PlaceEntry, Stamp};
 
 /// Most pages in a row with nothing on them.
 const EMPTY_PAGES: u32 = 1000;
@@ -28,166 +23,212 @@ pub struct RemoteObject {
     pub name: String,
     /// Its length in bytes.
     pub bytes: u64,
+    /// What changes when the object does (an `ETag` without its quotes, a time); empty where the store says nothing of the
+    /// kind.
+    pub tag: String,
+    /// When it was last changed, in milliseconds since 1970, where a listing says.
+    pub modified_ms: Option<i64>,
 }
 
-/// What a store knows about an object.
-#[derive(Debug)]
-pub(super) struct Stat {
-    pub(super) bytes: u64,
-    pub(super) etag: Option<String>,
-    pub(super) sum: Option<String>,
+impl RemoteObject {
+    /// Whether it stands for a folder, as some tools put objects for: its name ends with a slash.
+    #[must_use]
+    pub fn is_marker(&self) -> bool {
+        self.name.ends_with('/')
+    }
 }
 
 /// Asks for an object without its contents.
 pub(super) async fn stat(live: &Live, key: &str) -> Result<Option<Stat>, RemoteFault> {
-    let call = Call {
-        wish: Wish {
-            method: &Method::HEAD,
-            key,
-            query: &[],
-            headers: &[("x-amz-checksum-mode", "ENABLED")],
-            payload: None,
-        },
-        accepts: &[200, 404],
-        most: 0,
-    };
-    send(live, &call, &Arc::default(), |answer| {
-        if answer.status == 404 {
-            return Ok(None);
-        }
-        if answer.etag.is_none() {
-            return Err(lie("it has no ETag"));
-        }
-        Ok(Some(Stat {
-            bytes: answer.length.ok_or(Failure::Lie(RemoteFault::NoLength))?,
-            etag: answer.etag,
-            sum: answer.sum,
-        }))
+    let dialect = live.signer.dialect();
+    send(live, &dialect.stat(key), None, &Arc::default(), |answer| {
+        dialect.stat_answer(answer)
     })
     .await
 }
 
-/// One page of a listing.
-#[derive(Debug, Default)]
-struct Page {
-    objects: Vec<(String, u64)>,
-    next: Option<String>,
+/// Asks for a page.
+pub(super) async fn page(live: &Live, paging: Paging<'_>) -> Result<Page, RemoteFault> {
+    let dialect = live.signer.dialect();
+    if !dialect.can_list() {
+        return Err(RemoteFault::Unsupported {
+            action: "list objects",
+            store: dialect.kind(),
+        });
+    }
+    let ask = dialect.page(paging);
+    send(live, &ask, None, &Arc::default(), |answer| {
+        dialect.page_answer(&answer, &live.signer.access)
+    })
+    .await
 }
 
-impl Page {
-    fn read(answer: &Answer) -> Result<Self, Failure> {
-        let text = std::str::from_utf8(&answer.body).map_err(|_| lie("it is not UTF-8"))?;
-        let (mut page, mut truncated, mut root) = (Self::default(), false, "");
-        let (mut key, mut bytes) = (None, None);
-        xml::read(text, |path, inside| {
-            match path {
-                ["ListBucketResult", "Contents", "Key"] => key = Some(inside.to_owned()),
-                ["ListBucketResult", "Contents", "Size"] => {
-                    let size = inside.trim().parse::<u64>();
-                    bytes = Some(size.map_err(|_| "a size that is no number")?);
-                }
-                ["ListBucketResult", "Contents"] => match (key.take(), bytes.take()) {
-                    (Some(key), Some(bytes)) => page.objects.push((key, bytes)),
-                    _ => return Err("an object without a key or a size"),
-                },
-                ["ListBucketResult", "IsTruncated"] => truncated = inside.trim() == "true",
-                ["ListBucketResult", "NextContinuationToken"] => {
-                    page.next = Some(inside.to_owned());
-                }
-                [only] => root = only,
-                _ => {}
+/// The pages of a listing, one after the other.
+struct Pages<'a> {
+    live: &'a Live,
+    prefix: &'a str,
+    folded: bool,
+    token: Option<String>,
+    /// What led to the pages so far, to notice a listing that goes in a circle.
+    seen: BTreeSet<u64>,
+    /// Pages in a row with nothing on them.
+    empty: u32,
+    is_over: bool,
+}
+
+impl<'a> Pages<'a> {
+    fn new(live: &'a Live, prefix: &'a str, folded: bool) -> Self {
+        Self {
+            live,
+            prefix,
+            folded,
+            token: None,
+            seen: BTreeSet::new(),
+            empty: 0,
+            is_over: false,
+        }
+    }
+
+    /// The next page, `None` behind the last one.
+    async fn next(&mut self) -> Result<Option<Page>, RemoteFault> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let paging = Paging {
+            prefix: self.prefix,
+            folded: self.folded,
+            after: None,
+            token: self.token.as_deref(),
+            most: 1000,
+        };
+        let page = page(self.live, paging).await?;
+        let is_empty = page.objects.is_empty() && page.prefixes.is_empty();
+        self.empty = if is_empty { self.empty + 1 } else { 0 };
+        if let Some(next) = &page.next {
+            let is_new = self.seen.insert(self.live.hasher.hash_one(next));
+            if !is_new || self.empty > EMPTY_PAGES {
+                return Err(RemoteFault::Answer {
+                    what: "a listing that has no end",
+                });
             }
-            Ok(())
-        })
-        .map_err(lie)?;
-        match root {
-            "ListBucketResult" => {}
-            "Error" => return Err(inside(answer.status, answer.code())),
-            _ => return Err(lie("it is no listing")),
         }
-        if truncated && page.next.is_none() {
-            return Err(lie("a listing goes on and does not say where"));
-        }
-        page.next = page.next.filter(|_| truncated);
-        Ok(page)
+        self.token.clone_from(&page.next);
+        self.is_over = page.next.is_none();
+        Ok(Some(page))
     }
 }
 
-async fn page(
-    live: &Live,
-    prefix: &str,
-    token: Option<&str>,
-    most: &str,
-) -> Result<Page, RemoteFault> {
-    let mut query = vec![("list-type", "2"), ("prefix", prefix), ("max-keys", most)];
-    if let Some(token) = token {
-        query.push(("continuation-token", token));
-    }
-    let call = Call {
-        wish: Wish {
-            method: &Method::GET,
-            key: "",
-            query: &query,
-            headers: &[],
-            payload: None,
-        },
-        accepts: &[200],
-        most: PAGE,
-    };
-    send(live, &call, &Arc::default(), |answer| Page::read(&answer)).await
-}
-
-async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>, RemoteFault> {
+/// The prefixes that all keys beneath a location and beneath a name there begin with.
+pub(super) fn roots(live: &Live, prefix: &str) -> (String, String) {
     // The names are those behind it.
     let root = match live.location.prefix() {
         "" => String::new(),
         prefix => format!("{prefix}/"),
     };
     let wanted = format!("{root}{prefix}");
+    (root, wanted)
+}
+
+async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>, RemoteFault> {
+    let (root, wanted) = roots(live, prefix);
     let mut objects: Vec<RemoteObject> = Vec::new();
-    let mut token: Option<String> = None;
-    let mut tokens = BTreeSet::new();
-    let mut empty = 0;
-    loop {
-        let page = page(live, &wanted, token.as_deref(), "1000").await?;
-        empty = if page.objects.is_empty() {
-            empty + 1
-        } else {
-            0
-        };
-        for (key, bytes) in page.objects {
-            let name = key.strip_prefix(&root).filter(|_| key.starts_with(&wanted));
-            let Some(name) = name else {
+    let has_folders = live.signer.dialect().has_folders();
+    // Where a listing has one folder only, there is one for each folder.
+    let mut folders = vec![match (has_folders, wanted.rsplit_once('/')) {
+        (false, _) => wanted.clone(),
+        (true, Some((folder, _))) => format!("{folder}/"),
+        (true, None) => String::new(),
+    }];
+    let mut seen = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        let mut pages = Pages::new(live, &folder, false);
+        while let Some(page) = pages.next().await? {
+            for listed in page.objects {
+                let key = listed.key;
+                if has_folders && !key.starts_with(&wanted) {
+                    continue;
+                }
+                let name = key.strip_prefix(&root).filter(|_| key.starts_with(&wanted));
+                let Some(name) = name else {
+                    return Err(RemoteFault::Answer {
+                        what: "a key that was not asked for",
+                    });
+                };
+                if objects.len() as u64 >= most {
+                    return Err(RemoteFault::TooMany { most });
+                }
+                let held = (objects.len() * size_of::<RemoteObject>()) as u64;
+                let room = objects.try_reserve(1);
+                room.map_err(|_| RemoteFault::OutOfMemory { bytes: held })?;
+                objects.push(RemoteObject {
+                    name: name.to_owned(),
+                    bytes: listed.bytes,
+                    tag: bare(&listed.tag).to_owned(),
+                    modified_ms: listed.modified_ms,
+                });
+            }
+            for prefix in page.prefixes {
+                let leads = prefix.starts_with(&wanted) || wanted.starts_with(&prefix);
+                if leads && prefix.len() > folder.len() && seen.insert(prefix.clone()) {
+                    folders.push(prefix);
+                }
+            }
+        }
+    }
+    if has_folders {
+        objects.sort_unstable();
+    }
+    Ok(objects)
+}
+
+/// One folder, page by page.
+async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, RemoteFault> {
+    let mut prefix = live.location.key(folder);
+    if !prefix.is_empty() {
+        prefix.push('/');
+    }
+    let mut found = BTreeSet::new();
+    let mut pages = Pages::new(live, &prefix, true);
+    while let Some(page) = pages.next().await? {
+        let objects = page.objects.into_iter().map(|listed| listed.key);
+        for key in objects.chain(page.prefixes) {
+            let Some(name) = key.strip_prefix(&prefix) else {
                 return Err(RemoteFault::Answer {
                     what: "a key that was not asked for",
                 });
             };
-            if objects.len() as u64 >= most {
-                return Err(RemoteFault::TooMany { most });
+            // A store that does not fold gives what is deeper as well.
+            let (name, is_folder) = match name.split_once('/') {
+                Some((name, _)) => (name, true),
+                None => (name, false),
+            };
+            if !name.is_empty() {
+                found.insert(PlaceEntry {
+                    name: name.to_owned(),
+                    is_folder,
+                });
             }
-            let held = (objects.len() * size_of::<RemoteObject>()) as u64;
-            let room = objects.try_reserve(1);
-            room.map_err(|_| RemoteFault::OutOfMemory { bytes: held })?;
-            objects.push(RemoteObject {
-                name: name.to_owned(),
-                bytes,
-            });
+            if found.len() as u64 > Remote::LIST_MOST {
+                return Err(RemoteFault::TooMany {
+                    most: Remote::LIST_MOST,
+                });
+            }
         }
-        let Some(next) = page.next else {
-            return Ok(objects);
-        };
-        if !tokens.insert(live.hasher.hash_one(&next)) || empty > EMPTY_PAGES {
-            return Err(RemoteFault::Answer {
-                what: "a listing that has no end",
-            });
-        }
-        token = Some(next);
     }
+    Ok(found.into_iter().collect())
 }
 
 impl Remote {
     /// Most objects of a listing that anybody should want (reliability rule L10).
     pub const LIST_MOST: u64 = 50_000_000;
+
+    fn stat(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<Option<Stat>, StorageError> {
+        check_name(name)?;
+        let key = self.shared.location.key(name);
+        self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
+            stat(&live, &key).await
+        })
+    }
 
     /// The bytes of an object, `None` where there is none. Costs one `HEAD`.
     ///
@@ -197,12 +238,59 @@ impl Remote {
     ///
     /// [`StorageError::Remote`]: see [`RemoteFault`]. [`StorageError::Name`].
     pub fn size(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<Option<u64>, StorageError> {
+        let found = self.stat(name, go_on)?;
+        Ok(found.map(|stat| stat.bytes))
+    }
+
+    /// The length and the tag of an object, `None` where there is none. Costs one `HEAD`.
+    pub(crate) fn stamp(
+        &self,
+        name: &str,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Option<Stamp>, StorageError> {
+        let found = self.stat(name, go_on)?;
+        Ok(found.map(|stat| Stamp {
+            bytes: stat.bytes,
+            etag: stat.etag,
+        }))
+    }
+
+    /// Reads an object of at most `most` bytes as it is now, whichever version was read before.
+    pub(crate) fn read_anew(
+        &self,
+        name: &str,
+        most: u64,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Vec<u8>, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        let found = self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
-            stat(&live, &key).await
-        })?;
-        Ok(found.map(|stat| stat.bytes))
+        self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
+            live.unpin(&key);
+            live.get_key(&key, None, None, most).await
+        })
+    }
+
+    /// What is in a folder, `""` being the location itself, sorted by the bytes of its names: objects, and folders that
+    /// objects are beneath. Names that begin with a slash or are markers of folders are left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::list`].
+    pub fn entries(
+        &self,
+        folder: &str,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Vec<PlaceEntry>, StorageError> {
+        if !folder.is_empty() {
+            check_name(folder)?;
+        }
+        let folder = folder.to_owned();
+        self.wait_while(
+            &folder.clone(),
+            go_on,
+            &AtomicU64::new(0),
+            |live| async move { entries(&live, &folder).await },
+        )
     }
 
     /// Whether there is an object.
@@ -238,8 +326,83 @@ impl Remote {
     /// [`StorageError::Remote`]: see [`RemoteFault`].
     pub fn check_bucket(&self, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
         self.wait_while("", go_on, &AtomicU64::new(0), |live| async move {
-            page(&live, live.location.prefix(), None, "1").await
+            let paging = Paging {
+                prefix: live.location.prefix(),
+                folded: false,
+                after: None,
+                token: None,
+                most: 1,
+            };
+            page(&live, paging).await
         })?;
         Ok(())
+    }
+
+    /// Some of the objects whose names begin with `prefix`: those of the first page, of `most` objects and 1,000 at most.
+    /// Where a listing has one folder only, its folders are there too, as markers without bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Remote`]: see [`RemoteFault`].
+    pub fn peek(
+        &self,
+        prefix: &str,
+        most: u32,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Vec<RemoteObject>, StorageError> {
+        let owned = prefix.to_owned();
+        self.wait_while(prefix, go_on, &AtomicU64::new(0), move |live| async move {
+            let (root, wanted) = roots(&live, &owned);
+            let has_folders = live.signer.dialect().has_folders();
+            let asked = match (has_folders, wanted.rsplit_once('/')) {
+                (false, _) => wanted.clone(),
+                (true, Some((folder, _))) => format!("{folder}/"),
+                (true, None) => String::new(),
+            };
+            let paging = Paging {
+                prefix: &asked,
+                folded: false,
+                after: None,
+                token: None,
+                most: most.clamp(1, 1000),
+            };
+            let page = page(&live, paging).await?;
+            let folders = page.prefixes.into_iter().map(|key| Listed {
+                key,
+                bytes: 0,
+                tag: String::new(),
+                modified_ms: None,
+            });
+            let all = page.objects.into_iter().chain(folders);
+            let objects = all.filter(|listed| listed.key.starts_with(&wanted));
+            let objects = objects.filter_map(|listed| {
+                Some(RemoteObject {
+                    name: listed.key.strip_prefix(&root)?.to_owned(),
+                    bytes: listed.bytes,
+                    tag: bare(&listed.tag).to_owned(),
+                    modified_ms: listed.modified_ms,
+                })
+            });
+            Ok(objects.collect())
+        })
+    }
+
+    /// An object without its contents, `None` where there is none. Costs one `HEAD`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::size`].
+    pub fn look_up(
+        &self,
+        name: &str,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Option<RemoteObject>, StorageError> {
+        let found = self.stat(name, go_on)?;
+        Ok(found.map(|stat| RemoteObject {
+            name: name.to_owned(),
+            bytes: stat.bytes,
+            tag: bare(stat.etag.as_deref().unwrap_or_default()).to_owned(),
+            modified_ms: None,
+        }))
     }
 }

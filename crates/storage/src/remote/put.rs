@@ -8,28 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use reqwest::Method;
 use tokio::task::AbortHandle;
 
+use super::dialect::{Dialect, Part, Put, Putting, Upload};
 use super::list::stat;
-use super::request::{Payload, Wish, sum_of_parts};
-use super::send::{Answer, Call, SLICE, inside, lie, send};
+use super::request::{Payload, sum_of_parts};
+use super::send::{SLICE, send};
 use super::transfer::Failure;
-use super::{Live, Remote, check_name, xml};
+use super::{Live, Remote, check_name};
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::file::FileHandle;
-
-/// Most parts of an object.
-const PARTS: u64 = 10_000;
-
-/// Most bytes of an answer to a write.
-const ANSWER: usize = 64 << 10;
+use crate::place::Stamp;
 
 /// Longest time to throw away what was put of an object that will not be whole.
 const ABORT: Duration = Duration::from_secs(10);
-
-const SUM: &str = "x-amz-checksum-sha256";
 
 /// Asked from time to time whether to go on, with the bytes that are through so far.
 pub type GoOn<'a> = dyn FnMut(u64) -> bool + 'a;
@@ -40,82 +33,40 @@ impl Live {
     }
 
     /// Forgets which version of an object was read: there is another one now.
-    fn unpin(&self, key: &str) {
+    pub(super) fn unpin(&self, key: &str) {
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         pins.remove(&self.hasher.hash_one(key));
     }
-}
-
-/// What a `PUT` came to.
-#[derive(Debug, PartialEq, Eq)]
-enum Put {
-    /// It is there, with this tag.
-    Done(String),
-    /// Something has the name.
-    Taken,
-    /// The store does not know a header of the request.
-    Unknown,
 }
 
 /// Puts a whole object or a part of one.
 async fn put(
     live: &Live,
     key: &str,
-    query: &[(&str, &str)],
+    part: Option<(&Upload, usize)>,
     payload: &Payload,
     only_new: bool,
     sent: &Arc<AtomicU64>,
 ) -> Result<Put, RemoteFault> {
+    let dialect = live.signer.dialect();
     loop {
-        let (sum, with_sum) = (payload.sum(), live.sums());
-        let mut headers = Vec::new();
-        if with_sum {
-            headers.push((SUM, sum.as_str()));
-        }
-        if only_new {
-            headers.push(("if-none-match", "*"));
-        }
-        if let Some(acl) = live.signer.acl().filter(|_| query.is_empty()) {
-            headers.push(("x-amz-acl", acl));
-        }
-        let call = Call {
-            wish: Wish {
-                method: &Method::PUT,
-                key,
-                query,
-                headers: &headers,
-                payload: Some(payload),
-            },
-            accepts: &[200, 412, 501],
-            most: ANSWER,
+        let putting = Putting {
+            key,
+            payload,
+            only_new,
+            sums: dialect == Dialect::S3 && live.sums(),
+            acl: live.signer.acl(),
+            part,
         };
-        let put = send(live, &call, sent, |answer| {
-            match answer.status {
-                412 if only_new => return Ok(Put::Taken),
-                501 if only_new || with_sum => return Ok(Put::Unknown),
-                200 => {}
-                status => {
-                    return Err(Failure::Final(RemoteFault::Refused {
-                        status,
-                        code: answer.code(),
-                    }));
-                }
-            }
-            if answer.sum.as_ref().is_some_and(|found| *found != sum) {
-                return Err(lie("another checksum than that of what was sent"));
-            }
-            if !answer.body.is_empty()
-                && let Some(code) = answer.code()
-            {
-                return Err(inside(answer.status, Some(code)));
-            }
-            answer.etag.map(Put::Done).ok_or(lie("it has no ETag"))
+        let ask = dialect.put(putting);
+        let put = send(live, &ask, Some(payload), sent, |answer| {
+            dialect.put_answer(answer, &putting)
         })
         .await?;
         if put == Put::Unknown {
             // Where it does not get better without the checksum, the store may well know it.
-            live.no_sums.store(with_sum, Ordering::Relaxed);
-            if with_sum {
+            live.no_sums.store(putting.sums, Ordering::Relaxed);
+            if putting.sums {
                 continue;
             }
         }
@@ -124,14 +75,14 @@ async fn put(
 }
 
 /// Puts an object in the place of what had its name.
-async fn put_whole(
+pub(super) async fn put_whole(
     live: &Live,
     key: &str,
     payload: &Payload,
     sent: &Arc<AtomicU64>,
 ) -> Result<(), RemoteFault> {
     live.unpin(key);
-    let put = put(live, key, &[], payload, false, sent).await;
+    let put = put(live, key, None, payload, false, sent).await;
     live.unpin(key);
     match put? {
         Put::Done(_) => Ok(()),
@@ -148,7 +99,7 @@ async fn put_new(
     sent: &Arc<AtomicU64>,
 ) -> Result<bool, RemoteFault> {
     live.unpin(key);
-    match put(live, key, &[], payload, true, sent).await? {
+    match put(live, key, None, payload, true, sent).await? {
         Put::Done(_) => {
             live.unpin(key);
             return Ok(true);
@@ -161,88 +112,53 @@ async fn put_new(
         }
     }
     match live.get_key(key, None, None, payload.len()).await {
-        Ok(bytes) if payload.is(&bytes) => Ok(false),
-        Ok(_) | Err(RemoteFault::TooLarge { .. }) => Err(RemoteFault::Exists),
-        Err(fault) => Err(fault),
+        Ok(bytes) if payload.is(&bytes) => return Ok(false),
+        Ok(_) | Err(RemoteFault::TooLarge { .. }) => {}
+        Err(fault) => return Err(fault),
     }
-}
-
-/// An upload in parts that has begun.
-#[derive(Debug)]
-struct Upload {
-    key: String,
-    id: String,
-    /// Whether parts come with checksums.
-    sums: bool,
+    // It may have been a page of a proxy: with the length that the object must have, such a page is none.
+    let length = payload.len();
+    if stat(live, key)
+        .await?
+        .is_none_or(|found| found.bytes != length)
+    {
+        return Err(RemoteFault::Exists);
+    }
+    match live.get_key(key, None, Some(length), length).await? {
+        bytes if payload.is(&bytes) => Ok(false),
+        _ => Err(RemoteFault::Exists),
+    }
 }
 
 async fn create(live: &Live, key: &str) -> Result<Upload, RemoteFault> {
+    let dialect = live.signer.dialect();
     loop {
         let sums = live.sums();
-        let mut headers = Vec::new();
-        if sums {
-            headers.push(("x-amz-checksum-algorithm", "SHA256"));
-        }
-        if let Some(acl) = live.signer.acl() {
-            headers.push(("x-amz-acl", acl));
-        }
-        let call = Call {
-            wish: Wish {
-                method: &Method::POST,
-                key,
-                query: &[("uploads", "")],
-                headers: &headers,
-                payload: None,
-            },
-            accepts: &[200, 501],
-            most: ANSWER,
+        let upload = |id| Upload {
+            key: key.to_owned(),
+            id,
+            sums,
+        };
+        let Some(ask) = dialect.begin(key, sums, live.signer.acl()) else {
+            return Ok(upload(format!("{:016x}", super::random_number())));
         };
         // Where an answer is lost there is one upload more, which holds nothing.
-        let id = send(live, &call, &Arc::default(), |answer| match answer.status {
-            501 if sums => Ok(None),
-            501 => Err(Failure::Final(RemoteFault::Refused {
-                status: 501,
-                code: answer.code(),
-            })),
-            _ => upload_id(&answer).map(Some),
+        let id = send(live, &ask, None, &Arc::default(), |answer| {
+            match answer.status {
+                501 if sums => Ok(None),
+                501 => Err(Failure::Final(RemoteFault::Refused {
+                    status: 501,
+                    code: answer.code(),
+                })),
+                _ => Dialect::begun(&answer).map(Some),
+            }
         })
         .await?;
         if let Some(id) = id {
-            return Ok(Upload {
-                key: key.to_owned(),
-                id,
-                sums,
-            });
+            return Ok(upload(id));
         }
         live.no_sums.store(true, Ordering::Relaxed);
     }
-}
-
-fn upload_id(answer: &Answer) -> Result<String, Failure> {
-    let text = std::str::from_utf8(&answer.body).map_err(|_| lie("it is not UTF-8"))?;
-    let (mut id, mut is_error) = (None, false);
-    xml::read(text, |path, inside| {
-        match path {
-            ["InitiateMultipartUploadResult", "UploadId"] => id = Some(inside.to_owned()),
-            ["Error"] => is_error = true,
-            _ => {}
-        }
-        Ok(())
-    })
-    .map_err(lie)?;
-    if is_error {
-        return Err(inside(answer.status, answer.code()));
-    }
-    id.filter(|id| !id.is_empty())
-        .ok_or(lie("it has no id of an upload"))
-}
-
-/// A part that is there.
-#[derive(Clone, Debug)]
-struct Part {
-    etag: String,
-    sum: String,
-    digest: [u8; 32],
 }
 
 async fn put_part(
@@ -252,13 +168,12 @@ async fn put_part(
     payload: &Payload,
     sent: &Arc<AtomicU64>,
 ) -> Result<Part, RemoteFault> {
-    let number = number.to_string();
-    let query = [("partNumber", number.as_str()), ("uploadId", &upload.id)];
-    match put(live, &upload.key, &query, payload, false, sent).await? {
+    let part = Some((upload, number));
+    match put(live, &upload.key, part, payload, false, sent).await? {
         Put::Done(etag) => Ok(Part {
             etag,
-            sum: payload.sum(),
             digest: *payload.digest(),
+            bytes: payload.len(),
         }),
         Put::Taken | Put::Unknown => Err(RemoteFault::NoAnswer),
     }
@@ -270,32 +185,13 @@ async fn complete(
     upload: &Upload,
     parts: &[Part],
     bytes: u64,
-    list: &Payload,
 ) -> Result<(), RemoteFault> {
-    let digests: Vec<_> = parts.iter().map(|part| part.digest).collect();
-    let sum = sum_of_parts(&digests).ok_or(RemoteFault::NoAnswer)?;
-    let call = Call {
-        wish: Wish {
-            method: &Method::POST,
-            key: &upload.key,
-            query: &[("uploadId", &upload.id)],
-            headers: &[],
-            payload: Some(list),
-        },
-        accepts: &[200, 404],
-        most: ANSWER,
-    };
+    let dialect = live.signer.dialect();
+    let (ask, list) = dialect.complete(upload, parts);
+    let list = Payload::new(dialect, list.into_bytes())?;
     live.unpin(&upload.key);
-    let known = send(live, &call, &Arc::default(), |answer| {
-        if answer.status == 404 {
-            return match answer.code() {
-                Some(code) if code != "NoSuchUpload" => {
-                    Err(Failure::Final(RemoteFault::NotFound { code: Some(code) }))
-                }
-                _ => Ok(false),
-            };
-        }
-        completed(&answer, &sum).map(|()| true)
+    let known = send(live, &ask, Some(&list), &Arc::default(), |answer| {
+        dialect.completed(&answer, parts)
     })
     .await?;
     live.unpin(&upload.key);
@@ -303,8 +199,14 @@ async fn complete(
         return Ok(());
     }
     // An earlier answer may have been lost: only an object that is this one is a success.
+    let sum = sum_of_parts(parts);
     match stat(live, &upload.key).await? {
-        Some(found) if found.bytes == bytes && found.sum.as_ref() == Some(&sum) => Ok(()),
+        Some(found) if found.bytes == bytes && sum.is_some() && found.sum == sum => Ok(()),
+        Some(found)
+            if found.bytes == bytes && sum.is_none() && is_there(live, upload, parts).await? =>
+        {
+            Ok(())
+        }
         _ => Err(RemoteFault::GaveUp {
             last: "the store no longer knows the upload, nor shows that it is complete".to_owned(),
             attempts: 1,
@@ -313,79 +215,37 @@ async fn complete(
     }
 }
 
-fn completed(answer: &Answer, sum: &str) -> Result<(), Failure> {
-    let text = std::str::from_utf8(&answer.body).map_err(|_| lie("it is not UTF-8"))?;
-    let (mut root, mut etag, mut found) = ("", false, None);
-    xml::read(text.trim_start(), |path, inside| {
-        match path {
-            ["CompleteMultipartUploadResult", "ETag"] => etag = !inside.is_empty(),
-            ["CompleteMultipartUploadResult", "ChecksumSHA256"] => found = Some(inside.to_owned()),
-            [only] => root = only,
-            _ => {}
+/// Whether an object has these parts: they are read back, where a store has no checksum of what was put in parts.
+async fn is_there(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, RemoteFault> {
+    let dialect = live.signer.dialect();
+    let mut start = 0;
+    for part in parts {
+        let end = start + part.bytes;
+        let bytes = live.get_key(&upload.key, Some(start..end), None, 0).await?;
+        if dialect.digest(&bytes) != Some(part.digest) {
+            return Ok(false);
         }
-        Ok(())
-    })
-    .map_err(lie)?;
-    match root {
-        "CompleteMultipartUploadResult" if !etag => Err(lie("it has no ETag")),
-        // A checksum of the whole, where the store makes one of its own, cannot be compared.
-        "CompleteMultipartUploadResult"
-            if found.is_some_and(|found| found.contains('-') && found != sum) =>
-        {
-            Err(Failure::Final(RemoteFault::Answer {
-                what: "another checksum than that of what was sent",
-            }))
-        }
-        "CompleteMultipartUploadResult" => Ok(()),
-        "Error" => Err(inside(answer.status, answer.code())),
-        _ => Err(lie("it does not say that the upload is complete")),
+        start = end;
     }
-}
-
-/// The list of parts that ends an upload.
-fn list_of(parts: &[Part], sums: bool) -> String {
-    let mut list =
-        String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for (at, part) in parts.iter().enumerate() {
-        let etag = part
-            .etag
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('"', "&quot;");
-        list.push_str(&format!(
-            "<Part><PartNumber>{}</PartNumber><ETag>{etag}</ETag>",
-            at + 1
-        ));
-        if sums {
-            list.push_str(&format!("<ChecksumSHA256>{}</ChecksumSHA256>", part.sum));
-        }
-        list.push_str("</Part>");
-    }
-    list.push_str("</CompleteMultipartUpload>");
-    list
+    Ok(true)
 }
 
 /// Throws away the parts of an upload. What cannot be thrown away in time is left to the rules of the bucket.
 async fn abort(live: &Live, upload: &Upload) {
-    let call = Call {
-        wish: Wish {
-            method: &Method::DELETE,
-            key: &upload.key,
-            query: &[("uploadId", &upload.id)],
-            headers: &[],
-            payload: None,
-        },
-        accepts: &[200, 204, 404],
-        most: ANSWER,
+    let Some(ask) = live.signer.dialect().abort(upload) else {
+        return;
     };
     // The failure that led here is the one to tell.
-    let _ = tokio::time::timeout(ABORT, send(live, &call, &Arc::default(), |_| Ok(()))).await;
+    let _ = tokio::time::timeout(ABORT, send(live, &ask, None, &Arc::default(), |_| Ok(()))).await;
 }
 
 /// Bytes of each part but the last, of a file with `bytes` bytes.
-fn part_bytes(bytes: u64, most: u64) -> u64 {
-    let count = bytes.div_ceil(most.max(1)).clamp(1, PARTS);
-    bytes.div_ceil(count).max(1)
+fn part_bytes(bytes: u64, most: u64, parts: u64) -> u64 {
+    /// Fewer bytes are refused by S3 and its like, but for the last part.
+    const LEAST: u64 = 5 << 20;
+
+    let count = bytes.div_ceil(most.max(1)).clamp(1, parts.max(1));
+    bytes.div_ceil(count).max(most.min(LEAST)).max(1)
 }
 
 /// Parts under way. Dropped, they are cancelled.
@@ -411,10 +271,62 @@ impl Drop for UnderWay {
 }
 
 impl Remote {
+    /// # Errors
+    ///
+    /// `store-unsupported` where this kind of store takes no objects.
+    pub(crate) fn check_writable(&self) -> Result<(), StorageError> {
+        self.writable("").map(|_| ())
+    }
+
+    /// An object that was put is not there as it was put.
+    pub(crate) fn not_as_put(&self, name: &str, bytes: u64, found: Option<Stamp>) -> StorageError {
+        let fault = match found {
+            Some(found) => RemoteFault::BodyLength {
+                expected: bytes,
+                found: found.bytes,
+            },
+            None => RemoteFault::Answer {
+                what: "success, and the object is not there",
+            },
+        };
+        self.error(name, fault)
+    }
+
+    fn writable(&self, name: &str) -> Result<Dialect, StorageError> {
+        let dialect = self.shared.access.0.dialect;
+        if dialect.can_write() {
+            return Ok(dialect);
+        }
+        let fault = RemoteFault::Unsupported {
+            action: "put or remove objects",
+            store: dialect.kind(),
+        };
+        Err(self.error(name, fault))
+    }
+
+    /// Takes an object away. That nothing has the name is no error.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::put`].
+    pub fn remove(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+        check_name(name)?;
+        self.writable(name)?;
+        let key = self.shared.location.key(name);
+        self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
+            live.unpin(&key);
+            let ask = Dialect::remove(&key);
+            send(&live, &ask, None, &Arc::default(), |answer| {
+                Dialect::removed(&answer)
+            })
+            .await
+        })
+    }
+
     /// Puts an object in the place of what had its name: a reader gets the old one or this one. `go_on` is asked several
     /// times a second with the bytes that were sent; where it answers `false`, either one may be there.
     ///
-    /// The bytes go with their SHA-256, which the store compares.
+    /// The bytes go with a checksum that the store compares (SHA-256 to S3, MD5 to Google and Azure), where it knows one.
     ///
     /// # Errors
     ///
@@ -427,7 +339,8 @@ impl Remote {
     ) -> Result<(), StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        let payload = Payload::new(bytes).map_err(|fault| self.error(name, fault))?;
+        let dialect = self.writable(name)?;
+        let payload = Payload::new(dialect, bytes).map_err(|fault| self.error(name, fault))?;
         let sent = Arc::new(AtomicU64::new(0));
         let of_task = Arc::clone(&sent);
         self.wait_while(name, go_on, &sent, |live| async move {
@@ -438,9 +351,9 @@ impl Remote {
     /// Puts an object where nothing has its name. `false` where the very same bytes are there already, as after an earlier
     /// attempt whose answer was lost.
     ///
-    /// The store decides between two that do this at once, by `If-None-Match: *`. One that says that it does not know this
-    /// is asked for the object first: then the later of the two wins. One that passes over it in silence keeps the later
-    /// one as well.
+    /// The store decides between two that do this at once: by `If-None-Match: *` (S3, Azure), by a generation of 0 (Google),
+    /// by `overwrite=false` (volumes). One that says that it does not know this is asked for the object first: then the
+    /// later of the two wins. One that passes over it in silence keeps the later one as well.
     ///
     /// # Errors
     ///
@@ -453,7 +366,8 @@ impl Remote {
     ) -> Result<bool, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        let payload = Payload::new(bytes).map_err(|fault| self.error(name, fault))?;
+        let dialect = self.writable(name)?;
+        let payload = Payload::new(dialect, bytes).map_err(|fault| self.error(name, fault))?;
         let sent = Arc::new(AtomicU64::new(0));
         let of_task = Arc::clone(&sent);
         self.wait_while(name, go_on, &sent, |live| async move {
@@ -478,8 +392,13 @@ impl Remote {
     ) -> Result<(), StorageError> {
         check_name(name)?;
         let options = &self.shared.options;
-        if file.len() <= options.put_split_above {
-            return self.put(name, file.read_all(options.put_split_above)?, go_on);
+        let dialect = self.writable(name)?;
+        let whole = match dialect.has_parts() {
+            true => options.put_split_above.min(dialect.put_most()),
+            false => dialect.put_most(),
+        };
+        if file.len() <= whole || !dialect.has_parts() {
+            return self.put(name, file.read_all(whole)?, go_on);
         }
         let key = self.shared.location.key(name);
         let upload = self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
@@ -498,6 +417,44 @@ impl Remote {
         put
     }
 
+    /// Puts pieces as the parts of an object, one after the other, or answers that the store has no such thing.
+    pub(crate) fn put_pieces(
+        &self,
+        name: &str,
+        pieces: Vec<Vec<u8>>,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<(), StorageError> {
+        check_name(name)?;
+        let dialect = self.writable(name)?;
+        let failed = |fault| self.error(name, fault);
+        if !dialect.has_parts() {
+            let action = "put an object in parts";
+            let store = dialect.kind();
+            return Err(failed(RemoteFault::Unsupported { action, store }));
+        }
+        let key = self.shared.location.key(name);
+        let payloads = pieces.into_iter().map(|piece| Payload::new(dialect, piece));
+        let payloads: Vec<_> = payloads.collect::<Result<_, _>>().map_err(failed)?;
+        let sent = Arc::new(AtomicU64::new(0));
+        self.wait_while(name, go_on, &sent, |live| async move {
+            let upload = create(&live, &key).await?;
+            let put = async {
+                let mut parts = Vec::new();
+                for (at, payload) in payloads.iter().enumerate() {
+                    let sent = Arc::default();
+                    parts.push(put_part(&live, &upload, at + 1, payload, &sent).await?);
+                }
+                let bytes = parts.iter().map(|part| part.bytes).sum();
+                complete(&live, &upload, &parts, bytes).await
+            };
+            let put = put.await;
+            if put.is_err() {
+                abort(&live, &upload).await;
+            }
+            put
+        })
+    }
+
     fn put_parts(
         &self,
         name: &str,
@@ -508,8 +465,9 @@ impl Remote {
         let failed = |fault| self.error(name, fault);
         let live = self.live().map_err(failed)?;
         let options = &self.shared.options;
+        let dialect = live.signer.dialect();
         let bytes = file.len();
-        let part = part_bytes(bytes, options.put_part_bytes);
+        let part = part_bytes(bytes, options.put_part_bytes, dialect.parts_most());
         let (sender, receiver) = mpsc::channel();
         let mut under_way = UnderWay::default();
         let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
@@ -517,7 +475,8 @@ impl Remote {
         while read < bytes || !under_way.0.is_empty() {
             if read < bytes && under_way.0.len() < options.put_parts.max(1) {
                 let length = part.min(bytes - read);
-                let payload = Payload::new(file.read_range(read, length)?).map_err(failed)?;
+                let payload =
+                    Payload::new(dialect, file.read_range(read, length)?).map_err(failed)?;
                 read += length;
                 begun += 1;
                 let (number, sender) = (begun, sender.clone());
@@ -553,11 +512,9 @@ impl Remote {
         }
         file.check_unchanged()?;
         let parts: Vec<Part> = parts.into_values().collect();
-        let list = list_of(&parts, upload.sums).into_bytes();
-        let list = Payload::new(list).map_err(failed)?;
         let upload = Arc::clone(upload);
         self.wait_while(name, go_on, &AtomicU64::new(bytes), |live| async move {
-            complete(&live, &upload, &parts, bytes, &list).await
+            complete(&live, &upload, &parts, bytes).await
         })
     }
 }
@@ -574,13 +531,16 @@ mod tests {
             (64 * MIB + 1, (64 * MIB + 1).div_ceil(5)),
             (80 * MIB, 16 * MIB),
             (81 * MIB, 13 * MIB + MIB / 2),
-            (1, 1),
-            (0, 1),
+            (12 * MIB, 12 * MIB),
+            (1, 5 * MIB),
+            (0, 5 * MIB),
         ] {
-            assert_eq!(part_bytes(bytes, 16 * MIB), expected);
+            assert_eq!(part_bytes(bytes, 16 * MIB, 10_000), expected);
         }
+        assert_eq!(part_bytes(12 * MIB, 5 * MIB, 10_000), 5 * MIB);
+        assert_eq!(part_bytes(200_000, 32 << 10, 10_000), 32 << 10);
         let huge = 5 << 40;
-        let part = part_bytes(huge, 16 * MIB);
+        let part = part_bytes(huge, 16 * MIB, 10_000);
         assert_eq!((huge.div_ceil(part), part), (10_000, huge.div_ceil(10_000)));
     }
 }

@@ -1,43 +1,34 @@
 //! One request: signed, sent, and its answer read as far as the body.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::str::FromStr as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::header::{
-    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_MATCH, LOCATION, RANGE,
-    RETRY_AFTER, TRANSFER_ENCODING,
+    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_MATCH, LAST_MODIFIED,
+    LOCATION, RANGE, RETRY_AFTER, TRANSFER_ENCODING,
 };
 use http::{HeaderName, HeaderValue};
-use object_store::aws::{
-    AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential, AwsCredentialProvider,
-};
-use object_store::client::{HttpClient, HttpConnector, HttpRequestBody};
-use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use md5::{Digest as _, Md5};
+use object_store::client::HttpRequestBody;
 use reqwest::{Method, Request, Response};
+use ring::digest;
 use url::Url;
 
-use super::settings::{Access, Signing};
+use super::credential::{Keeper, authorize};
+use super::dialect::{Ask, Dialect, Part, Place, files};
+use super::settings::{Access, with_query};
 use crate::fault::RemoteFault;
-
-/// Longest wait for credentials.
-const CREDENTIALS: Duration = Duration::from_secs(20);
-
-/// How long a failure to get credentials stands: those that wait behind it do not try again one by one.
-const STANDS: Duration = Duration::from_secs(5);
 
 /// Most of the body of an error that is read for its code.
 const ERROR_BODY: usize = 8 << 10;
 
-/// Signs requests. One at a time asks for credentials, all others wait for its answer.
+/// Makes requests of what is asked, with an address and a signature.
 pub(super) struct Signer {
-    access: Access,
-    provider: Mutex<Option<AwsCredentialProvider>>,
-    asking: tokio::sync::Mutex<Option<(Instant, RemoteFault)>>,
+    pub(super) access: Access,
+    keeper: Keeper,
 }
 
 impl fmt::Debug for Signer {
@@ -50,100 +41,17 @@ impl Signer {
     pub(super) fn new(access: Access) -> Self {
         Self {
             access,
-            provider: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            keeper: Keeper::default(),
         }
+    }
+
+    pub(super) const fn dialect(&self) -> Dialect {
+        self.access.dialect
     }
 
     /// Forgets credentials that have expired; `false` where there are no others.
     pub(super) fn renew(&self) -> bool {
-        let mut provider = self.provider.lock().unwrap_or_else(PoisonError::into_inner);
-        provider.take().is_some()
-    }
-
-    async fn credential(&self) -> Result<Option<Arc<AwsCredential>>, RemoteFault> {
-        let settings = match &self.access.signing {
-            Signing::Anonymous => return Ok(None),
-            Signing::Fixed { key, secret, token } => {
-                return Ok(Some(Arc::new(AwsCredential {
-                    key_id: key.clone(),
-                    secret_key: secret.clone(),
-                    token: token.clone(),
-                })));
-            }
-            Signing::Provider(settings) => settings,
-        };
-        let mut failed = self.asking.lock().await;
-        if let Some((at, fault)) = failed.as_ref()
-            && at.elapsed() < STANDS
-        {
-            return Err(fault.clone());
-        }
-        let (provider, name) = self.provider(settings)?;
-        let asked = tokio::time::timeout(CREDENTIALS, provider.get_credential()).await;
-        match asked {
-            Ok(Ok(credential)) if is_header(&credential) => {
-                *failed = None;
-                Ok(Some(credential))
-            }
-            // The reason may quote an answer with secrets in it.
-            _ => {
-                let fault = no_credentials(name);
-                *failed = Some((Instant::now(), fault.clone()));
-                Err(fault)
-            }
-        }
-    }
-
-    fn provider(
-        &self,
-        settings: &BTreeMap<String, String>,
-    ) -> Result<(AwsCredentialProvider, &'static str), RemoteFault> {
-        let has = |name: &str| settings.contains_key(name);
-        let direct = !(has("AWS_WEB_IDENTITY_TOKEN_FILE") && has("AWS_ROLE_ARN"));
-        let name = if !direct {
-            "the web identity of the role"
-        } else if has("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
-            || has("AWS_CONTAINER_CREDENTIALS_FULL_URI")
-        {
-            "the container"
-        } else if settings
-            .get("AWS_EC2_METADATA_DISABLED")
-            .is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
-        {
-            return Err(RemoteFault::NoCredentials {
-                reason: "none are set, and AWS_EC2_METADATA_DISABLED is".to_owned(),
-            });
-        } else {
-            "the metadata service of the machine"
-        };
-        let mut kept = self.provider.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(provider) = kept.as_ref() {
-            return Ok((Arc::clone(provider), name));
-        }
-        let mut builder = AmazonS3Builder::new()
-            .with_bucket_name("credentials")
-            .with_region(self.access.region.clone())
-            .with_http_connector(Connector { direct })
-            .with_retry(RetryConfig {
-                backoff: BackoffConfig::default(),
-                max_retries: 2,
-                retry_timeout: CREDENTIALS,
-            });
-        for (setting, value) in settings {
-            let about_credentials = ["_CONTAINER_", "_ROLE_", "_IDENTITY_", "_METADATA_", "_STS"]
-                .iter()
-                .any(|part| setting.contains(part));
-            if let Ok(key) = AmazonS3ConfigKey::from_str(&setting.to_ascii_lowercase())
-                && about_credentials
-            {
-                builder = builder.with_config(key, value);
-            }
-        }
-        let store = builder.build().map_err(|_| no_credentials(name))?;
-        let provider = Arc::clone(store.credentials());
-        *kept = Some(Arc::clone(&provider));
-        Ok((provider, name))
+        self.keeper.renew()
     }
 
     /// A signed request for `key`.
@@ -153,91 +61,75 @@ impl Signer {
         range: Option<&Range<u64>>,
         etag: Option<&str>,
     ) -> Result<Request, RemoteFault> {
-        let credential = self.credential().await?;
-        let text = self.access.url(key);
-        let bug = || RemoteFault::NoAnswer;
-        let mut signed = http::Request::get(&text)
-            .body(HttpRequestBody::empty())
-            .map_err(|_| bug())?;
-        let headers = signed.headers_mut();
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let bug = |_| RemoteFault::NoAnswer;
+        let mut headers = HeaderMap::new();
         if let Some(range) = range {
             let value = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
-            headers.insert(RANGE, HeaderValue::from_str(&value).map_err(|_| bug())?);
+            headers.insert(RANGE, HeaderValue::from_str(&value).map_err(bug)?);
         }
         if let Some(etag) = etag
             && let Ok(value) = HeaderValue::from_str(etag)
         {
             headers.insert(IF_MATCH, value);
         }
-        match credential {
-            Some(credential) => AwsAuthorizer::new(&credential, "s3", &self.access.region)
-                .with_request_payer(self.access.request_payer)
-                .authorize(&mut signed, None),
-            None if self.access.request_payer => {
-                headers.insert(
-                    HeaderName::from_static("x-amz-request-payer"),
-                    HeaderValue::from_static("requester"),
-                );
-            }
-            None => {}
-        }
-        let url = Url::parse(&text).map_err(|_| bug())?;
-        let mut request = Request::new(Method::GET, url);
-        *request.headers_mut() = std::mem::take(signed.headers_mut());
-        Ok(request)
+        let url = self.access.url(key);
+        self.finish(Method::GET, &url, headers, None, &Arc::default())
+            .await
     }
-}
 
-/// A request that is no read of a range.
-#[derive(Clone, Copy)]
-pub(super) struct Wish<'a> {
-    pub(super) method: &'a Method,
-    pub(super) key: &'a str,
-    pub(super) query: &'a [(&'a str, &'a str)],
-    pub(super) headers: &'a [(&'static str, &'a str)],
-    pub(super) payload: Option<&'a Payload>,
-}
-
-impl Signer {
     /// A signed request; the bytes of its body are counted in `sent` as they leave.
     pub(super) async fn sign(
         &self,
-        wish: &Wish<'_>,
+        ask: &Ask,
+        payload: Option<&Payload>,
         sent: &Arc<AtomicU64>,
     ) -> Result<Request, RemoteFault> {
-        let credential = self.credential().await?;
-        let text = self.access.url_with(wish.key, wish.query);
-        let bug = || RemoteFault::NoAnswer;
-        let mut signed = http::Request::builder()
-            .method(wish.method.clone())
-            .uri(&text)
-            .body(HttpRequestBody::empty())
-            .map_err(|_| bug())?;
-        let headers = signed.headers_mut();
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        for (name, value) in wish.headers {
-            let value = HeaderValue::from_str(value).map_err(|_| bug())?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in &ask.headers {
+            let value = HeaderValue::from_str(value).map_err(|_| RemoteFault::NoAnswer)?;
             headers.insert(HeaderName::from_static(name), value);
         }
-        match credential {
-            Some(credential) => AwsAuthorizer::new(&credential, "s3", &self.access.region)
-                .with_request_payer(self.access.request_payer)
-                .authorize(&mut signed, wish.payload.map(|payload| &payload.digest[..])),
-            None if self.access.request_payer => {
-                headers.insert(
-                    HeaderName::from_static("x-amz-request-payer"),
-                    HeaderValue::from_static("requester"),
-                );
-            }
-            None => {}
+        let url = match ask.place {
+            Place::Object => self.access.url(&ask.key),
+            Place::Folder => self.access.folder_url(&ask.key),
+        };
+        let url = with_query(url, &ask.query);
+        self.finish(ask.method.clone(), &url, headers, payload, sent)
+            .await
+    }
+
+    async fn finish(
+        &self,
+        method: Method,
+        text: &str,
+        mut headers: HeaderMap,
+        payload: Option<&Payload>,
+        sent: &Arc<AtomicU64>,
+    ) -> Result<Request, RemoteFault> {
+        let bug = || RemoteFault::NoAnswer;
+        let credential = self.keeper.credential(&self.access).await?;
+        let mut signed = http::Request::builder()
+            .method(method.clone())
+            .uri(text)
+            .body(HttpRequestBody::empty())
+            .map_err(|_| bug())?;
+        // COMPAT: without this, Google unpacks what was stored as gzip, and its length and ranges are those of something else.
+        let encoding = match self.dialect() {
+            Dialect::Google => "gzip",
+            _ => "identity",
+        };
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
+        if let Some(payload) = payload {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(payload.len()));
         }
-        let url = Url::parse(&text).map_err(|_| bug())?;
-        let mut request = Request::new(wish.method.clone(), url);
+        *signed.headers_mut() = headers;
+        let digest = payload.and_then(Payload::sha256);
+        authorize(&self.access, &credential, &mut signed, digest)?;
+        // A signature may be a part of the address.
+        let url = Url::parse(&signed.uri().to_string()).map_err(|_| bug())?;
+        let mut request = Request::new(method, url);
         *request.headers_mut() = std::mem::take(signed.headers_mut());
-        if let Some(payload) = wish.payload {
-            let length = HeaderValue::from(payload.len());
-            request.headers_mut().insert(CONTENT_LENGTH, length);
+        if let Some(payload) = payload {
             *request.body_mut() = Some(payload.body(sent));
         }
         Ok(request)
@@ -249,32 +141,69 @@ impl Signer {
     }
 }
 
-/// The body of a request and its SHA-256. Clones share the bytes.
+/// The checksum that goes with some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Digest {
+    Sha256([u8; 32]),
+    Md5([u8; 16]),
+    None,
+}
+
+impl Digest {
+    pub(super) fn sha256(bytes: &[u8]) -> Option<Self> {
+        let found = digest::digest(&digest::SHA256, bytes);
+        Some(Self::Sha256(found.as_ref().try_into().ok()?))
+    }
+
+    pub(super) fn md5(bytes: &[u8]) -> Self {
+        Self::Md5(Md5::digest(bytes).into())
+    }
+
+    /// As the headers of a store have it; nothing where there is none.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Sha256(digest) => base64(digest),
+            Self::Md5(digest) => base64(digest),
+            Self::None => String::new(),
+        }
+    }
+}
+
+/// The body of a request and its checksum. Clones share the bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Payload {
     bytes: HttpRequestBody,
-    digest: [u8; 32],
+    digest: Digest,
 }
 
 impl Payload {
     /// Takes as long as hashing does: not for the engine's thread.
-    pub(super) fn new(bytes: Vec<u8>) -> Result<Self, RemoteFault> {
-        let bytes = HttpRequestBody::from(bytes);
-        let digest = digest_of(&bytes).ok_or(RemoteFault::NoAnswer)?;
-        Ok(Self { bytes, digest })
+    pub(super) fn new(dialect: Dialect, bytes: Vec<u8>) -> Result<Self, RemoteFault> {
+        let digest = dialect.digest(&bytes).ok_or(RemoteFault::NoAnswer)?;
+        Ok(Self {
+            bytes: HttpRequestBody::from(bytes),
+            digest,
+        })
     }
 
     pub(super) fn len(&self) -> u64 {
         self.bytes.content_length() as u64
     }
 
-    pub(super) const fn digest(&self) -> &[u8; 32] {
+    pub(super) const fn digest(&self) -> &Digest {
         &self.digest
     }
 
-    /// The SHA-256 as the headers of a store have it.
+    const fn sha256(&self) -> Option<&[u8]> {
+        match &self.digest {
+            Digest::Sha256(digest) => Some(digest),
+            _ => None,
+        }
+    }
+
+    /// The checksum as the headers of a store have it.
     pub(super) fn sum(&self) -> String {
-        base64(&self.digest)
+        self.digest.text()
     }
 
     /// The bytes themselves, where they are `other`.
@@ -305,36 +234,20 @@ impl Payload {
     }
 }
 
-/// The SHA-256 of some bytes. It is a part of what a signed request says, so one is signed, which is never sent.
-fn digest_of(bytes: &HttpRequestBody) -> Option<[u8; 32]> {
-    let mut request = http::Request::put("https://localhost/")
-        .body(bytes.clone())
-        .ok()?;
-    let nobody = AwsCredential {
-        key_id: String::new(),
-        secret_key: String::new(),
-        token: None,
-    };
-    AwsAuthorizer::new(&nobody, "s3", "none").authorize(&mut request, None);
-    let hex = request
-        .headers()
-        .get("x-amz-content-sha256")?
-        .to_str()
-        .ok()?;
-    let mut digest = [0; 32];
-    for (at, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+/// The checksum of an object that was put in these parts, where they have ones.
+pub(super) fn sum_of_parts(parts: &[Part]) -> Option<String> {
+    let mut all = Vec::with_capacity(parts.len() * 32);
+    for part in parts {
+        match &part.digest {
+            Digest::Sha256(digest) => all.extend_from_slice(digest),
+            _ => return None,
+        }
     }
-    (hex.len() == 64).then_some(digest)
+    let whole = Digest::sha256(&all)?;
+    Some(format!("{}-{}", whole.text(), parts.len()))
 }
 
-/// The checksum of an object that was put in parts with these digests.
-pub(super) fn sum_of_parts(digests: &[[u8; 32]]) -> Option<String> {
-    let all = HttpRequestBody::from(digests.concat());
-    Some(format!("{}-{}", base64(&digest_of(&all)?), digests.len()))
-}
-
-fn base64(bytes: &[u8]) -> String {
+pub(super) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
@@ -354,44 +267,6 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Whether the parts of a credential that become headers can be ones.
-fn is_header(credential: &AwsCredential) -> bool {
-    let graphic = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-    graphic(&credential.key_id) && credential.token.as_deref().is_none_or(graphic)
-}
-
-fn no_credentials(provider: &str) -> RemoteFault {
-    RemoteFault::NoCredentials {
-        reason: format!("none are set, and {provider} gave none"),
-    }
-}
-
-/// Clients for the providers of credentials, which speak plain HTTP to addresses of the machine.
-#[derive(Debug)]
-struct Connector {
-    /// Past any proxy: the address is one of the machine.
-    direct: bool,
-}
-
-impl HttpConnector for Connector {
-    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        let mut builder = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(Duration::from_secs(2))
-            .timeout(CREDENTIALS / 2);
-        if self.direct {
-            builder = builder.no_proxy();
-        }
-        let client = builder
-            .build()
-            .map_err(|error| object_store::Error::Generic {
-                store: "credentials",
-                source: Box::new(error.without_url()),
-            })?;
-        Ok(HttpClient::new(client))
-    }
-}
-
 /// What of the head of an answer matters.
 #[derive(Debug)]
 pub(super) struct Head {
@@ -409,6 +284,8 @@ pub(super) struct Head {
     pub(super) retry_after: Option<Duration>,
     pub(super) redirect: Option<String>,
     pub(super) region: Option<String>,
+    /// The code of an error, where a header says it.
+    pub(super) code: Option<String>,
 }
 
 impl Head {
@@ -422,7 +299,8 @@ impl Head {
         };
         Self {
             status: response.status().as_u16(),
-            etag: text(&ETAG),
+            // COMPAT: volumes and many web servers have no tags. A weak one is compared, and never sent.
+            etag: text(&ETAG).or_else(|| Some(format!("W/\"{}\"", text(&LAST_MODIFIED)?))),
             length: text(&CONTENT_LENGTH).and_then(|value| value.parse().ok()),
             chunked: text(&TRANSFER_ENCODING)
                 .is_some_and(|value| value.to_ascii_lowercase().contains("chunked")),
@@ -436,6 +314,7 @@ impl Head {
                 .map(Duration::from_secs),
             redirect: text(&LOCATION).and_then(host),
             region: text_of(headers, "x-amz-bucket-region").filter(|value| is_code(value)),
+            code: text_of(headers, "x-ms-error-code").filter(|value| is_code(value)),
         }
     }
 }
@@ -477,8 +356,11 @@ pub(super) async fn code_of(mut response: Response, most: Duration) -> Option<St
 /// The code in the text of an error.
 pub(super) fn code_in(body: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(body);
-    let (code, _) = text.split_once("<Code>")?.1.split_once("</Code>")?;
-    is_code(code).then(|| code.to_owned())
+    let code = match text.split_once("<Code>") {
+        Some((_, rest)) => rest.split_once("</Code>")?.0.to_owned(),
+        None => files::code(body)?,
+    };
+    is_code(&code).then_some(code)
 }
 
 /// Whether a word from a foreign answer may be shown.
@@ -531,7 +413,7 @@ mod tests {
 
     #[test]
     fn bodies_carry_their_checksums() {
-        let payload = |text: &str| Payload::new(text.as_bytes().to_vec()).unwrap();
+        let payload = |text: &str| Payload::new(Dialect::S3, text.as_bytes().to_vec()).unwrap();
         // From FIPS 180-4, and of nothing.
         assert_eq!(
             payload("abc").sum(),

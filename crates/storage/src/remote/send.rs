@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use reqwest::{Request, Response};
 use tokio::time::timeout;
 
+use super::dialect::{Ask, Dialect};
 use super::put::GoOn;
-use super::request::{Head, Wish, code_in, code_of, root_of, text_of};
+use super::request::{Head, Payload, code_in, code_of, root_of, text_of};
 use super::transfer::{Clock, Failure, LIES, back_off};
 use super::{Live, Remote};
 use crate::error::StorageError;
@@ -23,16 +24,6 @@ pub(super) const SLICE: Duration = Duration::from_millis(100);
 /// Most bytes of a request that this machine may hold back: of them nobody knows whether they are under way.
 const BUFFERED: u64 = 1 << 20;
 
-/// A request with what its caller understands of the answers.
-#[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
-    pub(super) wish: Wish<'a>,
-    /// Statuses that are the caller's business.
-    pub(super) accepts: &'static [u16],
-    /// Most bytes of the body of an answer.
-    pub(super) most: usize,
-}
-
 /// An answer with one of the statuses that the caller understands.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -43,12 +34,14 @@ pub(super) struct Answer {
     /// `Content-Length`.
     pub(super) length: Option<u64>,
     pub(super) body: Vec<u8>,
+    /// The code of an error, where a header says it.
+    pub(super) header_code: Option<String>,
 }
 
 impl Answer {
     /// The code in it, where it is an error.
     pub(super) fn code(&self) -> Option<String> {
-        code_in(&self.body)
+        self.header_code.clone().or_else(|| code_in(&self.body))
     }
 }
 
@@ -60,7 +53,8 @@ pub(super) const fn lie(what: &'static str) -> Failure {
 /// Sends a request until `read` finds an answer right. Only requests that may be sent twice belong here.
 pub(super) async fn send<T>(
     live: &Live,
-    call: &Call<'_>,
+    ask: &Ask,
+    payload: Option<&Payload>,
     sent: &Arc<AtomicU64>,
     read: impl Fn(Answer) -> Result<T, Failure>,
 ) -> Result<T, RemoteFault> {
@@ -75,14 +69,17 @@ pub(super) async fn send<T>(
     let (mut attempts, mut lies, mut renewed, mut resent) = (0_u32, 0_u32, false, false);
     loop {
         let queued = Instant::now();
-        let gate = match call.wish.payload {
+        let gate = match payload {
             Some(_) => &live.store.gate,
             None => &live.store.small,
         };
         let pass = gate.enter().await;
         clock.waited += queued.elapsed();
         attempts += 1;
-        let failure = match attempt(live, call, sent, &mut clock).await.and_then(&read) {
+        let failure = match attempt(live, ask, payload, sent, &mut clock)
+            .await
+            .and_then(&read)
+        {
             Ok(value) => {
                 pass.succeeded();
                 return Ok(value);
@@ -155,28 +152,30 @@ pub(super) async fn send<T>(
 
 async fn attempt(
     live: &Live,
-    call: &Call<'_>,
+    ask: &Ask,
+    payload: Option<&Payload>,
     sent: &Arc<AtomicU64>,
     clock: &mut Clock,
 ) -> Result<Answer, Failure> {
     sent.store(0, Ordering::Relaxed);
-    let signed = live.signer.sign(&call.wish, sent).await;
+    let signed = live.signer.sign(ask, payload, sent).await;
     let request = signed.map_err(Failure::Final)?;
     live.engine.count_request();
     live.counters.requests.fetch_add(1, Ordering::Relaxed);
-    let bytes = call.wish.payload.map_or(0, super::request::Payload::len);
+    let bytes = payload.map_or(0, Payload::len);
     let response = execute(live, request, sent, bytes, clock).await?;
     let head = Head::of(&response);
-    if !call.accepts.contains(&head.status) {
+    if !ask.accepts.contains(&head.status) {
         return Err(refused(live, response, head).await);
     }
     let sum = text_of(response.headers(), "x-amz-checksum-sha256");
     Ok(Answer {
         status: head.status,
-        body: body(live, response, &head, call.most, clock).await?,
+        body: body(live, response, &head, ask.most, clock).await?,
         etag: head.etag,
         sum,
         length: head.length,
+        header_code: head.code,
     })
 }
 
@@ -257,17 +256,24 @@ async fn body(
 /// Sorts an answer that the caller does not understand.
 async fn refused(live: &Live, response: Response, head: Head) -> Failure {
     let status = head.status;
-    let code = match status {
-        300..400 => None,
+    let code = match (status, head.code) {
+        (300..400, _) => None,
+        (_, Some(code)) => Some(code),
         _ => code_of(response, live.options.idle_timeout).await,
     };
     let is = |codes: &[&str]| code.as_deref().is_some_and(|code| codes.contains(&code));
     match status {
+        // A page of a proxy, where a store says it in another way.
+        200..300 => lie("another status than that of a success"),
         300..400 => Failure::Final(RemoteFault::Redirect {
             host: head.redirect,
             region: head.region,
         }),
         400 | 401 | 403 if is(&["ExpiredToken", "ExpiredTokenException", "RequestExpired"]) => {
+            Failure::Expired(RemoteFault::Credentials { status, code })
+        }
+        // A token has come to its end.
+        401 if has_tokens(live.signer.dialect()) => {
             Failure::Expired(RemoteFault::Credentials { status, code })
         }
         401 | 403 => Failure::Final(RemoteFault::Credentials { status, code }),
@@ -282,6 +288,8 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
             "InvalidDigest",
             "XAmzContentChecksumMismatch",
             "XAmzContentSHA256Mismatch",
+            "Md5Mismatch",
+            "InvalidMd5",
         ]) =>
         {
             Failure::Lie(RemoteFault::Refused { status, code })
@@ -299,6 +307,11 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
         400 | 408 | 409 | 425 | 500..600 => Failure::Transient(again(status, code.as_deref())),
         _ => Failure::Final(RemoteFault::Refused { status, code }),
     }
+}
+
+/// Whether credentials are tokens that a 401 may be the end of.
+pub(super) const fn has_tokens(dialect: Dialect) -> bool {
+    matches!(dialect, Dialect::Google | Dialect::Azure)
 }
 
 /// An error inside of an answer that began as a success.

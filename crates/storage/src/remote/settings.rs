@@ -6,12 +6,16 @@ use std::net::IpAddr;
 
 use url::{Host, Url};
 
+use super::credential::Signing;
+use super::dialect::{Dialect, azure, files, google, s3, web};
 use crate::error::StorageError;
 use crate::fault::UrlFault;
-use crate::location::{RemoteLocation, bare_url};
+use crate::location::{RemoteLocation, StoreKind, bare_url};
 
-/// Names of the settings that [`settings_of`] picks: those of the tools of AWS, and two of MosaicML Streaming.
-pub const SETTINGS: [&str; 23] = [
+/// Names of the settings that [`settings_of`] picks: those that the tools of each store know, and those of MosaicML
+/// Streaming.
+pub const SETTINGS: [&str; 69] = [
+    "ALLOW_HTTP",
     "AWS_ACCESS_KEY_ID",
     "AWS_ALLOW_HTTP",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
@@ -33,8 +37,53 @@ pub const SETTINGS: [&str; 23] = [
     "AWS_SKIP_SIGNATURE",
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AZURE_ACCOUNT_ACCESS_KEY",
+    "AZURE_ACCOUNT_NAME",
+    "AZURE_ALLOW_HTTP",
+    "AZURE_AUTHORITY_HOST",
+    "AZURE_CLIENT_ID",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_ENDPOINT",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "AZURE_MSI_ENDPOINT",
+    "AZURE_MSI_RESOURCE_ID",
+    "AZURE_OBJECT_ID",
+    "AZURE_SKIP_SIGNATURE",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "AZURE_STORAGE_ACCOUNT",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_CLIENT_ID",
+    "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_STORAGE_CONNECTION_STRING",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_STORAGE_KEY",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_TENANT_ID",
+    "AZURE_STORAGE_TOKEN",
+    "AZURE_STORAGE_USE_EMULATOR",
+    "AZURE_TENANT_ID",
+    "CLOUDSDK_AUTH_ACCESS_TOKEN",
+    "DATABRICKS_HOST",
+    "DATABRICKS_TOKEN",
+    "GCS_KEY",
+    "GCS_SECRET",
+    "GOOGLE_ALLOW_HTTP",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_ENDPOINT_URL",
+    "GOOGLE_OAUTH_ACCESS_TOKEN",
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+    "GOOGLE_SKIP_SIGNATURE",
+    "GOOGLE_USER_PROJECT",
+    "IDENTITY_ENDPOINT",
+    "IDENTITY_HEADER",
     "S3_CANNED_ACL",
     "S3_ENDPOINT_URL",
+    "SERVICE_ACCOUNT",
+    "STORAGE_EMULATOR_HOST",
 ];
 
 /// The settings among `vars`, usually the environment of the process.
@@ -43,11 +92,39 @@ pub fn settings_of(vars: impl Iterator<Item = (String, String)>) -> BTreeMap<Str
         .collect()
 }
 
+/// A setting from a text `NAME=VALUE`. Names may be in small letters.
+///
+/// # Errors
+///
+/// `url-setting`: a name that nothing looks at, or no `=`. The value is not shown.
+pub(super) fn option(text: &str) -> Result<(String, String), StorageError> {
+    let name = text.split('=').next().unwrap_or_default();
+    let upper = name.trim().to_ascii_uppercase();
+    match text.split_once('=') {
+        Some((_, value)) if SETTINGS.contains(&upper.as_str()) => {
+            Ok((upper, value.trim().to_owned()))
+        }
+        _ => Err(StorageError::Url {
+            shown: "--storage-option".to_owned(),
+            fault: UrlFault::Unknown {
+                // Without an equals sign it may be a value.
+                name: match text.contains('=') {
+                    true => name.trim().to_owned(),
+                    false => "a text without =".to_owned(),
+                },
+            },
+        }),
+    }
+}
+
 /// A bucket and how to speak to it. Has no `Debug`: there are secrets in it.
 #[derive(Clone)]
 pub(super) struct Access {
+    pub(super) dialect: Dialect,
     /// Scheme, host and path of the bucket, without a slash at the end.
-    base: String,
+    pub(super) base: String,
+    /// The same for the folders of the bucket, where they have addresses of their own.
+    pub(super) folders: String,
     /// Scheme, host and port: what connections lead to.
     pub(super) origin: String,
     /// On this machine: no proxy.
@@ -56,33 +133,28 @@ pub(super) struct Access {
     pub(super) request_payer: bool,
     /// Who may do what with objects that are put, by one of the names that the store has for that.
     pub(super) acl: Option<String>,
+    /// The account that requests are signed for, or the project that pays for them.
+    pub(super) account: Option<String>,
     pub(super) signing: Signing,
 }
 
-/// Where the credentials come from.
-#[derive(Clone)]
-pub(super) enum Signing {
-    /// Requests are not signed.
-    Anonymous,
-    /// From the settings.
-    Fixed {
-        key: String,
-        secret: String,
-        token: Option<String>,
-    },
-    /// A role, a container or a machine has them; these settings say which.
-    Provider(BTreeMap<String, String>),
-}
-
-struct Settings<'a>(&'a BTreeMap<String, String>);
+/// The settings that were given.
+pub(super) struct Settings<'a>(pub(super) &'a BTreeMap<String, String>);
 
 impl Settings<'_> {
-    fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         let value = self.0.get(name)?.trim();
         (!value.is_empty()).then_some(value)
     }
 
-    fn flag(&self, name: &'static str) -> Result<bool, StorageError> {
+    /// The first of some names that has a value.
+    pub(super) fn first(&self, names: &[&'static str]) -> Option<(&'static str, &str)> {
+        names
+            .iter()
+            .find_map(|name| Some((*name, self.text(name)?)))
+    }
+
+    pub(super) fn flag(&self, name: &'static str) -> Result<bool, StorageError> {
         match self.text(name).map(str::to_ascii_lowercase).as_deref() {
             None | Some("false" | "0" | "no" | "off") => Ok(false),
             Some("true" | "1" | "yes" | "on" | "requester") => Ok(true),
@@ -90,8 +162,13 @@ impl Settings<'_> {
         }
     }
 
+    /// Whether connections to other machines may be open, by either of two names.
+    pub(super) fn allows_http(&self, name: &'static str) -> Result<bool, StorageError> {
+        Ok(self.flag(name)? || self.flag("ALLOW_HTTP")?)
+    }
+
     /// A value that becomes part of a header.
-    fn header(&self, name: &'static str) -> Result<Option<String>, StorageError> {
+    pub(super) fn header(&self, name: &'static str) -> Result<Option<String>, StorageError> {
         let value = self.text(name);
         if value.is_some_and(|value| !value.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(setting(name));
@@ -101,7 +178,7 @@ impl Settings<'_> {
 }
 
 /// The error of a setting, which does not show its value.
-fn setting(name: &'static str) -> StorageError {
+pub(super) fn setting(name: &'static str) -> StorageError {
     StorageError::Url {
         shown: name.to_owned(),
         fault: UrlFault::Setting { name },
@@ -114,71 +191,40 @@ impl Access {
         settings: &BTreeMap<String, String>,
     ) -> Result<Self, StorageError> {
         let known = Settings(settings);
-        let mut region = "us-east-1";
-        for name in ["AWS_DEFAULT_REGION", "AWS_REGION"] {
-            if let Some(value) = known.text(name) {
-                let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-                if !value.bytes().all(letter) {
-                    return Err(setting(name));
-                }
-                region = value;
-            }
+        match location.kind() {
+            StoreKind::S3 => s3::access(location, &known),
+            StoreKind::Google => google::access(location, &known),
+            StoreKind::Azure => azure::access(location, &known),
+            StoreKind::Volumes => files::access(location, &known),
+            StoreKind::Http => web::access(location, &known),
         }
-        // The first is an argument of MosaicML Streaming, and arguments come before the environment.
-        let endpoint = [
-            "S3_ENDPOINT_URL",
-            "AWS_ENDPOINT_URL_S3",
-            "AWS_ENDPOINT_URL",
-            "AWS_ENDPOINT",
-        ]
-        .into_iter()
-        .find_map(|name| known.text(name));
-        let hosted = known.flag("AWS_VIRTUAL_HOSTED_STYLE_REQUEST")?;
-        let allow_http = known.flag("AWS_ALLOW_HTTP")?;
-        let bucket = location.bucket();
-        let base = match endpoint {
-            Some(text) => {
-                let url = check_endpoint(text, allow_http)?;
-                let base = url.as_str().trim_end_matches('/');
-                if hosted {
-                    base.to_owned()
-                } else {
-                    format!("{base}/{bucket}")
-                }
-            }
-            None => amazon(bucket, region),
-        };
-        let url = Url::parse(&base).map_err(|_| StorageError::url(&base, UrlFault::Syntax))?;
+    }
+
+    /// Access to what lies at `base`.
+    pub(super) fn at(dialect: Dialect, base: &str, signing: Signing) -> Result<Self, StorageError> {
+        let url = Url::parse(base).map_err(|_| StorageError::url(base, UrlFault::Syntax))?;
         Ok(Self {
+            dialect,
             loopback: is_loopback(&url),
             origin: url.origin().ascii_serialization(),
-            base,
-            region: region.to_owned(),
-            request_payer: known.flag("AWS_REQUEST_PAYER")?,
-            acl: known.header("S3_CANNED_ACL")?,
-            signing: signing(&known)?,
+            base: base.to_owned(),
+            folders: base.to_owned(),
+            region: "us-east-1".to_owned(),
+            request_payer: false,
+            acl: None,
+            account: None,
+            signing,
         })
     }
 
     /// The URL of a key, which is encoded once and not changed in any other way.
     pub(super) fn url(&self, key: &str) -> String {
-        let mut url = String::with_capacity(self.base.len() + key.len() + 8);
-        url.push_str(&self.base);
-        url.push('/');
-        encode(&mut url, key, true);
-        url
+        join(&self.base, key)
     }
 
-    /// The URL of a key with a query.
-    pub(super) fn url_with(&self, key: &str, query: &[(&str, &str)]) -> String {
-        let mut url = self.url(key);
-        for (at, (name, value)) in query.iter().enumerate() {
-            url.push(if at == 0 { '?' } else { '&' });
-            encode(&mut url, name, false);
-            url.push('=');
-            encode(&mut url, value, false);
-        }
-        url
+    /// The URL of a folder.
+    pub(super) fn folder_url(&self, key: &str) -> String {
+        join(&self.folders, key)
     }
 
     pub(super) fn is_plain(&self) -> bool {
@@ -186,7 +232,26 @@ impl Access {
     }
 }
 
-fn encode(url: &mut String, text: &str, is_path: bool) {
+fn join(base: &str, key: &str) -> String {
+    let mut url = String::with_capacity(base.len() + key.len() + 8);
+    url.push_str(base);
+    url.push('/');
+    encode(&mut url, key, true);
+    url
+}
+
+/// Adds a query to a URL.
+pub(super) fn with_query(mut url: String, query: &[(&'static str, String)]) -> String {
+    for (at, (name, value)) in query.iter().enumerate() {
+        url.push(if at == 0 { '?' } else { '&' });
+        encode(&mut url, name, false);
+        url.push('=');
+        encode(&mut url, value, false);
+    }
+    url
+}
+
+pub(super) fn encode(url: &mut String, text: &str, is_path: bool) {
     for byte in text.bytes() {
         let is_plain = matches!(byte, b'-' | b'.' | b'_' | b'~') || is_path && byte == b'/';
         if byte.is_ascii_alphanumeric() || is_plain {
@@ -198,44 +263,7 @@ fn encode(url: &mut String, text: &str, is_path: bool) {
     }
 }
 
-fn signing(known: &Settings<'_>) -> Result<Signing, StorageError> {
-    if known.flag("AWS_SKIP_SIGNATURE")? {
-        return Ok(Signing::Anonymous);
-    }
-    let key = known.header("AWS_ACCESS_KEY_ID")?;
-    let secret = known.header("AWS_SECRET_ACCESS_KEY")?;
-    match (key, secret) {
-        (Some(key), Some(secret)) => Ok(Signing::Fixed {
-            key,
-            secret,
-            token: known.header("AWS_SESSION_TOKEN")?,
-        }),
-        (Some(_), None) => Err(setting("AWS_SECRET_ACCESS_KEY")),
-        (None, Some(_)) => Err(setting("AWS_ACCESS_KEY_ID")),
-        (None, None) => {
-            known.flag("AWS_EC2_METADATA_DISABLED")?;
-            Ok(Signing::Provider(known.0.clone()))
-        }
-    }
-}
-
-/// Amazon's own address of a bucket.
-fn amazon(bucket: &str, region: &str) -> String {
-    let domain = if region.starts_with("cn-") {
-        "amazonaws.com.cn"
-    } else {
-        "amazonaws.com"
-    };
-    // Certificates cover one label, and host names have no capitals.
-    let label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    if bucket.len() <= 63 && bucket.bytes().all(label) {
-        format!("https://{bucket}.s3.{region}.{domain}")
-    } else {
-        format!("https://s3.{region}.{domain}/{bucket}")
-    }
-}
-
-fn check_endpoint(text: &str, allow_http: bool) -> Result<Url, StorageError> {
+pub(super) fn check_endpoint(text: &str, allow_http: bool) -> Result<Url, StorageError> {
     let refuse = |fault| Err(StorageError::url(text, fault));
     if text.chars().any(char::is_control) {
         return refuse(UrlFault::Control);
@@ -252,7 +280,7 @@ fn check_endpoint(text: &str, allow_http: bool) -> Result<Url, StorageError> {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
+pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),
         Some(Host::Ipv6(address)) => IpAddr::V6(address).is_loopback(),
@@ -376,9 +404,10 @@ mod tests {
     fn credentials_come_from_the_settings_first() {
         let kind = |settings: &[(&str, &str)]| match access("b", settings).unwrap().signing {
             Signing::Anonymous => "anonymous",
-            Signing::Fixed { token: None, .. } => "fixed",
-            Signing::Fixed { .. } => "session",
-            Signing::Provider(_) => "provider",
+            Signing::Aws { token: None, .. } => "fixed",
+            Signing::Aws { .. } => "session",
+            Signing::AwsProvider(_) => "provider",
+            _ => "other",
         };
         let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
         assert_eq!(kind(&[]), "provider");
@@ -404,9 +433,141 @@ mod tests {
             "https://s/b/a%20b/%C3%BC%2520%2B~x"
         );
         assert_eq!(
-            access.url_with("a", &[("prefix", "b/c d&"), ("uploads", "")]),
+            with_query(
+                access.url("a"),
+                &[("prefix", "b/c d&".to_owned()), ("uploads", String::new())]
+            ),
             "https://s/b/a?prefix=b%2Fc%20d%26&uploads="
         );
         assert!(SETTINGS.is_sorted());
+    }
+
+    fn of(url: &str, settings: &[(&str, &str)]) -> Result<Access, StorageError> {
+        let Location::Remote(location) = Location::parse(url).unwrap() else {
+            panic!("{url}");
+        };
+        let vars = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Access::new(&location, &settings_of(vars))
+    }
+
+    #[test]
+    fn each_store_has_its_address() {
+        let lake = "abfss://c@acc.dfs.core.windows.net/x";
+        let connection = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;EndpointSuffix=core.chinacloudapi.cn";
+        let emulator = ("STORAGE_EMULATOR_HOST", "localhost:4443");
+        let coreweave = ("AWS_ENDPOINT_URL", "https://cwobject.com");
+        for (url, settings, expected) in [
+            ("gs://b/x", &[][..], "https://storage.googleapis.com/b/k"),
+            ("gs://b/x", &[emulator], "http://localhost:4443/b/k"),
+            (
+                "gs://b/x",
+                &[("GOOGLE_ENDPOINT_URL", "https://one"), emulator],
+                "https://one/b/k",
+            ),
+            (
+                "az://c/x",
+                &[("AZURE_STORAGE_ACCOUNT_NAME", "acc")],
+                "https://acc.blob.core.windows.net/c/k",
+            ),
+            (lake, &[], "https://acc.blob.core.windows.net/c/k"),
+            // What the URL says comes first.
+            (
+                lake,
+                &[("AZURE_STORAGE_ENDPOINT", "https://other")],
+                "https://acc.blob.core.windows.net/c/k",
+            ),
+            (
+                "az://c/x",
+                &[("AZURE_STORAGE_USE_EMULATOR", "true")],
+                "http://127.0.0.1:10000/devstoreaccount1/c/k",
+            ),
+            (
+                "az://c/x",
+                &[("AZURE_STORAGE_CONNECTION_STRING", connection)],
+                "https://acc.blob.core.chinacloudapi.cn/c/k",
+            ),
+            ("https://host:8443/x", &[], "https://host:8443/k"),
+            (
+                "s3://b/x",
+                &[("AWS_ENDPOINT_URL", "https://oss-cn-hangzhou.aliyuncs.com")],
+                "https://b.oss-cn-hangzhou.aliyuncs.com/k",
+            ),
+            ("s3://b/x", &[coreweave], "https://b.cwobject.com/k"),
+            (
+                "s3://b/x",
+                &[coreweave, ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "false")],
+                "https://cwobject.com/b/k",
+            ),
+        ] {
+            let access = of(url, settings).unwrap();
+            assert_eq!(access.url("k"), expected, "{url} {settings:?}");
+        }
+        let volume = [("DATABRICKS_HOST", "adb.net"), ("DATABRICKS_TOKEN", "t")];
+        let access = of("dbfs:/Volumes/c/s/v w/x", &volume).unwrap();
+        let root = "https://adb.net/api/2.0/fs";
+        assert_eq!(access.url("k"), format!("{root}/files/Volumes/c/s/v%20w/k"));
+        let folder = format!("{root}/directories/Volumes/c/s/v%20w/k");
+        assert_eq!(access.folder_url("k"), folder);
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named_and_not_shown() {
+        let plain = ("DATABRICKS_HOST", "http://adb.net");
+        for (url, settings, id) in [
+            ("az://c/x", &[][..], "url-setting"),
+            (
+                "az://c/x",
+                &[("AZURE_STORAGE_ACCOUNT_NAME", "hush/")],
+                "url-setting",
+            ),
+            (
+                "az://c/x",
+                &[("AZURE_STORAGE_CONNECTION_STRING", "hush")],
+                "url-setting",
+            ),
+            (
+                "az://c/x",
+                &[("AZURE_STORAGE_ENDPOINT", "http://other")],
+                "url-plain",
+            ),
+            ("gs://b/x", &[("GCS_KEY", "hush")], "url-setting"),
+            ("gs://b/x", &[("GCS_SECRET", "hush")], "url-setting"),
+            (
+                "gs://b/x",
+                &[("GOOGLE_OAUTH_ACCESS_TOKEN", "hush\u{7f}x")],
+                "url-setting",
+            ),
+            (
+                "gs://b/x",
+                &[("STORAGE_EMULATOR_HOST", "other:1")],
+                "url-plain",
+            ),
+            ("dbfs:/Volumes/c/s/v", &[], "url-setting"),
+            (
+                "dbfs:/Volumes/c/s/v",
+                &[("DATABRICKS_HOST", "a")],
+                "url-setting",
+            ),
+            ("dbfs:/Volumes/c/s/v", &[plain], "url-plain"),
+            ("http://other/x", &[], "url-plain"),
+            ("http://other/x", &[("ALLOW_HTTP", "true")], "ok"),
+        ] {
+            match of(url, settings) {
+                Ok(_) => assert_eq!(id, "ok", "{url} {settings:?}"),
+                Err(error) => {
+                    assert_eq!(error.id(), id, "{url} {settings:?}");
+                    let all = format!("{error:?} {error} {:?} {:?}", error.object(), error.hint());
+                    assert!(!all.contains("hush"), "{all}");
+                }
+            }
+        }
+        for text in ["AWS_SECRET_KEY=hush", "hush", "=hush", ""] {
+            let error = option(text).unwrap_err();
+            assert_eq!(error.id(), "url-setting");
+            let all = format!("{error:?} {error} {:?}", error.object());
+            assert!(!all.contains("hush"), "{all}");
+        }
     }
 }

@@ -1,8 +1,12 @@
 //! The promises of [`Remote`] against a store that fails on demand.
 
+mod conformance;
+mod dialects;
 mod faults;
 mod lists;
+mod places;
 mod throughput;
+mod walks;
 mod writes;
 
 use std::sync::mpsc;

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::Live;
 use super::request::{Head, code_of, root_of};
+use super::send::has_tokens;
 use crate::fault::RemoteFault;
 
 /// How often an answer may have the wrong shape (length, range) before that counts as the truth.
@@ -344,7 +345,7 @@ pub(super) fn back_off(first: Duration, most: Duration, attempts: u32) -> Durati
     let longest = first.saturating_mul(doubled).min(most);
     let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
     // The bias of a remainder does not matter here.
-    Duration::from_nanos(super::random() % nanos.saturating_add(1))
+    Duration::from_nanos(super::random_number() % nanos.saturating_add(1))
 }
 
 async fn attempt<S: Sink>(
@@ -511,8 +512,9 @@ async fn refused(
     range: Option<Range<u64>>,
 ) -> Failure {
     let status = head.status;
-    let code = match status {
-        300..400 => None,
+    let code = match (status, head.code) {
+        (300..400, _) => None,
+        (_, Some(code)) => Some(code),
         _ => code_of(response, live.options.idle_timeout).await,
     };
     let expired = code.as_deref().is_some_and(|code| {
@@ -527,6 +529,9 @@ async fn refused(
             region: head.region,
         }),
         400 | 401 | 403 if expired => Failure::Expired(RemoteFault::Credentials { status, code }),
+        401 if has_tokens(live.signer.dialect()) => {
+            Failure::Expired(RemoteFault::Credentials { status, code })
+        }
         // The same signature problems come with either status.
         401 | 403 => Failure::Final(RemoteFault::Credentials { status, code }),
         404 | 410 => Failure::Final(RemoteFault::NotFound { code }),

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::Shared;
 use super::connection::{Request, spoils_success, within};
 use super::fault::{Action, Fault};
-use super::sha256::{base64, hex, sha256};
+use super::flavor::Flavor;
+use super::objects::Wanted;
+use super::sha256::{base64, hex, md5, sha256};
 
 /// An answer that is ready to be sent.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
     pub(super) drip: Option<(usize, Duration)>,
     pub(super) end: End,
+    /// The code of an error.
+    pub(super) code: Option<String>,
 }
 
 /// What happens to the connection.
@@ -30,7 +34,7 @@ pub(super) enum End {
 }
 
 impl Answer {
-    fn new(status: u16, kind: &str, body: Vec<u8>) -> Self {
+    pub(super) fn new(status: u16, kind: &str, body: Vec<u8>) -> Self {
         Self {
             status,
             headers: vec![
@@ -40,27 +44,51 @@ impl Answer {
             body,
             drip: None,
             end: End::KeepAlive,
+            code: None,
         }
     }
 
-    fn error(status: u16, code: &str) -> Self {
+    pub(super) fn error(status: u16, code: &str) -> Self {
         let body = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>as the script says</Message></Error>"
         );
-        Self::new(status, "application/xml", body.into_bytes())
+        Self {
+            code: Some(code.to_owned()),
+            ..Self::new(status, "application/xml", body.into_bytes())
+        }
     }
 
-    fn set(&mut self, name: &'static str, value: String) {
+    pub(super) fn set(&mut self, name: &'static str, value: String) {
         self.headers.retain(|(known, _)| *known != name);
         self.headers.push((name, value));
     }
 
-    fn unset(&mut self, name: &str) {
+    pub(super) fn unset(&mut self, name: &str) {
         self.headers.retain(|(known, _)| *known != name);
     }
 }
 
+/// What is answered, in the words of the store that the server is.
 pub(super) fn answer(
+    shared: &Shared,
+    request: &mut Request,
+    action: Action,
+    key: Option<&str>,
+    fault: Option<&Fault>,
+) -> io::Result<Answer> {
+    let mut answer = plain(shared, request, action, key, fault)?;
+    if !matches!(fault, Some(Fault::Page)) {
+        shared.flavor.dress(&mut answer, action);
+    }
+    if let Some(fault) = fault.filter(|fault| spoils_success(fault))
+        && answer.status < 300
+    {
+        spoil(&mut answer, fault);
+    }
+    Ok(answer)
+}
+
+fn plain(
     shared: &Shared,
     request: &mut Request,
     action: Action,
@@ -98,20 +126,24 @@ pub(super) fn answer(
         _ => {}
     }
     let whole = matches!(fault, Some(Fault::WholeObject));
-    let mut answer = match (key, action) {
+    let answer = match (key, action) {
         (_, Action::Other) => Answer::error(405, "MethodNotAllowed"),
         (None, _) => Answer::error(404, "NoSuchBucket"),
-        (Some(_), Action::List) => list(shared, request)?,
+        (Some(key), Action::List) => list(shared, request, key)?,
+        (Some(key), Action::Delete) => {
+            let known = shared.objects.delete(key)?;
+            let missing = !known && !matches!(shared.flavor, Flavor::S3);
+            if missing {
+                Answer::error(404, "NoSuchKey")
+            } else {
+                Answer::new(204, "", Vec::new())
+            }
+        }
         (Some(key), Action::Get | Action::Head) => object(shared, request, key, whole)?,
         (Some(key), _) => write(shared, request, action, key)?,
     };
     if matches!(fault, Some(Fault::AnswerLost)) {
         return Ok(ended(End::CloseFirst));
-    }
-    if let Some(fault) = fault.filter(|fault| spoils_success(fault))
-        && answer.status < 300
-    {
-        spoil(&mut answer, fault);
     }
     Ok(answer)
 }
@@ -164,10 +196,18 @@ fn object(shared: &Shared, request: &Request, key: &str, whole: bool) -> io::Res
 /// Objects that come, whole or in parts.
 fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> io::Result<Answer> {
     let settings = shared.settings();
-    if request.only_new && settings.no_conditions || request.sum.is_some() && settings.no_sums {
+    let flavor = shared.flavor;
+    if let Some(refusal) = flavor.refuses(request, action) {
+        return Ok(refusal);
+    }
+    let only_new = flavor.only_new(request) && !settings.ignores_conditions;
+    if only_new && settings.no_conditions || request.sum.is_some() && settings.no_sums {
         return Ok(Answer::error(501, "NotImplemented"));
     }
     let body = std::mem::take(&mut request.body);
+    if request.md5.as_ref().is_some_and(|said| *said != md5(&body)) {
+        return Ok(Answer::error(400, "BadDigest"));
+    }
     let sum = sha256(&body);
     let signed = request.content.as_deref();
     if signed.is_some_and(|signed| signed.len() == 64 && signed != hex(&sum)) {
@@ -202,7 +242,7 @@ fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> i
                 state.counts.acls.insert(key.to_owned(), acl.clone());
             }
             let sum = request.sum.clone();
-            match shared.objects.write(key, body, request.only_new, sum)? {
+            match shared.objects.write(key, body, only_new, sum)? {
                 Some(etag) => stored(etag),
                 None => Answer::error(412, "PreconditionFailed"),
             }
@@ -218,6 +258,22 @@ fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> i
                 "InitiateMultipartUploadResult",
                 format!("<Bucket>{bucket}</Bucket><Key>{key}</Key><UploadId>{id}</UploadId>"),
             )
+        }
+        Action::Part if flavor == Flavor::Azure => {
+            let block = request.of("blockid").unwrap_or_default();
+            shared.uploads.block(key, block, body);
+            Answer::new(200, "", Vec::new())
+        }
+        Action::Complete if flavor == Flavor::Azure => {
+            match shared.uploads.commit(key, &String::from_utf8_lossy(&body)) {
+                None => Answer::error(400, "InvalidBlockList"),
+                Some(bytes) => stored(
+                    shared
+                        .objects
+                        .write(key, bytes, false, None)?
+                        .unwrap_or_default(),
+                ),
+            }
         }
         Action::Part => {
             let number = request.of("partNumber").and_then(|text| text.parse().ok());
@@ -255,42 +311,38 @@ fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> i
     })
 }
 
-fn list(shared: &Shared, request: &Request) -> io::Result<Answer> {
+fn list(shared: &Shared, request: &Request, folder: &str) -> io::Result<Answer> {
     if let Some(text) = shared.settings().listing {
         return Ok(Answer::new(200, "application/xml", text.into_bytes()));
     }
     let of = |name: &str| request.of(name);
-    let most = of("max-keys").and_then(|text| text.parse().ok());
-    let page = shared.settings().page.or(most).unwrap_or(1000).max(1);
-    let all = shared.objects.list(of("prefix").unwrap_or_default())?;
-    let behind = |key: &str| of("continuation-token").is_none_or(|last| key > last);
-    let mut rest = all.iter().filter(|(key, _)| behind(key)).peekable();
-    let mut contents = String::new();
-    let mut last = "";
-    for (key, bytes) in rest.by_ref().take(page) {
-        contents.push_str(&format!(
-            "<Contents><Key>{}</Key><LastModified>2025-01-01T00:00:00.000Z</LastModified><ETag>\"0\"</ETag><Size>{bytes}</Size></Contents>",
-            escape(key)
-        ));
-        last = key;
-    }
-    let more = rest.peek().is_some();
-    let token = if more {
-        format!(
-            "<NextContinuationToken>{}</NextContinuationToken>",
-            escape(last)
-        )
-    } else {
-        String::new()
+    let most = of("max-keys").or(of("maxresults")).or(of("page_size"));
+    let most = most.and_then(|text| text.parse().ok());
+    let token = of("continuation-token")
+        .or(of("marker"))
+        .or(of("page_token"));
+    let begin = match shared.flavor {
+        Flavor::S3 | Flavor::Google => of("start-after"),
+        _ => None,
     };
-    let body = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult><Name>{}</Name><IsTruncated>{more}</IsTruncated>{token}{contents}</ListBucketResult>",
-        shared.objects.bucket()
-    );
-    Ok(Answer::new(200, "application/xml", body.into_bytes()))
+    let prefix = match shared.flavor {
+        Flavor::Files if folder.is_empty() => String::new(),
+        Flavor::Files => format!("{}/", folder.trim_end_matches('/')),
+        _ => of("prefix").unwrap_or_default().to_owned(),
+    };
+    let page = shared.objects.page(&Wanted {
+        prefix: &prefix,
+        after: token.max(begin),
+        folded: of("delimiter") == Some("/") || shared.flavor == Flavor::Files,
+        most: shared.settings().page.or(most).unwrap_or(1000).max(1),
+    })?;
+    Ok(shared.flavor.page(shared.objects.bucket(), &page))
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
+    if !text.contains(['&', '<', '>']) {
+        return text.to_owned();
+    }
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

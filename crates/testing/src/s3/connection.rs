@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use super::answer::{Answer, End, answer};
 use super::fault::{Action, Asked, Fault};
+use super::flavor::Flavor;
 
 /// Bytes written at once where the speed is limited.
 const STEP: usize = 32 << 10;
@@ -34,6 +35,14 @@ pub(super) struct Request {
     pub(super) wants_sum: bool,
     /// `x-amz-acl`.
     pub(super) acl: Option<String>,
+    /// `Content-MD5`.
+    pub(super) md5: Option<String>,
+    /// `x-ms-blob-type`.
+    pub(super) blob: Option<String>,
+    /// There are headers of Amazon's.
+    pub(super) amazon: bool,
+    /// `x-goog-if-generation-match: 0`.
+    pub(super) no_generation: bool,
     pub(super) signed: bool,
     pub(super) close: bool,
     /// Waits to be told that the body is wanted.
@@ -49,7 +58,10 @@ impl Request {
         found.map(|(_, value)| value.as_str())
     }
 
-    fn action(&self) -> Action {
+    fn action(&self, flavor: Flavor, key: Option<&str>) -> Action {
+        if flavor != Flavor::S3 && flavor != Flavor::Google {
+            return flavor.action(self, key);
+        }
         let (_, key) = self.path.split_once('/').unwrap_or_default();
         let (method, upload) = (self.method.as_str(), self.of("uploadId").is_some());
         match (method, upload) {
@@ -62,6 +74,7 @@ impl Request {
             ("POST", true) => Action::Complete,
             ("POST", false) if self.of("uploads").is_some() => Action::Create,
             ("DELETE", true) => Action::Abort,
+            ("DELETE", false) => Action::Delete,
             _ => Action::Other,
         }
     }
@@ -73,11 +86,8 @@ pub(super) fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     while let Some(mut request) = read_request(&mut reader)? {
         let settings = shared.settings();
-        let key = request
-            .path
-            .strip_prefix(shared.objects.bucket())
-            .map(|rest| rest.trim_start_matches('/').to_owned());
-        let asked = count(shared, &request, key.as_deref().unwrap_or_default());
+        let key = shared.flavor.key(&request.path, shared.objects.bucket());
+        let asked = count(shared, &request, key.as_deref());
         let fault = settings.faults.decide(&asked);
         if fault.is_some() {
             shared.state().counts.faults += 1;
@@ -107,14 +117,15 @@ pub(super) fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-fn count(shared: &Shared, request: &Request, key: &str) -> Asked {
+fn count(shared: &Shared, request: &Request, key: Option<&str>) -> Asked {
     let mut state = shared.state();
     let counts = &mut state.counts;
     let number = counts.requests;
     counts.requests += 1;
-    let action = request.action();
+    let action = request.action(shared.flavor, key);
+    let key = key.unwrap_or_default();
     counts.heads += u64::from(request.method == "HEAD");
-    counts.lists += u64::from(key.is_empty());
+    counts.lists += u64::from(action == Action::List);
     *counts.by_action.entry(action).or_default() += 1;
     counts.signed += u64::from(request.signed);
     let of_key = counts.by_key.entry(key.to_owned()).or_default();
@@ -257,6 +268,10 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request
         content: None,
         wants_sum: false,
         acl: None,
+        md5: None,
+        blob: None,
+        amazon: false,
+        no_generation: false,
         signed: false,
         close: false,
         asks: false,
@@ -274,7 +289,12 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request
         }
         let (name, value) = line.split_once(':').ok_or_else(bad)?;
         let value = value.trim();
-        match name.to_ascii_lowercase().as_str() {
+        let name = name.to_ascii_lowercase();
+        request.amazon |= name.starts_with("x-amz-");
+        match name.as_str() {
+            "content-md5" => request.md5 = Some(value.to_owned()),
+            "x-ms-blob-type" => request.blob = Some(value.to_owned()),
+            "x-goog-if-generation-match" => request.no_generation = value == "0",
             "range" => request.range = parse_range(value),
             "if-match" => request.if_match = Some(value.to_owned()),
             "if-none-match" => request.only_new = value == "*",

@@ -107,6 +107,8 @@ pub enum Action {
     Complete,
     /// The parts are thrown away.
     Abort,
+    /// An object is taken away.
+    Delete,
     /// Anything else.
     Other,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -94,6 +94,27 @@ impl Objects {
         }
     }
 
+    /// How many objects are in memory; none where they are in a directory.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match &self.place {
+            Place::Memory(objects) => lock(objects).len(),
+            Place::Folder { .. } => 0,
+        }
+    }
+
+    /// The keys and contents of all objects in memory; none where they are in a directory.
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<String, Vec<u8>> {
+        match &self.place {
+            Place::Memory(objects) => lock(objects)
+                .iter()
+                .map(|(key, contents)| (key.clone(), contents.to_vec()))
+                .collect(),
+            Place::Folder { .. } => BTreeMap::new(),
+        }
+    }
+
     /// The contents of an object.
     ///
     /// # Errors
@@ -170,7 +191,15 @@ impl Objects {
                 }
                 let mut file = match File::open(root.join(key)) {
                     Ok(file) => file,
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    // A store has nothing beneath an object, a disk says so otherwise.
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                        ) =>
+                    {
+                        return Ok(None);
+                    }
                     Err(error) => return Err(error),
                 };
                 let metadata = file.metadata()?;
@@ -199,22 +228,114 @@ impl Objects {
         }
     }
 
-    /// Keys that start with `prefix`, in order, with their lengths.
-    pub(super) fn list(&self, prefix: &str) -> io::Result<Vec<(String, u64)>> {
-        let mut found = match &self.place {
-            Place::Memory(objects) => lock(objects)
-                .iter()
-                .map(|(key, contents)| (key.clone(), contents.len() as u64))
-                .collect(),
+    /// One page of the keys that start with `prefix` and come behind `after`, in order.
+    pub(super) fn page(&self, wanted: &Wanted<'_>) -> io::Result<Page> {
+        match &self.place {
+            Place::Memory(objects) => Ok(page_of(&lock(objects), wanted, |_, contents| {
+                (contents.len() as u64, tag(xxh3_64(contents)))
+            })),
             Place::Folder { root, .. } => {
                 let mut found = Vec::new();
                 walk(root, "", &mut found)?;
-                found
+                let found: BTreeMap<String, u64> = found.into_iter().collect();
+                Ok(page_of(&found, wanted, |key, bytes| {
+                    // One that is gone since the folder was read has no tag.
+                    match self.find(key) {
+                        Ok(Some(found)) => (found.bytes, found.etag),
+                        _ => (*bytes, String::new()),
+                    }
+                }))
             }
+        }
+    }
+
+    /// Takes an object away; whether it was there.
+    pub(super) fn delete(&self, key: &str) -> io::Result<bool> {
+        match &self.place {
+            Place::Memory(objects) => Ok(lock(objects).remove(key).is_some()),
+            Place::Folder { root, .. } => {
+                if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
+                    return Ok(false);
+                }
+                match std::fs::remove_file(root.join(key)) {
+                    Ok(()) => Ok(true),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+}
+
+/// What is to be on a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) prefix: &'a str,
+    pub(super) after: Option<&'a str>,
+    /// Keys with a slash behind the prefix are put together.
+    pub(super) folded: bool,
+    pub(super) most: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    /// Key, bytes and tag.
+    pub(super) objects: Vec<(String, u64, String)>,
+    pub(super) prefixes: Vec<String>,
+    /// Where the next page begins.
+    pub(super) next: Option<String>,
+}
+
+fn page_of<T>(
+    all: &BTreeMap<String, T>,
+    wanted: &Wanted<'_>,
+    look: impl Fn(&str, &T) -> (u64, String),
+) -> Page {
+    let mut page = Page::default();
+    let mut from = match wanted.after {
+        Some(after) if after >= wanted.prefix => Bound::Excluded(after.to_owned()),
+        _ => Bound::Included(wanted.prefix.to_owned()),
+    };
+    let mut last = String::new();
+    if !wanted.folded {
+        let range = all.range::<str, _>((from.as_ref().map(String::as_str), Bound::Unbounded));
+        let mut range = range.take_while(|(key, _)| key.starts_with(wanted.prefix));
+        for (key, value) in range.by_ref().take(wanted.most) {
+            let (bytes, tag) = look(key, value);
+            page.objects.push((key.clone(), bytes, tag));
+        }
+        if range.next().is_some() {
+            page.next = page.objects.last().map(|(key, _, _)| key.clone());
+        }
+        return page;
+    }
+    loop {
+        let mut range = all.range::<str, _>((from.as_ref().map(String::as_str), Bound::Unbounded));
+        let Some((key, value)) = range.next() else {
+            return page;
         };
-        found.retain(|(key, _)| key.starts_with(prefix));
-        found.sort();
-        Ok(found)
+        if !key.starts_with(wanted.prefix) {
+            return page;
+        }
+        if page.objects.len() + page.prefixes.len() >= wanted.most {
+            page.next = Some(last);
+            return page;
+        }
+        let rest = key.get(wanted.prefix.len()..).unwrap_or_default();
+        match rest.find('/').filter(|_| wanted.folded) {
+            Some(at) => {
+                let end = wanted.prefix.len() + at + 1;
+                let prefix = key.get(..end).unwrap_or_default();
+                page.prefixes.push(prefix.to_owned());
+                last = format!("{prefix}\u{10ffff}");
+            }
+            None => {
+                let (bytes, tag) = look(key, value);
+                page.objects.push((key.clone(), bytes, tag));
+                last.clone_from(key);
+            }
+        }
+        from = Bound::Excluded(last.clone());
     }
 }
 

@@ -1,5 +1,7 @@
 //! SHA-256 and base64, written after the standards alone: what a store says about a body is a second opinion.
 
+use md5::{Digest as _, Md5};
+
 const ROUNDS: [u32; 64] = [
     0x428a_2f98,
     0x7137_4491,
@@ -66,6 +68,11 @@ const ROUNDS: [u32; 64] = [
     0xbef9_a3f7,
     0xc671_78f2,
 ];
+
+/// The MD5 of some bytes, in base64.
+pub(super) fn md5(bytes: &[u8]) -> String {
+    base64(&Md5::digest(bytes))
+}
 
 pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut state: [u32; 8] = [

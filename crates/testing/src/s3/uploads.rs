@@ -15,6 +15,8 @@ pub(super) struct Uploads(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     begun: u64,
+    /// Blocks of Azure that belong to no object yet, by key and name.
+    blocks: BTreeMap<(String, String), Vec<u8>>,
     open: BTreeMap<String, Upload>,
 }
 
@@ -110,6 +112,24 @@ impl Uploads {
             bytes,
             sum: format!("{}-{count}", base64(&sha256(&sums))),
         })
+    }
+
+    /// Keeps a block of Azure.
+    pub(super) fn block(&self, key: &str, name: &str, bytes: Vec<u8>) {
+        let at = (key.to_owned(), name.to_owned());
+        self.lock().blocks.insert(at, bytes);
+    }
+
+    /// Puts the listed blocks together; `None` where one is missing. They stay, as those of an object do.
+    pub(super) fn commit(&self, key: &str, list: &str) -> Option<Vec<u8>> {
+        let state = self.lock();
+        let mut bytes = Vec::new();
+        for block in list.split("<Latest>").skip(1) {
+            let (name, _) = block.split_once("</Latest>")?;
+            let found = state.blocks.get(&(key.to_owned(), name.to_owned()))?;
+            bytes.extend_from_slice(found);
+        }
+        Some(bytes)
     }
 
     /// Throws an upload away; `false` where there is none.

@@ -3,11 +3,13 @@
 use std::ops::Range;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow::datatypes::DataType;
 use shardmill_mds::{DType, Encoding, ndarray_header};
+use shardmill_webdataset::npy_header;
 
 use super::datums::{Datums, Prefixes};
+use super::field::{npy_type, tensor};
 use super::number;
 use crate::error::{RowError, ValueReason};
 
@@ -118,6 +120,81 @@ pub(crate) fn prepare(
     declared: Option<DType>,
     shape: Option<&[u64]>,
 ) -> Result<Datums, RowError> {
+    let Numbers {
+        levels,
+        dtype,
+        extents,
+        bytes,
+    } = numbers(array, name, declared, false)?;
+    let item = usize::try_from(dtype.size_bytes()).unwrap_or(1);
+    if let Some(shape) = shape {
+        return fixed(&extents, shape, bytes, item, &levels);
+    }
+    let to_write = if matches!(encoding, Encoding::NdArray { dtype: Some(_), .. }) {
+        None
+    } else {
+        Some(dtype)
+    };
+    prefixed(&extents, bytes, item, |row, dims, out| {
+        ndarray_header(to_write, dims, out).map_err(|error| RowError {
+            row,
+            reason: error.into(),
+        })
+    })
+}
+
+/// Encodes a list column as NumPy files. An empty list is an array without numbers.
+pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<Datums, RowError> {
+    let Numbers {
+        dtype,
+        extents,
+        bytes,
+        ..
+    } = numbers(array, name, None, true)?;
+    let item = usize::try_from(dtype.size_bytes()).unwrap_or(1);
+    prefixed(&extents, bytes, item, |row, dims, out| {
+        npy_header(name, npy_type(dtype), dims, out).map_err(|error| RowError {
+            row,
+            reason: error.into(),
+        })
+    })
+}
+
+/// Encodes a list column as arrays in the original's own form. An empty list is an array without numbers.
+pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<Datums, RowError> {
+    let numbers = numbers(array, name, None, true)?;
+    let item = usize::try_from(numbers.dtype.size_bytes()).unwrap_or(1);
+    let mut out = Vec::with_capacity(numbers.bytes.len());
+    let mut offsets = Vec::with_capacity(numbers.extents.len() + 1);
+    offsets.push(0);
+    for (row, extent) in numbers.extents.iter().enumerate() {
+        let range = extent.leaf.start * item..extent.leaf.end * item;
+        let data = numbers.bytes.get(range).unwrap_or_default();
+        tensor(name, npy_type(numbers.dtype), &extent.dims, data, &mut out).map_err(|error| {
+            RowError {
+                row,
+                reason: error.into(),
+            }
+        })?;
+        offsets.push(out.len());
+    }
+    Ok(Datums::rendered(out, offsets))
+}
+
+/// The numbers of a list column, and which of them each row has.
+struct Numbers {
+    levels: Vec<Level>,
+    dtype: DType,
+    extents: Vec<Extent>,
+    bytes: Buffer,
+}
+
+fn numbers(
+    array: &ArrayRef,
+    name: &str,
+    declared: Option<DType>,
+    may_be_empty: bool,
+) -> Result<Numbers, RowError> {
     let (levels, leaf) = peel(array);
     let dtype = declared.or_else(|| number::dtype_of(leaf.data_type()));
     let Some(dtype) = dtype else {
@@ -127,9 +204,7 @@ pub(crate) fn prepare(
         };
         return Err(RowError { row: 0, reason });
     };
-    let item = usize::try_from(dtype.size_bytes()).unwrap_or(1);
-    let rows = array.len();
-    let extents = extents(&levels, rows, name)?;
+    let extents = extents(&levels, array.len(), name, may_be_empty)?;
     if leaf.null_count() > 0 {
         for (row, extent) in extents.iter().enumerate() {
             if extent.leaf.clone().any(|at| leaf.is_null(at)) {
@@ -151,24 +226,26 @@ pub(crate) fn prepare(
             reason: error.reason,
         }
     })?;
-    if let Some(shape) = shape {
-        return fixed(&extents, shape, bytes, item, &levels);
-    }
-    let to_write = if matches!(encoding, Encoding::NdArray { dtype: Some(_), .. }) {
-        None
-    } else {
-        Some(dtype)
-    };
+    Ok(Numbers {
+        levels,
+        dtype,
+        extents,
+        bytes,
+    })
+}
+
+/// Arrays with a header each.
+fn prefixed(
+    extents: &[Extent],
+    bytes: Buffer,
+    item: usize,
+    header: impl Fn(usize, &[u64], &mut Vec<u8>) -> Result<(), RowError>,
+) -> Result<Datums, RowError> {
+    let rows = extents.len();
     let ranges = extents
         .iter()
         .map(|extent| extent.leaf.start * item..extent.leaf.end * item)
         .collect();
-    let header = |row: usize, dims: &[u64], out: &mut Vec<u8>| {
-        ndarray_header(to_write, dims, out).map_err(|error| RowError {
-            row,
-            reason: error.into(),
-        })
-    };
     let same = extents.windows(2).all(|pair| pair[0].dims == pair[1].dims);
     let prefixes = match extents.first() {
         Some(first) if same => {
@@ -198,7 +275,7 @@ pub(crate) fn prepare(
 fn fixed(
     extents: &[Extent],
     shape: &[u64],
-    bytes: arrow::buffer::Buffer,
+    bytes: Buffer,
     item: usize,
     levels: &[Level],
 ) -> Result<Datums, RowError> {
@@ -243,7 +320,12 @@ struct Extent {
     dims: Vec<u64>,
 }
 
-fn extents(levels: &[Level], rows: usize, name: &str) -> Result<Vec<Extent>, RowError> {
+fn extents(
+    levels: &[Level],
+    rows: usize,
+    name: &str,
+    may_be_empty: bool,
+) -> Result<Vec<Extent>, RowError> {
     let mut extents = Vec::with_capacity(rows);
     for row in 0..rows {
         let mut range = row..row + 1;
@@ -267,6 +349,11 @@ fn extents(levels: &[Level], rows: usize, name: &str) -> Result<Vec<Extent>, Row
                     return Err(RowError { row, reason });
                 }
                 end = next.end;
+            }
+            if first.is_empty() && may_be_empty {
+                dims.resize(levels.len(), 0);
+                range = first;
+                break;
             }
             if first.is_empty() {
                 return Err(RowError {

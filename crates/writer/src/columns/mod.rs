@@ -1,6 +1,7 @@
 //! From Arrow columns to encoded values.
 
 mod datums;
+mod field;
 mod json;
 mod list;
 mod number;
@@ -16,8 +17,12 @@ use shardmill_mds::{
 };
 
 pub(crate) use datums::Datums;
+use field::FieldEncoder;
+pub use field::{FieldEncoding, ParseFieldEncodingError, default_field};
+pub(crate) use text::string_slices;
 
 use crate::error::{RowError, ValueReason, WriteError};
+use crate::form::ShardFormat;
 use datums::Offsets;
 
 /// Field metadata: the MDS encoding that a source suggests for a column.
@@ -40,6 +45,8 @@ pub struct ColumnEncoder {
     encoded: bool,
     integer_text: bool,
     stores_null: bool,
+    omits_null: bool,
+    field: Option<FieldEncoder>,
     limits: Limits,
 }
 
@@ -52,6 +59,8 @@ pub enum Target {
     Json(TextEncoding),
     /// Plain text between separators.
     Xsv(TextEncoding),
+    /// A field of a WebDataset sample.
+    Field(FieldEncoding),
 }
 
 impl Target {
@@ -61,6 +70,7 @@ impl Target {
         match self {
             Self::Mds(encoding) => encoding.to_string(),
             Self::Json(encoding) | Self::Xsv(encoding) => encoding.to_string(),
+            Self::Field(encoding) => encoding.to_string(),
         }
     }
 }
@@ -70,7 +80,13 @@ impl Target {
 /// # Errors
 ///
 /// [`WriteError::TypeUnsupported`] for types that the format cannot store.
-pub fn default_target(field: &Field, format: Format) -> Result<Target, WriteError> {
+pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<Target, WriteError> {
+    let format = match format.into() {
+        ShardFormat::Streaming(format) => format,
+        ShardFormat::Webdataset => {
+            return default_field(field).map(|(_, encoding)| Target::Field(encoding));
+        }
+    };
     let unsupported = |hint: Option<&str>| WriteError::TypeUnsupported {
         column: field.name().clone(),
         data_type: field.data_type().to_string(),
@@ -178,7 +194,12 @@ fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
 #[must_use]
 pub fn stores_null(field: &Field, target: &Target) -> bool {
     let data_type = value_type(field.data_type());
-    *target == Target::Mds(Encoding::Json) && !is_text(data_type) && !is_binary(data_type)
+    match target {
+        Target::Mds(Encoding::Json) => !is_text(data_type) && !is_binary(data_type),
+        // A number is JSON as well, but nobody expects it to be null.
+        Target::Field(FieldEncoding::Json) => data_type.is_nested(),
+        _ => false,
+    }
 }
 
 impl ColumnEncoder {
@@ -204,7 +225,11 @@ impl ColumnEncoder {
         } else {
             value_type(field.data_type())
         };
-        if !encoded && !is_storable(data_type, &target) {
+        let storable = match &target {
+            Target::Field(encoding) => field::is_storable(field, data_type, *encoding),
+            _ => encoded || is_storable(data_type, &target),
+        };
+        if !storable {
             return Err(WriteError::TypeUnsupported {
                 column: field.name().clone(),
                 data_type: field.data_type().to_string(),
@@ -218,6 +243,10 @@ impl ColumnEncoder {
             });
         }
         let stores_null = stores_null(field, &target);
+        let encoder = match &target {
+            Target::Field(encoding) => Some(FieldEncoder::new(field, *encoding)),
+            _ => None,
+        };
         Ok(Self {
             name: field.name().clone(),
             source,
@@ -225,8 +254,30 @@ impl ColumnEncoder {
             encoded,
             integer_text,
             stores_null,
+            omits_null: false,
+            field: encoder,
             limits: limits.clone(),
         })
+    }
+
+    /// The same column under another name in the shards.
+    #[must_use]
+    pub fn renamed(mut self, name: String) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// The same column, with nothing in the sample where it is null. Only tar files have a form for that.
+    #[must_use]
+    pub fn omitting_nulls(mut self) -> Self {
+        self.omits_null = self.field.is_some() && !self.stores_null;
+        self
+    }
+
+    /// Whether a null is left out of its sample; see [`omitting_nulls`](Self::omitting_nulls).
+    #[must_use]
+    pub const fn omits_null(&self) -> bool {
+        self.omits_null
     }
 
     /// The column's name.
@@ -245,12 +296,13 @@ impl ColumnEncoder {
     pub(crate) fn is_variable(&self) -> bool {
         match &self.target {
             Target::Mds(encoding) => encoding.fixed_size().is_none(),
-            Target::Json(_) | Target::Xsv(_) => true,
+            Target::Json(_) | Target::Xsv(_) | Target::Field(_) => true,
         }
     }
 
     /// The position of the column in the batches.
-    pub(crate) const fn source(&self) -> usize {
+    #[must_use]
+    pub const fn source(&self) -> usize {
         self.source
     }
 
@@ -289,6 +341,10 @@ impl ColumnEncoder {
             Target::Xsv(encoding) => {
                 text::plain_values(array, *encoding).ok_or_else(|| self.unfit(array))
             }
+            Target::Field(_) => match &self.field {
+                Some(field) => field.prepare(array, &self.name, &self.limits),
+                None => Err(self.unfit(array)),
+            },
         }
     }
 
@@ -493,6 +549,7 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
             };
         }
         Target::Mds(encoding) => encoding,
+        Target::Field(_) => return false,
     };
     match encoding {
         Encoding::Bytes => is_binary(data_type) || is_text(data_type),

@@ -10,7 +10,7 @@ use shardmill_storage::{Dir, PublishMode};
 
 use crate::error::WriteError;
 use crate::pack::CutShard;
-use crate::shard::{FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step};
+use crate::shard::{FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step, Temps};
 
 /// Threads that may wait for the disk at the same time. Four files reach it in the time of one: file systems write what
 /// several threads wait for in one go.
@@ -397,7 +397,7 @@ impl Shared {
                 Ok(Next::Steps(work, steps))
             }
             Task::Step(work, step) => {
-                match work.run(&step, &self.kind, &self.dir, None, scratch)? {
+                match work.run(&step, &self.kind, Temps::Dir(&self.dir), scratch)? {
                     Outcome::Nothing => Ok(Next::Nothing),
                     Outcome::Next(step) => Ok(Next::Steps(work, vec![step])),
                     Outcome::Finished(shard) => Ok(Next::Finished(shard)),
@@ -431,7 +431,10 @@ impl Shared {
             temp.publish_pending(&name, PublishMode::Replace, self.durable)?;
             names.push(name);
         }
-        Ok((shard.shard, shard.entry, names))
+        let entry = shard.entry.into_streaming().ok_or(WriteError::Bug {
+            what: "a shard of another form",
+        })?;
+        Ok((shard.shard, entry, names))
     }
 }
 

@@ -10,8 +10,9 @@ use shardmill_storage::Dir;
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::error::WriteError;
+use crate::form::ShardForm;
 use crate::index::publish_last;
-use crate::pack::Packer;
+use crate::pack::{Keys, Packer};
 use crate::rows::{CHUNK_BYTES, RowEncoder};
 use crate::shard::ShardKind;
 use crew::Crew;
@@ -79,13 +80,20 @@ impl SampleWriter {
     /// A writer of a data set in `dir`, of shards of that configuration.
     #[must_use]
     pub fn new(dir: Dir, config: Arc<ShardConfig>, options: SampleOptions) -> Self {
-        let kind = ShardKind::final_only(Arc::clone(&config));
+        let form = ShardForm::from(Arc::clone(&config));
+        let packer = Packer::new(0, &form, None, 0, Keys::Given);
         let jobs = options.jobs.max(1);
         let fit = UNFINISHED_BYTES / config.size_limit.unwrap_or(UNFINISHED_BYTES).max(1);
         let unfinished = usize::try_from(fit).unwrap_or(usize::MAX).max(2).min(jobs);
         Self {
-            crew: Crew::new(dir, kind, jobs, unfinished, options.durable),
-            packer: Packer::new(0, &config, None, 0),
+            crew: Crew::new(
+                dir,
+                ShardKind::final_only(form),
+                jobs,
+                unfinished,
+                options.durable,
+            ),
+            packer,
             pool: BufferPool::new(SPARE_BUFFERS),
             sample_limit: options.sample_limit.min(u64::from(u32::MAX)),
             open: Vec::new(),
@@ -212,7 +220,13 @@ impl SampleWriter {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
         let mut full = Vec::new();
-        self.packer.push(chunk, |shard| full.push(shard));
+        let packed = self.packer.push(chunk, |shard| full.push(shard));
+        if packed.is_err() {
+            self.closed = true;
+            return Err(WriteError::Bug {
+                what: "samples without keys were refused for their keys",
+            });
+        }
         for shard in full {
             self.crew
                 .finish(shard, go_on)

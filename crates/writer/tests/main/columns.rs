@@ -8,10 +8,11 @@ use arrow::datatypes::*;
 use half::f16;
 use shardmill_core::{Diagnostic, Format, Limits, Progress};
 use shardmill_mds::{Column, Encoding, ShardConfig};
-use shardmill_storage::Dir;
+use shardmill_storage::{Dir, GoOn, Place};
 use shardmill_writer::{
-    Batches, ColumnEncoder, Input, InputBatch, Ledger, Output, PipelineError, Position, Published,
-    Resources, RowEncoder, RowNumbers, Target, WriteError, default_target, run,
+    Base, Batches, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch, Ledger,
+    Output, PipelineError, Position, Published, Resources, RowEncoder, RowNumbers, Target,
+    WriteError, default_target, run,
 };
 
 struct One(RecordBatch);
@@ -60,14 +61,26 @@ impl Batches for Just {
 
 struct Forgetful;
 
+/// The shards of an index of MosaicML Streaming.
+fn shards(index: &DatasetIndex) -> &[shardmill_mds::ShardEntry] {
+    match index {
+        DatasetIndex::Streaming(index) => &index.shards,
+        DatasetIndex::Tar(_) => panic!("tar files"),
+    }
+}
+
 impl Ledger for Forgetful {
-    fn reusable(&self, _: usize, _: u64) -> Option<&shardmill_mds::ShardEntry> {
+    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
         None
     }
     fn resume_at(&self) -> Option<(u64, Position)> {
         None
     }
-    fn published(&self, _: &Published<'_>) -> Result<(), shardmill_storage::StorageError> {
+    fn published(
+        &self,
+        _: &Published<'_>,
+        _: &mut GoOn<'_>,
+    ) -> Result<(), shardmill_storage::StorageError> {
         Ok(())
     }
 }
@@ -94,11 +107,13 @@ fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
     let dir = Dir::open(root.path()).unwrap();
     dir.make_dir("work").unwrap();
     let output = Output {
-        dir: &dir,
+        place: &Place::Local(dir.clone()),
         temp_folder: "work",
         splits: &[String::new()],
-        config: Arc::new(config),
+        form: Arc::new(config).into(),
         samples_per_shard: None,
+        at: None,
+        key_prefix: "",
     };
     let resources = Resources {
         jobs: 1,
@@ -108,6 +123,7 @@ fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
         &One(batch),
         &encoder,
         &output,
+        Base::default(),
         resources,
         &Forgetful,
         &Progress::new(),
@@ -116,7 +132,7 @@ fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
         PipelineError::Write(error) => error,
         PipelineError::Input(never) => match never {},
     })?;
-    let entry = &written.indexes[0].shards[0];
+    let entry = &shards(&written.indexes[0])[0];
     let bytes = dir
         .open_file("shard.00000.mds")
         .unwrap()

@@ -10,27 +10,28 @@ use shardmill_mds::{
     Column, Compression, Encoding, HashAlgo, ShardConfig, ShardEntry, ShardView, TextColumn,
     TextEncoding, hash_hex,
 };
-use shardmill_storage::{Dir, StorageError};
+use shardmill_storage::{Dir, GoOn, Place, StorageError};
 use shardmill_writer::{
-    Batches, ColumnEncoder, Input, InputBatch, Ledger, Output, PipelineError, Position, Published,
-    Resources, RowEncoder, RowNumbers, Written, default_target, run,
+    Base, Batches, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch, Ledger,
+    Output, PipelineError, Position, Published, Resources, RowEncoder, RowNumbers, ShardForm,
+    Written, default_target, run,
 };
 
 use crate::naive::{self, NaiveShard};
 
-type Row = (i32, String, Vec<u8>);
+pub(crate) type Row = (i32, String, Vec<u8>);
 
 /// Units of rows, in memory.
 #[derive(Debug)]
-struct Rows {
-    units: Vec<Vec<Row>>,
-    batch_rows: usize,
-    fail_unit: Option<usize>,
+pub(crate) struct Rows {
+    pub(crate) units: Vec<Vec<Row>>,
+    pub(crate) batch_rows: usize,
+    pub(crate) fail_unit: Option<usize>,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("unit {0} is broken")]
-struct Broken(usize);
+pub(crate) struct Broken(usize);
 
 impl Diagnostic for Broken {
     fn kind(&self) -> shardmill_core::ErrorKind {
@@ -87,7 +88,7 @@ impl Batches for UnitBatches {
     }
 }
 
-fn batch(rows: &[Row]) -> RecordBatch {
+pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
     let numbers = Int32Array::from_iter_values(rows.iter().map(|row| row.0));
     let texts = StringArray::from_iter_values(rows.iter().map(|row| &row.1));
     let blobs = BinaryArray::from_iter_values(rows.iter().map(|row| &row.2));
@@ -99,16 +100,24 @@ fn batch(rows: &[Row]) -> RecordBatch {
     .unwrap()
 }
 
-struct Forgetful;
+pub(crate) struct Forgetful;
+
+/// The shards of an index of MosaicML Streaming.
+fn shards(index: &DatasetIndex) -> &[ShardEntry] {
+    match index {
+        DatasetIndex::Streaming(index) => &index.shards,
+        DatasetIndex::Tar(_) => panic!("tar files"),
+    }
+}
 
 impl Ledger for Forgetful {
-    fn reusable(&self, _: usize, _: u64) -> Option<&ShardEntry> {
+    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
         None
     }
     fn resume_at(&self) -> Option<(u64, Position)> {
         None
     }
-    fn published(&self, _: &Published<'_>) -> Result<(), StorageError> {
+    fn published(&self, _: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
         Ok(())
     }
 }
@@ -156,31 +165,47 @@ fn convert(
     dir: &Dir,
     ledger: &dyn Ledger,
 ) -> Result<Written, PipelineError<Broken>> {
-    dir.make_dir("work").unwrap();
     let schema = batch(&[]).schema();
+    let form = Arc::clone(config).into();
+    convert_to(input, &encoder(&schema, config), form, jobs, dir, ledger)
+}
+
+pub(crate) fn convert_to(
+    input: &Rows,
+    encoder: &RowEncoder,
+    form: ShardForm,
+    jobs: usize,
+    dir: &Dir,
+    ledger: &dyn Ledger,
+) -> Result<Written, PipelineError<Broken>> {
+    dir.make_dir("work").unwrap();
     let splits = [String::new()];
     let output = Output {
-        dir,
+        place: &Place::Local(dir.clone()),
         temp_folder: "work",
         splits: &splits,
-        config: Arc::clone(config),
+        form,
         samples_per_shard: None,
+        at: None,
+        key_prefix: "",
     };
     let resources = Resources {
         jobs,
         budget_bytes: 1 << 16,
     };
+    let base = Base::default();
     run(
         input,
-        &encoder(&schema, config),
+        encoder,
         &output,
+        base,
         resources,
         ledger,
         &Progress::new(),
     )
 }
 
-fn files(dir: &Dir) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files(dir: &Dir) -> BTreeMap<String, Vec<u8>> {
     let names = dir
         .list()
         .unwrap()
@@ -208,7 +233,7 @@ fn mds_samples(input: &Rows) -> Vec<Vec<u8>> {
     .collect()
 }
 
-fn rows() -> impl Strategy<Value = Rows> {
+pub(crate) fn rows() -> impl Strategy<Value = Rows> {
     let row = (
         any::<i32>(),
         "[a-zé]{0,40}",
@@ -237,7 +262,7 @@ proptest! {
         for (number, NaiveShard { data, .. }) in expected.iter().enumerate() {
             let name = format!("shard.{number:05}.mds");
             prop_assert_eq!(files.get(&name), Some(data), "{}", name);
-            let entry = &written.indexes[0].shards[number];
+            let entry = &shards(&written.indexes[0])[number];
             prop_assert_eq!(entry.raw_data.bytes, data.len() as u64);
             for algo in [HashAlgo::Sha1, HashAlgo::Xxh64] {
                 prop_assert_eq!(entry.raw_data.hashes.get(algo).unwrap().to_string(), hash_hex(algo, data));
@@ -310,7 +335,7 @@ fn compressed_shards_do_not_depend_on_the_number_of_threads() {
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
         let written = convert(&input, &config, jobs, &dir, &Forgetful).unwrap();
-        for entry in &written.indexes[0].shards {
+        for entry in shards(&written.indexes[0]) {
             let zip = entry.zip_data.as_ref().unwrap();
             let bytes = dir
                 .open_file(&zip.basename)
@@ -338,7 +363,7 @@ fn compressed_shards_do_not_depend_on_the_number_of_threads() {
             );
             ShardView::open(entry, &raw, None, &Limits::default()).unwrap();
         }
-        assert!(written.indexes[0].shards.len() >= 2);
+        assert!(shards(&written.indexes[0]).len() >= 2);
         outputs.push((files(&dir), written.indexes[0].to_json()));
     }
     assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]));
@@ -375,7 +400,7 @@ fn every_compression_and_format_comes_back() {
             let root = tempfile::tempdir().unwrap();
             let dir = Dir::open(root.path()).unwrap();
             let written = convert(&input, &config, 2, &dir, &Forgetful).unwrap();
-            let entry = &written.indexes[0].shards[0];
+            let entry = &shards(&written.indexes[0])[0];
             let read = |zip: &shardmill_mds::FileInfo, raw: &shardmill_mds::FileInfo| {
                 let bytes = dir
                     .open_file(&zip.basename)
@@ -420,14 +445,15 @@ fn the_error_of_the_earliest_unit_wins_and_no_temporary_file_stays() {
 
 /// Remembers what was published, and reuses what it is told to.
 #[derive(Default)]
-struct Memory {
-    seen: Mutex<BTreeMap<u64, (Position, ShardEntry)>>,
-    known: BTreeMap<u64, (Position, ShardEntry)>,
+pub(crate) struct Memory {
+    pub(crate) seen: Mutex<BTreeMap<u64, (Position, IndexEntry, Content)>>,
+    pub(crate) known: BTreeMap<u64, (Position, IndexEntry, Content)>,
 }
 
 impl Ledger for Memory {
-    fn reusable(&self, _: usize, shard: u64) -> Option<&ShardEntry> {
-        self.known.get(&shard).map(|(_, entry)| entry)
+    fn reusable(&self, _: usize, shard: u64) -> Option<(&IndexEntry, Content)> {
+        let known = self.known.get(&shard);
+        known.map(|(_, entry, content)| (entry, *content))
     }
     fn resume_at(&self) -> Option<(u64, Position)> {
         let last = (0_u64..)
@@ -435,11 +461,11 @@ impl Ledger for Memory {
             .last()?;
         Some((last, self.known[&last].0))
     }
-    fn published(&self, shard: &Published<'_>) -> Result<(), StorageError> {
-        self.seen
-            .lock()
-            .unwrap()
-            .insert(shard.shard, (shard.start, shard.entry.clone()));
+    fn published(&self, shard: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
+        self.seen.lock().unwrap().insert(
+            shard.shard,
+            (shard.start, shard.entry.clone(), shard.content),
+        );
         Ok(())
     }
 }
@@ -457,7 +483,7 @@ proptest! {
         let expected = files(&dir);
         let mut known = first.seen.into_inner().unwrap();
         known.retain(|shard, _| (keep >> (shard % 64)) & 1 == 1 || keep % 3 == 0);
-        for number in 0..whole.indexes[0].shards.len() as u64 {
+        for number in 0..shards(&whole.indexes[0]).len() as u64 {
             if !known.contains_key(&number) {
                 dir.remove(&format!("shard.{number:05}.mds")).unwrap();
             }

@@ -11,4 +11,7 @@
 mod columns;
 mod engine;
 mod naive;
+mod parts;
+mod parts_gc;
 mod samples;
+mod tars;

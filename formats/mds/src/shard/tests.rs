@@ -8,8 +8,9 @@ use shardmill_core::{Diagnostic as _, Format, Limits};
 
 use super::*;
 use crate::config::{Column, Layout, TextColumn, TextEncoding};
+use crate::hash::FileInfo;
 use crate::hash::{FileHashes, HashAlgo, hash_hex};
-use crate::index::{FileInfo, Index, ShardEntry};
+use crate::index::{Index, ShardEntry};
 use crate::testdata::{Dataset, datasets, unhex};
 use crate::value::Value;
 

@@ -286,6 +286,13 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
         &self.data
     }
 
+    /// The bytes that begin with the number of samples and the table of offsets: those of the offsets where they are a
+    /// file of their own, else those of the data.
+    #[must_use]
+    pub fn table(&self) -> &[u8] {
+        self.meta.as_ref().unwrap_or(&self.data).as_ref()
+    }
+
     /// Bytes that the shard holds.
     #[must_use]
     pub fn bytes(&self) -> u64 {

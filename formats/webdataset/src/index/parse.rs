@@ -9,7 +9,7 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use shardmill_core::{Limits, check_relative_path};
 use shardmill_hash::{Digest, FileHashes, HashAlgo};
 
-use super::{FieldSet, INDEX_VERSION, Index, IndexError, IndexFile, IndexShard};
+use super::{FieldSet, FileInfo, INDEX_VERSION, Index, IndexError, IndexShard};
 use crate::compression::TarCompression;
 
 #[derive(Deserialize)]
@@ -216,7 +216,7 @@ fn build(
     })
 }
 
-fn file(shard: u64, raw: RawFile) -> Result<IndexFile, IndexError> {
+fn file(shard: u64, raw: RawFile) -> Result<FileInfo, IndexError> {
     check_relative_path(&raw.basename).map_err(|problem| IndexError::Name {
         shard,
         basename: raw.basename.to_string(),
@@ -235,7 +235,7 @@ fn file(shard: u64, raw: RawFile) -> Result<IndexFile, IndexError> {
         }
         digests.push(digest);
     }
-    Ok(IndexFile {
+    Ok(FileInfo {
         basename: raw.basename,
         bytes: raw.bytes,
         hashes: digests.into_iter().collect::<FileHashes>(),

@@ -1,12 +1,12 @@
 use shardmill_core::{Diagnostic, Limits};
-use shardmill_hash::HashAlgo;
+use shardmill_hash::{FileHashes, HashAlgo};
 
 use super::*;
 use crate::shard::ShardMap;
 use crate::testdata::shard;
 
-fn index_file(name: &str, bytes: &[u8]) -> IndexFile {
-    IndexFile {
+fn index_file(name: &str, bytes: &[u8]) -> FileInfo {
+    FileInfo {
         basename: name.into(),
         bytes: bytes.len() as u64,
         hashes: FileHashes::of(&[HashAlgo::Xxh64, HashAlgo::Sha256], bytes),
@@ -74,12 +74,12 @@ fn the_text_is_a_promise() {
         }),
         samples: 3,
         compression: Some(TarCompression::Gzip { level: 6 }),
-        raw_data: IndexFile {
+        raw_data: FileInfo {
             basename: "a.tar".into(),
             bytes: 10_240,
             hashes: FileHashes::of(&[HashAlgo::Xxh32], b""),
         },
-        zip_data: Some(IndexFile {
+        zip_data: Some(FileInfo {
             basename: "a.tar.gz".into(),
             bytes: 99,
             hashes: FileHashes::default(),

@@ -308,6 +308,12 @@ impl<B: AsRef<[u8]>> OwnedShard<B> {
         }
     }
 
+    /// Where each sample begins, and where the last one ends.
+    #[must_use]
+    pub fn offsets(&self) -> &[u64] {
+        &self.offsets
+    }
+
     /// What holds the bytes.
     #[must_use]
     pub const fn data(&self) -> &B {

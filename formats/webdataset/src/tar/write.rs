@@ -1,6 +1,8 @@
 //! Headers, as `tarfile` of CPython writes them for `webdataset` with whole seconds, and the end of an archive.
 
 use super::header::{BLOCK, padded, sum};
+use shardmill_hash::Content;
+
 use super::pax;
 use crate::error::WriteError;
 
@@ -116,12 +118,35 @@ pub fn write_member(
     content: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), WriteError> {
-    let bytes = content.len() as u64;
+    write_member_head(style, name, content.len() as u64, out)?;
+    fill(content, out);
+    Ok(())
+}
+
+/// Appends the headers of a member of `bytes` bytes, behind which come its content and the zeros that fill its last block.
+///
+/// # Errors
+///
+/// As for [`member_bytes`]; nothing is appended then.
+pub fn write_member_head(
+    style: TarStyle,
+    name: &str,
+    bytes: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), WriteError> {
     let records = records(style, name, bytes)?;
     if !records.is_empty() {
         let size = records.len() as u64;
         out.extend_from_slice(&block(b"././@PaxHeader", 0, size, 0, b'x', b""));
         fill(&records, out);
+    }
+    // PERF: most names are as they are.
+    if name.len() <= NAME_BYTES && name.is_ascii() {
+        let size = if bytes > PLAIN_SIZE_MAX { 0 } else { bytes };
+        let owner = style.owner.name();
+        let head = block(name.as_bytes(), 0o444, size, style.mtime, b'0', owner);
+        out.extend_from_slice(&head);
+        return Ok(());
     }
     // COMPAT: behind a PAX header the name is cut, and characters beyond ASCII become question marks; a size that has
     // no room becomes 0.
@@ -139,8 +164,85 @@ pub fn write_member(
         b'0',
         style.owner.name(),
     ));
-    fill(content, out);
     Ok(())
+}
+
+/// Digits of keys that are the numbers of samples.
+pub const KEY_DIGITS: usize = 9;
+
+/// What a sample holds whose key is a number, by its bytes: what they would be if it were the first one. The number has so
+/// many `digits`, with what stands before it. `memory` is used again from call to call.
+#[must_use]
+pub fn content_of_numbered(sample: &[u8], digits: usize, memory: &mut Vec<u8>) -> Content {
+    const FIRST: &str = "000000000";
+
+    memory.clear();
+    memory.extend_from_slice(sample);
+    // A sample without room for a number was not numbered.
+    match renumber(memory, digits, FIRST) {
+        true => Content::of(memory),
+        false => Content::of(sample),
+    }
+}
+
+/// Gives the members of one sample another key: `members` are plain headers and contents as [`write_member`] writes them,
+/// and `key` replaces the first `digits` bytes of each name. Answers whether there was room for it in all of them.
+///
+/// So samples can be encoded by many threads before anybody knows how many there are before them.
+#[must_use]
+pub fn renumber(members: &mut [u8], digits: usize, key: &str) -> bool {
+    let mut at = 0;
+    while let Some(head) = members
+        .get_mut(at..)
+        .and_then(|rest| rest.first_chunk_mut::<BLOCK>())
+    {
+        let Some(size) = octal(head.get(124..135).unwrap_or_default()) else {
+            return false;
+        };
+        let name = head.get(..NAME_BYTES).unwrap_or_default();
+        let end = name.iter().position(|byte| *byte == 0);
+        let Some(rest) = name.get(digits..end.unwrap_or(NAME_BYTES)) else {
+            return false;
+        };
+        if key.len() + rest.len() > NAME_BYTES {
+            return false;
+        }
+        let mut name = [key.as_bytes(), rest].concat();
+        name.resize(NAME_BYTES, 0);
+        put(head, 0, &name);
+        let sum = sum(head);
+        put(head, 148, &digits_of::<6>(sum));
+        put(head, 154, b"\0 ");
+        let content = usize::try_from(size).ok().and_then(padded_usize);
+        match content.and_then(|content| at.checked_add(BLOCK)?.checked_add(content)) {
+            Some(next) => at = next,
+            None => return false,
+        }
+    }
+    at == members.len()
+}
+
+fn padded_usize(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(BLOCK)
+}
+
+/// The number in a field of octal digits.
+fn octal(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0_u64, |number, digit| match digit {
+        b'0'..=b'7' => Some(number << 3 | u64::from(digit - b'0')),
+        _ => None,
+    })
+}
+
+/// A number in so many octal digits.
+fn digits_of<const WIDTH: usize>(number: u64) -> [u8; WIDTH] {
+    let mut digits = [b'0'; WIDTH];
+    let mut left = number;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' | u8::try_from(left & 7).unwrap_or(0);
+        left >>= 3;
+    }
+    digits
 }
 
 /// Appends bytes and zeros up to the next block.
@@ -164,16 +266,17 @@ fn put(block: &mut [u8; BLOCK], at: usize, value: &[u8]) {
 fn block(name: &[u8], mode: u32, size: u64, mtime: u32, kind: u8, owner: &[u8]) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     put(&mut block, 0, name);
-    put(&mut block, 100, format!("{mode:07o}\0").as_bytes());
+    put(&mut block, 100, &digits_of::<7>(u64::from(mode)));
     put(&mut block, 108, b"0000000\x000000000\0");
-    put(&mut block, 124, format!("{size:011o}\0").as_bytes());
-    put(&mut block, 136, format!("{mtime:011o}\0").as_bytes());
+    put(&mut block, 124, &digits_of::<11>(size));
+    put(&mut block, 136, &digits_of::<11>(u64::from(mtime)));
     put(&mut block, 156, &[kind]);
     put(&mut block, 257, b"ustar\x0000");
     put(&mut block, 265, owner);
     put(&mut block, 297, owner);
     let sum = sum(&block);
-    put(&mut block, 148, format!("{sum:06o}\0 ").as_bytes());
+    put(&mut block, 148, &digits_of::<6>(sum));
+    put(&mut block, 154, b"\0 ");
     block
 }
 

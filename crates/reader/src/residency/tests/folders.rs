@@ -54,7 +54,7 @@ fn shards_of_two_files_and_kept_compressed_files() {
     let cache = residency(&set, &options(Some(set.limit(1))), &script);
     let open = |shard, tick| {
         let found = cache.need(&[shard], tick, &Cancel::new()).unwrap();
-        matches!(&found[0], Access::Open(open) if open.sample(1) == Some(format!("{{\"a\": \"{shard}:1\"}}\n").as_bytes()))
+        matches!(&found[0], Access::Open(open) if open.sample(1).unwrap().bytes == format!("{{\"a\": \"{shard}:1\"}}\n").as_bytes())
     };
     assert!(open(0, 0));
     let names = |set: &Set| {

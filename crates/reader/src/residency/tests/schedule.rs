@@ -211,8 +211,12 @@ fn samples_are_read_alone_where_a_hash_need_not_be_checked() {
     let script = Script::new();
     let cache = residency(&set, &options(None), &script);
     let expected = sample(&[(false, &value(1, 2))]);
+    let read = |cache: &Residency, wanted: &[(usize, u64)]| -> Vec<Vec<u8>> {
+        let found = cache.samples(wanted).unwrap();
+        found.into_iter().map(|extract| extract.bytes).collect()
+    };
     assert_eq!(
-        cache.samples(&[(1, 2), (1, 2)]).unwrap(),
+        read(&cache, &[(1, 2), (1, 2)]),
         [expected.clone(), expected.clone()]
     );
     assert_eq!((script.calls().len(), script.ranges()), (0, 4));
@@ -223,7 +227,7 @@ fn samples_are_read_alone_where_a_hash_need_not_be_checked() {
         catalog: Arc::clone(&catalog),
     };
     let cache = Residency::with_fetch(catalog, &options(None), Arc::new(fetcher)).unwrap();
-    assert_eq!(cache.samples(&[(1, 2)]).unwrap(), [expected]);
+    assert_eq!(read(&cache, &[(1, 2)]), [expected]);
     assert_eq!((script.calls(), script.ranges()), (vec![1], 4));
 }
 

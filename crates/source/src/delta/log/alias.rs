@@ -5,39 +5,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use delta_kernel::{Engine, KernelError, SnapshotRef};
-use serde::Deserialize;
 
 use super::LogFile;
+use super::line::Line;
 
 /// A file and its deletion vector.
 type Key = (PathBuf, Option<String>);
-
-#[derive(Deserialize)]
-struct Action {
-    add: Option<Named>,
-    remove: Option<Named>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Named {
-    path: String,
-    deletion_vector: Option<Vector>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Vector {
-    storage_type: String,
-    path_or_inline_dv: String,
-    offset: Option<i32>,
-}
-
-impl Vector {
-    fn id(&self) -> String {
-        super::vector_id(&self.storage_type, &self.path_or_inline_dv, self.offset)
-    }
-}
 
 fn key(file: &LogFile) -> Key {
     let deletion = file.deletion.as_ref().map(|deletion| deletion.id.clone());
@@ -72,7 +45,7 @@ pub(super) fn take_out_removed(
         for bytes in storage.read_files(vec![place])? {
             for line in bytes?.split(|byte| *byte == b'\n') {
                 // The kernel has read these lines already, and refused the broken ones.
-                let Ok(action) = serde_json::from_slice::<Action>(line) else {
+                let Ok(action) = serde_json::from_slice::<Line>(line) else {
                     continue;
                 };
                 let is_remove = action.remove.is_some();
@@ -82,7 +55,7 @@ pub(super) fn take_out_removed(
                 let Some(file) = follow(&named.path) else {
                     continue;
                 };
-                let own = (file, named.deletion_vector.as_ref().map(Vector::id));
+                let own = (file, named.deletion());
                 if let Some(last @ None) = removed.get_mut(&own) {
                     *last = Some(is_remove);
                 }

@@ -1,14 +1,13 @@
-//! The same work for many shards, on several threads.
+//! The same work for many things, on several threads.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::error::ReaderError;
-
 /// The number of threads to use: `jobs`, or one per core when it is 0.
-pub(crate) fn threads(jobs: usize) -> usize {
+#[must_use]
+pub fn threads(jobs: usize) -> usize {
     match jobs {
         0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),
         jobs => jobs,
@@ -19,14 +18,18 @@ pub(crate) fn threads(jobs: usize) -> usize {
 ///
 /// Numbers are handed out in order, and after an error no more are. Of several errors the one of the lowest
 /// number is returned, which is the same one whatever the threads did: all lower numbers were tried.
-pub(crate) fn for_each<M: Default>(
+///
+/// # Errors
+///
+/// Of `work`, that of the lowest number.
+pub fn for_each<M: Default, E: Send>(
     count: usize,
     jobs: usize,
-    work: impl Fn(usize, &mut M) -> Result<(), ReaderError> + Sync,
-) -> Result<(), ReaderError> {
+    work: impl Fn(usize, &mut M) -> Result<(), E> + Sync,
+) -> Result<(), E> {
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
-    let failed: Mutex<Option<(usize, ReaderError)>> = Mutex::new(None);
+    let failed: Mutex<Option<(usize, E)>> = Mutex::new(None);
     let run = || {
         let mut memory = M::default();
         while !stop.load(Ordering::Relaxed) {
@@ -69,7 +72,7 @@ mod tests {
             for_each(count, jobs, |number, calls: &mut usize| {
                 *calls += 1;
                 seen[number].fetch_add(1, Ordering::Relaxed);
-                Ok(())
+                Ok::<(), ()>(())
             })
             .unwrap();
             assert!(seen.iter().all(|calls| calls.load(Ordering::Relaxed) == 1));
@@ -80,14 +83,10 @@ mod tests {
     fn the_first_error_wins_whatever_the_threads_do() {
         for _ in 0..50 {
             let error = for_each(1000, 8, |number, (): &mut ()| match number {
-                17 | 18 | 40 | 999 => Err(ReaderError::NoShard {
-                    path: "x".into(),
-                    shard: number as u64,
-                    shards: 0,
-                }),
+                17 | 18 | 40 | 999 => Err(number),
                 _ => Ok(()),
             });
-            assert!(matches!(error, Err(ReaderError::NoShard { shard: 17, .. })));
+            assert_eq!(error, Err(17));
         }
     }
 }

@@ -1,0 +1,41 @@
+use std::sync::Arc;
+
+use shardmill_convert::{CommitPartsOptions, commit};
+use shardmill_core::{Limits, Progress, escape};
+use shardmill_storage::Location;
+use shardmill_writer::parts::Verify;
+
+use super::options;
+use crate::args::CommitArgs;
+use crate::error::Stop;
+use crate::output::{Exit, Output, bytes, many};
+use crate::signals;
+
+pub fn run(args: &CommitArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let mut options = CommitPartsOptions::new(Location::parse(&args.dest)?);
+    options.remote = options::remote(&args.storage)?;
+    options.limits = limits;
+    if args.deep {
+        options.verify = Verify::Hashes;
+    }
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let report = commit(&options, &progress)?;
+    if out.is_json() {
+        out.json(&report)?;
+    } else if !out.is_quiet() {
+        let was_done = match report.was_done {
+            true => "; it was published before",
+            false => "",
+        };
+        out.line(format_args!(
+            "{}: {} in {} from {}, {}{was_done}",
+            escape(&report.dest),
+            many(report.samples, "sample"),
+            many(report.shards, "shard"),
+            many(report.parts, "part"),
+            bytes(report.stored_bytes),
+        ))?;
+    }
+    Ok(Exit::Done)
+}

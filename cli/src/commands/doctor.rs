@@ -1,0 +1,106 @@
+use std::sync::Arc;
+
+use serde::Serialize;
+use shardmill_core::{ErrorKind, Progress};
+use shardmill_storage::{Location, ProbeOutcome, ProbeReport, ProbeVerdict, probe};
+
+use super::options;
+use crate::args::DoctorArgs;
+use crate::error::Stop;
+use crate::output::{Align, Exit, Output, Table};
+use crate::signals;
+
+#[derive(Serialize)]
+struct JsonReport<'a> {
+    location: &'a str,
+    store: &'a str,
+    verdict: &'static str,
+    steps: Vec<JsonStep<'a>>,
+    left: &'a [String],
+}
+
+#[derive(Serialize)]
+struct JsonStep<'a> {
+    action: String,
+    works: bool,
+    outcome: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    seconds: f64,
+}
+
+pub fn run(args: &DoctorArgs, out: &mut Output) -> Result<Exit, Stop> {
+    let location = Location::parse(&args.location)?;
+    let options = options::remote(&args.storage)?;
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let report = probe(&location, &options, &mut |_| !progress.is_cancelled())?;
+    if out.is_json() {
+        out.json(&json(&report))?;
+    } else {
+        show(&report, out)?;
+    }
+    Ok(match report.verdict() {
+        ProbeVerdict::Unusable => Exit::Failed(first_kind(&report)),
+        _ => Exit::Done,
+    })
+}
+
+/// The kind of the first failure.
+fn first_kind(report: &ProbeReport) -> ErrorKind {
+    let kind = report.steps.iter().find_map(|step| match step.outcome {
+        ProbeOutcome::Failed { kind, .. } => Some(kind),
+        _ => None,
+    });
+    kind.unwrap_or(ErrorKind::Storage)
+}
+
+const fn verdict(report: ProbeVerdict) -> &'static str {
+    match report {
+        ProbeVerdict::ReadWrite => "read-write",
+        ProbeVerdict::ReadWriteUnguarded => "read-write-unguarded",
+        ProbeVerdict::ReadOnly => "read-only",
+        _ => "unusable",
+    }
+}
+
+fn json(report: &ProbeReport) -> JsonReport<'_> {
+    let step = |step: &shardmill_storage::ProbeStep| (step.action.to_string(), step.took);
+    let steps = report.steps.iter().map(|each| {
+        let (action, took) = step(each);
+        JsonStep {
+            action,
+            works: each.outcome == ProbeOutcome::Works,
+            outcome: each.outcome.to_string(),
+            id: match &each.outcome {
+                ProbeOutcome::Failed { id, .. } => Some(*id),
+                _ => None,
+            },
+            seconds: took.as_secs_f64(),
+        }
+    });
+    JsonReport {
+        location: &report.location,
+        store: &report.store,
+        verdict: verdict(report.verdict()),
+        steps: steps.collect(),
+        left: &report.left,
+    }
+}
+
+fn show(report: &ProbeReport, out: &mut Output) -> Result<(), Stop> {
+    out.line(format_args!("{}: {}", report.location, report.store))?;
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
+    for step in &report.steps {
+        let took = match step.outcome {
+            ProbeOutcome::Untried | ProbeOutcome::Absent => String::new(),
+            _ => format!("{} ms", step.took.as_millis()),
+        };
+        table.row([step.action.to_string(), took, step.outcome.to_string()]);
+    }
+    out.text(table)?;
+    for name in &report.left {
+        out.line(format_args!("could not be taken away: {name}"))?;
+    }
+    out.line(report.verdict())
+}

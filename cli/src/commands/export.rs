@@ -1,0 +1,55 @@
+//! `shardmill index export`
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use shardmill_convert::{ExportOptions, Exported};
+use shardmill_core::{Limits, Progress, escape};
+
+use super::options;
+use crate::args::ExportArgs;
+use crate::error::Stop;
+use crate::output::{Display, Exit, Output, many};
+use crate::signals;
+
+#[derive(Serialize)]
+struct JsonReport<'a> {
+    dataset: &'a str,
+    #[serde(flatten)]
+    report: &'a Exported,
+}
+
+pub fn run(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let location = options::place(&args.dataset)?;
+    let options = ExportOptions {
+        readers: options::consumers("for", &args.readers)?,
+        jobs: options::jobs(args.jobs.as_deref())?,
+        replace: args.force,
+        limits,
+        remote: options::remote(&args.storage)?,
+    };
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
+    let report = shardmill_convert::export(&location, &options, &progress);
+    drop(display);
+    let report = report?;
+    if out.is_json() {
+        out.json(&JsonReport {
+            dataset: &args.dataset,
+            report: &report,
+        })?;
+    } else if !out.is_quiet() {
+        out.line(format_args!(
+            "{}: {} of {} in {}",
+            escape(&args.dataset),
+            many(report.files.len() as u64, "file"),
+            many(report.samples, "sample"),
+            many(report.shards, "shard")
+        ))?;
+        for file in &report.files {
+            out.line(format_args!("  {}", escape(file)))?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,243 @@
+use std::sync::Arc;
+
+use serde::Serialize;
+use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_reader::{TarPattern, TarSet, each_in_order};
+use shardmill_webdataset::{Consumer, Finding, Lint, Severity, ShardFacts, splits};
+
+use super::options;
+use crate::args::LintArgs;
+use crate::error::{Fault, Stop, one_line};
+use crate::output::{Display, Exit, Output, many};
+use crate::signals;
+
+/// A finding, as JSON.
+#[derive(Serialize)]
+struct JsonFinding<'a> {
+    id: &'a str,
+    severity: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reader: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    message: &'a str,
+}
+
+#[derive(Serialize)]
+struct JsonSplit<'a> {
+    shard: &'a str,
+    reader: &'a str,
+    member: &'a str,
+    key: Option<&'a str>,
+    field: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct JsonSummary {
+    ok: bool,
+    shards: u64,
+    samples: u64,
+    errors: u64,
+    warnings: u64,
+    notes: u64,
+}
+
+struct Report<'a> {
+    out: &'a mut Output,
+    errors: u64,
+    warnings: u64,
+    notes: u64,
+}
+
+impl Report<'_> {
+    fn add(&mut self, shard: Option<&str>, finding: &Finding) -> Result<(), Stop> {
+        match finding.severity {
+            Severity::Error => self.errors += 1,
+            Severity::Warning => self.warnings += 1,
+            Severity::Note => self.notes += 1,
+        }
+        let reader = finding.consumer.map(Consumer::name);
+        if self.out.is_json() {
+            return self.out.json(&JsonFinding {
+                id: finding.id,
+                severity: finding.severity.name(),
+                shard,
+                reader,
+                member: finding.member.as_deref(),
+                offset: finding.offset,
+                message: &finding.text,
+            });
+        }
+        let text = match reader {
+            Some(reader) => format!("{reader}: {}", finding.text),
+            None => finding.text.clone(),
+        };
+        let message = one_line(&text);
+        let object = shard.map(|shard| escape(shard).into_owned());
+        let console = Arc::clone(self.out.console());
+        match finding.severity {
+            Severity::Error => console.error(
+                &Fault {
+                    kind: ErrorKind::Corrupt,
+                    id: finding.id.into(),
+                    object,
+                    message,
+                    hint: None,
+                },
+                None,
+            ),
+            Severity::Warning if !self.out.is_quiet() => {
+                console.warning(finding.id, object, message, None);
+            }
+            Severity::Note if !self.out.is_quiet() => {
+                let object = object.unwrap_or_default();
+                let id = finding.id;
+                console.line(format_args!("note[{id}]: {object}: {message}"));
+            }
+            Severity::Warning | Severity::Note => {}
+        }
+        Ok(())
+    }
+}
+
+pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
+    let mut paths = Vec::new();
+    for path in &args.paths {
+        match TarPattern::parse(path)? {
+            Some(pattern) => paths.extend(pattern.locations()),
+            None => paths.push(options::place(path)?),
+        }
+    }
+    let readers = match &args.readers {
+        Some(text) => options::consumers("for", text)?,
+        None => Vec::new(),
+    };
+    let jobs = options::jobs(args.jobs.as_deref())?;
+    let set = TarSet::open_at(&paths, &limits, &options::remote(&args.storage)?)?;
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let shards = set.shards();
+    progress.set_totals(0, 0, shards.len() as u64);
+    let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
+    let mut lint = Lint::new(readers.iter().copied(), &limits);
+    let mut report = Report {
+        out,
+        errors: 0,
+        warnings: 0,
+        notes: 0,
+    };
+    let mut stop = None;
+    let work = |at: usize| {
+        let Some(shard) = shards.get(at) else {
+            return Ok(None);
+        };
+        let (survey, compression, _) = shard.look(&limits)?;
+        let looked = (survey, compression);
+        progress.add_shard(0);
+        Ok(Some(looked))
+    };
+    each_in_order(shards.len(), jobs, &progress, work, |at, looked| {
+        let (Some((survey, compression)), Some(shard), None) = (looked, shards.get(at), &stop)
+        else {
+            return Ok(());
+        };
+        let path = shard.path().display().to_string();
+        let facts = ShardFacts {
+            name: shard.name(),
+            compression,
+            hashes: None,
+        };
+        for finding in lint.shard(&survey, &facts) {
+            stop = stop.take().or(report.add(Some(&path), &finding).err());
+        }
+        if args.splits {
+            for reader in &readers {
+                let shown = show_splits(&path, *reader, &splits(&survey, *reader), report.out);
+                stop = stop.take().or(shown.err());
+            }
+        }
+        Ok(())
+    })?;
+    drop(display);
+    if let Some(stop) = stop {
+        return Err(stop);
+    }
+    for finding in lint.finish() {
+        report.add(None, &finding)?;
+    }
+    let Report {
+        errors,
+        warnings,
+        notes,
+        ..
+    } = report;
+    let shards = shards.len() as u64;
+    if out.is_json() {
+        out.json(&JsonSummary {
+            ok: errors == 0,
+            shards,
+            samples: lint.samples(),
+            errors,
+            warnings,
+            notes,
+        })?;
+    } else if !out.is_quiet() {
+        let amount = format!(
+            "{} in {}",
+            many(lint.samples(), "sample"),
+            many(shards, "shard")
+        );
+        let found = format!(
+            "{}, {}, {}",
+            many(errors, "error"),
+            many(warnings, "warning"),
+            many(notes, "note")
+        );
+        out.line(format_args!("{amount}: {found}"))?;
+    }
+    Ok(if errors == 0 {
+        Exit::Done
+    } else {
+        Exit::Problems
+    })
+}
+
+fn show_splits(
+    shard: &str,
+    reader: Consumer,
+    splits: &[shardmill_webdataset::Split],
+    out: &mut Output,
+) -> Result<(), Stop> {
+    for split in splits {
+        let pair = split.key_and_field.as_ref();
+        let (key, field) = (
+            pair.map(|pair| pair.0.as_str()),
+            pair.map(|pair| pair.1.as_str()),
+        );
+        if out.is_json() {
+            out.json(&JsonSplit {
+                shard,
+                reader: reader.name(),
+                member: &split.member,
+                key,
+                field,
+            })?;
+            continue;
+        }
+        let member = escape(&split.member);
+        match (key, field) {
+            (Some(key), Some(field)) => {
+                let (key, field) = (escape(key), escape(field));
+                out.line(format_args!(
+                    "{reader}: {member}: key `{key}`, field `{field}`"
+                ))?;
+            }
+            _ => out.line(format_args!("{reader}: {member}: skipped"))?,
+        }
+    }
+    Ok(())
+}

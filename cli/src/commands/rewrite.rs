@@ -1,0 +1,96 @@
+//! What `fix` and `repair` have in common.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use shardmill_convert::{RewriteKind, RewriteOptions, Rewritten};
+use shardmill_core::{ErrorKind, Limits, Progress, escape};
+
+use super::{convert, options};
+use crate::args::RewriteArgs;
+use crate::error::{Fault, Stop, one_line};
+use crate::output::{Display, Exit, Output, many};
+use crate::signals;
+
+#[derive(Serialize)]
+struct JsonReport<'a> {
+    dest: &'a str,
+    ok: bool,
+    #[serde(flatten)]
+    report: &'a Rewritten,
+}
+
+pub fn rewrite(
+    args: &RewriteArgs,
+    kind: RewriteKind,
+    limits: Limits,
+    out: &mut Output,
+) -> Result<Exit, Stop> {
+    let (source, dest) = (
+        options::location(&args.source)?,
+        options::location(&args.dest)?,
+    );
+    let options = RewriteOptions {
+        kind,
+        hashes: convert::hashes(&args.hashes)?,
+        jobs: options::jobs(args.jobs.as_deref())?,
+        limits,
+    };
+    let progress = Arc::new(Progress::new());
+    signals::cancel_on_signal(&progress, out.console());
+    let display = Display::start(&progress, out.progress_mode(), "rewriting", out.console());
+    let report = shardmill_convert::rewrite_tars(source, &dest, &options, &progress);
+    drop(display);
+    let report = report?;
+    let ok = report.lost.is_empty();
+    if out.is_json() {
+        out.json(&JsonReport {
+            dest: &args.dest,
+            ok,
+            report: &report,
+        })?;
+    } else {
+        show(&args.dest, &report, out)?;
+    }
+    Ok(if ok { Exit::Done } else { Exit::Problems })
+}
+
+fn show(dest: &str, report: &Rewritten, out: &mut Output) -> Result<(), Stop> {
+    let console = Arc::clone(out.console());
+    for lost in &report.lost {
+        let what = match &lost.key {
+            Some(key) => format!("sample `{}` is lost: {}", escape(key), lost.message),
+            None => format!(
+                "bytes {} to {} are lost: {}",
+                lost.begin, lost.end, lost.message
+            ),
+        };
+        let fault = Fault {
+            kind: ErrorKind::Corrupt,
+            id: lost.id.into(),
+            object: Some(escape(&lost.shard).into_owned()),
+            message: one_line(&what),
+            hint: None,
+        };
+        console.error(&fault, None);
+    }
+    if out.is_quiet() {
+        return Ok(());
+    }
+    for change in &report.changes {
+        out.line(format_args!(
+            "{}: `{}`: {}",
+            escape(&change.shard),
+            escape(&change.member),
+            change.message
+        ))?;
+    }
+    out.line(format_args!(
+        "{}: {} in {}, {}, {} lost",
+        escape(dest),
+        many(report.samples, "sample"),
+        many(report.shards, "shard"),
+        many(report.changes.len() as u64, "change"),
+        many(report.lost.len() as u64, "place")
+    ))
+}

@@ -1,0 +1,355 @@
+//! Tar shards as `ls`, `inspect` and `cat` look at them.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use shardmill_core::{Limits, Progress};
+use shardmill_mds::{DType, NdArray, Value};
+use shardmill_reader::{KEY_COLUMN, TarData, TarSet, TarSetError, each_in_order};
+use shardmill_storage::Dir;
+use shardmill_webdataset::{
+    FieldSet, FileHashes, ShardMap, ShardView, Value as FieldValue, decode, inflate,
+};
+
+use super::extract::{Extractor, SampleName};
+use super::site::Site;
+use crate::error::{CliError, Stop};
+use crate::output::{Output, write_string, write_value};
+
+/// What is known of a shard: by its index, else by its headers.
+pub struct TarFacts {
+    pub name: String,
+    pub samples: u64,
+    pub raw_bytes: u64,
+    pub stored_bytes: u64,
+    pub compression: Option<String>,
+    pub hashes: FileHashes,
+    pub fields: Arc<FieldSet>,
+}
+
+/// Tar shards at a location.
+pub struct Tars {
+    set: TarSet,
+    facts: Vec<TarFacts>,
+    limits: Limits,
+}
+
+impl Tars {
+    /// The tar shards at a place; `None` where there is something else.
+    pub fn find(site: &Site, limits: &Limits) -> Result<Option<Self>, Stop> {
+        if !site.holds_tars(limits)? {
+            return Ok(None);
+        }
+        let set = site.tars(limits)?;
+        let mut facts = Vec::with_capacity(set.shards().len());
+        let progress = Progress::new();
+        let look = |number: usize| facts_of(&set, number, limits);
+        each_in_order(set.shards().len(), 0, &progress, look, |_, found| {
+            facts.push(found);
+            Ok(())
+        })?;
+        Ok(Some(Self {
+            set,
+            facts,
+            limits: limits.clone(),
+        }))
+    }
+
+    pub fn facts(&self) -> &[TarFacts] {
+        &self.facts
+    }
+
+    /// The path of the index, and its length, where there is one.
+    pub fn index(&self) -> Option<(&Path, u64)> {
+        let index = self.set.indexes().first()?;
+        Some((&index.path, index.bytes))
+    }
+
+    pub fn samples(&self) -> u64 {
+        self.facts.iter().map(|shard| shard.samples).sum()
+    }
+
+    /// Calls `show` with samples by their numbers through all shards, until it answers `false`.
+    fn each(
+        &self,
+        range: Range<u64>,
+        mut show: impl FnMut(u64, &ShardView<'_>, u64) -> Result<bool, Stop>,
+    ) -> Result<(), Stop> {
+        let mut first = 0_u64;
+        for (shard, facts) in self.set.shards().iter().zip(&self.facts) {
+            let end = first.saturating_add(facts.samples);
+            let (from, to) = (range.start.max(first), range.end.min(end));
+            if from < to {
+                let data: TarData = shard.load(&self.limits)?;
+                let view = ShardView::open(data.as_ref(), &self.limits)
+                    .map_err(|source| TarSetError::tar(shard.path(), source))?;
+                for sample in from..to {
+                    if !show(sample, &view, sample - first)? {
+                        return Ok(());
+                    }
+                }
+            }
+            first = end;
+        }
+        Ok(())
+    }
+}
+
+fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, TarSetError> {
+    let empty = || TarFacts {
+        name: String::new(),
+        samples: 0,
+        raw_bytes: 0,
+        stored_bytes: 0,
+        compression: None,
+        hashes: FileHashes::default(),
+        fields: Arc::default(),
+    };
+    let Some(shard) = set.shards().get(number) else {
+        return Ok(empty());
+    };
+    if let Some(entry) = shard.entry() {
+        return Ok(TarFacts {
+            name: shard.name().to_owned(),
+            samples: entry.samples,
+            raw_bytes: entry.raw_data.bytes,
+            stored_bytes: entry.stored().bytes,
+            compression: entry.compression.map(|compression| compression.to_string()),
+            hashes: entry.stored().hashes.clone(),
+            fields: Arc::clone(&entry.fields),
+        });
+    }
+    let data = shard.load(limits)?;
+    let map = ShardMap::read(data.as_ref(), limits)
+        .map_err(|source| TarSetError::tar(shard.path(), source))?;
+    let compression = shard.compression()?;
+    Ok(TarFacts {
+        name: shard.name().to_owned(),
+        samples: map.samples.len() as u64,
+        raw_bytes: map.bytes,
+        stored_bytes: shard.open()?.len(),
+        compression: compression.map(|compression| compression.name().to_owned()),
+        fields: Arc::new(FieldSet::of(&map.samples)),
+        ..empty()
+    })
+}
+
+/// What `cat` is to show of tar shards.
+pub struct TarCat<'a> {
+    /// The location as typed.
+    pub name: &'a str,
+    pub tars: &'a Tars,
+    /// The columns that are asked for; all of them without any.
+    pub columns: &'a [String],
+}
+
+impl TarCat<'_> {
+    /// Some sample has to have the column.
+    pub fn check_column(&self, column: &str) -> Result<(), CliError> {
+        let has = |facts: &TarFacts| {
+            let mut fields = facts.fields.always.iter().chain(&facts.fields.sometimes);
+            fields.any(|field| &**field == column)
+        };
+        let facts = self.tars.facts();
+        if column == KEY_COLUMN || facts.iter().any(has) {
+            return Ok(());
+        }
+        let mut known = vec![KEY_COLUMN.to_owned()];
+        for facts in facts {
+            for field in facts.fields.always.iter().chain(&facts.fields.sometimes) {
+                if !known.iter().any(|name| **name == **field) {
+                    known.push(field.to_string());
+                }
+            }
+        }
+        Err(CliError::ColumnUnknown {
+            object: self.name.to_owned(),
+            column: column.to_owned(),
+            known,
+        })
+    }
+
+    /// The number of the sample with a key.
+    pub fn find(&self, key: &str) -> Result<u64, Stop> {
+        let mut found = None;
+        self.tars.each(0..u64::MAX, |number, view, at| {
+            let held = view.key(at).map_err(|source| self.tar(number, source))?;
+            if held == key {
+                found = Some(number);
+            }
+            Ok(found.is_none())
+        })?;
+        found.ok_or_else(|| {
+            CliError::KeyNotFound {
+                dataset: self.name.to_owned(),
+                key: key.to_owned(),
+                column: KEY_COLUMN.to_owned(),
+            }
+            .into()
+        })
+    }
+
+    /// Calls `show` with the key and the chosen fields of samples.
+    fn samples(
+        &self,
+        range: Range<u64>,
+        mut show: impl FnMut(u64, &str, &[(&str, &[u8])]) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        self.tars.each(range, |number, view, at| {
+            let mut fields = Vec::new();
+            let key = view
+                .fields_into(at, &mut fields)
+                .map_err(|source| self.tar(number, source))?;
+            let mut chosen: Vec<(&str, &[u8])> = Vec::with_capacity(fields.len() + 1);
+            let all = std::iter::once((KEY_COLUMN, key.as_bytes()))
+                .chain(fields.iter().map(|field| (&*field.name, field.data)));
+            if self.columns.is_empty() {
+                chosen.extend(all);
+            } else {
+                let all: Vec<(&str, &[u8])> = all.collect();
+                // Not every sample has every field.
+                for column in self.columns {
+                    chosen.extend(all.iter().filter(|(name, _)| name == column));
+                }
+            }
+            show(number, &key, &chosen)?;
+            Ok(true)
+        })
+    }
+
+    /// Prints samples as lines of JSON.
+    pub fn print(
+        &self,
+        range: Range<u64>,
+        max_bytes: Option<usize>,
+        out: &mut Output,
+    ) -> Result<(), Stop> {
+        let mut line = Vec::new();
+        self.samples(range, |_, key, fields| {
+            line.clear();
+            line.push(b'{');
+            for (place, (name, data)) in fields.iter().enumerate() {
+                if place > 0 {
+                    line.push(b',');
+                }
+                write_string(name, &mut line);
+                line.push(b':');
+                if *name == KEY_COLUMN {
+                    write_value(&Value::Str(key), max_bytes, &mut line);
+                } else {
+                    write_field(name, data, max_bytes, &self.tars.limits, &mut line);
+                }
+            }
+            line.extend_from_slice(b"}\n");
+            out.bytes(&line)
+        })
+    }
+
+    /// Writes the bytes of the one column of a sample.
+    pub fn raw(&self, number: u64, out: &mut Output) -> Result<(), Stop> {
+        let mut found = false;
+        self.samples(number..number.saturating_add(1), |_, _, fields| {
+            for (_, data) in fields {
+                found = true;
+                out.bytes(data)?;
+            }
+            Ok(())
+        })?;
+        match self.columns.first() {
+            Some(column) if !found => Err(CliError::ColumnUnknown {
+                object: format!("sample {number}"),
+                column: column.clone(),
+                known: Vec::new(),
+            }
+            .into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the fields of samples as files; answers how many.
+    pub fn extract(&self, range: Range<u64>, dir: &Path, by_key: bool) -> Result<u64, Stop> {
+        let mut extractor = Extractor::new(Dir::create(dir)?);
+        self.samples(range, |number, key, fields| {
+            let name = match by_key {
+                true => SampleName::Key {
+                    sample: number,
+                    key,
+                },
+                false => SampleName::Number(number),
+            };
+            for (field, data) in fields {
+                // The key is in the names of the files, or the number stands for it.
+                if *field != KEY_COLUMN {
+                    extractor.write_field(&name, field, data)?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(extractor.files())
+    }
+
+    fn tar(&self, number: u64, source: shardmill_webdataset::TarError) -> Stop {
+        let mut first = 0_u64;
+        for (shard, facts) in self.tars.set.shards().iter().zip(&self.tars.facts) {
+            first = first.saturating_add(facts.samples);
+            if number < first {
+                return TarSetError::tar(shard.path(), source).into();
+            }
+        }
+        CliError::NoDataset {
+            location: self.name.to_owned(),
+        }
+        .into()
+    }
+}
+
+/// A field as JSON, by its extension; as bytes where it is not what the extension says.
+fn write_field(
+    field: &str,
+    data: &[u8],
+    max_bytes: Option<usize>,
+    limits: &Limits,
+    line: &mut Vec<u8>,
+) {
+    let plain = inflate(field, data, limits);
+    let decoded = plain
+        .as_ref()
+        .ok()
+        .and_then(|plain| decode(field, plain, limits).ok());
+    let value = match decoded {
+        Some(FieldValue::Text(text)) => Value::Str(text),
+        Some(FieldValue::Int(number)) => Value::Int(number),
+        Some(FieldValue::Json(text)) => Value::Json(text),
+        Some(FieldValue::Array(array)) => match number_type(array.dtype) {
+            Some(dtype) => Value::NdArray(NdArray {
+                dtype,
+                shape: array.shape,
+                data: array.data,
+            }),
+            None => Value::Bytes(data),
+        },
+        _ => Value::Bytes(data),
+    };
+    write_value(&value, max_bytes, line);
+}
+
+/// The type of numbers by its name in MDS, which has no arrays of booleans.
+const fn number_type(dtype: shardmill_webdataset::DType) -> Option<DType> {
+    use shardmill_webdataset::DType as Tar;
+
+    Some(match dtype {
+        Tar::Bool => return None,
+        Tar::Int8 => DType::I8,
+        Tar::Int16 => DType::I16,
+        Tar::Int32 => DType::I32,
+        Tar::Int64 => DType::I64,
+        Tar::UInt8 => DType::U8,
+        Tar::UInt16 => DType::U16,
+        Tar::UInt32 => DType::U32,
+        Tar::UInt64 => DType::U64,
+        Tar::Float16 => DType::F16,
+        Tar::Float32 => DType::F32,
+        Tar::Float64 => DType::F64,
+    })
+}

@@ -1,0 +1,227 @@
+//! What a conversion notes about its samples, and `verify --deep` that holds the samples to it.
+
+use serde_json::Value;
+
+use crate::common::{Place, rows};
+use crate::snapshot;
+
+/// What `verify --deep` says of a sound data set about its content.
+fn compared(place: &Place, dataset: &str) -> Value {
+    let report = place.json(&["verify", dataset, "--deep", "--json"]);
+    assert_eq!(report["warning_count"], 0, "{dataset}: {report}");
+    let text = place.read(&format!("{dataset}/index.provenance"));
+    let noted: Value = serde_json::from_slice(&text).unwrap();
+    let content = &report["content"];
+    assert_eq!(content["expected"], noted["content"], "{dataset}");
+    assert_eq!(content["found"], noted["content"], "{dataset}");
+    noted
+}
+
+/// Converts `data` and compares the content.
+fn converted(place: &Place, dest: &str, more: &[&str]) -> Value {
+    place.ok(&[&["convert", "data", dest], more].concat());
+    compared(place, dest)
+}
+
+/// The shards and the index of one data set in the place of those of another.
+fn exchange(place: &Place, from: &str, to: &str) {
+    for entry in std::fs::read_dir(place.path().join(from)).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name != "index.provenance" {
+            let bytes = place.read(&format!("{from}/{name}"));
+            place.write(&format!("{to}/{name}"), bytes);
+        }
+    }
+}
+
+#[test]
+fn what_was_converted_is_what_is_there() {
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &rows(100));
+    let plain = ["--column", "id", "--column", "name"];
+    let mut contents = Vec::new();
+    for (dest, more) in [
+        ("mds", &["--samples-per-shard", "30"][..]),
+        (
+            "raw",
+            &["--compression", "none", "--samples-per-shard", "7"],
+        ),
+        (
+            "json",
+            &["--to", "json", plain[0], plain[1], plain[2], plain[3]],
+        ),
+        (
+            "csv",
+            &["--to", "csv", plain[0], plain[1], plain[2], plain[3]],
+        ),
+        ("tars", &["--to", "webdataset"]),
+        ("packed", &["--to", "webdataset", "--compression", "zstd"]),
+        ("keyed", &["--to", "webdataset", "--key", "id"]),
+    ] {
+        let noted = converted(&place, dest, more);
+        contents.push((noted["content"].clone(), noted["keys"].clone()));
+    }
+    // Neither compression nor the size of shards is part of it; keys are, where they are not numbers.
+    assert_eq!(contents[0], contents[1]);
+    assert_eq!(contents[4], contents[5]);
+    assert_eq!(contents[4].1, "number");
+    assert_eq!(contents[6].1, "column");
+    assert_ne!(contents[4].0, contents[6].0);
+    snapshot!(place.shown(&["verify", "mds", "--deep"]), @r"
+    exit 0
+    --- stdout
+    mds: all is well: 100 samples in 4 shards (5 files, 4.9 KiB, 8 hashes, every value decoded, content compared, in [TIME] at [RATE] MB/s)
+    ");
+    // Without `--deep` it is not.
+    let report = place.json(&["verify", "mds", "--json"]);
+    assert_eq!(report["content"], Value::Null);
+}
+
+#[test]
+fn parts_and_splits_have_their_own() {
+    let place = Place::new();
+    place.parquet("data/a.parquet", &rows(40));
+    place.parquet("data/b.parquet", &rows(25));
+    for to in ["mds", "webdataset"] {
+        let parts = format!("parts-{to}");
+        for part in ["0/2", "1/2"] {
+            place.ok(&["convert", "data", &parts, "--to", to, "--part", part]);
+        }
+        place.ok(&["commit", &parts]);
+        let whole = converted(&place, &format!("whole-{to}"), &["--to", to]);
+        // The number of the part, in keys that are numbers, is no part of it either.
+        assert_eq!(compared(&place, &parts)["content"], whole["content"]);
+        let sets = format!("sets-{to}");
+        place.ok(&[
+            "convert",
+            "data",
+            &sets,
+            "--to",
+            to,
+            "--split",
+            "a=0.5,b=0.5",
+        ]);
+        let own = ["a", "b"].map(|split| compared(&place, &format!("{sets}/{split}")));
+        assert_ne!(own[0]["content"], own[1]["content"]);
+    }
+}
+
+#[test]
+fn samples_that_were_exchanged_are_found() {
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &rows(100));
+    let changed = [
+        "--column",
+        "id",
+        "--column",
+        "name=replace(name, '57', '58')",
+    ];
+    let plain = [
+        "--column",
+        "id",
+        "--column",
+        "name=replace(name, '57', '57')",
+    ];
+    for to in ["mds", "webdataset"] {
+        let (here, there) = (format!("{to}-here"), format!("{to}-there"));
+        converted(
+            &place,
+            &here,
+            &[&["--to", to, "--samples-per-shard", "30"], &plain[..]].concat(),
+        );
+        converted(
+            &place,
+            &there,
+            &[&["--to", to, "--samples-per-shard", "30"], &changed[..]].concat(),
+        );
+        exchange(&place, &there, &here);
+        // Shards and index are one with each other.
+        place.ok(&["verify", &here]);
+        let ran = place.run(&["verify", &here, "--deep", "--json"]);
+        let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((ran.code, &report["ok"]), (3, &false.into()), "{to}");
+        assert_eq!(report["problems"][0]["id"], "content-mismatch");
+        assert_eq!(report["problems"].as_array().unwrap().len(), 1);
+        assert_ne!(report["content"]["found"], report["content"]["expected"]);
+    }
+    snapshot!(place.shown(&["verify", "mds-here", "--deep"]), @r"
+    exit 3
+    --- stdout
+    mds-here: 1 problem in 0 of 4 shards, which hold 0 of 100 samples (5 files, 3.4 KiB, 8 hashes, every value decoded, content compared, in [TIME] at [RATE] MB/s)
+    --- stderr
+    error[content-mismatch]: mds-here/index.provenance: the content of the samples is [HASH], and the conversion noted [HASH]: samples were changed, lost or exchanged, and the index with them; fetch the data set again with its index and side files, or convert it again
+    ");
+}
+
+#[test]
+fn the_order_of_shards_is_no_part_of_it() {
+    for to in ["mds", "webdataset"] {
+        let place = Place::new();
+        place.parquet("data/rows.parquet", &rows(100));
+        converted(&place, "shards", &["--to", to, "--samples-per-shard", "25"]);
+        let mut index: Value = serde_json::from_slice(&place.read("shards/index.json")).unwrap();
+        index["shards"].as_array_mut().unwrap().reverse();
+        place.write("shards/index.json", index.to_string());
+        compared(&place, "shards");
+        // One shard twice and another not at all is something else.
+        let shards = index["shards"].as_array_mut().unwrap();
+        shards[2] = shards[1].clone();
+        place.write("shards/index.json", index.to_string());
+        let ran = place.run(&["verify", "shards", "--deep"]);
+        assert_eq!(ran.code, 3, "{to}: {}", ran.shown());
+    }
+}
+
+#[test]
+fn what_says_nothing_about_the_index_is_not_compared() {
+    let place = Place::with_shards();
+    let warnings = |report: &Value| {
+        let all = report["warnings"].as_array().unwrap().clone();
+        let known = |warning: &&Value| warning["id"] != "file-unlisted";
+        let ids = all.iter().filter(known);
+        ids.map(|warning| warning["id"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let index = place.read("shards/index.json");
+    let mut fewer: Value = serde_json::from_slice(&index).unwrap();
+    fewer["shards"].as_array_mut().unwrap().pop();
+    place.write("shards/index.json", fewer.to_string());
+    let report = place.json(&["verify", "shards", "--deep", "--json"]);
+    assert_eq!(warnings(&report), ["provenance-other"]);
+    assert_eq!(report["content"], Value::Null);
+    place.write("shards/index.json", index);
+
+    place.write("shards/index.provenance", "{");
+    let report = place.json(&["verify", "shards", "--deep", "--json"]);
+    assert_eq!(warnings(&report), ["provenance-damaged"]);
+    // Who does not ask does not read it.
+    let report = place.json(&["verify", "shards", "--json"]);
+    assert_eq!(warnings(&report), Vec::<String>::new());
+    for nothing in [None, Some("{}"), Some("{\"content\": \"x\"}")] {
+        match nothing {
+            Some(text) => place.write("shards/index.provenance", text),
+            None => std::fs::remove_file(place.path().join("shards/index.provenance")).unwrap(),
+        }
+        let report = place.json(&["verify", "shards", "--deep", "--json"]);
+        assert_eq!(
+            (&report["content"], warnings(&report)),
+            (&Value::Null, vec![])
+        );
+    }
+}
+
+#[test]
+fn damage_is_told_once() {
+    let place = Place::with_shards();
+    let name = "shards/shard.00001.mds.zstd";
+    let mut bytes = place.read(name);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    place.write(name, bytes);
+    let ran = place.run(&["verify", "shards", "--deep", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &report["problem_count"]), (3, &1.into()));
+    assert_eq!(report["problems"][0]["id"], "hash-mismatch");
+    assert_eq!(report["content"]["found"], Value::Null);
+    assert!(report["content"]["expected"].is_string());
+}

@@ -1,0 +1,97 @@
+//! Tar files that a pattern names.
+
+use crate::common::Place;
+
+#[test]
+fn braces_name_many_tar_files() {
+    let place = Place::with_tars();
+    insta::assert_snapshot!(place.shown(&["ls", "tars/shard-{000000..000001}.tar"]), @r"
+    exit 0
+    --- stdout
+         0          3 samples    10.0 KiB raw    10.0 KiB stored  shard-000000.tar
+         1          2 samples    10.0 KiB raw    10.0 KiB stored  shard-000001.tar
+    ");
+    // In the order of the pattern; lists are joined.
+    for (pattern, keys) in [
+        (
+            "tars/shard-{000001,000000}.tar",
+            ["b/1", "b/3", "a/0", "a/2", "a/4"],
+        ),
+        (
+            "tars/shard-000001.tar::tars/shard-{0..000000}.tar",
+            ["b/1", "b/3", "a/0", "a/2", "a/4"],
+        ),
+        (
+            "{tars,tars/.}/shard-{000000..000001..2}.tar::tars/shard-000001.tar",
+            [""; 5],
+        ),
+    ] {
+        let lines = place.run(&["cat", pattern]);
+        if keys[0].is_empty() {
+            assert!(lines.stderr.contains("[pattern-names]"), "{}", lines.stderr);
+            continue;
+        }
+        let found: Vec<String> = lines
+            .stdout
+            .lines()
+            .map(|line| {
+                let sample: serde_json::Value = serde_json::from_str(line).unwrap();
+                sample["__key__"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        assert_eq!(found, keys, "{pattern}");
+    }
+    place.ok(&["verify", "tars/shard-{000000..000001}.tar", "--deep"]);
+    place.ok(&["inspect", "tars/shard-{000000..000001}.tar"]);
+    place.ok(&["lint", "tars/shard-{000000..000001}.tar"]);
+    place.ok(&["convert", "tars", "whole"]);
+    place.ok(&["convert", "tars/shard-{000000..000001}.tar", "mds"]);
+    assert_eq!(place.read("mds/index.json"), place.read("whole/index.json"));
+    // A file that is there wins.
+    std::fs::copy(
+        place.path().join("tars/shard-000001.tar"),
+        place.path().join("x{1..2}.tar"),
+    )
+    .unwrap();
+    assert_eq!(place.ok(&["cat", "x{1..2}.tar"]).lines().count(), 2);
+}
+
+#[test]
+fn what_a_pattern_names_has_to_be_there() {
+    let place = Place::with_tars();
+    let pattern = "tars/shard-{000000..000002}.tar";
+    insta::assert_snapshot!(place.shown(&["cat", pattern]), @r"
+    exit 2
+    --- stderr
+    error[not-found]: tars/shard-000002.tar: cannot open: No such file or directory (os error 2)
+    ");
+    insta::assert_snapshot!(place.shown(&["convert", pattern, "mds"]), @r"
+    exit 2
+    --- stderr
+    error[not-found]: tars/shard-000002.tar: cannot open: No such file or directory (os error 2)
+    ");
+    insta::assert_snapshot!(place.shown(&["bench", pattern, "--epochs", "1"]), @r"
+    exit 2
+    --- stderr
+    error[shard-missing]: tars/shard-000002.tar: there is no such tar file, and the pattern `tars/shard-{000000..000002}.tar` names it
+    ");
+    for bad in [
+        "tars/shard-{0..9999999}.tar",
+        "tars/shard-{0..2.tar",
+        "tars/shard-00000{0,0}.tar",
+        "tars/{a,/../b}.tar",
+        "{s3://a,s3://b}/x.tar",
+        "s3://bucket/a.tar::b.tar",
+    ] {
+        let ran = place.run(&["ls", bad]);
+        assert_eq!(ran.code, 2, "{bad}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("error[pattern-"),
+            "{bad}: {}",
+            ran.stderr
+        );
+    }
+    // Of other things braces mean nothing.
+    let ran = place.run(&["ls", "tars/{a,b}"]);
+    assert!(ran.stderr.contains("error[not-found]"), "{}", ran.stderr);
+}

@@ -1,0 +1,285 @@
+//! Conversions in parts: whoever makes them, in which order and however often, the data set is the same.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use shardmill_testing::files::Snapshot;
+use shardmill_testing::process::Ended;
+use shardmill_testing::s3::{Objects, S3Server, Settings};
+
+use crate::lab::{Lab, SETTINGS, Setting, draw, expect, moment, rounds};
+
+/// Kinds of shards and sources.
+const KINDS: [usize; 5] = [0, 1, 4, 6, 7];
+const PARTS: u64 = 3;
+
+fn part(lab: &Lab, setting: &Setting, dest: &str, number: u64, jobs: u64) -> Command {
+    let mut command = lab.convert(setting, dest);
+    command
+        .args(["--part", &format!("{number}/{PARTS}")])
+        // A list of options may have them already.
+        .args(match setting.options.contains(&"--jobs") {
+            true => vec![],
+            false => vec!["--jobs".to_owned(), jobs.to_string()],
+        });
+    command
+}
+
+fn commit(lab: &Lab, dest: &str) -> Ended {
+    lab.run(lab.command().args(["commit", dest]))
+}
+
+fn done(ended: &Ended) {
+    assert_eq!(ended.code(), Some(0), "{}", ended.errors());
+}
+
+/// What undisturbed parts make.
+fn golden(lab: &Lab, setting: &Setting) -> Snapshot {
+    let dest = format!("parts {}", setting.name);
+    for number in 0..PARTS {
+        done(&lab.run(&mut part(lab, setting, &dest, number, 2)));
+        assert!(!lab.snapshot(&dest).has("index.json"));
+    }
+    done(&commit(lab, &dest));
+    lab.verify(&dest);
+    let files = lab.snapshot(&dest);
+    assert!(!files.has(".shardmill"));
+    files
+}
+
+/// All samples as JSON lines.
+fn samples(lab: &Lab, dest: &str) -> String {
+    let ended = lab.run(lab.command().args(["cat", dest, "0.."]));
+    done(&ended);
+    ended.output()
+}
+
+#[test]
+fn the_samples_are_those_of_one_run_in_its_order() {
+    // Those whose keys are numbers have the number of the part in front.
+    let settings = KINDS.map(|at| SETTINGS[at]);
+    let lab = Lab::new(&settings);
+    for setting in &settings {
+        golden(&lab, setting);
+        lab.ok(setting, "whole", &[]);
+        let dest = format!("parts {}", setting.name);
+        let (parts, whole) = (samples(&lab, &dest), samples(&lab, "whole"));
+        assert_eq!(parts.lines().count(), whole.lines().count());
+        if setting.name != "tar files of numbered samples" {
+            assert!(parts == whole, "{}", setting.name);
+        }
+        let side = fs::read(lab.at(&format!("{dest}/index.provenance"))).unwrap();
+        let side: serde_json::Value = serde_json::from_slice(&side).unwrap();
+        assert_eq!(side["parts"], PARTS);
+        assert_eq!(side["samples"], whole.lines().count());
+        lab.remove("whole");
+    }
+}
+
+#[test]
+fn the_order_and_the_threads_do_not_matter() {
+    let settings = KINDS.map(|at| SETTINGS[at]);
+    let lab = Lab::new(&settings);
+    for setting in &settings {
+        let golden = golden(&lab, setting);
+        for number in (0..PARTS).rev() {
+            done(&lab.run(&mut part(&lab, setting, "dest", number, 1 + number)));
+            // Once more is no harm.
+            let again = lab.run(part(&lab, setting, "dest", number, 1).arg("--json"));
+            assert!(
+                again.output().contains("already_done"),
+                "{}",
+                again.output()
+            );
+        }
+        done(&commit(&lab, "dest"));
+        let differences = golden.differences(&lab.snapshot("dest"));
+        assert!(differences.is_empty(), "{}: {differences:?}", setting.name);
+        // Everything has been done.
+        let again = commit(&lab, "dest");
+        assert!(
+            again.output().contains("it was published before"),
+            "{}",
+            again.output()
+        );
+        let again = lab.run(part(&lab, setting, "dest", 0, 1).arg("--json"));
+        assert!(
+            again.output().contains("already_done"),
+            "{}",
+            again.output()
+        );
+        lab.remove("dest");
+    }
+}
+
+#[test]
+fn in_a_store_the_shards_are_the_same() {
+    let setting = SETTINGS[1];
+    let lab = Lab::new(&[setting]);
+    let golden = golden(&lab, &setting);
+    let server = S3Server::start(Objects::memory("bucket", []), Settings::default()).unwrap();
+    for number in 0..PARTS {
+        let mut part = part(&lab, &setting, "s3://bucket/set", number, 2);
+        done(&lab.run(part.envs(server.environment())));
+    }
+    let mut commit = lab.command();
+    commit
+        .args(["commit", "s3://bucket/set"])
+        .envs(server.environment());
+    done(&lab.run(&mut commit));
+    let objects = server.objects().all();
+    assert!(
+        !objects.keys().any(|key| key.contains(".shardmill")),
+        "{:?}",
+        objects.keys()
+    );
+    assert_eq!(objects.len(), golden.files().count());
+    // Names have the attempt in them; without it they are those of a directory.
+    let dest = lab.at(&format!("parts {}", setting.name));
+    let mut shards = 0;
+    for (key, bytes) in &objects {
+        let name = key.strip_prefix("set/").unwrap();
+        let Some(rest) = name.strip_prefix("shard.") else {
+            continue;
+        };
+        let parts: Vec<&str> = rest.splitn(3, '-').collect();
+        let local = format!("shard.{}-{}", parts[0], parts[2]);
+        assert!(fs::read(dest.join(&local)).unwrap() == *bytes, "{name}");
+        shards += 1;
+    }
+    assert!(shards > 20);
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    let (setting, other) = (SETTINGS[0], SETTINGS[1]);
+    let lab = Lab::new(&[setting]);
+    expect(&commit(&lab, "."), 2, "parts-none");
+    for wrong in ["3/3", "1", "a/b", "-1/3", "0/0"] {
+        let ended = lab.run(lab.convert(&setting, "dest").args(["--part", wrong]));
+        expect(&ended, 2, "config-part");
+    }
+    for more in [&["--overwrite"][..], &["--split", "a=0.5,b=0.5"]] {
+        let ended = lab.run(part(&lab, &setting, "dest", 0, 1).args(more));
+        expect(&ended, 2, "config-part");
+    }
+    assert!(!lab.at("dest").exists());
+
+    for number in [0, 2] {
+        done(&lab.run(&mut part(&lab, &setting, "dest", number, 1)));
+    }
+    let ended = commit(&lab, "dest");
+    assert_eq!(ended.code(), Some(2), "{}", ended.errors());
+    assert!(
+        ended.errors().contains("part 1 is missing"),
+        "{}",
+        ended.errors()
+    );
+    // Another configuration, in the same place.
+    done(&lab.run(&mut part(&lab, &other, "dest", 1, 1)));
+    expect(&commit(&lab, "dest"), 4, "parts-conflict");
+    let ended = lab.run(&mut lab.convert(&setting, "dest"));
+    expect(&ended, 4, "dest-conflict");
+    assert!(!lab.snapshot("dest").has("index.json"));
+    // What is there can be given up.
+    // But not by the way: it may be work of today.
+    let before = lab.snapshot("dest");
+    done(&lab.run(lab.command().args(["gc", "dest", "--delete"])));
+    assert!(before.differences(&lab.snapshot("dest")).is_empty());
+    let ended = lab.run(
+        lab.command()
+            .args(["gc", "dest", "--delete", "--older-than", "0"]),
+    );
+    done(&ended);
+    assert_eq!(lab.snapshot("dest").files().count(), 0);
+    let ended = lab.run(lab.command().args(["gc", "dest", "--older-than", "2w"]));
+    expect(&ended, 2, "config-older-than");
+    lab.ok(&setting, "dest", &[]);
+    expect(
+        &lab.run(&mut part(&lab, &other, "dest", 1, 1)),
+        4,
+        "dest-conflict",
+    );
+}
+
+#[test]
+fn a_file_that_was_changed_is_found_by_the_commit() {
+    let setting = SETTINGS[1];
+    let lab = Lab::new(&[setting]);
+    for number in 0..PARTS {
+        done(&lab.run(&mut part(&lab, &setting, "dest", number, 1)));
+    }
+    let parts = lab.at("dest/.shardmill/parts");
+    // Manifests lie beside them.
+    let mut attempts = fs::read_dir(parts)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let folder = attempts.find(|path| path.is_dir()).unwrap();
+    let shard = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+    let shard = shard.path();
+    let whole = fs::read(&shard).unwrap();
+    fs::write(&shard, &whole[..10]).unwrap();
+    let ended = commit(&lab, "dest");
+    assert_eq!(ended.code(), Some(3), "{}", ended.errors());
+    assert!(!lab.snapshot("dest").has("index.json"));
+    let mut flipped = whole.clone();
+    flipped[100] ^= 1;
+    fs::write(&shard, &flipped).unwrap();
+    let ended = lab.run(lab.command().args(["commit", "dest", "--deep"]));
+    assert_eq!(ended.code(), Some(3), "{}", ended.errors());
+    fs::write(&shard, &whole).unwrap();
+    done(&commit(&lab, "dest"));
+    lab.verify("dest");
+}
+
+/// A data set that was made in parts is one like any other, and may be replaced by another.
+#[test]
+fn one_run_takes_the_place_of_parts() {
+    let setting = SETTINGS[1];
+    let lab = Lab::new(&[setting]);
+    let whole = lab.golden(&setting);
+    golden(&lab, &setting);
+    let dest = format!("parts {}", setting.name);
+    let changed = lab.run(lab.convert(&setting, &dest).args(["--where", "id > 5"]));
+    expect(&changed, 4, "dest-conflict");
+    lab.finish(&whole, &dest, &["--overwrite"], "in the place of parts");
+}
+
+/// Parts and commits that are killed at any time.
+#[test]
+fn killed_at_any_time() {
+    let settings = [SETTINGS[1], SETTINGS[7]];
+    let lab = Lab::new(&settings);
+    let goldens: Vec<Snapshot> = settings
+        .iter()
+        .map(|setting| golden(&lab, setting))
+        .collect();
+    let mut draw = draw("kill parts");
+    let (mut kills, mut round) = (0, 0);
+    while kills < rounds() {
+        let setting = &settings[round % settings.len()];
+        let golden = &goldens[round % settings.len()];
+        round += 1;
+        let mut kill = |command: &mut Command, most: Duration| {
+            kills += usize::from(lab.kill_after(command, moment(&mut draw, most)));
+        };
+        for number in 0..PARTS {
+            let most = Duration::from_millis(250);
+            kill(&mut part(&lab, setting, "dest", number, 2), most);
+            done(&lab.run(&mut part(&lab, setting, "dest", number, 2)));
+        }
+        for _ in 0..3 {
+            let most = Duration::from_millis(30);
+            kill(lab.command().args(["commit", "dest"]), most);
+            if lab.snapshot("dest").has("index.json") {
+                lab.verify("dest");
+            }
+        }
+        done(&commit(&lab, "dest"));
+        let differences = golden.differences(&lab.snapshot("dest"));
+        assert!(differences.is_empty(), "{}: {differences:?}", setting.name);
+        lab.remove("dest");
+    }
+    println!("kill parts: {kills} kills in {round} conversions, all the same in the end");
+}

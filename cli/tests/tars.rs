@@ -1,0 +1,692 @@
+//! The verbs of tar files: lint, fix, repair, index export, verify, and what convert does with them.
+
+use shardmill_webdataset::{Profile, ShardBuilder};
+
+use crate::common::Place;
+use crate::snapshot;
+
+/// A key, and fields with their contents.
+type Sample<'a> = (&'a str, &'a [(&'a str, &'a [u8])]);
+
+fn shard(samples: &[Sample<'_>]) -> Vec<u8> {
+    let mut shard = ShardBuilder::new(Profile::reference(0));
+    for (key, fields) in samples {
+        shard.push(key, fields).unwrap();
+    }
+    shard.finish().0
+}
+
+#[test]
+fn a_plan_says_where_keys_come_from() {
+    let place = Place::with_tree();
+    insta::assert_snapshot!(
+        place.shown(&["convert", "tree", "tars", "--to", "webdataset", "--jobs", "2", "--dry-run"]),
+        @r"
+    exit 0
+    --- stdout
+    source       tree, 10 files, 35 B, 5 rows
+    destination  tars: nothing there yet
+    format       webdataset
+    compression  none
+    hashes       sha256
+    size limit   64.0 MiB
+    shards       shard-%06d.tar
+    keys         column __key__
+    nulls        error
+    jobs         2
+
+    column  type    nulls  encoding
+    cls     Binary      0  bytes
+    txt     Utf8        0  str
+    "
+    );
+    place.write("rows.csv", "id,caption\n1,a\n2,b\n");
+    insta::assert_snapshot!(
+        place.shown(&["convert", "rows.csv", "tars", "--to", "webdataset", "--jobs", "2", "--dry-run"]),
+        @r"
+    exit 0
+    --- stdout
+    source       csv, 1 file, 19 B, 2 rows
+    destination  tars: nothing there yet
+    format       webdataset
+    compression  none
+    hashes       sha256
+    size limit   64.0 MiB
+    shards       shard-%06d.tar
+    keys         numbers
+    nulls        error
+    jobs         2
+
+    column       type   nulls  encoding
+    caption.txt  Utf8       0  str
+    id           Int64      0  int
+    "
+    );
+}
+
+#[test]
+fn a_tree_becomes_tar_files_and_all_is_well() {
+    let place = Place::with_tree();
+    let args = [
+        "convert",
+        "tree",
+        "tars",
+        "--to",
+        "webdataset",
+        "--samples-per-shard",
+        "3",
+    ];
+    snapshot!(place.shown(&args), @r"
+    exit 0
+    --- stdout
+    tars: 5 samples in 2 shards
+      raw     20.0 KiB
+      stored  20.1 KiB, ratio 1.00
+      time    [TIME] at [RATE] MB/s
+      idle    [TIME] of cores at the end
+    ");
+    insta::assert_snapshot!(String::from_utf8(place.read("tars/index.json")).unwrap(), @r#"{"format": "webdataset", "shards": [{"compression": null, "fields": ["cls", "txt"], "offsets": {"basename": "shard-000000.tar.idx", "bytes": 32, "hashes": {"sha256": "aa7ed55559a43874ce3884bfd24d76a0d045fa3f86361b6c11826c09c55d67fa"}}, "optional_fields": [], "raw_data": {"basename": "shard-000000.tar", "bytes": 10240, "hashes": {"sha256": "18e6c3a910cc592823fe476e5a7e063ac87d31c2885583755ffff30c8c80cb61"}}, "samples": 3, "zip_data": null}, {"compression": null, "fields": ["cls", "txt"], "offsets": {"basename": "shard-000001.tar.idx", "bytes": 24, "hashes": {"sha256": "873986add45ec975fab30c0711ee044e86eaa4155c7d352af8d30ffc16acf766"}}, "optional_fields": [], "raw_data": {"basename": "shard-000001.tar", "bytes": 10240, "hashes": {"sha256": "15f034d39acc7cc2c8c2fcbc7621ddcd889d0598c98fdbf54f11057de55d3085"}}, "samples": 2, "zip_data": null}], "version": 1}"#);
+    snapshot!(place.shown(&args), @r"
+    exit 0
+    --- stdout
+    tars: this conversion was done already, 5 samples in 2 shards; nothing was written
+    ");
+    snapshot!(place.shown(&["verify", "tars", "--deep"]), @r"
+    exit 0
+    --- stdout
+    tars: all is well: 5 samples in 2 shards (5 files, 20.9 KiB, 4 hashes, every value decoded, content compared, in [TIME] at [RATE] MB/s)
+    ");
+    snapshot!(place.shown(&["verify", "tars/shard-000001.tar"]), @r"
+    exit 0
+    --- stdout
+    tars/shard-000001.tar: all is well: 2 samples in 1 shard (1 file, 10.0 KiB, 0 hashes, values not decoded, in [TIME] at [RATE] MB/s)
+    ");
+}
+
+#[test]
+fn keys_that_are_there_twice_name_their_row() {
+    let place = Place::new();
+    place.write("rows.csv", "id,txt\n1,a\n2,b\n1,c\n");
+    let args = [
+        "convert",
+        "rows.csv",
+        "tars",
+        "--to",
+        "webdataset",
+        "--key",
+        "id",
+    ];
+    insta::assert_snapshot!(place.shown(&args), @r"
+    exit 3
+    --- stderr
+    error[sample-key-twice]: column id: row 2 of rows.csv: the key `1` was there before; choose a column whose values differ with --key, or leave --key out to number the samples
+    ");
+    assert!(!place.exists("tars"));
+    let plain = ["convert", "rows.csv", "tars", "--to", "webdataset", "-q"];
+    place.ok(&plain);
+    assert_eq!(place.ok(&["lint", "tars", "-q"]), "");
+}
+
+#[test]
+fn shards_are_called_as_asked() {
+    let place = Place::with_tree();
+    let pattern = [
+        "--shard-pattern",
+        "train-%03d.tar",
+        "--samples-per-shard",
+        "4",
+    ];
+    let args = [
+        &["convert", "tree", "tars", "--to", "webdataset", "-q"],
+        &pattern[..],
+    ]
+    .concat();
+    place.ok(&args);
+    for name in [
+        "train-000.tar",
+        "train-000.tar.idx",
+        "train-001.tar",
+        "train-001.tar.idx",
+    ] {
+        assert!(place.exists(&format!("tars/{name}")), "{name}");
+    }
+    // Another pattern in the place of the first one: nothing of it is left.
+    let other = [
+        "convert",
+        "tree",
+        "tars",
+        "--to",
+        "webdataset",
+        "-q",
+        "--overwrite",
+    ];
+    place.ok(&other);
+    assert!(place.exists("tars/shard-000000.tar") && !place.exists("tars/train-000.tar"));
+    // What is no shard of a data set is not overwritten.
+    place.write("tars/mine.tar", "x");
+    assert_eq!(place.run(&other).code, 4);
+    assert!(place.exists("tars/mine.tar"));
+}
+
+#[test]
+fn missing_fields_are_left_out_on_request() {
+    let place = Place::with_tree();
+    place.write("tree/a/9.cls", "9");
+    let args = ["convert", "tree", "tars", "--to", "webdataset"];
+    let ran = place.run(&args);
+    assert_eq!(
+        (ran.code, ran.stderr.starts_with("error[value-null]")),
+        (3, true)
+    );
+    place.ok(&[&args[..], &["--nulls", "omit"]].concat());
+    let index = String::from_utf8(place.read("tars/index.json")).unwrap();
+    assert!(
+        index.contains("\"fields\": [\"cls\"]") && index.contains("\"optional_fields\": [\"txt\"]")
+    );
+    place.ok(&["verify", "tars", "--deep"]);
+    place.ok(&[
+        "convert",
+        "tars",
+        "again",
+        "--to",
+        "webdataset",
+        "--nulls",
+        "omit",
+    ]);
+    assert_eq!(
+        place.read("tars/shard-000000.tar"),
+        place.read("again/shard-000000.tar")
+    );
+}
+
+#[test]
+fn tar_files_become_mds_and_come_back() {
+    let place = Place::with_tars();
+    for compression in ["none", "zstd:3", "gz:1"] {
+        let zip = format!("zip-{compression}").replace(':', "-");
+        let args = [
+            "--to",
+            "webdataset",
+            "--samples-per-shard",
+            "2",
+            "--compression",
+            compression,
+        ];
+        place.ok(&[&["convert", "tars", &zip], &args[..]].concat());
+        place.ok(&["verify", &zip, "--deep"]);
+        let mds = format!("{zip}-mds");
+        place.ok(&["convert", &zip, &mds]);
+        place.ok(&["verify", &mds, "--deep"]);
+        let back = format!("{zip}-back");
+        place.ok(&[
+            "convert",
+            &mds,
+            &back,
+            "--to",
+            "webdataset",
+            "--samples-per-shard",
+            "3",
+        ]);
+        for name in [
+            "shard-000000.tar",
+            "shard-000001.tar",
+            "shard-000000.tar.idx",
+        ] {
+            let (first, last) = (format!("tars/{name}"), format!("{back}/{name}"));
+            assert!(
+                place.read(&first) == place.read(&last),
+                "{compression}: {name}"
+            );
+        }
+    }
+    // Without their index, by pattern, and one by one.
+    std::fs::remove_file(place.path().join("tars/index.json")).unwrap();
+    for (number, source) in [
+        &["tars"][..],
+        &["tars/*.tar"],
+        &["tars/shard-000000.tar", "tars/shard-000001.tar"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let dest = format!("by-{number}");
+        let args = [
+            &["convert"],
+            source,
+            &[&dest, "--to", "webdataset", "--samples-per-shard", "3"],
+        ]
+        .concat();
+        place.ok(&args);
+        assert_eq!(
+            place.read("tars/shard-000001.tar"),
+            place.read(&format!("{dest}/shard-000001.tar"))
+        );
+    }
+}
+
+#[test]
+fn columns_of_tar_files_are_chosen_and_computed() {
+    let place = Place::with_tars();
+    place.ok(&[
+        "convert",
+        "tars",
+        "mds",
+        "--column",
+        "__key__",
+        "--column",
+        "n:int32=CAST(CAST(cls AS VARCHAR) AS INT) * 2",
+        "--where",
+        "CAST(cls AS VARCHAR) >= '2'",
+    ]);
+    insta::assert_snapshot!(place.ok(&["cat", "mds", ".."]), @r#"
+    {"__key__":"a/2","n":4}
+    {"__key__":"a/4","n":8}
+    {"__key__":"b/3","n":6}
+    "#);
+}
+
+#[test]
+fn lint_tells_what_readers_trip_over() {
+    let place = Place::new();
+    place.write(
+        "ok/0.tar",
+        shard(&[("a", &[("txt", b"x")]), ("b", &[("txt", b"y")])]),
+    );
+    insta::assert_snapshot!(place.shown(&["lint", "ok"]), @r"
+    exit 0
+    --- stdout
+    2 samples in 1 shard: 0 errors, 0 warnings, 0 notes
+    ");
+    place.write(
+        "odd/0.tar",
+        shard(&[
+            ("a", &[("TXT", b"x")]),
+            ("my key", &[("txt", b"y"), ("cls", b"1")]),
+        ]),
+    );
+    place.write("odd/1.tar", shard(&[("a", &[("txt", b"x")])]));
+    insta::assert_snapshot!(place.shown(&["lint", "odd"]), @r"
+    exit 0
+    --- stdout
+    3 samples in 2 shards: 0 errors, 4 warnings, 0 notes
+    --- stderr
+    warning[field-case]: odd/0.tar: the field `TXT` has capitals, which some readers change and others keep
+    warning[sample-key-twice]: odd/1.tar: the key `a` of `1.tar` is also in `0.tar`
+    warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
+    warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
+    ");
+    insta::assert_snapshot!(place.shown(&["lint", "odd", "--for", "hf,dali"]), @r"
+    exit 3
+    --- stdout
+    3 samples in 2 shards: 3 errors, 8 warnings, 0 notes
+    --- stderr
+    error[sample-fields]: odd/0.tar: hf: sample `my key` has other fields than the first one, and the first 5 samples have to agree
+    error[sidecar-name]: odd/0.tar: dali: the name `my key.cls` has a blank, which its index cannot express
+    error[sidecar-name]: odd/0.tar: dali: the name `my key.txt` has a blank, which its index cannot express
+    warning[field-case]: odd/0.tar: the field `TXT` has capitals, which some readers change and others keep
+    warning[split-differs]: odd/0.tar: hf: hf has field `TXT` of `a`, webdataset has field `txt` of `a`
+    warning[split-differs]: odd/0.tar: dali: dali has field `TXT` of `a`, webdataset has field `txt` of `a`
+    warning[sample-fields]: odd/0.tar: dali: sample `a` lacks `cls`: it is skipped, filled or refused, as `missing_component_behavior` says
+    warning[sample-fields]: odd/0.tar: dali: sample `my key` lacks `TXT`: it is skipped, filled or refused, as `missing_component_behavior` says
+    warning[sample-key-twice]: odd/1.tar: the key `a` of `1.tar` is also in `0.tar`
+    warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
+    warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
+    ");
+    insta::assert_snapshot!(place.shown(&["lint", "odd/0.tar", "--for", "dali", "--splits", "--json"]), @r#"
+    exit 3
+    --- stdout
+    {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.cls","offset":1024,"message":"the name `my key.cls` has a blank, which its index cannot express"}
+    {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.txt","offset":2048,"message":"the name `my key.txt` has a blank, which its index cannot express"}
+    {"id":"field-case","severity":"warning","shard":"odd/0.tar","member":"a.TXT","offset":0,"message":"the field `TXT` has capitals, which some readers change and others keep"}
+    {"id":"split-differs","severity":"warning","shard":"odd/0.tar","reader":"dali","member":"a.TXT","offset":0,"message":"dali has field `TXT` of `a`, webdataset has field `txt` of `a`"}
+    {"id":"sample-fields","severity":"warning","shard":"odd/0.tar","reader":"dali","offset":0,"message":"sample `a` lacks `cls`: it is skipped, filled or refused, as `missing_component_behavior` says"}
+    {"id":"sample-fields","severity":"warning","shard":"odd/0.tar","reader":"dali","offset":1024,"message":"sample `my key` lacks `TXT`: it is skipped, filled or refused, as `missing_component_behavior` says"}
+    {"shard":"odd/0.tar","reader":"dali","member":"a.TXT","key":"a","field":"TXT"}
+    {"shard":"odd/0.tar","reader":"dali","member":"my key.cls","key":"my key","field":"cls"}
+    {"shard":"odd/0.tar","reader":"dali","member":"my key.txt","key":"my key","field":"txt"}
+    {"id":"sample-fields","severity":"warning","message":"1 of 2 samples have the fields cls, txt, the first of them `my key`"}
+    {"id":"sample-fields","severity":"warning","message":"1 of 2 samples have the fields txt, the first of them `a`"}
+    {"ok":false,"shards":1,"samples":2,"errors":2,"warnings":6,"notes":0}
+    "#);
+}
+
+#[test]
+fn fix_makes_what_every_reader_understands() {
+    let place = Place::new();
+    let whole = shard(&[
+        ("./a", &[("TXT", b"x"), ("cls", b"1")]),
+        ("b", &[("cls", b"2"), ("txt", b"y")]),
+    ]);
+    place.write("odd/0.tar", &whole);
+    insta::assert_snapshot!(place.shown(&["fix", "odd", "fixed"]), @r"
+    exit 0
+    --- stdout
+    odd/0.tar: `./a.TXT`: empty and `.` parts of the key are left out
+    odd/0.tar: `./a.TXT`: the field is written in lower case
+    odd/0.tar: `./a.cls`: empty and `.` parts of the key are left out
+    fixed: 2 samples in 1 shard, 3 changes, 0 places lost
+    ");
+    let expected = shard(&[
+        ("a", &[("cls", b"1"), ("txt", b"x")]),
+        ("b", &[("cls", b"2"), ("txt", b"y")]),
+    ]);
+    assert_eq!(place.read("fixed/0.tar"), expected);
+    snapshot!(place.shown(&["verify", "fixed", "--deep"]), @r"
+    exit 0
+    --- stdout
+    fixed: all is well: 2 samples in 1 shard (3 files, 10.4 KiB, 2 hashes, every value decoded, in [TIME] at [RATE] MB/s)
+    ");
+    insta::assert_snapshot!(place.shown(&["fix", "odd", "fixed"]), @r"
+    exit 4
+    --- stderr
+    error[dest-not-empty]: fixed: it is not empty; choose another destination
+    ");
+    place.write("cut/0.tar", &whole[..2100]);
+    insta::assert_snapshot!(place.shown(&["fix", "cut", "saved"]), @r"
+    exit 3
+    --- stderr
+    error[tar-torn]: cut/0.tar: the shard cannot be rewritten: the file ends at byte 2100, within the header at byte 2048; the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole
+    ");
+    assert!(!place.exists("saved"));
+    insta::assert_snapshot!(place.shown(&["repair", "cut", "saved"]), @r"
+    exit 3
+    --- stdout
+    saved: 0 samples in 1 shard, 0 changes, 2 places lost
+    --- stderr
+    error[tar-torn]: cut/0.tar: sample `./a` is lost: the file ends at byte 2100, within the header at byte 2048
+    error[tar-torn]: cut/0.tar: bytes 2048 to 2100 are lost: the file ends at byte 2100, within the header at byte 2048
+    ");
+    insta::assert_snapshot!(place.shown(&["repair", "cut/0.tar", "again", "--json"]), @r#"
+    exit 3
+    --- stdout
+    {"dest":"again","ok":false,"shards":1,"samples":0,"changes":[],"lost":[{"shard":"cut/0.tar","id":"tar-torn","key":"./a","begin":0,"end":2048,"message":"the file ends at byte 2100, within the header at byte 2048"},{"shard":"cut/0.tar","id":"tar-torn","key":null,"begin":2048,"end":2100,"message":"the file ends at byte 2100, within the header at byte 2048"}]}
+    "#);
+    snapshot!(place.shown(&["verify", "saved"]), @r"
+    exit 0
+    --- stdout
+    saved: all is well: 0 samples in 1 shard (3 files, 10.4 KiB, 2 hashes, values not decoded, in [TIME] at [RATE] MB/s)
+    ");
+}
+
+#[test]
+fn indexes_of_other_readers_are_written_beside() {
+    let place = Place::with_tars();
+    insta::assert_snapshot!(place.shown(&["index", "export", "tars", "--for", "wids,dali,energon,open_clip"]), @r"
+    exit 0
+    --- stdout
+    tars: 9 files of 5 samples in 2 shards
+      shardindex.json
+      shard-000000.idx
+      shard-000001.idx
+      shard-000000.tar.idx
+      shard-000001.tar.idx
+      .nv-meta/.info.json
+      .nv-meta/dataset.yaml
+      .nv-meta/split.yaml
+      sizes.json
+    ");
+    insta::assert_snapshot!(String::from_utf8(place.read("tars/shard-000001.idx")).unwrap(), @r"
+    v1.2 2
+    cls 512 1 b/1.cls txt 1536 6 b/1.txt
+    cls 2560 1 b/3.cls txt 3584 6 b/3.txt
+    ");
+    insta::assert_snapshot!(String::from_utf8(place.read("tars/.nv-meta/split.yaml")).unwrap(), @r#"
+    exclude: []
+    split_parts:
+      train:
+      - "shard-000000.tar"
+      - "shard-000001.tar"
+      val: []
+      test: []
+    "#);
+    // The same again is no conflict; another file is.
+    place.ok(&["index", "export", "tars", "--for", "dali"]);
+    place.write("tars/sizes.json", "{}");
+    insta::assert_snapshot!(place.shown(&["index", "export", "tars", "--for", "open_clip"]), @r"
+    exit 4
+    --- stderr
+    error[index-exists]: tars/sizes.json: another file is there; replace it with --force
+    ");
+    place.ok(&["index", "export", "tars", "--for", "open_clip", "--force"]);
+    // Those that convert writes are the same.
+    place.ok(&[
+        "convert",
+        "tree",
+        "with",
+        "--to",
+        "webdataset",
+        "--samples-per-shard",
+        "3",
+        "--index-for",
+        "open_clip,energon,dali,wids",
+    ]);
+    for name in [
+        "sizes.json",
+        "shard-000000.idx",
+        "shardindex.json",
+        ".nv-meta/.info.json",
+        "shard-000001.tar.idx",
+    ] {
+        assert_eq!(
+            place.read(&format!("tars/{name}")),
+            place.read(&format!("with/{name}")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn every_cut_at_a_block_is_found() {
+    let place = Place::with_tars();
+    let bytes = place.read("tars/shard-000000.tar");
+    let end = 3 * 2 * 1024;
+    for cut in (0..bytes.len()).step_by(512) {
+        place.write("cut/0.tar", &bytes[..cut]);
+        let ran = place.run(&["verify", "cut"]);
+        // From here on nothing is missing but zeros that nobody needs.
+        let expected = if cut >= end + 1024 { 0 } else { 3 };
+        assert_eq!(
+            ran.code, expected,
+            "cut at {cut}: {}{}",
+            ran.stdout, ran.stderr
+        );
+        place.write("tars/shard-000000.tar", &bytes[..cut]);
+        assert_eq!(
+            place.run(&["verify", "tars"]).code,
+            3,
+            "cut at {cut}, with an index"
+        );
+    }
+}
+
+/// What `ls`, `inspect` and `cat` say, with an index and without, compressed and not.
+#[test]
+fn tar_files_are_looked_at_like_other_data_sets() {
+    let place = Place::with_tree();
+    let convert = |to: &str, compression: &str| {
+        let args = [
+            "convert",
+            "tree",
+            to,
+            "--to",
+            "webdataset",
+            "--samples-per-shard",
+            "3",
+        ];
+        place.ok(&[&args[..], &["--compression", compression]].concat());
+    };
+    convert("plain", "none");
+    convert("packed", "zstd:3");
+    convert("bare", "gz");
+    std::fs::remove_file(place.path().join("bare/index.json")).unwrap();
+    // Unpacked beside its compressed file, a shard is one still.
+    let unpacked = "shard-000001.tar";
+    assert!(place.path().join("bare/shard-000001.tar.gz").exists());
+    place.write(
+        &format!("bare/{unpacked}"),
+        place.read(&format!("plain/{unpacked}")),
+    );
+    for set in ["plain", "packed", "bare"] {
+        let list = place.ok(&["ls", set, "--json"]);
+        let shards: Vec<serde_json::Value> = list
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let samples: Vec<_> = shards.iter().map(|shard| &shard["samples"]).collect();
+        assert_eq!(samples, [3, 2], "{set}");
+        assert!(shards.iter().all(|shard| shard["format"] == "webdataset"));
+        let told: serde_json::Value =
+            serde_json::from_str(&place.ok(&["inspect", set, "--json"])).unwrap();
+        assert_eq!((&told["samples"], &told["shards"]), (&5.into(), &2.into()));
+        assert_eq!(told["format"], "webdataset");
+        let names: Vec<_> = told["columns"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|column| column["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["__key__", "cls", "txt"]);
+        assert_eq!(told["index_hash"].is_null(), set == "bare");
+        assert_eq!(
+            place.ok(&["cat", set, "3.."]),
+            "{\"__key__\":\"b/1\",\"cls\":1,\"txt\":\"text 1\"}\n\
+             {\"__key__\":\"b/3\",\"cls\":3,\"txt\":\"text 3\"}\n",
+            "{set}"
+        );
+        let by_key = ["cat", set, "--key", "a/4", "--column", "txt", "--raw"];
+        assert_eq!(place.ok(&by_key), "text 4");
+        assert_eq!(
+            place.ok(&["cat", set, "-1", "--column", "cls", "--column", "__key__"]),
+            "{\"cls\":3,\"__key__\":\"b/3\"}\n"
+        );
+        let files = format!("files-{set}");
+        place.ok(&["cat", set, "0..", "--extract", &files, "--by-key"]);
+        assert_eq!(place.read(&format!("{files}/b/3.txt")), b"text 3");
+        assert_eq!(place.read(&format!("{files}/a/0.cls")), b"0");
+    }
+    let inspected = place.ok(&["inspect", "bare"]);
+    assert!(inspected.contains("index        none"), "{inspected}");
+}
+
+#[test]
+fn what_cat_cannot_show_of_tar_files_is_named() {
+    let place = Place::with_tars();
+    let id = |args: &[&str]| {
+        let ran = place.run(&[args, &["--json"]].concat());
+        assert_eq!(ran.stdout, "");
+        (ran.code, ran.error()["id"].as_str().unwrap().to_owned())
+    };
+    let told = |code: i32, id: &str| (code, id.to_owned());
+    assert_eq!(
+        id(&["cat", "tars", "--column", "jpg"]),
+        told(2, "column-unknown")
+    );
+    assert_eq!(
+        id(&["cat", "tars", "--key", "a/9"]),
+        told(2, "key-not-found")
+    );
+    assert_eq!(id(&["cat", "tars", "5"]), told(2, "sample-out-of-range"));
+    place.write("tars/shard-000000.tar", vec![7; 20_480]);
+    assert_eq!(id(&["cat", "tars", "0"]).0, 3);
+}
+
+#[test]
+fn a_place_is_tried() {
+    let place = Place::new();
+    place.write("sets/file", "somebody's");
+    let told: serde_json::Value =
+        serde_json::from_str(&place.ok(&["doctor", "sets", "--json"])).unwrap();
+    assert_eq!(told["verdict"], "read-write");
+    assert_eq!(told["left"], serde_json::json!([]));
+    let left = std::fs::read_dir(place.path().join("sets")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["file"]);
+    let ran = place.run(&["doctor", "nowhere"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    let args = [
+        "doctor",
+        "s3://bucket",
+        "--storage-option",
+        "AWS_REGOIN=eu-west-1",
+    ];
+    let ran = place.run(&args);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("AWS_REGOIN"), "{}", ran.stderr);
+    // Nothing listens there.
+    let closed = "AWS_ENDPOINT_URL=http://127.0.0.1:9";
+    let args = ["doctor", "s3://bucket", "--storage-option", closed];
+    let keys = ["--storage-option", "AWS_SKIP_SIGNATURE=true"];
+    let ran = place.run(&[&args[..], &keys[..]].concat());
+    assert_eq!(ran.code, 6, "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("neither read nor written"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn lists_become_tensors() {
+    use shardmill_webdataset::{Array, DType, Datum, encode};
+
+    let place = Place::new();
+    place.write(
+        "rows.jsonl",
+        "{\"id\": \"a\", \"v\": [1.5, -2.0]}\n{\"id\": \"b\", \"v\": []}\n{\"id\": \"c\", \"v\": [0.25]}\n",
+    );
+    let convert = [
+        "convert",
+        "rows.jsonl",
+        "tars",
+        "--to",
+        "webdataset",
+        "--key",
+        "id",
+    ];
+    place.ok(&[&convert[..], &["--column", "v.ten:ten=v"]].concat());
+    let expected: Vec<(&str, Vec<u8>)> =
+        [("a", vec![1.5_f64, -2.0]), ("b", vec![]), ("c", vec![0.25])]
+            .into_iter()
+            .map(|(key, numbers)| {
+                let data: Vec<u8> = numbers
+                    .iter()
+                    .flat_map(|number| number.to_le_bytes())
+                    .collect();
+                let array = Array {
+                    dtype: DType::Float64,
+                    shape: vec![numbers.len() as u64],
+                    data: &data,
+                };
+                let mut bytes = Vec::new();
+                encode("v.ten", &Datum::Array(array), &mut bytes).unwrap();
+                (key, bytes)
+            })
+            .collect();
+    let fields: Vec<[(&str, &[u8]); 1]> = expected
+        .iter()
+        .map(|(_, bytes)| [("v.ten", &bytes[..])])
+        .collect();
+    let samples: Vec<Sample<'_>> = expected
+        .iter()
+        .zip(&fields)
+        .map(|((key, _), fields)| (*key, &fields[..]))
+        .collect();
+    assert!(place.read("tars/shard-000000.tar") == shard(&samples));
+    // What the original cannot read is not written.
+    place.write("small.csv", "id,n\na,1\n");
+    insta::assert_snapshot!(place.shown(&[
+        "convert", "small.csv", "t2", "--to", "webdataset", "--key", "id", "--sql",
+        "SELECT id, make_array(arrow_cast(n, 'UInt32')) AS v FROM source", "--column", "v.ten:ten=v",
+    ]), @r"
+    exit 3
+    --- stderr
+    error[field-array]: column v.ten: row 0 of the result: field `v.ten` cannot hold an array of u4
+    ");
+    insta::assert_snapshot!(place.shown(&[
+        "convert", "small.csv", "t3", "--to", "webdataset", "--key", "id", "--column", "n.ten:ten=n",
+    ]), @r"
+    exit 3
+    --- stderr
+    error[type-unsupported]: column n.ten: a column of type Int64 cannot be stored as ten; convert it first, for example with --column 'n.ten:ten=CAST(n.ten AS …)'
+    ");
+}

@@ -1,0 +1,406 @@
+//! Indexes of other readers beside tar shards, from their headers.
+
+use std::path::{Path, PathBuf};
+
+use shardmill_core::{Limits, Progress, escape, parallel};
+use shardmill_reader::{TarFile, TarSet, TarSetError, each_in_order, is_tar_name};
+use shardmill_storage::{
+    Folder, Location, Place, PublishMode, RemoteLocation, RemoteOptions, StorageError,
+};
+use shardmill_webdataset::sidecar::{
+    SidecarShard, dali_index, dali_name, energon, open_clip_sizes, wids_index,
+};
+use shardmill_webdataset::{Consumer, Index, SampleEntry, Survey, offsets_name, write_offsets};
+use shardmill_writer::{INDEX_NAME, ShardPattern};
+
+use crate::error::ConvertError;
+use crate::journal::WORK_FOLDER;
+use crate::options::ConvertOptions;
+use crate::provenance::in_folder;
+use crate::target::Target;
+
+/// The folder of Energon, and what shardmill puts there.
+pub(crate) const ENERGON_FOLDER: &str = ".nv-meta";
+pub(crate) const ENERGON_FILES: [&str; 3] = [".info.json", "dataset.yaml", "split.yaml"];
+
+/// The index of wids, and that of `open_clip`.
+const WIDS_NAME: &str = "shardindex.json";
+const OPEN_CLIP_NAME: &str = "sizes.json";
+
+/// Which indexes to write, and how.
+#[derive(Clone, Debug)]
+pub struct ExportOptions {
+    /// The readers.
+    pub readers: Vec<Consumer>,
+    /// Shards looked at side by side; 0 for one per core.
+    pub jobs: usize,
+    /// Whether files that differ are replaced.
+    pub replace: bool,
+    /// What a file may ask for.
+    pub limits: Limits,
+    /// How stores are spoken to.
+    pub remote: RemoteOptions,
+}
+
+/// What an export wrote.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Exported {
+    /// Shards that were looked at.
+    pub shards: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// The files, relative to the data set, in the order in which they were written.
+    pub files: Vec<String>,
+}
+
+/// Whether shards can be read by a reader that gets an index.
+pub(crate) fn check_reader(reader: Consumer, is_compressed: bool) -> Result<(), ConvertError> {
+    match reader {
+        Consumer::Wids | Consumer::Dali | Consumer::Energon if is_compressed => {
+            Err(ConvertError::option_hint(
+                "index-for",
+                format!("{reader} reads shards that are not compressed"),
+                "leave --compression out, or the reader",
+            ))
+        }
+        Consumer::Wids | Consumer::Dali | Consumer::Energon | Consumer::OpenClip => Ok(()),
+        Consumer::Webdataset | Consumer::Hf => Err(ConvertError::option_hint(
+            "index-for",
+            format!("{reader} has no index"),
+            "choose from wids, dali, energon, open_clip",
+        )),
+    }
+}
+
+/// Whether a file may be one that [`export`] wrote beside shards with such names.
+pub(crate) fn is_exported<'a>(
+    name: &str,
+    patterns: &[&ShardPattern],
+    mut listed: impl Iterator<Item = &'a String>,
+) -> bool {
+    if [WIDS_NAME, OPEN_CLIP_NAME].contains(&name) {
+        return true;
+    }
+    let Some(stem) = name.strip_suffix(".idx") else {
+        return false;
+    };
+    let raw = format!("{stem}.tar");
+    patterns.iter().any(|pattern| pattern.matches(&raw))
+        || listed.any(|shard| dali_name(shard) == name)
+}
+
+/// Writes indexes of other readers beside the tar shards of a folder, or of a prefix in a store. Of shards that are not
+/// compressed only the headers are read, and what lies around them.
+///
+/// # Errors
+///
+/// Shards that cannot be read or that a reader's index cannot express; files that differ (`Conflict`).
+pub fn export(
+    location: &Location,
+    options: &ExportOptions,
+    progress: &Progress,
+) -> Result<Exported, ConvertError> {
+    let root = match location {
+        Location::Local(path) => Location::Local(folder_of(path)),
+        Location::Remote(location) => Location::Remote(prefix_of(location)),
+    };
+    // What cannot be written is known before anything is read.
+    let place = Place::open(&root, &options.remote, None)?;
+    let set = TarSet::open_at(
+        std::slice::from_ref(location),
+        &options.limits,
+        &options.remote,
+    )?;
+    let beside = Beside::new(Target::new(&place, progress));
+    progress.set_totals(0, 0, set.shards().len() as u64);
+    write(&beside, set.shards(), options, Some(progress), progress)
+}
+
+/// The folder of a file, or the folder itself.
+fn folder_of(path: &Path) -> PathBuf {
+    let folder = match path.is_file() {
+        true => path.parent().unwrap_or(path),
+        false => path,
+    };
+    match folder.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => folder.to_owned(),
+    }
+}
+
+/// The same for an object that was named.
+fn prefix_of(location: &RemoteLocation) -> RemoteLocation {
+    match location.split_name() {
+        Some((folder, name)) if name == INDEX_NAME || is_tar_name(name) => folder,
+        _ => location.clone(),
+    }
+}
+
+/// Where indexes go.
+pub(crate) struct Beside<'a> {
+    target: Target<'a>,
+    /// The folder of the data set in it, `""` for itself.
+    folder: &'a str,
+    /// The folder for temporary files of a directory; `None` for the directory itself.
+    temp_folder: Option<&'a str>,
+}
+
+/// Writes them for shards that a conversion has just published in a folder of its destination.
+pub(crate) fn export_index(
+    target: Target<'_>,
+    folder: &str,
+    index: &Index,
+    options: &ConvertOptions,
+    progress: &Progress,
+) -> Result<Exported, ConvertError> {
+    let mut root = Folder::open(&target.place.location(), &options.remote)?;
+    if !folder.is_empty() {
+        root = root.open_folder(folder)?;
+    }
+    let entries = index.shards.iter().cloned();
+    let shards: Vec<TarFile> = entries
+        .map(|entry| TarFile::of_entry(&root, entry))
+        .collect();
+    let options = ExportOptions {
+        readers: options.tar.index_for.clone(),
+        jobs: options.jobs,
+        replace: true,
+        limits: options.limits.clone(),
+        remote: options.remote.clone(),
+    };
+    let beside = Beside {
+        target,
+        folder,
+        temp_folder: Some(WORK_FOLDER),
+    };
+    // What is read back is no progress of the conversion.
+    write(&beside, &shards, &options, None, progress)
+}
+
+/// One shard, as the indexes describe it.
+struct Described {
+    name: String,
+    bytes: u64,
+    md5: Option<String>,
+    samples: Vec<SampleEntry>,
+}
+
+impl Described {
+    fn sidecar(&self) -> SidecarShard<'_> {
+        SidecarShard {
+            name: &self.name,
+            bytes: self.bytes,
+            md5: self.md5.as_deref(),
+            samples: &self.samples,
+        }
+    }
+}
+
+fn write(
+    beside: &Beside<'_>,
+    shards: &[TarFile],
+    options: &ExportOptions,
+    shown: Option<&Progress>,
+    progress: &Progress,
+) -> Result<Exported, ConvertError> {
+    let mut described: Vec<Described> = Vec::with_capacity(shards.len());
+    let mut offsets: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut dali: Vec<(String, Result<String, ConvertError>)> = Vec::new();
+    let work = |at: usize, (): &mut ()| {
+        let Some(shard) = shards.get(at).filter(|_| !progress.is_cancelled()) else {
+            return Ok(());
+        };
+        let is_compressed = shard.compression()?.is_some();
+        let mut readers = options.readers.iter();
+        readers.try_for_each(|reader| {
+            check_reader(*reader, is_compressed).map_err(|error| located(error, shard))
+        })
+    };
+    parallel::for_each(shards.len(), options.jobs, work)?;
+    let wants = |reader| options.readers.contains(&reader);
+    let work = |at: usize| {
+        let Some(shard) = shards.get(at) else {
+            return Ok(None);
+        };
+        let (survey, _, bytes) = shard.look(&options.limits)?;
+        let (samples, problems) = survey.samples(Consumer::Webdataset, &options.limits);
+        let problem = survey.error.clone().into_iter().chain(problems).next();
+        if let Some(source) = problem {
+            return Err(TarSetError::tar(shard.path(), source));
+        }
+        if let Some(shown) = shown {
+            shown.add_samples(samples.len() as u64);
+            shown.add_shard(0);
+        }
+        Ok(Some((survey, samples, bytes)))
+    };
+    let take = |at: usize, found: Option<(Survey, Vec<SampleEntry>, u64)>| {
+        let (Some((survey, samples, bytes)), Some(shard)) = (found, shards.get(at)) else {
+            return Ok(());
+        };
+        if wants(Consumer::Energon) {
+            let begins = samples.iter().map(|sample| sample.begin);
+            let all: Vec<u64> = begins.chain(survey.end).collect();
+            offsets.push((offsets_name(shard.name()), write_offsets(&all)));
+        }
+        let md5 = shard.entry().and_then(|entry| {
+            let digest = entry.stored().hashes.get("md5".parse().ok()?)?;
+            Some(digest.to_string())
+        });
+        let mut one = Described {
+            name: shard.name().to_owned(),
+            bytes,
+            md5,
+            samples,
+        };
+        if wants(Consumer::Dali) {
+            let text = dali_index(&one.sidecar()).map_err(ConvertError::from);
+            dali.push((dali_name(shard.name()), text));
+        }
+        // The others need to know no more than how many samples there are.
+        if !wants(Consumer::Energon) {
+            for sample in &mut one.samples {
+                sample.fields = Vec::new();
+            }
+        }
+        described.push(one);
+        Ok(())
+    };
+    each_in_order(shards.len(), options.jobs, progress, work, take)?;
+    let samples = described.iter().map(|one| one.samples.len() as u64).sum();
+    let sidecars: Vec<SidecarShard<'_>> = described.iter().map(Described::sidecar).collect();
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    for reader in &options.readers {
+        match reader {
+            Consumer::Wids => {
+                files.push((
+                    WIDS_NAME.to_owned(),
+                    wids_index(&sidecars, None, None).into(),
+                ));
+            }
+            Consumer::OpenClip => {
+                files.push((
+                    OPEN_CLIP_NAME.to_owned(),
+                    open_clip_sizes(&sidecars)?.into(),
+                ));
+            }
+            Consumer::Dali => {
+                for (name, text) in dali.drain(..) {
+                    files.push((name, text?.into()));
+                }
+            }
+            Consumer::Energon => {
+                files.append(&mut offsets);
+                // Keys that Energon refuses are refused here too.
+                let _ = energon::rows(&sidecars)?;
+                let split = energon::Split {
+                    train: sidecars.iter().map(|shard| shard.name).collect(),
+                    ..energon::Split::default()
+                };
+                for (name, text) in [
+                    (".info.json", energon::info_json(&sidecars)?),
+                    ("dataset.yaml", energon::crude_dataset_yaml().to_owned()),
+                    ("split.yaml", energon::split_yaml(&split)),
+                ] {
+                    files.push((format!("{ENERGON_FOLDER}/{name}"), text.into()));
+                }
+            }
+            Consumer::Webdataset | Consumer::Hf => check_reader(*reader, false)?,
+        }
+    }
+    files.dedup_by(|a, b| a.0 == b.0);
+    check_names(&files)?;
+    if wants(Consumer::Energon) {
+        let folder = in_folder(beside.folder, ENERGON_FOLDER);
+        beside.target.place.make_folder(&folder)?;
+    }
+    // A directory is written by one: it takes turns with the disk anyway.
+    let publishers = beside.target.place.publishers();
+    parallel::for_each(files.len(), publishers, |at, (): &mut ()| {
+        files.get(at).map_or(Ok(()), |(name, bytes)| {
+            beside.publish(name, bytes, options.replace)
+        })
+    })?;
+    Ok(Exported {
+        shards: shards.len() as u64,
+        samples,
+        files: files.into_iter().map(|(name, _)| name).collect(),
+    })
+}
+
+/// Two shards whose names differ behind the first dot have one index of DALI between them.
+fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), ConvertError> {
+    let mut names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair.first() == pair.last()) {
+        Some([name, ..]) => Err(ConvertError::option_hint(
+            "index-for",
+            format!("two shards would share the index `{}`", escape(name)),
+            "give shards names that differ before their first dot",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn located(error: ConvertError, shard: &TarFile) -> ConvertError {
+    match error {
+        ConvertError::Option {
+            option,
+            reason,
+            hint,
+        } => ConvertError::Option {
+            option,
+            reason: format!(
+                "{reason}, and {} is",
+                escape(&shard.path().display().to_string())
+            ),
+            hint,
+        },
+        other => other,
+    }
+}
+
+impl<'a> Beside<'a> {
+    /// In the folder itself, and what is under way too.
+    pub(crate) const fn new(target: Target<'a>) -> Self {
+        Self {
+            target,
+            folder: "",
+            temp_folder: None,
+        }
+    }
+
+    /// Publishes a file where it is not there yet, or the same.
+    pub(crate) fn publish(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        replace: bool,
+    ) -> Result<(), ConvertError> {
+        let (place, name) = (self.target.place, &in_folder(self.folder, name));
+        let conflict = || ConvertError::Conflict {
+            dest: place.display(name),
+            reason: "another file is there".to_owned(),
+            id: "index-exists",
+            hint: "replace it with --force",
+        };
+        let limit = bytes.len() as u64;
+        if let Some(stamp) = self.target.stamp(name)? {
+            if stamp.bytes == limit && self.target.read(name, limit)?.as_deref() == Some(bytes) {
+                return Ok(());
+            }
+            if !replace {
+                return Err(conflict());
+            }
+        }
+        let mode = match replace {
+            true => PublishMode::Replace,
+            false => PublishMode::CreateNew,
+        };
+        let go_on = &mut self.target.go_on();
+        match place.publish_bytes(self.temp_folder, name, bytes, mode, go_on) {
+            Err(StorageError::Exists { .. }) => Err(conflict()),
+            published => Ok(published?),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! What conversions left behind that nobody goes on with.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde_json::Value;
+use shardmill_core::{Limits, Progress, check_relative_path};
+use shardmill_storage::{LEASE_PATIENCE, Location, Place, PlaceLease, RemoteOptions, StorageError};
+use shardmill_writer::{DatasetIndex, INDEX_NAME, parts};
+
+use crate::error::ConvertError;
+use crate::increment::{RECORD_NAME, TOMBSTONES_NAME, recover};
+use crate::journal::{Found, LEASE_NAME, WORK_FOLDER};
+use crate::provenance::{PROVENANCE_NAME, in_folder};
+use crate::target::Target;
+
+/// What to look for, and whether to remove it.
+#[derive(Clone, Debug)]
+pub struct GcOptions {
+    /// Where conversions wrote.
+    pub dest: Location,
+    /// Whether what is found is removed.
+    pub delete: bool,
+    /// How stores are spoken to.
+    pub remote: RemoteOptions,
+    /// Where files for a store are made.
+    pub temp_dir: Option<PathBuf>,
+    /// Only what parts have left before that long ago: others may be at work.
+    pub older_than: Duration,
+    /// How long a conversion that may be at work in a store has for a sign of life.
+    pub lease_patience: Duration,
+    /// What a file may ask for.
+    pub limits: Limits,
+}
+
+impl GcOptions {
+    /// To look, and remove nothing.
+    #[must_use]
+    pub fn new(dest: Location) -> Self {
+        Self {
+            dest,
+            delete: false,
+            remote: RemoteOptions::default(),
+            temp_dir: None,
+            older_than: Duration::from_secs(24 * 60 * 60),
+            lease_patience: LEASE_PATIENCE,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GcReport {
+    /// Files that belong to no data set, by their names beneath the place, in the order in which they go.
+    pub files: Vec<GcFile>,
+    /// Whether they were removed.
+    pub deleted: bool,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GcFile {
+    /// Its name.
+    pub name: String,
+    /// Its length; of a folder, that of all files in it.
+    pub bytes: u64,
+    /// Why it is not needed: `journal`, what an interrupted conversion left; `attempt`, of a part that was not committed;
+    /// `unlisted`, a shard that the index does not name; `temporary`.
+    pub reason: &'static str,
+}
+
+/// Finds what an interrupted conversion left (shards that its journal names and no index does, its side files, its work
+/// folder), what parts of a conversion have left that were not committed, and shards that an index has dropped. Removes it
+/// where that is asked for. What an index names is never touched.
+///
+/// # Errors
+///
+/// `Conflict` where something is to be removed while a conversion is at work; what the disk or the store says.
+pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertError> {
+    let spool = options.temp_dir.as_deref();
+    let place = Place::open(&options.dest, &options.remote, spool)?;
+    let target = Target::new(&place, progress);
+    let mut entries = target.entries("")?.into_iter();
+    let has_work = entries.any(|entry| entry.name == WORK_FOLDER && entry.is_folder);
+    let mut files = match (has_work, options.delete) {
+        (false, _) => Vec::new(),
+        (true, false) => left(target, &options.limits)?,
+        (true, true) => remove(target, options)?,
+    };
+    let parts = parts::GcOptions {
+        delete: options.delete,
+        // Zero is whatever there is, also where nobody knows how old it is.
+        before: (!options.older_than.is_zero())
+            .then(|| SystemTime::now().checked_sub(options.older_than))
+            .flatten(),
+        limits: options.limits.clone(),
+        ..parts::GcOptions::default()
+    };
+    let of_parts = parts::gc(&place, &parts, &mut || !progress.is_cancelled())?;
+    files.extend(of_parts.entries.into_iter().map(|entry| GcFile {
+        name: entry.name,
+        bytes: entry.bytes,
+        reason: entry.reason.name(),
+    }));
+    Ok(GcReport {
+        files,
+        deleted: options.delete,
+    })
+}
+
+/// Removes what an interrupted conversion left, while nobody else is at work.
+fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, ConvertError> {
+    let place = target.place;
+    let go_on = &mut target.go_on();
+    let lease = PlaceLease::acquire(place, LEASE_NAME, options.lease_patience, go_on)?;
+    recover(target, options.limits.index_bytes)?;
+    // Looked at now that nobody else can change it.
+    let mut files = left(target, &options.limits)?;
+    // That one is ours by now.
+    files.retain(|file| file.name != LEASE_NAME);
+    // The journal goes behind what it names, so that this can be interrupted too.
+    for in_work in [false, true] {
+        let some: Vec<&GcFile> = files
+            .iter()
+            .filter(|file| file.name.starts_with(WORK_FOLDER) == in_work)
+            .rev()
+            .collect();
+        target.for_each(some.len(), 1, |at| {
+            let file = some.get(at);
+            file.map_or(Ok(()), |file| target.remove(&file.name))
+        })?;
+        place.sync()?;
+    }
+    lease.end(go_on)?;
+    let folders: BTreeSet<&str> = files
+        .iter()
+        .filter_map(|file| Some(file.name.rsplit_once('/')?.0))
+        .collect();
+    for folder in folders.into_iter().rev() {
+        if target.entries(folder)?.is_empty() {
+            place.remove_folder(folder)?;
+        }
+    }
+    Ok(files)
+}
+
+/// Files that belong to no data set.
+fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError> {
+    let mut files = Vec::new();
+    if let Some(found) = Found::read(target, limits)? {
+        let folders = folders(&found.header);
+        for (split, folder) in folders.iter().enumerate() {
+            let index = in_folder(folder, INDEX_NAME);
+            let index = match target.read(&index, limits.index_bytes)? {
+                Some(bytes) => Some(DatasetIndex::parse(&bytes, limits).map_err(|error| {
+                    ConvertError::Conflict {
+                        dest: target.place.display(&index),
+                        reason: format!(
+                            "it cannot be read, so what belongs to it is not known: {error}"
+                        ),
+                        id: "dest-conflict",
+                        hint: "repair the index, or remove the data set yourself",
+                    }
+                })?),
+                None => None,
+            };
+            let stored = index.as_ref().map(DatasetIndex::stored_files);
+            let named: BTreeSet<&str> = stored.iter().flatten().map(|(name, _)| *name).collect();
+            let mut names: Vec<String> = found
+                .files()
+                .filter(|(of, name)| *of == split && !named.contains(name))
+                .map(|(_, name)| in_folder(folder, name))
+                .collect();
+            if index.is_none() {
+                let sides = [PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME];
+                names.extend(sides.map(|name| in_folder(folder, name)));
+            }
+            add(target, names, &mut files)?;
+        }
+    }
+    let mut work = Vec::new();
+    below(target, WORK_FOLDER, 0, &mut work)?;
+    // The lease is what keeps others away, and is the last to go.
+    work.sort_by_key(|name| name == LEASE_NAME);
+    add(target, work, &mut files)?;
+    Ok(files)
+}
+
+/// The directories of the splits, as the journal's writer had them.
+fn folders(header: &Value) -> Vec<String> {
+    let splits = header
+        .pointer("/config/split")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let names: Vec<String> = splits
+        .iter()
+        .filter_map(|split| split.get(0)?.as_str())
+        .filter(|name| check_relative_path(name).is_ok())
+        .map(str::to_owned)
+        .collect();
+    match names.is_empty() {
+        true => vec![String::new()],
+        false => names,
+    }
+}
+
+/// Adds those of the files that are there.
+fn add(
+    target: Target<'_>,
+    names: Vec<String>,
+    files: &mut Vec<GcFile>,
+) -> Result<(), StorageError> {
+    let stamps = target.for_each(names.len(), 1, |at| {
+        names.get(at).map_or(Ok(None), |name| target.stamp(name))
+    })?;
+    let there = names.into_iter().zip(stamps);
+    files.extend(there.filter_map(|(name, stamp)| {
+        Some(GcFile {
+            name,
+            bytes: stamp?.bytes,
+            reason: "journal",
+        })
+    }));
+    Ok(())
+}
+
+/// Folders of attempts, and of commits.
+const OF_PARTS: [&str; 2] = [parts::PARTS_FOLDER, parts::COMMIT_FOLDER];
+
+/// All files below a folder.
+fn below(
+    target: Target<'_>,
+    folder: &str,
+    depth: usize,
+    names: &mut Vec<String>,
+) -> Result<(), StorageError> {
+    /// Deeper than anything that a writer makes.
+    const DEEPEST: usize = 8;
+
+    for entry in target.entries(folder)? {
+        let name = in_folder(folder, &entry.name);
+        // What parts have left is found by their own rules.
+        if check_relative_path(&name).is_err() || OF_PARTS.contains(&name.as_str()) {
+            continue;
+        }
+        match entry.is_folder {
+            true if depth < DEEPEST => below(target, &name, depth + 1, names)?,
+            true => {}
+            false => names.push(name),
+        }
+    }
+    Ok(())
+}

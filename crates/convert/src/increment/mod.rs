@@ -1,0 +1,374 @@
+//! Bringing a data set up to date with the Delta table that it was made from: what was added is appended, and samples that
+//! the table no longer has are listed.
+//!
+//! The data set remembers which samples the files of the table have become. Files that are new are read; where files
+//! went, were rewritten or lost rows, the samples of these are compared, by their content, with the rows of the files that
+//! took their place: what is there again stays what it is, what is not there is a tombstone, and the rest is new.
+
+mod pending;
+mod ranges;
+mod record;
+mod run;
+mod step;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::json;
+use shardmill_core::escape;
+use shardmill_source::{DeltaFile, DeltaHistory, Source, SourceKind, SourceOptions};
+use shardmill_storage::{Place, StorageError};
+use shardmill_writer::{Content, DatasetIndex, INDEX_NAME, UnitSamples, Written};
+
+use crate::error::ConvertError;
+use crate::journal::Found;
+use crate::options::ConvertOptions;
+use crate::plan::ConvertPlan;
+use crate::provenance::Identity;
+use crate::report::IncrementReport;
+use crate::target::Target;
+
+pub(crate) use pending::{PENDING_NAME, recover, text_for};
+pub(crate) use record::{RECORD_NAME, TOMBSTONES_NAME};
+pub(crate) use run::run;
+
+use record::{Generation, MOST_BYTES, Record};
+use step::Step;
+
+/// A data set that can be added to.
+#[derive(Debug)]
+struct Held {
+    record: Record,
+    index: DatasetIndex,
+    /// The text of the record.
+    text: Vec<u8>,
+}
+
+/// What has to be done to bring a data set up to date.
+#[derive(Debug)]
+pub(crate) struct Increment {
+    held: Held,
+    version: u64,
+    step: Step,
+}
+
+/// What brings a data set up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedIncrement {
+    /// The version of the table that the data set has.
+    pub from_version: u64,
+    /// The one that it gets.
+    pub version: u64,
+    /// Files of the table that are read.
+    pub files: usize,
+    /// Samples that are compared with their rows.
+    pub samples: u64,
+}
+
+impl Increment {
+    pub(crate) fn planned(&self) -> PlannedIncrement {
+        PlannedIncrement {
+            from_version: self.held.record.version(),
+            version: self.version,
+            files: self.step.read.len(),
+            samples: self.step.touched.len(),
+        }
+    }
+
+    /// Whether the samples of the data set are those of the table.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.step.read.is_empty() && self.step.touched.is_empty()
+    }
+
+    /// Whether there is nothing to note either.
+    fn is_noted(&self) -> bool {
+        self.is_nothing() && self.step.kept == self.held.record.holdings
+    }
+
+    /// What tells this increment from others: an interrupted one is gone on with when it is the same.
+    fn identity(&self, plan: &Identity) -> Identity {
+        let text = [plan.source_fingerprint.as_bytes(), &self.held.text].concat();
+        Identity {
+            source_fingerprint: format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&text)),
+            ..plan.clone()
+        }
+    }
+}
+
+/// What there is to do to bring the destination up to date; `None` where there is no data set yet.
+///
+/// # Errors
+///
+/// What cannot be done step by step (`InvalidInput`); `Conflict` where the destination is not what an earlier run has
+/// left; what reading the table says.
+pub(crate) fn prepare(
+    kind: SourceKind,
+    options: &ConvertOptions,
+    table: &SourceOptions,
+) -> Result<Option<Increment>, ConvertError> {
+    check(kind, options)?;
+    let [source] = options.sources.as_slice() else {
+        return Err(refused("a table is converted alone".to_owned()));
+    };
+    if options.overwrite {
+        return Ok(None);
+    }
+    let place = match Place::open(&options.dest, &options.remote, options.spool()) {
+        Ok(place) => place,
+        Err(error) if error.is_not_found() => return Ok(None),
+        // What is wrong with it is told where the destination is looked at.
+        Err(StorageError::NotDirectory { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let progress = shardmill_core::Progress::new();
+    let Some(held) = read(Target::new(&place, &progress), options)? else {
+        return Ok(None);
+    };
+    let history = shardmill_source::delta_history(source, table, held.record.version())?;
+    check_history(&held.record, &history, options)?;
+    Ok(Some(Increment {
+        step: step::step(&held.record.holdings, &history),
+        version: history.version,
+        held,
+    }))
+}
+
+fn refused(reason: String) -> ConvertError {
+    ConvertError::option_hint(
+        "incremental",
+        reason,
+        "convert without --incremental, to a new destination or with --overwrite",
+    )
+}
+
+fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError> {
+    if kind != SourceKind::Delta {
+        return Err(refused(format!(
+            "the source is {kind}, and only a Delta table tells what was added to it"
+        )));
+    }
+    let reason = match () {
+        () if options.part.is_some() => {
+            "it does not go with --part: which rows are new is known to who has seen all of them"
+        }
+        () if !options.split.is_empty() => {
+            let reason = match options.split_key {
+                None => "the split of a row depends on its place in the table, which changes",
+                Some(_) => "several data sets cannot be replaced at once",
+            };
+            return Err(ConvertError::option_hint(
+                "incremental",
+                format!("it does not go with --split: {reason}"),
+                "make each split a data set of its own, as in --where \"md5(key) < 'cc'\"",
+            ));
+        }
+        () if !options.tar.index_for.is_empty() => "it does not go with --index-for",
+        () => return Ok(()),
+    };
+    Err(refused(reason.to_owned()))
+}
+
+/// Rows have to come from one file each.
+pub(crate) fn check_source(source: &Arc<dyn Source>) -> Result<(), ConvertError> {
+    if source.units().iter().all(|unit| unit.file.is_some()) {
+        return Ok(());
+    }
+    let query = source.description().query.clone().unwrap_or_default();
+    Err(refused(format!(
+        "the query is about the whole table, not about one row after the other: {}",
+        escape(&query)
+    )))
+}
+
+fn check_history(
+    record: &Record,
+    history: &DeltaHistory,
+    options: &ConvertOptions,
+) -> Result<(), ConvertError> {
+    let conflict = |reason: String, hint| ConvertError::Conflict {
+        dest: options.dest_text(),
+        reason,
+        id: "dest-conflict",
+        hint,
+    };
+    if history.id != record.table {
+        return Err(conflict(
+            format!(
+                "it was made from another table: {} and not {}",
+                escape(&record.table),
+                escape(&history.id)
+            ),
+            "choose another destination, or pass --overwrite to replace it",
+        ));
+    }
+    let version = record.version();
+    if history.version < version {
+        return Err(conflict(
+            format!(
+                "it holds version {version} of the table, and version {} is older",
+                history.version
+            ),
+            "ask for a later version, or pass --overwrite to convert the older one anew",
+        ));
+    }
+    Ok(())
+}
+
+/// The configuration has to be the one that the data set was made with.
+pub(crate) fn check_config(
+    increment: &Increment,
+    identity: &Identity,
+    options: &ConvertOptions,
+) -> Result<(), ConvertError> {
+    let record = &increment.held.record;
+    let same_source = json!({
+        "config": record.config,
+        "config_fingerprint": record.config_fingerprint,
+        "source_fingerprint": identity.source_fingerprint,
+    });
+    match identity.difference(&same_source) {
+        None => Ok(()),
+        Some(difference) => Err(ConvertError::Conflict {
+            dest: options.dest_text(),
+            reason: format!("it was made with another configuration: {difference}"),
+            id: "dest-conflict",
+            hint: "convert as before, with --column if the table has other columns now, or pass --overwrite",
+        }),
+    }
+}
+
+/// What the destination holds, when that is a data set. What a run that was killed has left to be done counts as done.
+fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, ConvertError> {
+    let limits = &options.limits;
+    let conflict = |reason: String, hint| ConvertError::Conflict {
+        dest: options.dest_text(),
+        reason,
+        id: "dest-not-incremental",
+        hint,
+    };
+    let Some(text) = target.read(INDEX_NAME, limits.index_bytes)? else {
+        return Ok(None);
+    };
+    let index = DatasetIndex::parse(&text, limits).map_err(|error| {
+        conflict(
+            format!("its {INDEX_NAME} cannot be read: {error}"),
+            "pass --overwrite to convert it again",
+        )
+    })?;
+    let noted = match text_for(target, &text, RECORD_NAME)? {
+        None => target.read(RECORD_NAME, MOST_BYTES)?,
+        noted => noted,
+    };
+    let Some(noted) = noted else {
+        return Err(conflict(
+            format!(
+                "it holds a data set without {RECORD_NAME}: it was not made with --incremental"
+            ),
+            "choose another destination, or pass --overwrite to convert it anew",
+        ));
+    };
+    let record = Record::parse(&noted).map_err(|reason| {
+        conflict(
+            format!("its {RECORD_NAME} cannot be read: {reason}"),
+            "pass --overwrite to convert it again",
+        )
+    })?;
+    if record.index != pending::hash(&text) {
+        return Err(conflict(
+            format!("its {INDEX_NAME} was changed since by something else"),
+            "pass --overwrite to convert it again",
+        ));
+    }
+    Ok(Some(Held {
+        record,
+        index,
+        text: noted,
+    }))
+}
+
+/// The record of a data set that was made anew.
+pub(crate) fn first_record(plan: &ConvertPlan, written: &Written, index: &DatasetIndex) -> Record {
+    let delta = plan.source.description().delta.as_ref();
+    let table = delta.map_or("", |delta| delta.id.as_str());
+    let config = plan.identity.config.clone();
+    let mut record = Record::new(table, config, &plan.identity.config_fingerprint);
+    let content = written.contents.first().copied().unwrap_or_default();
+    add_generation(&mut record, plan, index, 0, content);
+    record.holdings = held(plan, written);
+    record
+}
+
+/// What the files that were read have become.
+fn held(plan: &ConvertPlan, written: &Written) -> Vec<record::Holding> {
+    let none = Vec::new();
+    let delta = plan.source.description().delta.as_ref();
+    let files: &[DeltaFile] = delta.map_or(&none, |delta| &delta.files);
+    let units = written.units.first().into_iter().flatten();
+    let by_file = units.filter_map(|(unit, samples): (&usize, &UnitSamples)| {
+        Some((plan.source.units().get(*unit)?.file?, samples))
+    });
+    record::holdings(files, by_file)
+}
+
+fn add_generation(
+    record: &mut Record,
+    plan: &ConvertPlan,
+    index: &DatasetIndex,
+    tombstones: u64,
+    content: Content,
+) {
+    let delta = plan.source.description().delta.as_ref();
+    record.generations.push(Generation {
+        version: delta.map_or(0, |delta| delta.version),
+        timestamp: delta.and_then(shardmill_source::DeltaSummary::timestamp),
+        samples: index.samples(),
+        shards: index.shards(),
+        tombstones,
+        content: content.to_string(),
+    });
+    record.index = pending::hash(index.to_json().as_bytes());
+}
+
+/// What the last generation of a record brought.
+pub(crate) fn report(record: &Record) -> IncrementReport {
+    let last = record.last();
+    let before = record.generations.iter().rev().nth(1);
+    let since = |now: Option<u64>, before: Option<u64>| {
+        now.unwrap_or(0).saturating_sub(before.unwrap_or(0))
+    };
+    IncrementReport {
+        generation: record.generations.len(),
+        version: record.version(),
+        from_version: before.map(|before| before.version),
+        added_samples: since(
+            last.map(|last| last.samples),
+            before.map(|before| before.samples),
+        ),
+        added_shards: since(
+            last.map(|last| last.shards),
+            before.map(|before| before.shards),
+        ),
+        tombstones: last.map_or(0, |last| last.tombstones),
+        all_tombstones: record.tombstones.len(),
+    }
+}
+
+/// The files that a run has written and no index names.
+fn unlisted(found: &Found, index: &DatasetIndex) -> Vec<String> {
+    let stored = index.stored_files();
+    let named: BTreeSet<&str> = stored.iter().map(|(name, _)| *name).collect();
+    let files = found.files().map(|(_, name)| name);
+    files
+        .filter(|name| !named.contains(name))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The options of the source of an increment.
+pub(crate) fn narrowed(increment: &Increment, mut table: SourceOptions) -> SourceOptions {
+    table.version = Some(increment.version);
+    table.timestamp_ms = None;
+    table.only = Some(Arc::new(increment.step.read.clone()));
+    table
+}

@@ -1,0 +1,281 @@
+//! What a data set remembers of the table that it was made from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use shardmill_source::DeltaFile;
+use shardmill_writer::{Content, UnitSamples};
+
+use super::ranges::Ranges;
+
+/// The name of the record. Like that of the provenance it does not end in `.json`.
+pub(crate) const RECORD_NAME: &str = "index.increments";
+/// The name of the list of samples that the table no longer has.
+pub(crate) const TOMBSTONES_NAME: &str = "index.tombstones";
+/// Most bytes of a record.
+pub(crate) const MOST_BYTES: u64 = 1 << 30;
+
+/// Files of the table, and the samples that are their rows. Which sample is in which of several files is not known: their
+/// rows were moved since they were converted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holding {
+    #[serde(with = "files")]
+    pub(crate) files: Vec<DeltaFile>,
+    pub(crate) samples: Ranges,
+}
+
+/// One run that changed the data set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Generation {
+    /// The version of the table.
+    pub(crate) version: u64,
+    pub(crate) timestamp: Option<String>,
+    /// Samples and shards of the index since then.
+    pub(crate) samples: u64,
+    pub(crate) shards: u64,
+    /// Samples that the table no longer had since the generation before.
+    pub(crate) tombstones: u64,
+    /// The content of the samples that the table has.
+    pub(crate) content: String,
+}
+
+/// The whole record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    increments: u64,
+    /// The table's own id.
+    pub(crate) table: String,
+    pub(crate) config: Value,
+    pub(crate) config_fingerprint: String,
+    /// The hash of the index that the record is about.
+    pub(crate) index: String,
+    /// At least one; the last is the present one.
+    pub(crate) generations: Vec<Generation>,
+    pub(crate) holdings: Vec<Holding>,
+    /// All samples that the table no longer has.
+    pub(crate) tombstones: Ranges,
+}
+
+impl Record {
+    /// A record without generations.
+    pub(crate) fn new(table: &str, config: Value, config_fingerprint: &str) -> Self {
+        Self {
+            increments: 1,
+            table: table.to_owned(),
+            config,
+            config_fingerprint: config_fingerprint.to_owned(),
+            index: String::new(),
+            generations: Vec::new(),
+            holdings: Vec::new(),
+            tombstones: Ranges::default(),
+        }
+    }
+
+    /// Reads a record, and checks that every sample is in it once.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+        let record: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if record.increments != 1 {
+            return Err(format!("its version is {}, not 1", record.increments));
+        }
+        let Some(last) = record.generations.last() else {
+            return Err("it has no generation".to_owned());
+        };
+        if Content::parse(&last.content).is_none() {
+            return Err("its content is no hash".to_owned());
+        }
+        record.check(last.samples)?;
+        Ok(record)
+    }
+
+    /// Whether every sample below `samples` is there once.
+    fn check(&self, samples: u64) -> Result<(), String> {
+        let held = self.holdings.iter().map(|holding| &holding.samples);
+        let all: Vec<&Ranges> = held.chain([&self.tombstones]).collect();
+        if !all.iter().all(|ranges| ranges.is_sound(samples)) {
+            return Err("it names samples that are not there, or in disorder".to_owned());
+        }
+        let sum: u64 = all.iter().map(|ranges| ranges.len()).sum();
+        if sum != samples || Ranges::union(all).len() != sum {
+            return Err("it does not name every sample once".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The text of the record.
+    pub(crate) fn to_json(&self) -> String {
+        let mut text = serde_json::to_string(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// The list of the samples that the table no longer has, for programs that leave them out.
+    pub(crate) fn tombstones_json(&self) -> String {
+        let value = json!({
+            "tombstones": 1,
+            "generation": self.generations.len(),
+            "version": self.generations.last().map(|last| last.version),
+            "count": self.tombstones.len(),
+            "samples": self.tombstones,
+        });
+        format!("{value}\n")
+    }
+
+    /// A later version of the table has the same rows.
+    pub(crate) fn has_seen(&mut self, version: u64, timestamp: Option<String>) {
+        if let Some(last) = self.generations.last_mut() {
+            last.version = version;
+            last.timestamp = timestamp;
+        }
+    }
+
+    /// The version of the table that the data set has.
+    pub(crate) fn version(&self) -> u64 {
+        self.last().map_or(0, |last| last.version)
+    }
+
+    /// The present generation.
+    pub(crate) fn last(&self) -> Option<&Generation> {
+        self.generations.last()
+    }
+
+    /// The content of the samples that the table has.
+    pub(crate) fn content(&self) -> Content {
+        let last = self.last();
+        last.and_then(|last| Content::parse(&last.content))
+            .unwrap_or_default()
+    }
+}
+
+/// A holding for each file, of the samples that its units gave.
+pub(crate) fn holdings<'a>(
+    files: &[DeltaFile],
+    units: impl IntoIterator<Item = (usize, &'a UnitSamples)>,
+) -> Vec<Holding> {
+    let mut by_file: BTreeMap<usize, Vec<&UnitSamples>> = BTreeMap::new();
+    for (file, unit) in units {
+        by_file.entry(file).or_default().push(unit);
+    }
+    let own = files.iter().enumerate().map(|(number, file)| {
+        let units = by_file.remove(&number).unwrap_or_default();
+        let known = units.iter().flat_map(|unit| &unit.known);
+        let known = known.map(|number| *number..*number + 1);
+        let added = units.iter().map(|unit| unit.first..unit.first + unit.added);
+        Holding {
+            files: vec![file.clone()],
+            samples: Ranges::of(known.chain(added)),
+        }
+    });
+    own.collect()
+}
+
+/// Files as pairs of path and deletion vector.
+mod files {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use shardmill_source::DeltaFile;
+
+    pub(super) fn serialize<S: Serializer>(
+        files: &[DeltaFile],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(files.iter().map(|file| (&file.path, &file.deletion)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<DeltaFile>, D::Error> {
+        let pairs = Vec::<(String, Option<String>)>::deserialize(deserializer)?;
+        let files = pairs.into_iter();
+        Ok(files
+            .map(|(path, deletion)| DeltaFile { path, deletion })
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let file = |path: &str, deletion: Option<&str>| DeltaFile {
+            path: path.to_owned(),
+            deletion: deletion.map(str::to_owned),
+        };
+        Record {
+            index: "abc".to_owned(),
+            generations: vec![Generation {
+                version: 4,
+                timestamp: None,
+                samples: 10,
+                shards: 2,
+                tombstones: 3,
+                content: Content::default().to_string(),
+            }],
+            holdings: holdings(
+                &[file("a", None), file("b", Some("u@1")), file("c", None)],
+                [
+                    (
+                        0,
+                        &UnitSamples {
+                            first: 0,
+                            added: 3,
+                            known: Vec::new(),
+                        },
+                    ),
+                    (
+                        1,
+                        &UnitSamples {
+                            first: 5,
+                            added: 2,
+                            known: vec![9, 3],
+                        },
+                    ),
+                ],
+            ),
+            tombstones: Ranges::of([4..5, 7..9]),
+            ..Record::new("id", json!({"to": "mds"}), "f")
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was() {
+        let record = record();
+        let text = record.to_json();
+        assert_eq!(Record::parse(text.as_bytes()).unwrap(), record);
+        let samples: Vec<String> = record
+            .holdings
+            .iter()
+            .map(|holding| serde_json::to_string(&holding.samples).unwrap())
+            .collect();
+        assert_eq!(samples, ["[[0,3]]", "[[3,4],[5,7],[9,10]]", "[]"]);
+        let list: Value = serde_json::from_str(&record.tombstones_json()).unwrap();
+        assert_eq!(list["count"], 3);
+        assert_eq!(list["samples"], json!([[4, 5], [7, 9]]));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_true_is_refused() {
+        type Change = fn(&mut Record);
+        let cases: [(Change, &str); 6] = [
+            (|record| record.increments = 2, "version is 2"),
+            (|record| record.generations.clear(), "no generation"),
+            (|record| record.generations[0].content.clear(), "no hash"),
+            (
+                |record| record.generations[0].samples = 11,
+                "every sample once",
+            ),
+            (|record| record.generations[0].samples = 9, "not there"),
+            (
+                |record| record.tombstones = Ranges::of([4..5, 8..10]),
+                "every sample once",
+            ),
+        ];
+        for (change, reason) in cases {
+            let mut record = record();
+            change(&mut record);
+            let error = Record::parse(record.to_json().as_bytes()).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+        assert!(Record::parse(b"{}").is_err());
+    }
+}

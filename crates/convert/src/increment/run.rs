@@ -1,0 +1,372 @@
+//! Adding to a data set.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use shardmill_core::{Limits, Progress};
+use shardmill_reader::{Dataset, OpenOptions, TarSet};
+use shardmill_storage::{Place, PlaceLease, PublishMode};
+use shardmill_webdataset::ShardMap;
+use shardmill_writer::{Base, Content, DatasetIndex, IndexEntry, Recall, RowEncoder, Written};
+
+use super::pending::Pending;
+use super::ranges::Ranges;
+use super::record::{RECORD_NAME, Record, TOMBSTONES_NAME};
+use super::{Held, Increment, add_generation, held, read, recover, report, unlisted};
+use crate::error::ConvertError;
+use crate::journal::{Found, Journal, LEASE_NAME, WORK_FOLDER};
+use crate::options::ConvertOptions;
+use crate::plan::{ConvertPlan, is_resumable};
+use crate::provenance::{PROVENANCE_NAME, provenance};
+use crate::report::{ConvertReport, IncrementReport, Outcome};
+use crate::run::{remove_temporary, report as report_of, write};
+use crate::target::Target;
+
+/// Brings a data set up to date. Readers see the old index or the new one; a run that was killed is gone on with by the
+/// next one, or forgotten by it if the table has changed since.
+pub(crate) fn run(
+    plan: &ConvertPlan,
+    increment: &Increment,
+    progress: &Progress,
+) -> Result<ConvertReport, ConvertError> {
+    let began = Instant::now();
+    let options = &plan.options;
+    let place = Place::open(&options.dest, &options.remote, options.spool())?;
+    let target = Target::new(&place, progress);
+    let entries = target.entries("")?;
+    let is_left = entries.iter().any(|entry| entry.name == WORK_FOLDER);
+    if increment.is_noted() && !is_left {
+        return Ok(unchanged(
+            plan,
+            increment,
+            increment.held.record.clone(),
+            began,
+        ));
+    }
+    let go_on = &mut target.go_on();
+    let lease = PlaceLease::acquire(&place, LEASE_NAME, options.lease_patience, go_on)?;
+    recover(target, options.limits.index_bytes)?;
+    // Looked at again now that nobody else can change it.
+    let now = read(target, options)?;
+    if now.is_none_or(|now| now.text != increment.held.text) {
+        lease.end(go_on)?;
+        return Err(changed(options, "it has changed since it was looked at"));
+    }
+    let identity = increment.identity(&plan.identity);
+    let mut found = Found::read(target, &options.limits)?;
+    if let Some(other) = found.take_if(|found| identity.difference(&found.header).is_some()) {
+        forget(target, &other, &increment.held.index)?;
+    }
+    if increment.is_noted() {
+        lease.remove_folder(go_on)?;
+        return Ok(unchanged(
+            plan,
+            increment,
+            increment.held.record.clone(),
+            began,
+        ));
+    }
+    let mut is_published = false;
+    let mut add = Addition {
+        plan,
+        increment,
+        target,
+        lease: &lease,
+        is_published: &mut is_published,
+    };
+    match add.run(found, progress, began) {
+        Ok(report) => {
+            lease.remove_folder(go_on)?;
+            Ok(report)
+        }
+        Err(error) if is_published || lease.is_lost() || is_resumable(&error) => Err(error),
+        Err(error) => {
+            // It would fail again. No index names what was written.
+            let cleaned = Found::read(target, &options.limits).and_then(|found| {
+                found.map_or(Ok(()), |found| {
+                    forget(target, &found, &increment.held.index)
+                })
+            });
+            if cleaned.is_ok() {
+                lease.remove_folder(go_on)?;
+            }
+            Err(error)
+        }
+    }
+}
+
+fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
+    ConvertError::Conflict {
+        dest: options.dest_text(),
+        reason: reason.to_owned(),
+        id: "other-writer",
+        hint: "wait until nobody else writes there, and run it again",
+    }
+}
+
+/// Removes what a run has written that nobody goes on with.
+fn forget(
+    target: Target<'_>,
+    found: &Found,
+    index: &DatasetIndex,
+) -> Result<(), shardmill_storage::StorageError> {
+    let names = unlisted(found, index);
+    target.for_each(names.len(), 1, |at| {
+        names.get(at).map_or(Ok(()), |name| target.remove(name))
+    })?;
+    Found::remove(target)
+}
+
+/// The report of a run that found no other samples in the table.
+fn unchanged(
+    plan: &ConvertPlan,
+    increment: &Increment,
+    record: Record,
+    began: Instant,
+) -> ConvertReport {
+    let done = Outcome::AlreadyDone;
+    let indexes = [increment.held.index.clone()];
+    ConvertReport {
+        increment: Some(IncrementReport {
+            from_version: Some(increment.held.record.version()),
+            added_samples: 0,
+            added_shards: 0,
+            tombstones: 0,
+            ..report(&record)
+        }),
+        ..report_of(plan, &indexes, done, 0, began, Duration::ZERO)
+    }
+}
+
+struct Addition<'a> {
+    plan: &'a ConvertPlan,
+    increment: &'a Increment,
+    target: Target<'a>,
+    lease: &'a PlaceLease,
+    is_published: &'a mut bool,
+}
+
+impl Addition<'_> {
+    fn run(
+        &mut self,
+        found: Option<Found>,
+        progress: &Progress,
+        began: Instant,
+    ) -> Result<ConvertReport, ConvertError> {
+        let (plan, target) = (self.plan, self.target);
+        let (held_before, step) = (&self.increment.held, &self.increment.step);
+        let is_resumed = found.is_some();
+        remove_temporary(target)?;
+        let identity = self.increment.identity(&plan.identity);
+        let (folders, jobs) = (&plan.folders, plan.options.jobs);
+        // What became of every unit has to be known, so that all of them are read.
+        let journal = Journal::open(target, &identity, found, folders, jobs, false)?;
+        let recall = match step.touched.is_empty() {
+            true => None,
+            false => Some(Recall::new(contents(
+                plan,
+                held_before,
+                &step.touched,
+                progress,
+            )?)),
+        };
+        let base = Base {
+            shards: held_before.index.shards(),
+            samples: held_before.index.samples(),
+            recall,
+        };
+        let written = write(plan, target, base, &journal, progress)?;
+        let outcome = match is_resumed {
+            true => Outcome::Resumed {
+                reused_shards: written.reused,
+            },
+            false => Outcome::Converted,
+        };
+
+        let left = written.recall.iter().flat_map(Recall::left);
+        let (gone_content, gone): (Vec<Content>, Vec<u64>) = left.unzip();
+        let gone = Ranges::of(gone.into_iter().map(|number| number..number + 1));
+        let added = written.contents.iter().copied().collect();
+        let content = held_before.record.content().with(added);
+        let content = content.without(gone_content.into_iter().collect());
+        let mut record = held_before.record.clone();
+        record.holdings.clone_from(&step.kept);
+        record.holdings.extend(held(plan, &written));
+        record.tombstones = Ranges::union([&record.tombstones, &gone]);
+        if gone.is_empty() && written.indexes.iter().all(|index| index.samples() == 0) {
+            let delta = plan.source.description().delta.as_ref();
+            let timestamp = delta.and_then(shardmill_source::DeltaSummary::timestamp);
+            record.has_seen(self.increment.version, timestamp);
+            let text = record.to_json();
+            target.publish_bytes(RECORD_NAME, text.as_bytes(), PublishMode::Replace)?;
+            return Ok(unchanged(plan, self.increment, record, began));
+        }
+        let index = self.index(&written);
+        add_generation(&mut record, plan, &index, gone.len(), content);
+
+        let indexes = [index];
+        let idle = written.idle;
+        let mut report_all = report_of(plan, &indexes, outcome, written.dropped, began, idle);
+        report_all.increment = Some(report(&record));
+        let [index] = &indexes;
+        self.publish(index, &record, &report_all, content)?;
+        report_all.elapsed_seconds = began.elapsed().as_secs_f64();
+        Ok(report_all)
+    }
+
+    /// The index with the new shards behind the old ones.
+    fn index(&self, written: &Written) -> DatasetIndex {
+        let old = self.increment.held.index.clone().into_entries();
+        let new = written.indexes.iter().cloned();
+        let new = new.flat_map(DatasetIndex::into_entries);
+        self.plan.form.index(old.chain(new))
+    }
+
+    fn publish(
+        &mut self,
+        index: &DatasetIndex,
+        record: &Record,
+        report: &ConvertReport,
+        content: Content,
+    ) -> Result<(), ConvertError> {
+        let plan = self.plan;
+        if self.lease.is_lost() {
+            let reason = "another writer has taken over: this one was silent for too long";
+            return Err(changed(&plan.options, reason));
+        }
+        let side = report.splits.first().map(|split| {
+            let dropped = Some(report.dropped_rows);
+            provenance(
+                plan,
+                split,
+                Some(content),
+                dropped,
+                report.increment.as_ref(),
+            )
+        });
+        let files = [
+            (RECORD_NAME, record.to_json()),
+            (TOMBSTONES_NAME, record.tombstones_json()),
+            (PROVENANCE_NAME, side.unwrap_or_default()),
+        ];
+        let text = index.to_json();
+        *self.is_published = true;
+        Ok(Pending::new(&text, files).publish(self.target, &text)?)
+    }
+}
+
+/// What samples of a data set hold, each with its number.
+fn contents(
+    plan: &ConvertPlan,
+    held: &Held,
+    wanted: &Ranges,
+    progress: &Progress,
+) -> Result<Vec<(Content, u64)>, ConvertError> {
+    let options = &plan.options;
+    let limits = &options.limits;
+    let mut first = 0;
+    let entries: Vec<IndexEntry> = held.index.clone().into_entries().collect();
+    let shards: Vec<(usize, std::ops::Range<u64>)> = entries
+        .iter()
+        .enumerate()
+        .map(|(number, entry)| {
+            let own = first..first + entry.samples();
+            first = own.end;
+            (number, own)
+        })
+        .filter(|(_, own)| wanted.within(own).next().is_some())
+        .collect();
+    let all = Mutex::new(Vec::new());
+    let samples = Shards::open(held, options)?;
+    shardmill_core::parallel::for_each(shards.len(), options.jobs, |at, memory: &mut Vec<u8>| {
+        let Some((number, own)) = shards.get(at) else {
+            return Ok(());
+        };
+        if progress.is_cancelled() {
+            return Err(shardmill_writer::WriteError::Interrupted { samples: 0 }.into());
+        }
+        let numbers: Vec<u64> = wanted.within(own).collect();
+        let inner = numbers.iter().map(|number| number - own.start);
+        let encoder = &plan.encoder;
+        let found = samples.contents(*number, inner, encoder, memory, limits)?;
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(found.into_iter().zip(numbers));
+        Ok::<(), ConvertError>(())
+    })?;
+    Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The shards of a data set, to be read.
+enum Shards {
+    Streaming(Box<Dataset>),
+    Tar(TarSet),
+}
+
+impl Shards {
+    fn open(held: &Held, options: &ConvertOptions) -> Result<Self, ConvertError> {
+        match &held.index {
+            DatasetIndex::Streaming(_) => {
+                let open = OpenOptions {
+                    limits: options.limits.clone(),
+                    ..OpenOptions::default()
+                };
+                let dataset = Dataset::open_at(&options.dest, &open, &options.remote)?;
+                Ok(Self::Streaming(Box::new(dataset)))
+            }
+            DatasetIndex::Tar(_) => {
+                let dest = std::slice::from_ref(&options.dest);
+                let set = TarSet::open_at(dest, &options.limits, &options.remote)?;
+                Ok(Self::Tar(set))
+            }
+        }
+    }
+
+    /// What samples of one shard hold.
+    fn contents(
+        &self,
+        shard: usize,
+        samples: impl Iterator<Item = u64>,
+        encoder: &RowEncoder,
+        memory: &mut Vec<u8>,
+        limits: &Limits,
+    ) -> Result<Vec<Content>, ConvertError> {
+        match self {
+            Self::Streaming(dataset) => {
+                let shard = dataset.shard(shard)?;
+                samples
+                    .map(|at| Ok(encoder.content_of(shard.sample(at)?, memory)))
+                    .collect()
+            }
+            Self::Tar(set) => {
+                let file = set.shards().get(shard).ok_or_else(|| missing(shard))?;
+                let data = file.load(limits)?;
+                let bytes = data.as_ref();
+                let map = ShardMap::read(bytes, limits);
+                let map =
+                    map.map_err(|source| shardmill_reader::TarSetError::tar(file.path(), source))?;
+                let offsets = map.offsets();
+                samples
+                    .map(|at| {
+                        let at = usize::try_from(at).map_err(|_| missing(shard))?;
+                        let ends = offsets.get(at).zip(offsets.get(at + 1));
+                        let place = |end: &u64| usize::try_from(*end).unwrap_or(usize::MAX);
+                        let range = ends.map(|(begin, end)| place(begin)..place(end));
+                        let sample = range.and_then(|range| bytes.get(range));
+                        let sample = sample.ok_or_else(|| missing(shard))?;
+                        Ok(encoder.content_of(sample, memory))
+                    })
+                    .collect()
+            }
+        }
+    }
+}
+
+/// A shard that holds less than the index says.
+fn missing(shard: usize) -> ConvertError {
+    ConvertError::Conflict {
+        dest: format!("shard {shard}"),
+        reason: "it does not hold the samples that the index says".to_owned(),
+        id: "dest-damaged",
+        hint: "run verify to see all damage, or pass --overwrite to convert it again",
+    }
+}

@@ -1,0 +1,275 @@
+//! From what was converted to what the table holds now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shardmill_source::{DeltaCommit, DeltaFile, DeltaHistory};
+
+use super::ranges::Ranges;
+use super::record::Holding;
+
+/// What there is to do.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Whose rows are in the data set as they are, in whatever files.
+    pub(crate) kept: Vec<Holding>,
+    /// The samples of all others: they have to be found again among the rows that are read.
+    pub(crate) touched: Ranges,
+    /// The files to read.
+    pub(crate) read: BTreeSet<String>,
+}
+
+/// Compares what was converted with the files that there are now. Commits tell where rows were only moved to other files;
+/// without them such rows are read, and found again.
+pub(crate) fn step(holdings: &[Holding], history: &DeltaHistory) -> Step {
+    let mut books = Books::new(holdings);
+    for commit in history.commits.iter().flatten() {
+        books.follow(commit);
+    }
+    let now: BTreeSet<&DeltaFile> = history.files.iter().collect();
+    books.settle(&now);
+    let covered: BTreeSet<&str> = books.by_path.keys().map(String::as_str).collect();
+    let read = history.files.iter().map(|file| &file.path);
+    let read = read.filter(|path| !covered.contains(path.as_str()));
+    Step {
+        read: read.cloned().collect(),
+        touched: Ranges::union(&books.touched),
+        kept: books.kept.into_iter().flatten().collect(),
+    }
+}
+
+struct Books {
+    kept: Vec<Option<Holding>>,
+    /// The holding of each file that belongs to one that is kept.
+    by_path: BTreeMap<String, usize>,
+    touched: Vec<Ranges>,
+}
+
+impl Books {
+    fn new(holdings: &[Holding]) -> Self {
+        let mut books = Self {
+            kept: Vec::new(),
+            by_path: BTreeMap::new(),
+            touched: Vec::new(),
+        };
+        for holding in holdings {
+            books.keep(holding.clone());
+        }
+        books
+    }
+
+    fn keep(&mut self, holding: Holding) {
+        let paths = holding.files.iter().map(|file| file.path.clone());
+        self.by_path
+            .extend(paths.map(|path| (path, self.kept.len())));
+        self.kept.push(Some(holding));
+    }
+
+    fn take(&mut self, number: usize) -> Option<Holding> {
+        let holding = self.kept.get_mut(number)?.take()?;
+        for file in &holding.files {
+            self.by_path.remove(&file.path);
+        }
+        Some(holding)
+    }
+
+    fn touch(&mut self, number: usize) {
+        let holding = self.take(number);
+        self.touched.extend(holding.map(|holding| holding.samples));
+    }
+
+    fn holding_of(&self, file: &DeltaFile) -> Option<usize> {
+        let number = *self.by_path.get(&file.path)?;
+        let holding = self.kept.get(number)?.as_ref()?;
+        holding.files.contains(file).then_some(number)
+    }
+
+    fn follow(&mut self, commit: &DeltaCommit) {
+        let from: Vec<Option<usize>> = commit
+            .removed
+            .iter()
+            .map(|file| self.holding_of(file))
+            .collect();
+        let known: BTreeSet<usize> = from.iter().flatten().copied().collect();
+        if commit.rearranges && !from.is_empty() && from.iter().all(Option::is_some) {
+            let mut files: BTreeSet<DeltaFile> = BTreeSet::new();
+            let mut samples = Vec::new();
+            for number in known {
+                if let Some(holding) = self.take(number) {
+                    files.extend(holding.files);
+                    samples.push(holding.samples);
+                }
+            }
+            for file in &commit.removed {
+                files.remove(file);
+            }
+            files.extend(commit.added.iter().cloned());
+            self.keep(Holding {
+                files: files.into_iter().collect(),
+                samples: Ranges::union(&samples),
+            });
+            return;
+        }
+        for number in known {
+            self.touch(number);
+        }
+        // A file that comes back in another form.
+        for file in &commit.added {
+            if let Some(number) = self.by_path.get(&file.path).copied()
+                && self.holding_of(file).is_none()
+            {
+                self.touch(number);
+            }
+        }
+    }
+
+    /// Compares with the files that there are: the last word.
+    fn settle(&mut self, now: &BTreeSet<&DeltaFile>) {
+        for number in 0..self.kept.len() {
+            let holding = self.kept.get(number).and_then(Option::as_ref);
+            if holding.is_some_and(|own| !own.files.iter().all(|file| now.contains(file))) {
+                self.touch(number);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::single_range_in_vec_init,
+    reason = "ranges are what it is about"
+)]
+mod tests {
+    use super::*;
+
+    /// `a`, or `a#dv` with a deletion vector.
+    fn file(text: &str) -> DeltaFile {
+        let (path, deletion) = match text.split_once('#') {
+            Some((path, deletion)) => (path, Some(deletion.to_owned())),
+            None => (text, None),
+        };
+        DeltaFile {
+            path: path.to_owned(),
+            deletion,
+        }
+    }
+
+    fn files(text: &str) -> Vec<DeltaFile> {
+        text.split_whitespace().map(file).collect()
+    }
+
+    fn commit(text: &str) -> DeltaCommit {
+        let (removed, added) = text.trim_start_matches('=').split_once('>').unwrap();
+        DeltaCommit {
+            rearranges: text.starts_with('='),
+            removed: files(removed),
+            added: files(added),
+        }
+    }
+
+    /// Files `a`, `b`, `c` with ten samples each.
+    fn after(commits: Option<&[&str]>, now: &str) -> (Vec<String>, String, String) {
+        let holdings: Vec<Holding> = ["a", "b", "c"]
+            .iter()
+            .zip([0, 10, 20])
+            .map(|(path, first)| Holding {
+                files: files(path),
+                samples: Ranges::of([first..first + 10]),
+            })
+            .collect();
+        let step = step(
+            &holdings,
+            &DeltaHistory {
+                version: 9,
+                id: String::new(),
+                files: files(now),
+                commits: commits.map(|commits| commits.iter().map(|text| commit(text)).collect()),
+            },
+        );
+        let kept = step.kept.iter().map(|holding| {
+            let paths: Vec<&str> = holding.files.iter().map(|file| &*file.path).collect();
+            let samples = serde_json::to_string(&holding.samples).unwrap();
+            format!("{} {samples}", paths.join("+"))
+        });
+        let read: Vec<String> = step.read.into_iter().collect();
+        let touched = serde_json::to_string(&step.touched).unwrap();
+        (kept.collect(), touched, read.join(" "))
+    }
+
+    fn expect(commits: Option<&[&str]>, now: &str, kept: &[&str], touched: &str, read: &str) {
+        let found = after(commits, now);
+        let kept: Vec<String> = kept.iter().map(|text| (*text).to_owned()).collect();
+        assert_eq!(
+            found,
+            (kept, touched.to_owned(), read.to_owned()),
+            "{commits:?}"
+        );
+    }
+
+    const ALL: [&str; 3] = ["a [[0,10]]", "b [[10,20]]", "c [[20,30]]"];
+
+    #[test]
+    fn what_was_added_is_read_and_nothing_else() {
+        expect(Some(&[]), "a b c", &ALL, "[]", "");
+        expect(Some(&[">d", ">e"]), "a b c d e", &ALL, "[]", "d e");
+        expect(None, "a b c d", &ALL, "[]", "d");
+    }
+
+    #[test]
+    fn what_was_rewritten_or_deleted_is_compared() {
+        let kept = ["a [[0,10]]", "c [[20,30]]"];
+        expect(Some(&["b>d"]), "a c d", &kept, "[[10,20]]", "d");
+        expect(None, "a c d", &kept, "[[10,20]]", "d");
+        expect(Some(&["b>"]), "a c", &kept, "[[10,20]]", "");
+        // A deletion vector.
+        expect(Some(&["b>b#1"]), "a b#1 c", &kept, "[[10,20]]", "b");
+        expect(Some(&[">b#1"]), "a b#1 c", &kept, "[[10,20]]", "b");
+        expect(None, "a b#1 c", &kept, "[[10,20]]", "b");
+        // Taken back since.
+        expect(Some(&["b>d", "d>b"]), "a b c", &kept, "[[10,20]]", "b");
+    }
+
+    #[test]
+    fn what_was_moved_is_neither_read_nor_compared() {
+        let kept = ["c [[20,30]]", "d+e [[0,20]]"];
+        expect(Some(&["=a b>d e"]), "c d e", &kept, "[]", "");
+        // Twice, and with a file of the second that stays.
+        let kept = ["e+f [[0,30]]"];
+        expect(Some(&["=a b>d e", "=c d>f"]), "e f", &kept, "[]", "");
+        // A vector that is written out.
+        expect(
+            Some(&["=a>a#1"]),
+            "a#1 b c",
+            &["b [[10,20]]", "c [[20,30]]", "a [[0,10]]"],
+            "[]",
+            "",
+        );
+    }
+
+    #[test]
+    fn what_was_moved_together_with_something_new_is_compared() {
+        let kept = ["b [[10,20]]", "c [[20,30]]"];
+        expect(Some(&[">d", "=a d>e"]), "b c e", &kept, "[[0,10]]", "e");
+        // And what was changed after it was moved.
+        let kept = ["c [[20,30]]"];
+        expect(
+            Some(&["=a b>d e", "d>f"]),
+            "c e f",
+            &kept,
+            "[[0,20]]",
+            "e f",
+        );
+        // Without the log it is not known that it was moved.
+        expect(None, "c d e", &kept, "[[0,20]]", "d e");
+    }
+
+    #[test]
+    fn the_files_have_the_last_word() {
+        expect(
+            Some(&["=a>d"]),
+            "b c e",
+            &["b [[10,20]]", "c [[20,30]]"],
+            "[[0,10]]",
+            "e",
+        );
+    }
+}

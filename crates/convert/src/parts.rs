@@ -1,0 +1,630 @@
+//! A conversion in parts: independent runs that each make a share of the shards, and one that publishes all of them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use shardmill_core::{Limits, Progress};
+use shardmill_storage::{
+    GoOn, Location, Place, PublishMode, RemoteOptions, Stamp, StorageError, random_number,
+};
+use shardmill_writer::parts::{
+    CommitOptions, Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, Verify, WORK_FOLDER,
+    tidy,
+};
+use shardmill_writer::{
+    Base, Batches, Content, DatasetIndex, FileCheck, INDEX_NAME, IndexEntry, Input, Ledger, Output,
+    PipelineError, Position, Published, Resources, ShardForm,
+};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::dest::{self, Dest};
+use crate::error::ConvertError;
+use crate::input::SourceInput;
+use crate::journal::Found;
+use crate::plan::ConvertPlan;
+use crate::provenance::{self, PROVENANCE_NAME, in_folder};
+use crate::report::{ConvertReport, Outcome, SplitReport};
+use crate::run;
+use crate::target::Target;
+
+/// What the names of manifests end with, which lie beside the attempts.
+const MANIFEST: &str = ".json";
+/// Most bytes of a manifest.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// One of the parts that a conversion is divided into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its number, from 0.
+    pub number: u64,
+    /// How many there are.
+    pub count: u64,
+}
+
+/// Makes one part. Its shards are no data set before [`commit`].
+pub(crate) fn run_part(
+    plan: &ConvertPlan,
+    part: Part,
+    progress: &Progress,
+) -> Result<ConvertReport, ConvertError> {
+    let began = Instant::now();
+    let options = &plan.options;
+    let place = Place::create(&options.dest, &options.remote, options.spool())?;
+    let target = Target::new(&place, progress);
+    if let Some(Dest::Done(indexes)) = look(target, plan)? {
+        let done = Outcome::AlreadyDone;
+        return Ok(run::report(plan, &indexes, done, 0, began, Duration::ZERO));
+    }
+    let names = match &plan.form {
+        ShardForm::Streaming(config) => NameForm::Streaming(config.format()),
+        ShardForm::Tar(form) => NameForm::Tar(form.pattern.clone()),
+    };
+    let staging = Staging::fresh(&job(plan, part.count), names)?;
+    let name = format!(
+        "{PARTS_FOLDER}/{}-{:05}{MANIFEST}",
+        staging.job(),
+        part.number
+    );
+    if let Some(text) = target.read(&name, MOST_BYTES)?
+        && let Ok(known) = Known::parse(&text, &options.limits)
+        && is_intact(target, &known.manifest, options.jobs)?
+    {
+        let shards = known.manifest.shards.into_iter();
+        let entries: Vec<IndexEntry> = shards.map(|shard| shard.entry).collect();
+        let done = Outcome::AlreadyDone;
+        return Ok(part_report(plan, &entries, done, 0, began, Duration::ZERO));
+    }
+
+    // Nobody else has this name, so that two runs of a part do not touch each other's files.
+    let attempt = format!("{:016x}", random_number());
+    let builder = ManifestBuilder::new(&place, &staging, part.number, &attempt, &plan.form)?;
+    let ledger = Gathered::default();
+    let written = write(plan, part, target, &builder, &ledger, progress);
+    let written = written.and_then(|written| {
+        let mut builder = builder.clone();
+        let mut entries = Vec::new();
+        let gathered = ledger.take();
+        for (entry, files) in gathered.into_values() {
+            entries.push(entry.clone());
+            builder.add(entry, &files);
+        }
+        let known = Known {
+            count: part.count,
+            staging: staging.clone(),
+            manifest: builder.finish(),
+            config: plan.identity.to_json(),
+            provenance: described(plan),
+            content: written.contents.iter().copied().collect(),
+            dropped: written.dropped,
+        };
+        place.make_folder(PARTS_FOLDER)?;
+        target.publish_bytes(&name, known.to_json().as_bytes(), PublishMode::Replace)?;
+        let done = Outcome::Converted;
+        let (dropped, idle) = (written.dropped, written.idle);
+        Ok(part_report(plan, &entries, done, dropped, began, idle))
+    });
+    if written.is_err() {
+        // Before the error that is reported, what cannot be removed is of no account: `gc` finds it.
+        discard(target, &builder, &ledger);
+    }
+    written
+}
+
+/// What is at the destination already: the finished data set, or something in the way.
+fn look(target: Target<'_>, plan: &ConvertPlan) -> Result<Option<Dest>, ConvertError> {
+    let options = &plan.options;
+    if target.stamp(INDEX_NAME)?.is_some() {
+        return dest::finished(target, &plan.folders, &plan.identity, options).map(Some);
+    }
+    if Found::read(target, &options.limits)?.is_some() {
+        return Err(ConvertError::Conflict {
+            dest: options.dest_text(),
+            reason: "it holds an interrupted conversion that is not in parts".to_owned(),
+            id: "dest-conflict",
+            hint: "run that conversion again to finish it, or remove what is left with gc",
+        });
+    }
+    Ok(None)
+}
+
+/// The job that all parts of a conversion belong to: the same for the same source, configuration and number of parts.
+fn job(plan: &ConvertPlan, count: u64) -> String {
+    let text = json!([
+        plan.identity.config_fingerprint,
+        plan.identity.source_fingerprint,
+        count
+    ]);
+    format!("{:032x}", xxh3_128(text.to_string().as_bytes()))
+}
+
+fn write(
+    plan: &ConvertPlan,
+    part: Part,
+    target: Target<'_>,
+    builder: &ManifestBuilder,
+    ledger: &Gathered,
+    progress: &Progress,
+) -> Result<shardmill_writer::Written, ConvertError> {
+    let input = PartInput::new(plan, part);
+    progress.set_totals(input.bytes, 0, 0);
+    if let Some(folder) = builder.folder() {
+        target.place.make_folder(folder)?;
+    }
+    let at = |name: &str| builder.at(name);
+    let prefix = builder.key_prefix();
+    let output = Output {
+        place: target.place,
+        temp_folder: builder.folder().unwrap_or(WORK_FOLDER),
+        splits: &plan.folders,
+        form: plan.form.clone(),
+        samples_per_shard: plan.options.samples_per_shard,
+        at: Some(&at),
+        key_prefix: &prefix,
+    };
+    let resources = Resources {
+        jobs: plan.options.jobs,
+        budget_bytes: run::budget(plan),
+    };
+    let written = shardmill_writer::run(
+        &input,
+        &plan.encoder,
+        &output,
+        Base::default(),
+        resources,
+        ledger,
+        progress,
+    );
+    written.map_err(|error| match error {
+        PipelineError::Input(error) => error,
+        PipelineError::Write(error) => error.into(),
+    })
+}
+
+/// Removes what an attempt has written.
+fn discard(target: Target<'_>, builder: &ManifestBuilder, ledger: &Gathered) {
+    match (target.place, builder.folder()) {
+        (Place::Local(dir), Some(folder)) => {
+            let _ = dir.remove_all_in(folder);
+            let _ = dir.remove_dir(folder);
+        }
+        _ => {
+            let names: Vec<String> = ledger
+                .take()
+                .into_values()
+                .flat_map(|(_, files)| files)
+                .map(|(check, _)| builder.at(&check.name))
+                .collect();
+            let _ = target.for_each(names.len(), 1, |at| {
+                names.get(at).map_or(Ok(()), |name| target.remove(name))
+            });
+        }
+    }
+}
+
+/// Whether the files of a part are there as they were noted.
+fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<bool, ConvertError> {
+    let files: Vec<_> = manifest
+        .shards
+        .iter()
+        .flat_map(|shard| &shard.files)
+        .collect();
+    let intact = target.for_each(files.len(), jobs, |at| {
+        let Some(file) = files.get(at) else {
+            return Ok(true);
+        };
+        let stamp = target.stamp(&file.at)?;
+        Ok(stamp.is_some_and(|stamp| stamp.bytes == file.bytes && stamp.etag == file.etag))
+    })?;
+    Ok(intact.into_iter().all(|is_intact| is_intact))
+}
+
+/// The side file of the data set, but for what is only known at the end.
+fn described(plan: &ConvertPlan) -> Value {
+    let none = SplitReport {
+        name: String::new(),
+        samples: 0,
+        shards: 0,
+        raw_bytes: 0,
+        stored_bytes: 0,
+    };
+    let text = provenance::provenance(plan, &none, None, None, None);
+    serde_json::from_str(&text).unwrap_or(Value::Null)
+}
+
+fn part_report(
+    plan: &ConvertPlan,
+    entries: &[IndexEntry],
+    outcome: Outcome,
+    dropped: u64,
+    began: Instant,
+    idle: Duration,
+) -> ConvertReport {
+    let index = plan.form.index(entries.iter().cloned());
+    run::report(plan, &[index], outcome, dropped, began, idle)
+}
+
+/// The units of one part.
+struct PartInput {
+    all: SourceInput,
+    first: usize,
+    count: usize,
+    bytes: u64,
+}
+
+impl PartInput {
+    /// Units are divided by their bytes, in order: a part gets those whose middle lies in its share.
+    fn new(plan: &ConvertPlan, part: Part) -> Self {
+        let all = SourceInput {
+            source: std::sync::Arc::clone(&plan.source),
+            nulls: std::sync::Arc::clone(&plan.nulls),
+            split: std::sync::Arc::clone(&plan.split),
+        };
+        let units = plan.source.units();
+        // One more, so that units of no known length are divided too.
+        let weight = |unit: &shardmill_source::Unit| u128::from(unit.bytes) + 1;
+        let total: u128 = units.iter().map(weight).sum();
+        let mut before = 0;
+        let parts = units.iter().map(|unit| {
+            let middle = 2 * before + weight(unit);
+            before += weight(unit);
+            middle * u128::from(part.count) / (2 * total).max(1)
+        });
+        let wanted = u128::from(part.number);
+        let mut own = (units.len(), 0, 0);
+        for (at, (of, unit)) in parts.zip(units).enumerate() {
+            if of == wanted {
+                own = (own.0.min(at), own.1 + 1, own.2 + unit.bytes);
+            }
+        }
+        Self {
+            all,
+            first: own.0,
+            count: own.1,
+            bytes: own.2,
+        }
+    }
+}
+
+impl Input for PartInput {
+    type Error = ConvertError;
+
+    fn units(&self) -> usize {
+        self.count
+    }
+
+    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = ConvertError>>, ConvertError> {
+        self.all.open(self.first + unit)
+    }
+
+    fn place(&self, unit: usize, row: u64) -> String {
+        self.all.place(self.first + unit, row)
+    }
+}
+
+/// The shards of a part, by their numbers.
+#[derive(Default)]
+struct Gathered(Mutex<Shards>);
+
+type Shards = BTreeMap<u64, (IndexEntry, Vec<(FileCheck, Stamp)>)>;
+
+impl Gathered {
+    fn take(&self) -> Shards {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Ledger for Gathered {
+    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
+        None
+    }
+
+    fn resume_at(&self) -> Option<(u64, Position)> {
+        None
+    }
+
+    fn published(&self, shard: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
+        let files = shard
+            .checks
+            .iter()
+            .cloned()
+            .zip(shard.stamps.iter().cloned());
+        let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shards.insert(shard.shard, (shard.entry.clone(), files.collect()));
+        Ok(())
+    }
+}
+
+/// What a part leaves for the commit.
+struct Known {
+    count: u64,
+    staging: Staging,
+    manifest: Manifest,
+    config: Value,
+    provenance: Value,
+    content: Content,
+    dropped: u64,
+}
+
+impl Known {
+    fn to_json(&self) -> String {
+        json!({
+            "version": 1,
+            "parts": self.count,
+            "staging": self.staging.to_json(),
+            "manifest": self.manifest.to_json(),
+            "identity": self.config,
+            // All parts have the same one.
+            "provenance": (self.manifest.part == 0).then_some(&self.provenance),
+            "content": self.content.to_string(),
+            "dropped": self.dropped,
+        })
+        .to_string()
+    }
+
+    fn parse(text: &[u8], limits: &Limits) -> Result<Self, String> {
+        let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let number = |key: &str| value.get(key).and_then(Value::as_u64);
+        let string = |key: &str| {
+            let text = value.get(key).and_then(Value::as_str);
+            text.ok_or_else(|| format!("`{key}` is missing"))
+        };
+        if number("version") != Some(1) {
+            return Err("it has no version, or another one than 1".to_owned());
+        }
+        Ok(Self {
+            count: number("parts").ok_or("`parts` is missing")?,
+            staging: Staging::parse(string("staging")?).map_err(|error| error.to_string())?,
+            manifest: Manifest::parse(string("manifest")?, limits)
+                .map_err(|error| error.to_string())?,
+            config: value.get("identity").cloned().unwrap_or_default(),
+            provenance: value.get("provenance").cloned().unwrap_or_default(),
+            content: Content::parse(string("content")?).ok_or("`content` is no hash")?,
+            dropped: number("dropped").unwrap_or(0),
+        })
+    }
+}
+
+/// Which parts to publish, and how closely to look at them.
+#[derive(Clone, Debug)]
+pub struct CommitPartsOptions {
+    /// Where the parts are.
+    pub dest: Location,
+    /// How closely files are looked at.
+    pub verify: Verify,
+    /// How stores are spoken to.
+    pub remote: RemoteOptions,
+    /// Where files for a store are made.
+    pub temp_dir: Option<PathBuf>,
+    /// What files may ask for.
+    pub limits: Limits,
+}
+
+impl CommitPartsOptions {
+    /// The defaults of the command line.
+    #[must_use]
+    pub fn new(dest: Location) -> Self {
+        Self {
+            dest,
+            verify: Verify::Sizes,
+            remote: RemoteOptions::default(),
+            temp_dir: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What a commit published.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct CommitReport {
+    /// Where the data set is.
+    pub dest: String,
+    /// Parts it was made from.
+    pub parts: u64,
+    /// Its samples.
+    pub samples: u64,
+    /// Its shards.
+    pub shards: u64,
+    /// Bytes before compression.
+    pub raw_bytes: u64,
+    /// Bytes of the files.
+    pub stored_bytes: u64,
+    /// Whether it was published before.
+    pub was_done: bool,
+}
+
+/// Publishes what the parts of a conversion have made as one data set, in the order of the parts. All parts have to be
+/// there, and every file as it was written. What attempts that do not count have left is removed.
+///
+/// # Errors
+///
+/// `parts-none`, `part-missing` and the like, which are `InvalidInput`; `Conflict` where there is another data set, or
+/// parts of several conversions; files that are not as they were written; what the disk or the store says.
+pub fn commit(
+    options: &CommitPartsOptions,
+    progress: &Progress,
+) -> Result<CommitReport, ConvertError> {
+    let spool = options.temp_dir.as_deref();
+    let place = Place::open(&options.dest, &options.remote, spool)?;
+    let target = Target::new(&place, progress);
+    let known = manifests(target, options)?;
+    let dest = options.dest.to_string();
+    let Some(first) = known.first() else {
+        return done_before(target, options);
+    };
+    let (staging, count) = (first.staging.clone(), first.count);
+    let held = u64::try_from(known.len()).unwrap_or(u64::MAX);
+    if held < count && is_published(target, first)? {
+        // A commit was killed while it removed the manifests.
+        return done_before(target, options);
+    }
+    let dropped = known.iter().map(|known| known.dropped).sum::<u64>();
+    let content: Content = known.iter().map(|known| known.content).collect();
+    let mut side = Value::Null;
+    let mut parts = Vec::with_capacity(known.len());
+    for known in known {
+        if known.staging != staging || known.count != count {
+            return Err(ConvertError::Conflict {
+                dest,
+                reason: "it holds parts of two conversions: another source, configuration or number of parts".to_owned(),
+                id: "parts-conflict",
+                hint: "remove what is there with gc --delete, and make all parts in the same way",
+            });
+        }
+        if known.manifest.part == 0 {
+            side = known.provenance;
+        }
+        parts.push(known.manifest);
+    }
+    let entries: Vec<IndexEntry> = parts
+        .iter()
+        .flat_map(|part| part.shards.iter().map(|shard| shard.entry.clone()))
+        .collect();
+    let commit = CommitOptions {
+        parts: Some(count),
+        verify: options.verify,
+        limits: options.limits.clone(),
+    };
+    let go_on = &mut || !progress.is_cancelled();
+    let done = shardmill_writer::parts::commit(&place, &staging, parts, &commit, go_on)?;
+    let sum = |bytes: &dyn Fn(&IndexEntry) -> u64| entries.iter().map(bytes).sum::<u64>();
+    let report = CommitReport {
+        dest,
+        parts: count,
+        samples: done.samples,
+        shards: done.shards,
+        raw_bytes: sum(&IndexEntry::raw_bytes),
+        stored_bytes: sum(&IndexEntry::stored_bytes),
+        was_done: done.was_done,
+    };
+    if let Value::Object(side) = &mut side {
+        for (key, value) in [
+            ("parts", report.parts),
+            ("samples", report.samples),
+            ("shards", report.shards),
+            ("raw_bytes", report.raw_bytes),
+            ("stored_bytes", report.stored_bytes),
+            ("dropped_rows", dropped),
+        ] {
+            side.insert(key.to_owned(), json!(value));
+        }
+        side.insert("content".to_owned(), json!(content.to_string()));
+        let mut text = serde_json::to_string_pretty(side).unwrap_or_default();
+        text.push('\n');
+        // What a commit that is killed leaves of it lies with the manifests, which go last.
+        target.publish_from(PARTS_FOLDER, PROVENANCE_NAME, text.as_bytes())?;
+    }
+    clean(target)?;
+    Ok(report)
+}
+
+/// Removes what is left beside a data set that was published, of this commit and of those that were killed.
+fn clean(target: Target<'_>) -> Result<(), ConvertError> {
+    let entries = target.entries(PARTS_FOLDER)?;
+    let names: Vec<String> = entries
+        .iter()
+        .filter(|entry| !entry.is_folder)
+        .map(|entry| in_folder(PARTS_FOLDER, &entry.name))
+        .collect();
+    target.for_each(names.len(), 1, |at| {
+        names.get(at).map_or(Ok(()), |name| target.remove(name))
+    })?;
+    let mut go_on = target.go_on();
+    tidy(target.place, &mut || go_on(0));
+    Ok(())
+}
+
+/// Whether the data set that is there was made of the parts that one of them belongs to.
+fn is_published(target: Target<'_>, known: &Known) -> Result<bool, ConvertError> {
+    if target.stamp(INDEX_NAME)?.is_none() {
+        return Ok(false);
+    }
+    let Some(side) = provenance::read(target, "") else {
+        return Ok(false);
+    };
+    let is_same = |key: &str| side.get(key).is_some() && side.get(key) == known.config.get(key);
+    Ok(
+        side.get("parts").and_then(Value::as_u64) == Some(known.count)
+            && is_same("config_fingerprint")
+            && is_same("source_fingerprint"),
+    )
+}
+
+/// A data set that was made of parts, where no others wait.
+fn done_before(
+    target: Target<'_>,
+    options: &CommitPartsOptions,
+) -> Result<CommitReport, ConvertError> {
+    let dest = options.dest.to_string();
+    let side = provenance::read(target, "");
+    let parts = side.as_ref().and_then(|side| side.get("parts")?.as_u64());
+    let index = target.read(INDEX_NAME, options.limits.index_bytes)?;
+    let (Some(parts), Some(index)) = (parts, index) else {
+        return Err(ConvertError::NoParts { dest });
+    };
+    let Ok(index) = DatasetIndex::parse(&index, &options.limits) else {
+        return Err(ConvertError::NoParts { dest });
+    };
+    clean(target)?;
+    Ok(CommitReport {
+        dest,
+        parts,
+        samples: index.samples(),
+        shards: index.shards(),
+        raw_bytes: index.raw_bytes(),
+        stored_bytes: index.stored_bytes(),
+        was_done: true,
+    })
+}
+
+/// What the manifests at a place say.
+fn manifests(target: Target<'_>, options: &CommitPartsOptions) -> Result<Vec<Known>, ConvertError> {
+    let entries = target.entries(PARTS_FOLDER)?.into_iter();
+    let names: Vec<String> = entries
+        .filter(|entry| !entry.is_folder && entry.name.ends_with(MANIFEST))
+        .map(|entry| in_folder(PARTS_FOLDER, &entry.name))
+        .collect();
+    let texts = target.for_each(names.len(), 1, |at| {
+        names
+            .get(at)
+            .map_or(Ok(None), |name| target.read(name, MOST_BYTES))
+    })?;
+    let mut known = Vec::with_capacity(names.len());
+    for (name, text) in names.iter().zip(texts) {
+        // Gone since it was listed: somebody else commits.
+        let Some(text) = text else { continue };
+        let parsed = Known::parse(&text, &options.limits);
+        known.push(parsed.map_err(|reason| ConvertError::Manifest {
+            path: target.place.display(name),
+            reason,
+        })?);
+    }
+    Ok(known)
+}
+
+/// Whether parts wait for a commit at a place.
+pub(crate) fn are_there(target: Target<'_>) -> Result<bool, StorageError> {
+    let mut entries = target.entries(PARTS_FOLDER)?.into_iter();
+    Ok(entries.any(|entry| !entry.is_folder && entry.name.ends_with(MANIFEST)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_manifest_is_told() {
+        let limits = Limits::default();
+        for (text, reason) in [
+            ("", "EOF"),
+            ("{}", "version"),
+            (r#"{"version":1}"#, "`parts` is missing"),
+            (r#"{"version":1,"parts":2}"#, "`staging` is missing"),
+        ] {
+            let found = Known::parse(text.as_bytes(), &limits).err().unwrap();
+            assert!(found.contains(reason), "{text}: {found}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Tar shards written anew, one by one: to the form that every reader understands, or what is whole of damaged ones.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+use shardmill_core::{Limits, Progress, escape};
+use shardmill_mds::{HashAlgo, Hasher};
+use shardmill_reader::{TarFile, TarSet, TarSetError, each_in_order};
+use shardmill_storage::{Dir, PublishMode, StorageError, TempFile};
+use shardmill_webdataset::{
+    FieldSet, FileInfo, Index, IndexShard, Profile, ShardMap, fix, offsets_name, repair,
+    write_offsets,
+};
+use shardmill_writer::{DatasetIndex, INDEX_NAME};
+
+use crate::error::ConvertError;
+
+/// Bytes that are hashed and written in one go, so that the second finds them in a core's cache.
+const STEP_BYTES: usize = 256 << 10;
+
+/// What to do with shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RewriteKind {
+    /// Make them what every reader understands; refuse damage.
+    Fix,
+    /// Save the samples that are whole.
+    Repair,
+}
+
+/// How to rewrite.
+#[derive(Clone, Debug)]
+pub struct RewriteOptions {
+    /// What to do.
+    pub kind: RewriteKind,
+    /// Which hashes go into the index.
+    pub hashes: Vec<HashAlgo>,
+    /// Shards in work at the same time; 0 for one per core.
+    pub jobs: usize,
+    /// What a file may ask for.
+    pub limits: Limits,
+}
+
+/// Something that is different in the new shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChangeLine {
+    /// The shard that was read.
+    pub shard: String,
+    /// A stable id.
+    pub id: &'static str,
+    /// The member or the key.
+    pub member: String,
+    /// What happens to it.
+    pub message: &'static str,
+}
+
+/// Something that is not in the new shard, though it was in the old one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostLine {
+    /// The shard that was read.
+    pub shard: String,
+    /// The stable id of what is wrong.
+    pub id: &'static str,
+    /// The key of the sample, where it is known.
+    pub key: Option<String>,
+    /// Where it begins in the raw shard.
+    pub begin: u64,
+    /// Where it ends there.
+    pub end: u64,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// What a rewrite did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rewritten {
+    /// Shards that were written.
+    pub shards: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// What is different, headers apart.
+    pub changes: Vec<ChangeLine>,
+    /// What could not be saved.
+    pub lost: Vec<LostLine>,
+}
+
+/// A new shard on its way.
+struct Fresh {
+    entry: IndexShard,
+    files: Vec<(String, TempFile)>,
+    changes: Vec<ChangeLine>,
+    lost: Vec<LostLine>,
+}
+
+/// Reads tar shards, and writes them anew into a folder that is not there yet, or empty. The index is last; after an error
+/// the folder is as it was.
+///
+/// # Errors
+///
+/// What cannot be read; shards that only a person can fix; a destination with something in it (`Conflict`).
+pub fn rewrite_tars(
+    source: PathBuf,
+    dest: &Path,
+    options: &RewriteOptions,
+    progress: &Progress,
+) -> Result<Rewritten, ConvertError> {
+    let set = TarSet::open(std::slice::from_ref(&source), &options.limits)?;
+    let names = names(set.shards())?;
+    let existed = dest.exists();
+    let dir = Dir::create(dest)?;
+    if !dir.entries()?.is_empty() {
+        return Err(ConvertError::Conflict {
+            dest: dest.display().to_string(),
+            reason: "it is not empty".to_owned(),
+            id: "dest-not-empty",
+            hint: "choose another destination",
+        });
+    }
+    let mut published = Vec::new();
+    let done = write(
+        &dir,
+        set.shards(),
+        &names,
+        options,
+        progress,
+        &mut published,
+    );
+    if done.is_err() {
+        // What cannot be removed is not worth an error beside the one that is reported; without an index it is no data set.
+        for name in &published {
+            let _ = dir.remove(name);
+        }
+    }
+    if done.is_err() && !existed {
+        // A folder that stays is not worth an error beside the one that is reported.
+        let parent = dest.parent().filter(|path| !path.as_os_str().is_empty());
+        let name = dest.file_name().and_then(|name| name.to_str());
+        if let (Ok(parent), Some(name)) = (Dir::open(parent.unwrap_or(Path::new("."))), name) {
+            let _ = parent.remove_dir(name);
+        }
+    }
+    done
+}
+
+/// What the new shards are called: as the old ones, without folders and compression.
+fn names(shards: &[TarFile]) -> Result<Vec<String>, ConvertError> {
+    let mut names: Vec<String> = Vec::with_capacity(shards.len());
+    for shard in shards {
+        let flat = shard.name().replace('/', "-");
+        let lower = flat.to_ascii_lowercase();
+        let cut = match () {
+            () if lower.ends_with(".gz") => 3,
+            () if lower.ends_with(".zst") || lower.ends_with(".tgz") => 4,
+            () => 0,
+        };
+        let mut name = flat.get(..flat.len() - cut).unwrap_or(&flat).to_owned();
+        if lower.ends_with(".tgz") || !lower.get(..name.len()).is_some_and(|n| n.ends_with(".tar"))
+        {
+            name.push_str(".tar");
+        }
+        names.push(name);
+    }
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort();
+    match sorted.windows(2).find(|pair| pair.first() == pair.last()) {
+        Some([name, ..]) => Err(ConvertError::option_hint(
+            "source",
+            format!("two shards would be called `{}`", escape(name)),
+            "rewrite them one by one",
+        )),
+        _ => Ok(names),
+    }
+}
+
+fn write(
+    dir: &Dir,
+    shards: &[TarFile],
+    names: &[String],
+    options: &RewriteOptions,
+    progress: &Progress,
+    published: &mut Vec<String>,
+) -> Result<Rewritten, ConvertError> {
+    progress.set_totals(0, 0, shards.len() as u64);
+    let mut report = Rewritten::default();
+    let mut index = Index::default();
+    let mut failure = None;
+    let work = |at: usize| {
+        let (Some(shard), Some(name)) = (shards.get(at), names.get(at)) else {
+            return Ok(None);
+        };
+        let fresh = one(dir, shard, name, options);
+        progress.add_shard(0);
+        Ok(Some(fresh))
+    };
+    let take = |_: usize, fresh: Option<Result<Fresh, ConvertError>>| {
+        match fresh {
+            Some(Ok(fresh)) if failure.is_none() => {
+                report.shards += 1;
+                report.samples = report.samples.saturating_add(fresh.entry.samples);
+                report.changes.extend(fresh.changes);
+                report.lost.extend(fresh.lost);
+                for (name, temp) in fresh.files {
+                    temp.publish(&name, PublishMode::CreateNew)?;
+                    published.push(name);
+                }
+                index.shards.push(fresh.entry);
+            }
+            Some(Err(error)) => {
+                failure.get_or_insert(error);
+                // Nothing more has to be tried.
+                return Err(TarSetError::Interrupted);
+            }
+            Some(Ok(_)) | None => {}
+        }
+        Ok(())
+    };
+    let done = each_in_order(shards.len(), options.jobs, progress, work, take);
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    done?;
+    let text = DatasetIndex::Tar(index).to_json();
+    dir.publish_bytes(None, INDEX_NAME, text.as_bytes(), PublishMode::CreateNew)?;
+    Ok(report)
+}
+
+fn one(
+    dir: &Dir,
+    shard: &TarFile,
+    name: &str,
+    options: &RewriteOptions,
+) -> Result<Fresh, ConvertError> {
+    let (bytes, map, changes, lost) = match options.kind {
+        RewriteKind::Fix => fixed(shard, &options.limits)?,
+        RewriteKind::Repair => repaired(shard, &options.limits)?,
+    };
+    let table = write_offsets(&map.offsets());
+    let idx = offsets_name(name);
+    let (raw, raw_data) = store(dir, name, &bytes, &options.hashes)?;
+    let (side, offsets) = store(dir, &idx, &table, &options.hashes)?;
+    let entry = IndexShard {
+        fields: Arc::new(FieldSet::of(&map.samples)),
+        samples: map.samples.len() as u64,
+        compression: None,
+        raw_data,
+        zip_data: None,
+        offsets: Some(offsets),
+    };
+    Ok(Fresh {
+        entry,
+        files: vec![(name.to_owned(), raw), (idx, side)],
+        changes,
+        lost,
+    })
+}
+
+type NewShard = (Vec<u8>, ShardMap, Vec<ChangeLine>, Vec<LostLine>);
+
+fn fixed(shard: &TarFile, limits: &Limits) -> Result<NewShard, ConvertError> {
+    let path = shard.path().display().to_string();
+    let data = shard.load(limits)?;
+    let fixed =
+        fix(data.as_ref(), Profile::default(), limits).map_err(|source| ConvertError::Fix {
+            path: path.clone(),
+            source: Box::new(source),
+        })?;
+    check(shard, &data)?;
+    let changes = fixed.changes.into_iter().map(|change| ChangeLine {
+        shard: path.clone(),
+        id: change.id,
+        member: change.object,
+        message: change.text,
+    });
+    Ok((fixed.bytes, fixed.map, changes.collect(), Vec::new()))
+}
+
+fn repaired(shard: &TarFile, limits: &Limits) -> Result<NewShard, ConvertError> {
+    let path = shard.path().display().to_string();
+    let (data, problem) = shard.salvage(limits)?;
+    let repaired = repair(data.as_ref(), limits);
+    check(shard, &data)?;
+    let end = data.as_ref().len() as u64;
+    let mut lost: Vec<LostLine> = repaired
+        .lost
+        .into_iter()
+        .map(|lost| LostLine {
+            shard: path.clone(),
+            id: lost.id,
+            key: lost.key,
+            begin: lost.begin,
+            end: lost.end,
+            message: lost.text,
+        })
+        .collect();
+    if let Some(problem) = problem {
+        use shardmill_core::Diagnostic as _;
+        use std::error::Error as _;
+        lost.push(LostLine {
+            shard: path,
+            id: problem.id(),
+            key: None,
+            begin: end,
+            end,
+            message: problem
+                .source()
+                .map_or_else(|| problem.to_string(), ToString::to_string),
+        });
+    }
+    Ok((repaired.bytes, repaired.map, Vec::new(), lost))
+}
+
+/// What was copied from a mapping that is damaged is nothing.
+fn check(shard: &TarFile, data: &shardmill_reader::TarData) -> Result<(), ConvertError> {
+    if data.is_damaged() {
+        return Err(TarSetError::Changed { path: shard.path() }.into());
+    }
+    Ok(())
+}
+
+fn store(
+    dir: &Dir,
+    name: &str,
+    bytes: &[u8],
+    hashes: &[HashAlgo],
+) -> Result<(TempFile, FileInfo), StorageError> {
+    let mut temp = dir.temp_file(None)?;
+    let mut hashers: Vec<Hasher> = hashes.iter().copied().map(Hasher::new).collect();
+    for step in bytes.chunks(STEP_BYTES) {
+        for hasher in &mut hashers {
+            hasher.update(step);
+        }
+        temp.write_all(step)
+            .map_err(|error| temp.write_error(error))?;
+    }
+    let file = FileInfo {
+        basename: name.into(),
+        bytes: temp.written(),
+        hashes: hashers.into_iter().map(Hasher::finish).collect(),
+    };
+    Ok((temp, file))
+}

@@ -1,0 +1,314 @@
+//! Tar files as a source: to cut, compress and hash them anew, or to turn them into another format.
+//!
+//! Every field is a column of bytes as they are; the key is a column of text.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::record_batch::RecordBatch;
+use shardmill_core::{Limits, Progress};
+use shardmill_reader::{TarData, TarFile, TarSet, TarSetError, each_in_order};
+use shardmill_source::{
+    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
+};
+use shardmill_storage::Location;
+use shardmill_webdataset::{Consumer, FieldSet, OwnedShard};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::ConvertError;
+use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, foreign};
+
+/// Opens tar files as one source. Without an index their headers are read to learn which fields there are.
+pub(crate) fn open(
+    locations: &[Location],
+    options: &SourceOptions,
+) -> Result<Arc<dyn Source>, ConvertError> {
+    let locations = shardmill_source::expand_patterns(locations, &options.remote)?;
+    let set = TarSet::open_at(&locations, &options.limits, &options.remote)?;
+    let source: Arc<dyn Source> = Arc::new(TarSource::new(set, options)?);
+    Ok(shardmill_source::over(source, options)?)
+}
+
+/// What is known of a shard before its samples are read.
+struct Known {
+    samples: u64,
+    bytes: u64,
+    /// When it was changed, or what its store says in place of that.
+    version: Vec<u8>,
+    fields: Arc<FieldSet>,
+}
+
+fn look(shard: &TarFile, limits: &Limits) -> Result<Known, TarSetError> {
+    let file = shard.open()?;
+    let version = match (file.as_file(), file.tag()) {
+        (Some(file), _) => {
+            let modified = file.modified().duration_since(std::time::UNIX_EPOCH);
+            let nanos = modified.map_or(0, |since| since.as_nanos());
+            nanos.to_le_bytes().to_vec()
+        }
+        (None, tag) => tag.unwrap_or_default().as_bytes().to_vec(),
+    };
+    let (samples, fields) = match shard.entry() {
+        Some(entry) => (entry.samples, Arc::clone(&entry.fields)),
+        None => {
+            let survey = shard.survey(limits)?;
+            let tar = |source| TarSetError::tar(shard.path(), source);
+            let (samples, problems) = survey.samples(Consumer::Webdataset, limits);
+            if let Some(problem) = survey.error.into_iter().chain(problems).next() {
+                return Err(tar(problem));
+            }
+            let fields = FieldSet::of(&samples);
+            (samples.len() as u64, Arc::new(fields))
+        }
+    };
+    Ok(Known {
+        samples,
+        bytes: file.len(),
+        version,
+        fields,
+    })
+}
+
+/// Tar files in order, each a unit.
+struct TarSource {
+    set: TarSet,
+    units: Vec<Unit>,
+    schema: SchemaRef,
+    /// How many samples lack each column.
+    nulls: Vec<Option<u64>>,
+    description: SourceDescription,
+    limits: Limits,
+}
+
+impl TarSource {
+    fn new(set: TarSet, options: &SourceOptions) -> Result<Self, ConvertError> {
+        let limits = &options.limits;
+        let mut description = SourceDescription::new(SourceKind::Webdataset);
+        let mut units = Vec::new();
+        let mut rows = 0_u64;
+        let mut identity = Xxh3::new();
+        // Of each field: shards in which every sample has it, and shards in which some have it.
+        let mut fields: BTreeMap<Box<str>, (u64, u64)> = BTreeMap::new();
+        let mut filled = 0_u64;
+        let shards = set.shards();
+        let work = |at: usize| shards.get(at).map(|shard| look(shard, limits)).transpose();
+        let take = |at: usize, known: Option<Known>| {
+            let (Some(known), Some(shard)) = (known, shards.get(at)) else {
+                return Ok(());
+            };
+            identity.update(shard.name().as_bytes());
+            identity.update(&[0]);
+            identity.update(&known.bytes.to_le_bytes());
+            // What the index vouches for is told by its hashes; a copy of it is the same.
+            match shard
+                .entry()
+                .filter(|entry| !entry.stored().hashes.is_empty())
+            {
+                Some(entry) => {
+                    for digest in entry.stored().hashes.iter() {
+                        identity.update(digest.to_string().as_bytes());
+                    }
+                }
+                None => identity.update(&known.version),
+            }
+            if known.samples > 0 {
+                filled += 1;
+            }
+            for name in &known.fields.always {
+                fields.entry(name.clone()).or_default().0 += 1;
+            }
+            for name in &known.fields.sometimes {
+                fields.entry(name.clone()).or_default().1 += 1;
+            }
+            units.push(Unit {
+                file: Some(at),
+                first_row: Some(0),
+                rows: Some(known.samples),
+                bytes: known.bytes,
+            });
+            rows = rows.saturating_add(known.samples);
+            description.bytes = description.bytes.saturating_add(known.bytes);
+            description.files.push(SourceFile {
+                path: shard.path().display().to_string(),
+                bytes: known.bytes,
+            });
+            Ok(())
+        };
+        each_in_order(shards.len(), options.jobs, &Progress::new(), work, take)?;
+        if fields.is_empty() {
+            return Err(ConvertError::NoColumns {
+                source_name: description
+                    .files
+                    .first()
+                    .map(|file| file.path.clone())
+                    .unwrap_or_default(),
+            });
+        }
+        let mut columns = Vec::with_capacity(fields.len() + 1);
+        let mut nulls = Vec::with_capacity(fields.len() + 1);
+        for (name, (always, _)) in &fields {
+            let nullable = *always < filled;
+            columns.push(Field::new(&**name, DataType::Binary, nullable));
+            nulls.push((!nullable).then_some(0));
+        }
+        if fields.contains_key(options.key_column.as_str()) {
+            return Err(ConvertError::option_hint(
+                "key",
+                format!("the samples have a field `{}`", options.key_column),
+                "call the column of the keys otherwise with --key",
+            ));
+        }
+        columns.push(Field::new(&options.key_column, DataType::Utf8, false));
+        nulls.push(Some(0));
+        description.rows = Some(rows);
+        description.fingerprint = format!("{:032x}", identity.digest128());
+        Ok(Self {
+            limits: limits.clone(),
+            set,
+            units,
+            schema: Arc::new(Schema::new(columns)),
+            nulls,
+            description,
+        })
+    }
+}
+
+impl Source for TarSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        let Some(file) = self.set.shards().get(unit) else {
+            return Err(SourceError::Bug {
+                what: format!("there is no unit {unit}"),
+            });
+        };
+        let data = file.load(&self.limits).map_err(|error| foreign(&error))?;
+        let path = file.path();
+        let shard = OwnedShard::open(data, &self.limits)
+            .map_err(|source| foreign(&TarSetError::tar(path.clone(), source)))?;
+        let declared = self.units.get(unit).and_then(|unit| unit.rows);
+        if declared.is_some_and(|rows| rows != shard.view().len()) {
+            return Err(SourceError::Foreign {
+                kind: shardmill_core::ErrorKind::Corrupt,
+                id: "shard-samples",
+                object: Some(shardmill_core::escape(&path.display().to_string()).into_owned()),
+                message: format!(
+                    "it has {} samples, of which {} were known",
+                    shard.view().len(),
+                    declared.unwrap_or_default()
+                ),
+                hint: Some("run verify to see all damage".to_owned()),
+            });
+        }
+        let places = self
+            .schema
+            .fields()
+            .iter()
+            .enumerate()
+            .map(|(place, field)| (field.name().clone(), place))
+            .collect();
+        Ok(Box::new(ShardRows {
+            shard,
+            path,
+            schema: Arc::clone(&self.schema),
+            places,
+            next: 0,
+        }))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.nulls.get(column).copied().flatten()
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.description
+    }
+}
+
+struct ShardRows {
+    shard: OwnedShard<TarData>,
+    path: PathBuf,
+    schema: SchemaRef,
+    places: HashMap<String, usize>,
+    next: u64,
+}
+
+impl Rows for ShardRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let view = self.shard.view();
+        if self.next >= view.len() {
+            return Ok(None);
+        }
+        let fields = self.schema.fields().len().saturating_sub(1);
+        let mut columns: Vec<BinaryBuilder> = (0..fields).map(|_| BinaryBuilder::new()).collect();
+        let mut keys = StringBuilder::new();
+        let end = view.len().min(self.next.saturating_add(BATCH_SAMPLES));
+        let (mut bytes, mut rows) = (0_usize, 0_usize);
+        let mut found = Vec::new();
+        while self.next < end && bytes < BATCH_BYTES {
+            let key = view
+                .fields_into(self.next, &mut found)
+                .map_err(|source| foreign(&TarSetError::tar(self.path.clone(), source)))?;
+            keys.append_value(&key);
+            for field in &found {
+                let place = self.places.get(&*field.name).copied();
+                let Some(column) = place.and_then(|place| columns.get_mut(place)) else {
+                    return Err(self.unfit(&key, &field.name));
+                };
+                column.append_value(field.data);
+                bytes = bytes.saturating_add(field.data.len());
+            }
+            rows += 1;
+            for column in &mut columns {
+                if arrow::array::ArrayBuilder::len(column) < rows {
+                    column.append_null();
+                }
+            }
+            self.next += 1;
+        }
+        if self.shard.data().is_damaged() {
+            return Err(foreign(&TarSetError::Changed {
+                path: self.path.clone(),
+            }));
+        }
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(fields + 1);
+        for mut column in columns {
+            arrays.push(Arc::new(column.finish()));
+        }
+        arrays.push(Arc::new(keys.finish()));
+        RecordBatch::try_new(Arc::clone(&self.schema), arrays)
+            .map(Some)
+            .map_err(|error| SourceError::Foreign {
+                kind: shardmill_core::ErrorKind::Corrupt,
+                id: "shard-fields",
+                object: Some(shardmill_core::escape(&self.path.display().to_string()).into_owned()),
+                message: format!("its samples do not have the fields that were known: {error}"),
+                hint: Some("run verify to see all damage".to_owned()),
+            })
+    }
+}
+
+impl ShardRows {
+    fn unfit(&self, key: &str, field: &str) -> SourceError {
+        SourceError::Foreign {
+            kind: shardmill_core::ErrorKind::Corrupt,
+            id: "shard-fields",
+            object: Some(shardmill_core::escape(&self.path.display().to_string()).into_owned()),
+            message: format!(
+                "sample `{}` has a field `{}`, which the index does not name",
+                shardmill_core::escape(key),
+                shardmill_core::escape(field)
+            ),
+            hint: Some("run verify to see all damage".to_owned()),
+        }
+    }
+}

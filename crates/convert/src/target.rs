@@ -1,0 +1,95 @@
+//! The destination of a conversion, opened.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use shardmill_core::Progress;
+use shardmill_core::parallel::for_each;
+use shardmill_storage::{GoOn, Place, PlaceEntry, PublishMode, Stamp, StorageError};
+
+use crate::journal::WORK_FOLDER;
+
+/// A directory or a prefix in a store, and the conversion that may be cancelled while a store is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) place: &'a Place,
+    progress: &'a Progress,
+}
+
+impl<'a> Target<'a> {
+    pub(crate) const fn new(place: &'a Place, progress: &'a Progress) -> Self {
+        Self { place, progress }
+    }
+
+    /// What is asked whether to go on.
+    pub(crate) fn go_on(&self) -> impl FnMut(u64) -> bool + use<'a> {
+        let progress = self.progress;
+        move |_| !progress.is_cancelled()
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&'a Place, &mut GoOn<'_>) -> T) -> T {
+        work(self.place, &mut self.go_on())
+    }
+
+    pub(crate) fn stamp(&self, name: &str) -> Result<Option<Stamp>, StorageError> {
+        self.with(|place, go_on| place.stamp(name, go_on))
+    }
+
+    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {
+        self.with(|place, go_on| place.read(name, most, go_on))
+    }
+
+    pub(crate) fn entries(&self, folder: &str) -> Result<Vec<PlaceEntry>, StorageError> {
+        self.with(|place, go_on| place.entries(folder, go_on))
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<(), StorageError> {
+        self.with(|place, go_on| place.remove(name, go_on))
+    }
+
+    /// Does the same for every number below `count` on several threads: as many as there are jobs where a disk works, more
+    /// where a store is waited for. The results are in order; an error ends it.
+    pub(crate) fn for_each<T: Send>(
+        &self,
+        count: usize,
+        jobs: usize,
+        work: impl Fn(usize) -> Result<T, StorageError> + Sync,
+    ) -> Result<Vec<T>, StorageError> {
+        /// Small requests to a store at once.
+        const REQUESTS: usize = 32;
+
+        let jobs = match self.place {
+            Place::Local(_) => jobs,
+            Place::Store(_) => jobs.max(REQUESTS),
+        };
+        let done = Mutex::new(BTreeMap::new());
+        for_each(count, jobs.max(1), |at, (): &mut ()| {
+            let result = work(at)?;
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.insert(at, result);
+            Ok(())
+        })?;
+        let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(done.into_values().collect())
+    }
+
+    /// As [`publish_bytes`](Self::publish_bytes) by way of another folder, in the place of what is there.
+    pub(crate) fn publish_from(
+        &self,
+        folder: &str,
+        name: &str,
+        bytes: &[u8],
+    ) -> Result<(), StorageError> {
+        let mode = PublishMode::Replace;
+        self.with(|place, go_on| place.publish_bytes(Some(folder), name, bytes, mode, go_on))
+    }
+
+    pub(crate) fn publish_bytes(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        mode: PublishMode,
+    ) -> Result<(), StorageError> {
+        self.with(|place, go_on| place.publish_bytes(Some(WORK_FOLDER), name, bytes, mode, go_on))
+    }
+}

@@ -1,0 +1,276 @@
+//! Data sets of the three kinds, MDS, WebDataset and raw files, as the rest of the reader sees them: shards that are one
+//! or two files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use shardmill_core::Limits;
+use shardmill_mds::{Compression, FileInfo, ShardConfig, ShardEntry};
+use shardmill_webdataset::{FieldSet, IndexShard};
+
+use crate::error::{Place, ReaderError};
+use crate::files::{FileEntry, FileForm, FileList};
+
+/// The shards of a data set, in order.
+#[derive(Clone, Debug)]
+pub(crate) enum Shards {
+    /// MDS, and its relatives of text.
+    Mds(Vec<ShardEntry>),
+    /// Tar files.
+    Tar(Vec<IndexShard>),
+    /// Files that are samples themselves.
+    Files(FileList),
+}
+
+impl Shards {
+    /// Reads an `index.json` of either kind, which `path` names in messages.
+    pub(crate) fn parse(bytes: &[u8], path: &Path, limits: &Limits) -> Result<Self, ReaderError> {
+        if begins_as_tar_index(bytes) {
+            return match shardmill_webdataset::Index::parse(bytes, limits) {
+                Ok(index) => Ok(Self::Tar(index.shards)),
+                Err(source) => Err(ReaderError::TarIndex {
+                    path: path.to_owned(),
+                    source: Box::new(source),
+                }),
+            };
+        }
+        match shardmill_mds::Index::parse(bytes, limits) {
+            Ok(index) => Ok(Self::Mds(index.shards)),
+            Err(source) => Err(ReaderError::Index {
+                path: path.to_owned(),
+                source: Box::new(source),
+            }),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Mds(shards) => shards.len(),
+            Self::Tar(shards) => shards.len(),
+            Self::Files(files) => files.len(),
+        }
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Option<Entry<'_>> {
+        match self {
+            Self::Mds(shards) => shards.get(number).map(Entry::Mds),
+            Self::Tar(shards) => shards.get(number).map(Entry::Tar),
+            Self::Files(files) => files.get(number).map(|file| Entry::File(file, files.form)),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        (0..self.len()).filter_map(|number| self.get(number))
+    }
+}
+
+/// Whether an index is of a WebDataset data set, by how it begins: only those have their format at the top, and keys are
+/// sorted. Anything else is taken for MDS, whose parser then says what is wrong with it.
+pub(crate) fn begins_as_tar_index(bytes: &[u8]) -> bool {
+    let body = bytes.trim_ascii_start().strip_prefix(b"{");
+    body.is_some_and(|body| body.trim_ascii_start().starts_with(br#""format""#))
+}
+
+/// One shard as its index describes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Entry<'a> {
+    Mds(&'a ShardEntry),
+    Tar(&'a IndexShard),
+    File(&'a FileEntry, FileForm),
+}
+
+/// What the samples of a shard have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Columns<'a> {
+    Mds(&'a Arc<ShardConfig>),
+    Tar(&'a Arc<FieldSet>),
+    File(FileForm),
+}
+
+/// How a stored file is compressed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Packing {
+    Mds(Compression),
+    /// As the file says.
+    Tar,
+}
+
+impl Packing {
+    /// The raw file of `raw_bytes` bytes that is in a compressed one.
+    pub(crate) fn unpack(
+        self,
+        bytes: &[u8],
+        raw_bytes: u64,
+        place: impl FnOnce() -> Place,
+        limits: &Limits,
+    ) -> Result<Vec<u8>, ReaderError> {
+        match self {
+            Self::Mds(compression) => compression
+                .decompress(bytes, Some(raw_bytes), limits)
+                .map_err(|source| ReaderError::Decompress {
+                    place: place(),
+                    source: Box::new(source),
+                }),
+            Self::Tar => {
+                shardmill_webdataset::decompress(bytes, Some(raw_bytes), limits).map_err(|source| {
+                    ReaderError::TarDecompress {
+                        place: place(),
+                        source: Box::new(source),
+                    }
+                })
+            }
+        }
+    }
+}
+
+/// A file of a shard, in the one or two forms that the index names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    pub(crate) raw: &'a FileInfo,
+    pub(crate) zip: Option<(&'a FileInfo, Packing)>,
+}
+
+impl<'a> Part<'a> {
+    /// The file that the writer published.
+    pub(crate) fn stored(&self) -> &'a FileInfo {
+        self.zip.map_or(self.raw, |(zip, _)| zip)
+    }
+}
+
+impl<'a> Entry<'a> {
+    pub(crate) const fn samples(self) -> u64 {
+        match self {
+            Self::Mds(entry) => entry.samples,
+            Self::Tar(entry) => entry.samples,
+            Self::File(..) => 1,
+        }
+    }
+
+    /// The file that the samples are in, as they are read.
+    pub(crate) const fn data(self) -> &'a FileInfo {
+        match self {
+            Self::Mds(entry) => &entry.raw_data,
+            Self::Tar(entry) => &entry.raw_data,
+            Self::File(entry, _) => &entry.info,
+        }
+    }
+
+    /// The file that says where samples are, where there is one beside the data.
+    pub(crate) const fn table(self) -> Option<&'a FileInfo> {
+        match self {
+            Self::Mds(entry) => entry.raw_meta.as_ref(),
+            Self::Tar(entry) => entry.offsets.as_ref(),
+            Self::File(..) => None,
+        }
+    }
+
+    /// Whether the data is stored in another form than it is read in.
+    pub(crate) const fn is_packed(self) -> bool {
+        match self {
+            Self::Mds(entry) => entry.zip_data.is_some(),
+            Self::Tar(entry) => entry.zip_data.is_some(),
+            Self::File(..) => false,
+        }
+    }
+
+    pub(crate) const fn columns(self) -> Columns<'a> {
+        match self {
+            Self::Mds(entry) => Columns::Mds(&entry.config),
+            Self::Tar(entry) => Columns::Tar(&entry.fields),
+            Self::File(_, form) => Columns::File(form),
+        }
+    }
+
+    /// The data, then what says where samples are, where that is a file of its own.
+    pub(crate) fn parts(self) -> impl Iterator<Item = Part<'a>> {
+        let (data, table) = match self {
+            Self::Mds(entry) => {
+                // INVARIANT: an index has compressed files exactly where it has a compression.
+                let packing = entry.config.compression.map(Packing::Mds);
+                let part = |raw, zip: Option<&'a FileInfo>| Part {
+                    raw,
+                    zip: zip.zip(packing),
+                };
+                let table = entry.raw_meta.as_ref();
+                (
+                    part(&entry.raw_data, entry.zip_data.as_ref()),
+                    table.map(|raw| part(raw, entry.zip_meta.as_ref())),
+                )
+            }
+            Self::Tar(entry) => {
+                let zip = entry.zip_data.as_ref().map(|zip| (zip, Packing::Tar));
+                let data = Part {
+                    raw: &entry.raw_data,
+                    zip,
+                };
+                let table = entry.offsets.as_ref();
+                (data, table.map(|raw| Part { raw, zip: None }))
+            }
+            Self::File(entry, _) => {
+                let raw = &entry.info;
+                (Part { raw, zip: None }, None)
+            }
+        };
+        std::iter::once(data).chain(table)
+    }
+
+    /// Whether it is of use only as a file on the disk.
+    pub(crate) const fn needs_file(self) -> bool {
+        match self {
+            Self::File(_, form) => form.has_file(),
+            Self::Mds(_) | Self::Tar(_) => false,
+        }
+    }
+
+    /// The raw file that it is, if it is one.
+    pub(crate) const fn raw_file(self) -> Option<&'a FileEntry> {
+        match self {
+            Self::File(entry, _) => Some(entry),
+            Self::Mds(_) | Self::Tar(_) => None,
+        }
+    }
+
+    /// Bytes of all files, raw and compressed ones.
+    pub(crate) fn bytes(self) -> u64 {
+        self.parts().fold(0, |sum, part| {
+            let zip = part.zip.map_or(0, |(zip, _)| zip.bytes);
+            sum.saturating_add(part.raw.bytes).saturating_add(zip)
+        })
+    }
+
+    /// Where the place of a sample is said: the bytes of the data, or of the table where that is a file of its own; `None`
+    /// where only the shard as a whole tells.
+    pub(crate) fn place_of(self, at: u64) -> Option<std::ops::Range<u64>> {
+        let (start, bytes) = match self {
+            Self::Mds(_) => (at.checked_mul(4)?.checked_add(4)?, 8),
+            Self::Tar(entry) => {
+                entry.offsets.as_ref()?;
+                (at.checked_mul(8)?, 16)
+            }
+            // It is its shard.
+            Self::File(..) => return None,
+        };
+        Some(start..start.checked_add(bytes)?)
+    }
+
+    /// The bytes of the data that a sample is in, as said in [`Self::place_of`].
+    pub(crate) fn range_in(self, place: &[u8]) -> Option<std::ops::Range<u64>> {
+        let (begin, end) = match self {
+            Self::Mds(_) => {
+                let (begin, end) = place.split_first_chunk::<4>()?;
+                let end = end.first_chunk::<4>()?;
+                (
+                    u64::from(u32::from_le_bytes(*begin)),
+                    u64::from(u32::from_le_bytes(*end)),
+                )
+            }
+            Self::Tar(_) => {
+                let (begin, end) = place.split_first_chunk::<8>()?;
+                let end = end.first_chunk::<8>()?;
+                (u64::from_le_bytes(*begin), u64::from_le_bytes(*end))
+            }
+            Self::File(entry, _) => (0, entry.info.bytes),
+        };
+        (begin <= end && end <= self.data().bytes).then_some(begin..end)
+    }
+}

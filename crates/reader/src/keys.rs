@@ -1,0 +1,80 @@
+//! Samples of tar files by their keys.
+
+use std::hash::{DefaultHasher, Hasher as _};
+
+use shardmill_webdataset::IndexShard;
+
+use crate::catalog::{Catalog, Origin};
+use crate::entry::Shards;
+use crate::error::ReaderError;
+use crate::scan::{Found, Shelf, hash_keys};
+
+/// Which sample may have a key: 16 bytes for each sample, whatever its key. The key itself is in the sample.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// Hashes of keys, and samples; sorted.
+    rows: Vec<(u64, u64)>,
+}
+
+/// The hash of a key. It is of this process only.
+pub(crate) fn hash_key(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key.as_bytes());
+    hasher.finish()
+}
+
+impl Keys {
+    /// Reads the headers of all tar files.
+    pub(crate) fn read(catalog: &Catalog) -> Result<Self, ReaderError> {
+        let mut rows = Vec::new();
+        let mut any = false;
+        for stream in catalog.streams() {
+            let Shards::Tar(shards) = &stream.shards else {
+                continue;
+            };
+            any = true;
+            let found: Vec<Found> = shards.iter().map(Found::listed).collect();
+            let shelf = match &stream.origin {
+                None => Shelf::Folder(&stream.local),
+                Some(Origin::Folder(from)) => Shelf::Folder(from),
+                Some(Origin::Store(store)) => Shelf::Store(store),
+            };
+            let hashes = hash_keys(shelf, &found, catalog.limits())?;
+            for (number, (hashes, entry)) in hashes.into_iter().zip(shards).enumerate() {
+                let shard = stream.first_shard + number;
+                check_count(catalog, shard, entry, hashes.len() as u64)?;
+                rows.extend(hashes.into_iter().zip(catalog.first_sample(shard)..));
+            }
+        }
+        if !any {
+            return Err(ReaderError::NoKeys);
+        }
+        rows.sort_unstable();
+        Ok(Self { rows })
+    }
+
+    /// The samples that may have this key, in order.
+    pub(crate) fn candidates(&self, key: &str) -> impl Iterator<Item = u64> {
+        let wanted = hash_key(key);
+        let first = self.rows.partition_point(|(hash, _)| *hash < wanted);
+        let rows = self.rows.get(first..).unwrap_or_default();
+        let same = rows.iter().take_while(move |(hash, _)| *hash == wanted);
+        same.map(|(_, sample)| *sample)
+    }
+}
+
+fn check_count(
+    catalog: &Catalog,
+    shard: usize,
+    entry: &IndexShard,
+    found: u64,
+) -> Result<(), ReaderError> {
+    if found == entry.samples {
+        return Ok(());
+    }
+    Err(ReaderError::TarSamples {
+        place: catalog.place(shard),
+        expected: entry.samples,
+        found,
+    })
+}

@@ -1,0 +1,173 @@
+//! The raw bytes of a tar shard.
+
+use shardmill_core::Limits;
+use shardmill_memory::Mapping;
+use shardmill_storage::{StorageError, Stored};
+use shardmill_webdataset::{Survey, Surveyor, TarCompression, decompress, decompress_partial};
+
+use super::{TarFile, TarSetError};
+use crate::open::map;
+
+/// Bytes that are read at a time where headers are looked for. The next header is mostly within them or far away.
+const WINDOW_BYTES: u64 = 64 << 10;
+
+/// The same of an object in a store, where a request takes as long as some megabytes do.
+const OBJECT_WINDOW_BYTES: u64 = 8 << 20;
+
+/// Bytes by which the kind of a file is known.
+const MAGIC_BYTES: u64 = 4;
+
+/// A raw shard, mapped or decompressed.
+#[derive(Debug)]
+pub struct TarData {
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    Mapped(Mapping),
+    Memory(Vec<u8>),
+}
+
+impl AsRef<[u8]> for TarData {
+    fn as_ref(&self) -> &[u8] {
+        match &self.held {
+            Held::Mapped(mapping) => mapping.bytes(),
+            Held::Memory(bytes) => bytes,
+        }
+    }
+}
+
+impl TarData {
+    /// Whether the file could not be read, or was cut, since it was opened; bytes that were handed out since then do not
+    /// count.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        match &self.held {
+            Held::Mapped(mapping) => mapping.is_damaged(),
+            Held::Memory(_) => false,
+        }
+    }
+}
+
+fn compression(file: &Stored) -> Result<Option<TarCompression>, StorageError> {
+    let head = file.read_range(0, file.len().min(MAGIC_BYTES))?;
+    Ok(TarCompression::sniff(&head))
+}
+
+/// The bytes of a shard that is not compressed.
+fn held(file: &Stored, limits: &Limits) -> Result<Held, StorageError> {
+    match file.as_file() {
+        Some(file) => Ok(Held::Mapped(map(file)?)),
+        None => Ok(Held::Memory(file.read_all(limits.shard_bytes)?)),
+    }
+}
+
+impl TarFile {
+    /// How the file is compressed, by how it begins.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being read.
+    pub fn compression(&self) -> Result<Option<TarCompression>, TarSetError> {
+        Ok(compression(&self.open()?)?)
+    }
+
+    /// The raw shard. A file that is not compressed is mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`TarSetError`]: what cannot be read or decompressed, and another length than the index says.
+    pub fn load(&self, limits: &Limits) -> Result<TarData, TarSetError> {
+        let file = self.open()?;
+        if let Some(entry) = &self.entry {
+            let expected = entry.stored().bytes;
+            if file.len() != expected {
+                return Err(TarSetError::Length {
+                    path: self.path(),
+                    expected,
+                    found: file.len(),
+                });
+            }
+        }
+        let held = match compression(&file)? {
+            None => held(&file, limits)?,
+            Some(_) => {
+                let zip = file.read_all(limits.shard_bytes)?;
+                let raw_bytes = self.entry.as_ref().map(|entry| entry.raw_data.bytes);
+                Held::Memory(decompress(&zip, raw_bytes, limits).map_err(|source| {
+                    TarSetError::Compression {
+                        path: self.path(),
+                        source,
+                    }
+                })?)
+            }
+        };
+        Ok(TarData { held })
+    }
+
+    /// Whatever can be had of a raw shard that may be damaged, and what is wrong with its compression.
+    ///
+    /// # Errors
+    ///
+    /// [`TarSetError`]: what cannot be read.
+    pub fn salvage(&self, limits: &Limits) -> Result<(TarData, Option<TarSetError>), TarSetError> {
+        let file = self.open()?;
+        if compression(&file)?.is_none() {
+            let held = held(&file, limits)?;
+            return Ok((TarData { held }, None));
+        }
+        let zip = file.read_all(limits.shard_bytes)?;
+        let fail = |source| TarSetError::Compression {
+            path: self.path(),
+            source,
+        };
+        let (bytes, problem) = decompress_partial(&zip, limits).map_err(fail)?;
+        let held = Held::Memory(bytes);
+        Ok((TarData { held }, problem.map(fail)))
+    }
+
+    /// What the headers of the shard say. Of a file that is not compressed nothing else is read.
+    ///
+    /// # Errors
+    ///
+    /// [`TarSetError`]: what cannot be read or decompressed. What is wrong with the archive is in the survey.
+    pub fn survey(&self, limits: &Limits) -> Result<Survey, TarSetError> {
+        Ok(self.look(limits)?.0)
+    }
+
+    /// What [`survey`](Self::survey) says, how the file is compressed, and its length.
+    ///
+    /// # Errors
+    ///
+    /// As [`survey`](Self::survey).
+    pub fn look(
+        &self,
+        limits: &Limits,
+    ) -> Result<(Survey, Option<TarCompression>, u64), TarSetError> {
+        let file = self.open()?;
+        // PERF: of an object, a request for each header takes longer than all of it; but of large members most is left out.
+        let window_bytes = match file.as_file() {
+            Some(_) => WINDOW_BYTES,
+            None => OBJECT_WINDOW_BYTES,
+        };
+        let head = file.read_range(0, file.len().min(window_bytes))?;
+        let compression = TarCompression::sniff(&head);
+        if compression.is_some() {
+            let survey = Survey::of(self.load(limits)?.as_ref(), limits);
+            return Ok((survey, compression, file.len()));
+        }
+        let mut surveyor = Surveyor::new(file.len(), limits);
+        let mut need = surveyor.step(0, &head);
+        while let Some(range) = need {
+            let bytes = range
+                .end
+                .saturating_sub(range.start)
+                .max(window_bytes)
+                .min(file.len().saturating_sub(range.start));
+            let window = file.read_range(range.start, bytes)?;
+            need = surveyor.step(range.start, &window);
+        }
+        Ok((surveyor.finish(), None, file.len()))
+    }
+}

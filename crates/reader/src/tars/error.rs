@@ -1,0 +1,192 @@
+use std::fmt;
+use std::path::PathBuf;
+
+use shardmill_core::{Diagnostic, ErrorKind, NameError, escape};
+use shardmill_storage::StorageError;
+use shardmill_webdataset::{BraceError, CompressionError, IndexError, TarError};
+
+use crate::error::ReaderError;
+
+/// Why tar shards cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TarSetError {
+    /// The disk refused.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A folder without tar files and without an index.
+    #[error("there is neither a tar file nor an index.json here")]
+    NoShards {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A pattern of tar files that stands for nothing.
+    #[error(transparent)]
+    Braces(#[from] BraceError),
+    /// A pattern whose tar files are no data set together.
+    #[error("the pattern `{}` {fault}", escape(pattern))]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What keeps them from being one.
+        fault: PatternFault,
+    },
+    /// An index that cannot be used.
+    #[error("the index cannot be used")]
+    Index {
+        /// Where it lies.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: IndexError,
+    },
+    /// A shard that is damaged.
+    #[error("the shard is damaged")]
+    Tar {
+        /// Where it lies.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<TarError>,
+    },
+    /// A compressed shard that cannot be decompressed.
+    #[error("the shard cannot be decompressed")]
+    Compression {
+        /// Where it lies.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: CompressionError,
+    },
+    /// A shard of another length than its index says.
+    #[error("the file has {found} bytes, the index says {expected}")]
+    Length {
+        /// Where it lies.
+        path: PathBuf,
+        /// The length that the index declares.
+        expected: u64,
+        /// Its length.
+        found: u64,
+    },
+    /// A file that changed, or that the disk gave up on, while it was read.
+    #[error("the file changed, or could not be read, while it was looked at")]
+    Changed {
+        /// Where it lies.
+        path: PathBuf,
+    },
+    /// An index that is to have a hash, and is missing or has another one.
+    #[error(transparent)]
+    Pinned(Box<ReaderError>),
+    /// Stopped before the end.
+    #[error("stopped")]
+    Interrupted,
+}
+
+/// What keeps the tar files of a pattern from being one data set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PatternFault {
+    /// They lie in several stores, or buckets.
+    Apart,
+    /// One is named twice.
+    Twice {
+        /// Which.
+        name: String,
+    },
+    /// A name that is none.
+    Name {
+        /// Which.
+        name: String,
+        /// Why.
+        fault: NameError,
+    },
+}
+
+impl fmt::Display for PatternFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Apart => f.write_str("names tar files that have no folder in common"),
+            Self::Twice { name } => write!(f, "names `{}` twice", escape(name)),
+            Self::Name { name, fault } => write!(f, "names `{}`: {fault}", escape(name)),
+        }
+    }
+}
+
+impl TarSetError {
+    /// A shard that is damaged.
+    #[must_use]
+    pub fn tar(path: PathBuf, source: TarError) -> Self {
+        let source = Box::new(source);
+        Self::Tar { path, source }
+    }
+
+    fn inner(&self) -> Option<&dyn Diagnostic> {
+        match self {
+            Self::Storage(error) => Some(error),
+            Self::Braces(error) => Some(error),
+            Self::Index { source, .. } => Some(source),
+            Self::Tar { source, .. } => Some(&**source),
+            Self::Compression { source, .. } => Some(source),
+            Self::Pinned(error) => Some(&**error),
+            Self::NoShards { .. }
+            | Self::Pattern { .. }
+            | Self::Length { .. }
+            | Self::Changed { .. }
+            | Self::Interrupted => None,
+        }
+    }
+}
+
+impl Diagnostic for TarSetError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoShards { .. } => ErrorKind::NotFound,
+            Self::Pattern { .. } => ErrorKind::InvalidInput,
+            Self::Length { .. } | Self::Changed { .. } => ErrorKind::Corrupt,
+            Self::Interrupted => ErrorKind::Interrupted,
+            _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::NoShards { .. } => "index-missing",
+            Self::Pattern { .. } => "pattern-names",
+            Self::Length { .. } => "shard-length",
+            Self::Changed { .. } => "file-changed",
+            Self::Interrupted => "interrupted",
+            _ => self.inner().map_or("internal", Diagnostic::id),
+        }
+    }
+
+    fn object(&self) -> Option<String> {
+        match self {
+            Self::Storage(error) => error.object(),
+            Self::Pinned(error) => error.object(),
+            Self::NoShards { path }
+            | Self::Index { path, .. }
+            | Self::Tar { path, .. }
+            | Self::Compression { path, .. }
+            | Self::Length { path, .. }
+            | Self::Changed { path } => Some(escape(&path.display().to_string()).into_owned()),
+            Self::Braces(_) | Self::Pattern { .. } | Self::Interrupted => None,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Pattern { fault, .. } => match fault {
+                PatternFault::Apart => Some("give a stream for each".to_owned()),
+                PatternFault::Twice { .. } => {
+                    Some("a stream has each of its shards once; `repeat` has it twice".to_owned())
+                }
+                PatternFault::Name { .. } => None,
+            },
+            Self::Length { .. } => Some(
+                "write or fetch the shard again, or repair it to keep the samples that are whole"
+                    .to_owned(),
+            ),
+            _ => self.inner().and_then(Diagnostic::hint),
+        }
+    }
+}

@@ -1,0 +1,553 @@
+//! Tar shards as files: which ones a location holds, what is in them, and whether they are sound. With or without an
+//! `index.json`.
+
+mod data;
+mod error;
+mod pattern;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use shardmill_core::{Limits, check_relative_path};
+use shardmill_storage::{
+    Dir, EntryKind, FileHandle, Folder, Location, Remote, RemoteLocation, RemoteOptions,
+    StorageError, Stored,
+};
+use shardmill_webdataset::{Index, IndexShard};
+
+pub use data::TarData;
+pub use error::{PatternFault, TarSetError};
+pub use pattern::TarPattern;
+pub use scan::each_in_order;
+pub use verify::verify_tars;
+
+use crate::dataset::{INDEX_NAME, check_expected_index};
+use crate::entry::begins_as_tar_index;
+use crate::error::ReaderError;
+
+/// Folders of a store that are asked for an index of their own: a data set has fewer splits, and a table may have very many
+/// partitions.
+pub const MOST_SPLITS: usize = 64;
+
+/// How deep below a location tar files are looked for.
+const MOST_DEPTH: usize = 64;
+
+/// The tar shards of some locations, in order.
+#[derive(Debug, Default)]
+pub struct TarSet {
+    shards: Vec<TarFile>,
+    indexes: Vec<FoundIndex>,
+}
+
+/// An index that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundIndex {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// One tar file.
+#[derive(Clone, Debug)]
+pub struct TarFile {
+    /// The folder that its name is relative to.
+    root: PathBuf,
+    /// The same where it is in a store.
+    store: Option<Folder>,
+    name: String,
+    entry: Option<IndexShard>,
+}
+
+/// Whether a file may be a tar shard, by its name: `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`.
+#[must_use]
+pub fn is_tar_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    [".tar", ".tar.gz", ".tgz", ".tar.zst"]
+        .iter()
+        .any(|ending| name.len() > ending.len() && name.ends_with(ending))
+}
+
+/// What a tar file is called when it is not compressed.
+pub(crate) fn raw_tar_name(name: &str) -> String {
+    // INVARIANT: an ending of ASCII, so that the cut is between characters.
+    let cut = |ending: usize| name.get(..name.len().saturating_sub(ending));
+    let lower = name.to_ascii_lowercase();
+    let raw = if lower.ends_with(".tgz") {
+        cut(".tgz".len()).map(|stem| format!("{stem}.tar"))
+    } else if lower.ends_with(".gz") {
+        cut(".gz".len()).map(str::to_owned)
+    } else if lower.ends_with(".zst") {
+        cut(".zst".len()).map(str::to_owned)
+    } else {
+        None
+    };
+    raw.unwrap_or_else(|| name.to_owned())
+}
+
+/// Drops those that lie beside a compressed file of the same shard: unpacked, it is that shard still.
+pub(crate) fn drop_unpacked<T>(found: &mut Vec<T>, name: impl Fn(&T) -> &str) {
+    let packed: HashSet<String> = found
+        .iter()
+        .map(|shard| (raw_tar_name(name(shard)), name(shard)))
+        .filter(|(raw, name)| raw != name)
+        .map(|(raw, _)| raw)
+        .collect();
+    found.retain(|shard| !packed.contains(name(shard)));
+}
+
+/// Whether a location holds tar shards: a tar file, a folder whose `index.json` is one of tar files, or a folder without
+/// an index that has tar files.
+///
+/// # Errors
+///
+/// What keeps the location from being looked at.
+pub fn holds_tars(location: &Path) -> Result<bool, StorageError> {
+    if location.is_file() {
+        let name = location.file_name().map(|name| name.to_string_lossy());
+        return Ok(match name.as_deref() {
+            Some(INDEX_NAME) => is_tar_index(&FileHandle::open(location)?)?,
+            Some(name) => is_tar_name(name),
+            None => false,
+        });
+    }
+    let dir = Dir::open(location)?;
+    if dir.exists(INDEX_NAME)? {
+        return is_tar_index(&dir.open_file(INDEX_NAME)?);
+    }
+    // Beneath a folder with data sets, each is looked at for itself.
+    let is_data_set = |name: &str| matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true));
+    if dir.entries()?.iter().any(|entry| {
+        entry.kind == EntryKind::Directory && entry.name.to_str().is_some_and(is_data_set)
+    }) {
+        return Ok(false);
+    }
+    let mut names = Vec::new();
+    list(&dir, "", 0, &mut names)?;
+    Ok(!names.is_empty())
+}
+
+/// Whether a prefix in a store holds tar shards, as [`holds_tars`] says it of a folder. Its index is read, and kept for
+/// whoever reads it next.
+///
+/// # Errors
+///
+/// What the store says.
+pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, StorageError> {
+    if let Folder::Local(dir) = folder {
+        return holds_tars(dir.path());
+    }
+    folder.keep(INDEX_NAME, limits.index_bytes)?;
+    if folder.exists(INDEX_NAME)? {
+        let file = folder.open_file(INDEX_NAME)?;
+        let head = file.read_range(0, file.len().min(256))?;
+        return Ok(begins_as_tar_index(&head));
+    }
+    if !folder.can_list() {
+        return Ok(false);
+    }
+    // Beneath a folder with data sets, each is looked at for itself.
+    let entries = folder.entries()?;
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.is_folder)
+        .take(MOST_SPLITS)
+    {
+        let index = format!("{}/{INDEX_NAME}", entry.name);
+        if matches!(folder.exists(&index), Ok(true)) {
+            return Ok(false);
+        }
+    }
+    Ok(!tar_names(folder)?.is_empty())
+}
+
+/// The tar files below a prefix in a store.
+fn tar_names(folder: &Folder) -> Result<Vec<String>, StorageError> {
+    let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+    let is_wanted = |name: &String| {
+        let (_, file) = name.rsplit_once('/').unwrap_or(("", name));
+        is_tar_name(file)
+            && !name.split('/').any(|part| part.starts_with('.'))
+            && check_relative_path(name).is_ok()
+    };
+    let mut names: Vec<String> = names.into_iter().filter(is_wanted).collect();
+    drop_unpacked(&mut names, String::as_str);
+    names.sort();
+    Ok(names)
+}
+
+/// Whether an index is one of tar files.
+fn is_tar_index(file: &FileHandle) -> Result<bool, StorageError> {
+    let head = file.read_range(0, file.len().min(256))?;
+    Ok(begins_as_tar_index(&head))
+}
+
+/// The tar files below a folder.
+fn list(
+    dir: &Dir,
+    folder: &str,
+    depth: usize,
+    names: &mut Vec<String>,
+) -> Result<(), StorageError> {
+    for entry in dir.entries()? {
+        let Some(name) = entry.name.to_str() else {
+            continue;
+        };
+        if name.starts_with('.') {
+            continue;
+        }
+        let full = match folder {
+            "" => name.to_owned(),
+            folder => format!("{folder}/{name}"),
+        };
+        match entry.kind {
+            EntryKind::Directory if depth < MOST_DEPTH => {
+                list(&dir.open_dir(name)?, &full, depth + 1, names)?;
+            }
+            EntryKind::File if is_tar_name(name) => names.push(full),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl TarSet {
+    /// Finds the shards of locations: tar files as they are, folders by their index, and without one all tar files below
+    /// them, by the bytes of their names. One that lies there compressed and unpacked is one shard, the compressed one.
+    ///
+    /// # Errors
+    ///
+    /// [`TarSetError`]: locations and indexes that cannot be read, folders without tar files.
+    pub fn open(locations: &[PathBuf], limits: &Limits) -> Result<Self, TarSetError> {
+        let mut set = Self::default();
+        for location in locations {
+            set.add(location, limits)?;
+        }
+        Ok(set)
+    }
+
+    /// The same for locations that may be in stores. Of a prefix the index is read, and without one its names are listed.
+    ///
+    /// # Errors
+    ///
+    /// As [`TarSet::open`]; what the store says.
+    pub fn open_at(
+        locations: &[Location],
+        limits: &Limits,
+        remote: &RemoteOptions,
+    ) -> Result<Self, TarSetError> {
+        let mut set = Self::default();
+        // Shards that are named one by one mostly lie in one folder.
+        let mut last: Option<(RemoteLocation, Folder)> = None;
+        for location in locations {
+            match location {
+                Location::Local(path) => set.add(path, limits)?,
+                Location::Remote(location) => match location.split_name() {
+                    Some((place, name)) if is_tar_name(name) => {
+                        let known = last.take().filter(|(other, _)| *other == place);
+                        let folder = match known {
+                            Some((_, folder)) => folder,
+                            None => Folder::open_store(&place, remote)?,
+                        };
+                        set.shards.extend(Self::of_file(&folder, name).shards);
+                        last = Some((place, folder));
+                    }
+                    Some((folder, INDEX_NAME)) => {
+                        set.add_folder(&Folder::open_store(&folder, remote)?, limits)?;
+                    }
+                    _ => set.add_folder(&Folder::open_store(location, remote)?, limits)?,
+                },
+            }
+        }
+        Ok(set)
+    }
+
+    /// One file in a folder.
+    #[must_use]
+    pub fn of_file(folder: &Folder, name: &str) -> Self {
+        Self {
+            shards: vec![TarFile::stored(folder, name.to_owned())],
+            indexes: Vec::new(),
+        }
+    }
+
+    /// The tar files that lie in a folder itself, by the bytes of their names, whatever an index says.
+    ///
+    /// # Errors
+    ///
+    /// [`TarSetError::NoShards`]; a folder that cannot be read.
+    pub fn lying_in(folder: &Path) -> Result<Self, TarSetError> {
+        let dir = Dir::open(folder)?;
+        let mut names = Vec::new();
+        list(&dir, "", MOST_DEPTH, &mut names)?;
+        if names.is_empty() {
+            return Err(TarSetError::NoShards {
+                path: folder.to_owned(),
+            });
+        }
+        names.sort();
+        let folder = Folder::Local(dir);
+        Ok(Self {
+            shards: names
+                .into_iter()
+                .map(|name| TarFile::stored(&folder, name))
+                .collect(),
+            indexes: Vec::new(),
+        })
+    }
+
+    /// The shards that a pattern names, whether they are there or not: what is missing is said where it is opened.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub fn of_pattern(pattern: &TarPattern, remote: &RemoteOptions) -> Result<Self, TarSetError> {
+        let folder = match pattern.folder() {
+            Location::Local(path) => Folder::Local(Dir::open(path)?),
+            Location::Remote(location) => Folder::open_store(location, remote)?,
+        };
+        let names = pattern.names().iter().cloned();
+        Ok(Self {
+            shards: names.map(|name| TarFile::stored(&folder, name)).collect(),
+            indexes: Vec::new(),
+        })
+    }
+
+    /// The shards in a folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`TarSet::open_at`].
+    pub fn open_in(folder: &Folder, limits: &Limits) -> Result<Self, TarSetError> {
+        let mut set = Self::default();
+        match folder {
+            Folder::Local(dir) => set.add(dir.path(), limits)?,
+            folder => set.add_folder(folder, limits)?,
+        }
+        Ok(set)
+    }
+
+    /// The shards that the index of a folder names, which has to have this hash, such as `sha256:` and its digits.
+    ///
+    /// # Errors
+    ///
+    /// As [`TarSet::open_at`]; `index-missing`, `index-mismatch`; a text that is no hash.
+    pub fn open_pinned(
+        folder: &Folder,
+        expected: &str,
+        limits: &Limits,
+    ) -> Result<Self, TarSetError> {
+        let pinned = |error| TarSetError::Pinned(Box::new(error));
+        let file = match folder.open_file(INDEX_NAME) {
+            Err(error) if error.is_not_found() => {
+                let path = folder.path().to_owned();
+                return Err(pinned(ReaderError::IndexMissing { path }));
+            }
+            file => file?,
+        };
+        let bytes = file.read_all(limits.index_bytes)?;
+        check_expected_index(&bytes, file.path(), Some(expected)).map_err(pinned)?;
+        let mut set = Self::default();
+        set.add_index(folder, file.path(), &bytes, limits)?;
+        Ok(set)
+    }
+
+    /// The shards that an index names.
+    fn add_index(
+        &mut self,
+        folder: &Folder,
+        path: &Path,
+        bytes: &[u8],
+        limits: &Limits,
+    ) -> Result<(), TarSetError> {
+        let index = Index::parse(bytes, limits).map_err(|source| TarSetError::Index {
+            path: path.to_owned(),
+            source,
+        })?;
+        self.indexes.push(FoundIndex {
+            path: path.to_owned(),
+            bytes: bytes.len() as u64,
+        });
+        let entries = index.shards.into_iter();
+        self.shards
+            .extend(entries.map(|entry| TarFile::of_entry(folder, entry)));
+        Ok(())
+    }
+
+    fn add_folder(&mut self, folder: &Folder, limits: &Limits) -> Result<(), TarSetError> {
+        folder.keep(INDEX_NAME, limits.index_bytes)?;
+        if !folder.exists(INDEX_NAME)? {
+            let names = tar_names(folder)?;
+            if names.is_empty() {
+                return Err(TarSetError::NoShards {
+                    path: folder.path().to_owned(),
+                });
+            }
+            let names = names.into_iter();
+            self.shards
+                .extend(names.map(|name| TarFile::stored(folder, name)));
+            return Ok(());
+        }
+        let file = folder.open_file(INDEX_NAME)?;
+        let bytes = file.read_all(limits.index_bytes)?;
+        self.add_index(folder, file.path(), &bytes, limits)
+    }
+
+    fn add(&mut self, location: &Path, limits: &Limits) -> Result<(), TarSetError> {
+        let is_index = location.file_name().is_some_and(|name| name == INDEX_NAME);
+        // A tar file that is missing is said where it is opened.
+        let is_gone = || {
+            let name = location.file_name().and_then(|name| name.to_str());
+            name.is_some_and(is_tar_name) && !location.exists()
+        };
+        if (location.is_file() || is_gone()) && !is_index {
+            let parent = location
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            let name = location.file_name().map(|name| name.to_string_lossy());
+            self.shards.push(TarFile {
+                root: parent.unwrap_or(Path::new(".")).to_owned(),
+                store: None,
+                name: name.unwrap_or_default().into_owned(),
+                entry: None,
+            });
+            return Ok(());
+        }
+        let root = match location.parent() {
+            Some(parent) if is_index && location.is_file() => match parent.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => parent,
+            },
+            _ => location,
+        };
+        let dir = Dir::open(root)?;
+        if dir.exists(INDEX_NAME)? {
+            let bytes = dir.open_file(INDEX_NAME)?.read_all(limits.index_bytes)?;
+            let path = dir.path_of(INDEX_NAME);
+            return self.add_index(&Folder::Local(dir), &path, &bytes, limits);
+        }
+        let mut names = Vec::new();
+        list(&dir, "", 0, &mut names)?;
+        if names.is_empty() {
+            return Err(TarSetError::NoShards {
+                path: root.to_owned(),
+            });
+        }
+        drop_unpacked(&mut names, String::as_str);
+        names.sort();
+        self.shards.extend(names.into_iter().map(|name| TarFile {
+            root: root.to_owned(),
+            store: None,
+            name,
+            entry: None,
+        }));
+        Ok(())
+    }
+
+    /// The shards.
+    #[must_use]
+    pub fn shards(&self) -> &[TarFile] {
+        &self.shards
+    }
+
+    /// The indexes that were read.
+    #[must_use]
+    pub fn indexes(&self) -> &[FoundIndex] {
+        &self.indexes
+    }
+}
+
+impl TarFile {
+    /// A shard in a store that no index names.
+    fn stored(folder: &Folder, name: String) -> Self {
+        let store = folder.is_store().then(|| folder.clone());
+        Self {
+            root: folder.path().to_owned(),
+            store,
+            name,
+            entry: None,
+        }
+    }
+
+    /// The shard that an entry of an index of that folder stands for.
+    #[must_use]
+    pub fn new(root: &Path, entry: IndexShard) -> Self {
+        Self {
+            root: root.to_owned(),
+            store: None,
+            name: entry.stored().basename.to_string(),
+            entry: Some(entry),
+        }
+    }
+
+    /// The same for an index in a folder that may be in a store.
+    #[must_use]
+    pub fn of_entry(folder: &Folder, entry: IndexShard) -> Self {
+        Self {
+            store: folder.is_store().then(|| folder.clone()),
+            ..Self::new(folder.path(), entry)
+        }
+    }
+
+    /// Its name in its folder.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is called when it is not compressed.
+    #[must_use]
+    pub fn raw_name(&self) -> String {
+        raw_tar_name(&self.name)
+    }
+
+    /// The folder that its name is relative to.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        if self.root == Path::new(".") {
+            return PathBuf::from(&self.name);
+        }
+        self.root.join(&self.name)
+    }
+
+    /// What the index says about it.
+    #[must_use]
+    pub const fn entry(&self) -> Option<&IndexShard> {
+        self.entry.as_ref()
+    }
+
+    /// Opens the file. What an index names is looked for beneath its folder only.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being opened.
+    pub fn open(&self) -> Result<Stored, StorageError> {
+        match (&self.store, &self.entry) {
+            (Some(folder), _) => folder.open_file(&self.name),
+            (None, Some(_)) => self.open_beside(&self.name),
+            (None, None) => FileHandle::open(&self.path()).map(Stored::File),
+        }
+    }
+
+    /// Opens another file of its folder.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being opened.
+    pub(crate) fn open_beside(&self, name: &str) -> Result<Stored, StorageError> {
+        match &self.store {
+            Some(folder) => folder.open_file(name),
+            None => Dir::open(&self.root)?.open_file(name).map(Stored::File),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Patterns as users of webdataset write them: `train-{000000..000146}.tar`, several of them with `::` between.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use shardmill_core::check_relative_path;
+use shardmill_storage::{Location, StorageError};
+use shardmill_webdataset::{BraceError, MOST_NAMES, expand_braces};
+
+use super::{PatternFault, TarSetError, is_tar_name};
+
+/// The tar files that a pattern names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TarPattern {
+    text: String,
+    folder: Location,
+    names: Vec<String>,
+}
+
+impl TarPattern {
+    /// Reads a pattern. `None` for what is none: a text without braces and `::`, the name of a file that is there, and what
+    /// stands for other things than tar files.
+    ///
+    /// # Errors
+    ///
+    /// [`TarSetError::Braces`]: braces that do not pair, and more than [`MOST_NAMES`] files. [`TarSetError::Pattern`]: files that
+    /// lie in several stores, or that are named twice. [`TarSetError::Storage`]: what is no location.
+    pub fn parse(text: &str) -> Result<Option<Self>, TarSetError> {
+        if !(text.contains('{') || text.contains("::")) || Path::new(text).exists() {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        for part in parts(text) {
+            match expand_braces(part) {
+                Ok(names) => all.extend(names),
+                // Braces in anything else are nobody's business here.
+                Err(_) if !part.contains(".tar") && !part.contains(".tgz") => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            if all.len() as u64 > MOST_NAMES {
+                return Err(BraceError::Many {
+                    pattern: text.to_owned(),
+                    most: MOST_NAMES,
+                }
+                .into());
+            }
+        }
+        if all.iter().any(|name| !is_tar_name(name)) || matches!(&*all, [one] if one == text) {
+            return Ok(None);
+        }
+        let fail = |fault| TarSetError::Pattern {
+            pattern: text.to_owned(),
+            fault,
+        };
+        let common = common_folder(&all);
+        let rest = common.split_once("://").map(|(_, rest)| rest);
+        if rest.is_some_and(|rest| rest.is_empty()) || common.is_empty() && has_url(&all) {
+            return Err(fail(PatternFault::Apart));
+        }
+        let folder = Location::parse(match common {
+            "" => ".",
+            "/" => "/",
+            common => common.trim_end_matches('/'),
+        })?;
+        let mut seen = HashSet::new();
+        let mut names = Vec::with_capacity(all.len());
+        for full in &all {
+            let name = beneath(&folder, common, full)?;
+            let Some(name) = name else {
+                return Err(fail(PatternFault::Apart));
+            };
+            if let Err(fault) = check_relative_path(&name) {
+                return Err(fail(PatternFault::Name { name, fault }));
+            }
+            if !seen.insert(name.clone()) {
+                return Err(fail(PatternFault::Twice { name }));
+            }
+            names.push(name);
+        }
+        Ok(Some(Self {
+            text: text.to_owned(),
+            folder,
+            names,
+        }))
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The folder that all of its files lie in, or beneath.
+    #[must_use]
+    pub const fn folder(&self) -> &Location {
+        &self.folder
+    }
+
+    /// Its files, relative to the folder, in the order of the pattern.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Where each of its files lies.
+    pub fn locations(&self) -> impl Iterator<Item = Location> {
+        self.names.iter().map(|name| match &self.folder {
+            // As it was written, and not with a dot in front.
+            Location::Local(path) if path == Path::new(".") => Location::from(Path::new(name)),
+            folder => folder.join(name),
+        })
+    }
+}
+
+/// A list of patterns taken apart. An IPv6 address in brackets is no list.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut is_host = false;
+    let mut skip = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if skip => skip = false,
+            b'[' if text.get(..at).is_some_and(|head| head.ends_with("://")) => is_host = true,
+            b']' => is_host = false,
+            b':' if !is_host && text.get(at..).is_some_and(|rest| rest.starts_with("::")) => {
+                parts.extend(text.get(start..at));
+                start = at + 2;
+                skip = true;
+            }
+            _ => {}
+        }
+    }
+    parts.extend(text.get(start..));
+    parts
+}
+
+/// What all of them begin with, up to a slash.
+fn common_folder(all: &[String]) -> &str {
+    let Some((first, rest)) = all.split_first() else {
+        return "";
+    };
+    let mut common = first.rfind('/').map_or(0, |slash| slash + 1);
+    for other in rest {
+        let same = first.bytes().zip(other.bytes());
+        let same = same.take(common).take_while(|(a, b)| a == b).count();
+        if same < common {
+            let head = first.as_bytes().get(..same).unwrap_or_default();
+            common = head
+                .iter()
+                .rposition(|byte| *byte == b'/')
+                .map_or(0, |slash| slash + 1);
+        }
+    }
+    first.get(..common).unwrap_or_default()
+}
+
+fn has_url(all: &[String]) -> bool {
+    all.iter().any(|one| one.contains("://"))
+}
+
+/// The name of a file in its folder.
+fn beneath(folder: &Location, common: &str, full: &str) -> Result<Option<String>, StorageError> {
+    if let (Location::Local(_), false) = (folder, common.contains("://")) {
+        return Ok(full.strip_prefix(common).map(str::to_owned));
+    }
+    // In a URL, a character can be written in several ways.
+    Ok(match (folder, Location::parse(full)?) {
+        (Location::Local(folder), Location::Local(path)) => {
+            let rest = path.strip_prefix(folder).ok();
+            rest.and_then(Path::to_str).map(str::to_owned)
+        }
+        (Location::Remote(folder), Location::Remote(location)) => {
+            location.beneath(folder).map(str::to_owned)
+        }
+        _ => None,
+    })
+}

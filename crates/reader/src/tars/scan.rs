@@ -1,0 +1,56 @@
+//! The same work for many shards, with the results in the order of the shards.
+
+use std::sync::{Mutex, PoisonError};
+
+use shardmill_core::Progress;
+
+use super::TarSetError;
+use crate::error::ReaderError;
+use shardmill_core::parallel;
+
+/// Results that may wait for the one before them, for each thread.
+const AHEAD: usize = 4;
+
+/// Calls `work` for every number below `count` on several threads, and `take` with the results, in order. Memory is
+/// bounded by a few results for each thread.
+///
+/// # Errors
+///
+/// The first error of either, by number; [`TarSetError::Interrupted`] after a cancellation.
+pub fn each_in_order<T: Send>(
+    count: usize,
+    jobs: usize,
+    progress: &Progress,
+    work: impl Fn(usize) -> Result<T, TarSetError> + Sync,
+    mut take: impl FnMut(usize, T) -> Result<(), TarSetError>,
+) -> Result<(), TarSetError> {
+    let step = parallel::threads(jobs).saturating_mul(AHEAD).max(1);
+    let mut first = 0;
+    while first < count {
+        let end = count.min(first.saturating_add(step));
+        let results: Vec<Mutex<Option<Result<T, TarSetError>>>> =
+            (first..end).map(|_| Mutex::new(None)).collect();
+        // Errors travel with the results, so that what comes before them is taken.
+        let done = parallel::for_each(end - first, jobs, |at, _: &mut ()| {
+            if progress.is_cancelled() {
+                return Ok(());
+            }
+            let result = work(first + at);
+            if let Some(place) = results.get(at) {
+                *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            }
+            Ok::<(), ReaderError>(())
+        });
+        if done.is_err() {
+            return Err(TarSetError::Interrupted);
+        }
+        for (at, result) in results.into_iter().enumerate() {
+            match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                Some(result) => take(first + at, result?)?,
+                None => return Err(TarSetError::Interrupted),
+            }
+        }
+        first = end;
+    }
+    Ok(())
+}

@@ -1,0 +1,475 @@
+//! Looking at every byte of tar shards.
+
+use std::collections::{BTreeSet, HashSet};
+
+use shardmill_core::{Diagnostic, ErrorKind, Limits, Progress, escape};
+use shardmill_webdataset::{
+    Consumer, Content, FieldKind, FieldSet, FileInfo, Finding, Hasher, Lint, SampleEntry, Severity,
+    ShardFacts, Survey, TarCompression, TarError, content_of_numbered, decode, decompress, inflate,
+    read_offsets,
+};
+
+use super::{TarFile, TarSet, TarSetError, each_in_order};
+use crate::beside::{Beside, Converted};
+use crate::report::{MOST_FINDINGS, Problem, VerifyReport};
+use crate::verify::VerifyOptions;
+
+/// Findings of readers that make a sample unusable for nobody: they are for `lint`.
+const MATTERS_OF_STYLE: [&str; 1] = ["tar-padding"];
+
+/// Looks at every tar file: is it there, has it its length and its hashes, does it decompress, is the archive whole and
+/// unambiguous, do its samples and their offsets agree with the index; with `deep`, is every field what its extension
+/// says, and are the samples the ones that were converted. Keys that are in two shards are warnings: readers that stream do not mind.
+///
+/// # Errors
+///
+/// Only [`TarSetError::Interrupted`]. What is wrong with the data, unreadable files among it, is in the report.
+pub fn verify_tars(
+    set: &TarSet,
+    options: &VerifyOptions,
+    limits: &Limits,
+    progress: &Progress,
+) -> Result<VerifyReport, TarSetError> {
+    let shards = set.shards();
+    let total = shards
+        .iter()
+        .filter_map(|shard| shard.open().ok())
+        .fold(0, |sum: u64, file| sum.saturating_add(file.len()));
+    progress.set_totals(total, 0, shards.len() as u64);
+    let mut report = VerifyReport {
+        shards: shards.len() as u64,
+        deep: options.deep,
+        files: set.indexes().len() as u64,
+        stored_bytes: set.indexes().iter().map(|index| index.bytes).sum(),
+        ..VerifyReport::default()
+    };
+    let mut lint = Lint::new([], limits);
+    let mut keys = HashSet::new();
+    let beside = match options.deep {
+        true => beside(set, limits),
+        false => Beside::default(),
+    };
+    let converted = beside.converted.as_ref();
+    let mut content = Some(Content::default());
+    let mut starts = Vec::with_capacity(shards.len());
+    let mut start = 0_u64;
+    for shard in shards {
+        starts.push(start);
+        start = start.saturating_add(shard.entry().map_or(0, |entry| entry.samples));
+    }
+    let work = |number: usize| {
+        let Some(shard) = shards.get(number) else {
+            return Ok(None);
+        };
+        let first = starts.get(number).copied().unwrap_or_default();
+        let converted = converted.map(|converted| (converted, first));
+        let looked = Looked::at(shard, number, options.deep, converted, limits);
+        progress.add_input_bytes(looked.stored_bytes);
+        progress.add_samples(looked.samples.len() as u64);
+        progress.add_shard(0);
+        Ok(Some((shard, looked)))
+    };
+    each_in_order(
+        shards.len(),
+        options.jobs,
+        progress,
+        work,
+        |number, looked| {
+            let Some((shard, looked)) = looked else {
+                return Ok(());
+            };
+            let Looked {
+                survey,
+                samples,
+                problems,
+                files,
+                stored_bytes,
+                raw_bytes,
+                hashes,
+                content: own,
+            } = looked;
+            content = content.zip(own).map(|(sum, own)| sum.with(own));
+            let before = report.problem_count;
+            for problem in problems {
+                report.add(problem);
+            }
+            if let Some(survey) = survey {
+                let facts = ShardFacts {
+                    name: shard.name(),
+                    ..ShardFacts::default()
+                };
+                for finding in lint.shard(&survey, &facts) {
+                    let is_damage = finding.severity == Severity::Error;
+                    if is_damage && !MATTERS_OF_STYLE.contains(&finding.id) {
+                        report.add(problem(shard, number, &finding));
+                    }
+                }
+            }
+            for sample in &samples {
+                if !keys.insert(sample.key.clone()) {
+                    let text = format!("the key `{}` is in another shard too", escape(&sample.key));
+                    let mut warning = described(shard, number, "sample-key-twice", text);
+                    warning.kind = ErrorKind::Corrupt;
+                    report.warn(warning);
+                }
+            }
+            let found = samples.len() as u64;
+            report.samples = report.samples.saturating_add(found);
+            report.files = report.files.saturating_add(files);
+            report.stored_bytes = report.stored_bytes.saturating_add(stored_bytes);
+            report.raw_bytes = report.raw_bytes.saturating_add(raw_bytes);
+            report.hashes = report.hashes.saturating_add(hashes);
+            if report.problem_count > before {
+                report.damaged_shards = report.damaged_shards.saturating_add(1);
+            } else {
+                report.sound_samples = report.sound_samples.saturating_add(found);
+            }
+            Ok(())
+        },
+    )?;
+    let compared = converted.map(|converted| converted.compare(content));
+    let (content, differs) = compared.unzip();
+    report.content = content;
+    for problem in beside.problem.into_iter().chain(differs.flatten()) {
+        report.add(problem);
+    }
+    beside
+        .warning
+        .into_iter()
+        .for_each(|found| report.warn(found));
+    Ok(report)
+}
+
+/// The side files of shards that all come from one index.
+fn beside(set: &TarSet, limits: &Limits) -> Beside {
+    let ([_], Some(first)) = (set.indexes(), set.shards().first()) else {
+        return Beside::default();
+    };
+    let entries = set.shards().iter().map(TarFile::entry);
+    let Some(samples) = entries
+        .map(|entry| Some(entry?.samples))
+        .sum::<Option<u64>>()
+    else {
+        return Beside::default();
+    };
+    let counts = (samples, set.shards().len() as u64);
+    Beside::read(&|name| first.open_beside(name), counts, limits.index_bytes)
+}
+
+impl VerifyReport {
+    fn add(&mut self, problem: Problem) {
+        self.problem_count = self.problem_count.saturating_add(1);
+        if self.problems.len() < MOST_FINDINGS {
+            self.problems.push(problem);
+        }
+    }
+
+    fn warn(&mut self, problem: Problem) {
+        self.warning_count = self.warning_count.saturating_add(1);
+        if self.warnings.len() < MOST_FINDINGS {
+            self.warnings.push(problem);
+        }
+    }
+}
+
+fn described(shard: &TarFile, number: usize, id: &'static str, message: String) -> Problem {
+    Problem {
+        id,
+        kind: ErrorKind::Corrupt,
+        object: escape(shard.name()).into_owned(),
+        message,
+        hint: None,
+        shard: Some(number as u64),
+        sample: None,
+        column: None,
+    }
+}
+
+fn problem(shard: &TarFile, number: usize, finding: &Finding) -> Problem {
+    described(shard, number, finding.id, finding.text.clone())
+}
+
+/// What was seen of one shard.
+#[derive(Default)]
+struct Looked {
+    /// What its headers say, where the raw shard could be had.
+    survey: Option<Survey>,
+    samples: Vec<SampleEntry>,
+    problems: Vec<Problem>,
+    files: u64,
+    stored_bytes: u64,
+    raw_bytes: u64,
+    hashes: u64,
+    /// What its samples hold, where that is asked for and all of them were read.
+    content: Option<Content>,
+}
+
+impl Looked {
+    fn at(
+        shard: &TarFile,
+        number: usize,
+        deep: bool,
+        converted: Option<(&Converted, u64)>,
+        limits: &Limits,
+    ) -> Self {
+        let mut look = Look {
+            shard,
+            number,
+            limits,
+            looked: Self::default(),
+        };
+        if let Err(error) = look.run(deep, converted) {
+            look.error(shard.name(), &error);
+        }
+        look.looked
+    }
+}
+
+struct Look<'a> {
+    shard: &'a TarFile,
+    number: usize,
+    limits: &'a Limits,
+    looked: Looked,
+}
+
+impl Look<'_> {
+    fn run(&mut self, deep: bool, converted: Option<(&Converted, u64)>) -> Result<(), TarSetError> {
+        let file = self.shard.open()?;
+        self.looked.files += 1;
+        self.looked.stored_bytes += file.len();
+        let entry = self.shard.entry();
+        if let Some(entry) = entry
+            && entry.stored().bytes != file.len()
+        {
+            self.error(
+                self.shard.name(),
+                &TarSetError::Length {
+                    path: self.shard.path(),
+                    expected: entry.stored().bytes,
+                    found: file.len(),
+                },
+            );
+        }
+        // What is checked is what is looked at: the bytes are read once.
+        let stored = file.read_all(self.limits.shard_bytes)?;
+        if let Some(entry) = entry
+            && !self.matches(entry.stored(), &stored)
+        {
+            return Ok(());
+        }
+        let raw = if TarCompression::sniff(&stored).is_some() {
+            let raw_bytes = entry.map(|entry| entry.raw_data.bytes);
+            let raw = decompress(&stored, raw_bytes, self.limits).map_err(|source| {
+                TarSetError::Compression {
+                    path: self.shard.path(),
+                    source,
+                }
+            })?;
+            if let Some(entry) = entry
+                && !self.matches(&entry.raw_data, &raw)
+            {
+                return Ok(());
+            }
+            raw
+        } else {
+            stored
+        };
+        self.looked.raw_bytes += raw.len() as u64;
+        let survey = Survey::of(&raw, self.limits);
+        let (samples, _) = survey.samples(Consumer::Webdataset, self.limits);
+        self.check_sizes(&samples);
+        if survey.is_complete() {
+            self.index(&survey, &samples);
+        }
+        if deep {
+            self.fields(&raw, &samples);
+        }
+        if let Some((converted, first)) = converted
+            && survey.is_complete()
+        {
+            self.looked.content = content(&raw, &samples, survey.end, converted, first);
+        }
+        self.looked.samples = samples;
+        self.looked.survey = Some(survey);
+        Ok(())
+    }
+
+    /// Whether the hashes of a file are those of the index. One that has others is not looked at further.
+    fn matches(&mut self, file: &FileInfo, bytes: &[u8]) -> bool {
+        let mut same = true;
+        for declared in file.hashes.iter() {
+            let mut hasher = Hasher::new(declared.algo());
+            hasher.update(bytes);
+            self.looked.hashes += 1;
+            let found = hasher.finish();
+            if found != declared {
+                let text = format!(
+                    "its {} is {found}, the index says {declared}",
+                    declared.algo()
+                );
+                self.push(&file.basename, "hash-mismatch", text);
+                same = false;
+            }
+        }
+        same
+    }
+
+    /// Samples that are larger than they may be.
+    fn check_sizes(&mut self, samples: &[SampleEntry]) {
+        for sample in samples {
+            let checked = Limits::check(
+                "sample-bytes",
+                sample.content_bytes(),
+                self.limits.sample_bytes,
+            );
+            if let Err(problem) = checked {
+                let error = TarError::Limit {
+                    offset: sample.begin,
+                    problem,
+                };
+                self.push(self.shard.name(), error.id(), error.to_string());
+            }
+        }
+    }
+
+    /// Compares the shard with what the index says about it.
+    fn index(&mut self, survey: &Survey, samples: &[SampleEntry]) {
+        let Some(entry) = self.shard.entry() else {
+            return;
+        };
+        if entry.samples != samples.len() as u64 {
+            let text = format!(
+                "it has {} samples, the index says {}",
+                samples.len(),
+                entry.samples
+            );
+            self.push(self.shard.name(), "shard-samples", text);
+        }
+        let fields = FieldSet::of(samples);
+        if fields != *entry.fields {
+            let names = |set: &FieldSet| {
+                let all: BTreeSet<&str> = set
+                    .always
+                    .iter()
+                    .chain(&set.sometimes)
+                    .map(|n| &**n)
+                    .collect();
+                all.into_iter().collect::<Vec<_>>().join(", ")
+            };
+            let text = format!(
+                "its fields are {}, the index says {} (or says otherwise which of them every sample has)",
+                names(&fields),
+                names(&entry.fields)
+            );
+            self.push(self.shard.name(), "shard-fields", text);
+        }
+        let Some(offsets) = &entry.offsets else {
+            return;
+        };
+        let file = self.shard.open_beside(&offsets.basename);
+        let read = file.and_then(|file| file.read_all(self.limits.index_bytes));
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => return self.error(&offsets.basename, &error.into()),
+        };
+        self.looked.files += 1;
+        self.looked.stored_bytes += bytes.len() as u64;
+        if !self.matches(offsets, &bytes) {
+            return;
+        }
+        let expected: Vec<u64> = samples
+            .iter()
+            .map(|sample| sample.begin)
+            .chain(survey.end)
+            .collect();
+        match read_offsets(&bytes, entry.samples) {
+            Ok(found) if found == expected => {}
+            Ok(found) => {
+                let place = found
+                    .iter()
+                    .zip(&expected)
+                    .take_while(|(a, b)| a == b)
+                    .count();
+                let text = format!("the offset of sample {place} is not where the sample is");
+                self.push(&offsets.basename, "tar-offsets", text);
+            }
+            Err(error) => self.push(&offsets.basename, error.id(), error.to_string()),
+        }
+    }
+
+    /// Decodes every field whose form is known.
+    fn fields(&mut self, raw: &[u8], samples: &[SampleEntry]) {
+        for sample in samples {
+            for field in &sample.fields {
+                let bytes = usize::try_from(field.offset)
+                    .ok()
+                    .zip(usize::try_from(field.bytes).ok())
+                    .and_then(|(at, bytes)| raw.get(at..)?.get(..bytes));
+                let Some(bytes) = bytes else {
+                    continue;
+                };
+                if FieldKind::of(&field.name).0 == FieldKind::Pickle {
+                    continue;
+                }
+                let decoded = inflate(&field.name, bytes, self.limits)
+                    .and_then(|bytes| decode(&field.name, &bytes, self.limits).map(drop));
+                if let Err(error) = decoded {
+                    let text = format!("sample `{}`: {error}", escape(&sample.key));
+                    let mut problem = described(self.shard, self.number, error.id(), text);
+                    problem.column = Some(field.name.to_string());
+                    self.looked.problems.push(problem);
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, name: &str, id: &'static str, text: String) {
+        let mut problem = described(self.shard, self.number, id, text);
+        problem.object = escape(name).into_owned();
+        self.looked.problems.push(problem);
+    }
+
+    fn error(&mut self, name: &str, error: &TarSetError) {
+        let mut message = error.to_string();
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            cause = error.source();
+        }
+        let mut problem = described(self.shard, self.number, error.id(), message);
+        problem.object = escape(name).into_owned();
+        problem.kind = error.kind();
+        problem.hint = error.hint();
+        self.looked.problems.push(problem);
+    }
+}
+
+/// What the samples of a shard hold, each from its first header to the next one's: that is what was written of it.
+fn content(
+    raw: &[u8],
+    samples: &[SampleEntry],
+    end: Option<u64>,
+    converted: &Converted,
+    first: u64,
+) -> Option<Content> {
+    let numbers = first..first.saturating_add(samples.len() as u64);
+    let counts = converted.counts(numbers.clone());
+    let ends = samples.iter().skip(1).map(|sample| Some(sample.begin));
+    let mut memory = Vec::new();
+    let mut sum = Content::default();
+    for ((sample, end), number) in samples.iter().zip(ends.chain([end])).zip(numbers) {
+        if !counts(number) {
+            continue;
+        }
+        let begin = usize::try_from(sample.begin).ok()?;
+        let bytes = raw.get(begin..usize::try_from(end?).ok()?)?;
+        sum = sum.with(match converted.has_numbers {
+            true => content_of_numbered(bytes, sample.key.len(), &mut memory),
+            false => Content::of(bytes),
+        });
+    }
+    Some(sum)
+}

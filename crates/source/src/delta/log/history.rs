@@ -1,0 +1,97 @@
+//! What became of a table since a version: its files now, and the commits that led to them.
+
+use delta_kernel::{Engine, KernelError};
+
+use super::line::{Action, Line};
+use super::{Log, LogFile};
+use crate::guard::one_line;
+use crate::source::{DeltaCommit, DeltaFile, DeltaHistory};
+use crate::{SourceError, SourceOptions};
+
+impl Log<'_> {
+    /// The version that the options ask for, or the latest, and the commits after another one.
+    pub(super) fn history(
+        &self,
+        engine: &dyn Engine,
+        options: &SourceOptions,
+        after: u64,
+    ) -> Result<DeltaHistory, SourceError> {
+        let snapshot = self.snapshot(engine, options)?;
+        self.check_features(&snapshot)?;
+        let version = snapshot.version();
+        let files = self.files(engine, &snapshot)?;
+        let configuration = snapshot.table_configuration();
+        Ok(DeltaHistory {
+            version,
+            id: configuration.metadata().id().to_owned(),
+            files: files.iter().map(LogFile::named).collect(),
+            commits: self.commits(engine, after, version)?,
+        })
+    }
+
+    /// `None` when one of the commits is no longer there.
+    fn commits(
+        &self,
+        engine: &dyn Engine,
+        after: u64,
+        version: u64,
+    ) -> Result<Option<Vec<DeltaCommit>>, SourceError> {
+        let mut commits = Vec::new();
+        for version in after.saturating_add(1)..=version {
+            let name = format!("_delta_log/{version:020}.json");
+            let url = self.root.join(&name);
+            let url = url.map_err(|_| self.wrong(format!("{name} is no URL")))?;
+            let read = engine.storage_handler().read_files(vec![(url, None)]);
+            let read = read.and_then(|mut files| files.next().transpose());
+            let text = match read {
+                Ok(Some(text)) => text,
+                Ok(None) => return Ok(None),
+                Err(error) if is_missing(&error) => return Ok(None),
+                Err(error) => return Err(self.failed(&error)),
+            };
+            commits.push(self.commit(&name, &text)?);
+        }
+        Ok(Some(commits))
+    }
+
+    fn commit(&self, name: &str, text: &[u8]) -> Result<DeltaCommit, SourceError> {
+        let mut commit = DeltaCommit {
+            rearranges: true,
+            removed: Vec::new(),
+            added: Vec::new(),
+        };
+        let lines = text.split(|byte| *byte == b'\n');
+        for line in lines.filter(|line| !line.trim_ascii().is_empty()) {
+            let line: Line = serde_json::from_slice(line)
+                .map_err(|error| self.wrong(format!("{name}: {}", one_line(&error.to_string()))))?;
+            for (action, files) in [
+                (line.remove, &mut commit.removed),
+                (line.add, &mut commit.added),
+            ] {
+                if let Some(action) = action {
+                    commit.rearranges &= !action.data_change;
+                    files.push(self.named(&action)?);
+                }
+            }
+        }
+        Ok(commit)
+    }
+
+    fn named(&self, action: &Action) -> Result<DeltaFile, SourceError> {
+        Ok(DeltaFile {
+            path: self.path(&action.path)?.shown,
+            deletion: action.deletion(),
+        })
+    }
+}
+
+fn is_missing(error: &KernelError) -> bool {
+    match error.without_backtrace() {
+        KernelError::FileNotFound(_) => true,
+        KernelError::ObjectStore(error) => {
+            matches!(error, delta_kernel::object_store::Error::NotFound { .. })
+        }
+        KernelError::IOError(error) => error.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
+}

@@ -1,0 +1,43 @@
+//! The lines of a commit, as far as they are about files.
+
+use serde::Deserialize;
+
+/// One line: an add, a remove, or neither.
+#[derive(Deserialize)]
+pub(super) struct Line {
+    pub(super) add: Option<Action>,
+    pub(super) remove: Option<Action>,
+}
+
+/// What is said of a file.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Action {
+    /// As it is written.
+    pub(super) path: String,
+    /// The protocol requires it. Whoever leaves it out has changed data.
+    #[serde(default = "yes")]
+    pub(super) data_change: bool,
+    deletion_vector: Option<Vector>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Vector {
+    storage_type: String,
+    path_or_inline_dv: String,
+    offset: Option<i32>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Action {
+    /// What tells the deletion vector from others, if there is one.
+    pub(super) fn deletion(&self) -> Option<String> {
+        let vector = self.deletion_vector.as_ref()?;
+        let (storage, place) = (&vector.storage_type, &vector.path_or_inline_dv);
+        Some(super::vector_id(storage, place, vector.offset))
+    }
+}

@@ -1,0 +1,136 @@
+//! Images and audio as Hugging Face datasets store them: structs of their bytes and of a path.
+
+use std::sync::Arc;
+
+use arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch, make_array};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+
+use crate::base::batch;
+use crate::source::first_null_by_reading;
+use crate::{RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
+
+/// The source with the bytes in the place of each such struct. The path says where a file once was, and goes.
+pub(crate) fn bytes_of_media(source: Arc<dyn Source>) -> Arc<dyn Source> {
+    let schema = source.schema();
+    let found: Vec<_> = schema.fields().iter().map(|field| media(field)).collect();
+    if found.iter().all(Option::is_none) {
+        return source;
+    }
+    let places = found.iter().map(|found| Some(found.as_ref()?.0)).collect();
+    let fields = schema.fields().iter().zip(found);
+    let fields: Vec<Arc<Field>> = fields
+        .map(|(field, found)| found.map_or_else(|| Arc::clone(field), |(_, bytes)| Arc::new(bytes)))
+        .collect();
+    Arc::new(Media {
+        source,
+        schema: Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())),
+        places,
+    })
+}
+
+/// For a struct of bytes and a path and nothing else: where the bytes are, and the column that they make.
+fn media(field: &Field) -> Option<(usize, Field)> {
+    use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Struct, Utf8, Utf8View};
+
+    let Struct(children) = field.data_type() else {
+        return None;
+    };
+    let (place, bytes) = children.find("bytes")?;
+    let (_, path) = children.find("path")?;
+    let fits = children.len() == 2
+        && matches!(bytes.data_type(), Binary | LargeBinary | BinaryView)
+        && matches!(path.data_type(), Utf8 | LargeUtf8 | Utf8View);
+    let is_nullable = field.is_nullable() || bytes.is_nullable();
+    let column = Field::new(field.name(), bytes.data_type().clone(), is_nullable)
+        .with_metadata(field.metadata().clone());
+    fits.then_some((place, column))
+}
+
+struct Media {
+    source: Arc<dyn Source>,
+    schema: SchemaRef,
+    /// For each column, where the bytes are in its struct.
+    places: Arc<[Option<usize>]>,
+}
+
+impl Media {
+    fn is_media(&self, column: usize) -> bool {
+        self.places.get(column).is_some_and(Option::is_some)
+    }
+}
+
+impl Source for Media {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn units(&self) -> &[Unit] {
+        self.source.units()
+    }
+
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        Ok(Box::new(MediaRows {
+            rows: self.source.open_unit(unit)?,
+            schema: Arc::clone(&self.schema),
+            places: Arc::clone(&self.places),
+        }))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        // What is known is how many structs are null, and not how many have no bytes.
+        if self.is_media(column) {
+            return None;
+        }
+        self.source.null_count(column)
+    }
+
+    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+        if self.is_media(column) {
+            return first_null_by_reading(self, column);
+        }
+        self.source.first_null(column)
+    }
+
+    fn key(&self, unit: usize, row: u64) -> Option<String> {
+        self.source.key(unit, row)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        self.source.description()
+    }
+}
+
+struct MediaRows {
+    rows: Box<dyn Rows>,
+    schema: SchemaRef,
+    places: Arc<[Option<usize>]>,
+}
+
+impl Rows for MediaRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let Some(found) = self.rows.next_batch()? else {
+            return Ok(None);
+        };
+        let columns = found.columns().iter().zip(self.places.iter());
+        let columns = columns.map(|(column, place)| match place {
+            Some(place) => bytes_of(column, *place),
+            None => Ok(Arc::clone(column)),
+        });
+        let columns: Result<_, SourceError> = columns.collect();
+        batch(&self.schema, columns?, found.num_rows()).map(Some)
+    }
+}
+
+/// The bytes of structs, null where either is.
+fn bytes_of(column: &ArrayRef, place: usize) -> Result<ArrayRef, SourceError> {
+    let bug = |what: &str| SourceError::Bug {
+        what: format!("bytes of a struct: {what}"),
+    };
+    let structs = column.as_struct_opt().ok_or_else(|| bug("no struct"))?;
+    let bytes = structs.columns().get(place);
+    let bytes = bytes.ok_or_else(|| bug("no such child"))?;
+    let nulls = NullBuffer::union(column.nulls(), bytes.nulls());
+    let data = bytes.to_data().into_builder().nulls(nulls).build();
+    Ok(make_array(data.map_err(|error| bug(&error.to_string()))?))
+}

@@ -1,0 +1,440 @@
+//! Objects of stores as input files: listed once, fetched into files without a name before they are read.
+//!
+//! What is on the disk is bounded. Of a Parquet file there are the column chunks of the row groups that are open, and of
+//! those that [`Ahead`](crate::ahead::Ahead) has fetched. Of other files there are those that are open, and the last
+//! [`KEPT_FILES`] that were, of [`KEPT_BYTES`] together.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use shardmill_core::{check_relative_path, escape};
+use shardmill_storage::{
+    Dir, ListOptions, Location, Manifest, Remote, RemoteFault, RemoteLocation, StorageError,
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::files::{has_extension, is_pattern, kind_of_name};
+use crate::walk::{Listing, MAX_DEPTH, Stamp};
+use crate::{SourceError, SourceOptions};
+
+/// Most bytes of whole files that are kept after they were closed.
+const KEPT_BYTES: u64 = 1 << 30;
+
+/// Most of these files. Each is an open file of the process.
+const KEPT_FILES: usize = 64;
+
+/// Whole files that are fetched before anybody asks for them, at once.
+const EARLY: usize = 2;
+
+/// What a listing is called while it is read.
+const LISTING: &str = "objects";
+
+/// A prefix of a store that files are read from.
+#[derive(Debug)]
+pub(crate) struct Store {
+    remote: Remote,
+    temp_dir: Option<PathBuf>,
+    kept: Mutex<Kept>,
+}
+
+/// Whole files, the last used at the end.
+#[derive(Debug, Default)]
+struct Kept {
+    files: VecDeque<Arc<Whole>>,
+    early: usize,
+}
+
+/// A whole object, once somebody has fetched it.
+#[derive(Debug)]
+struct Whole {
+    name: String,
+    bytes: u64,
+    file: Mutex<Option<File>>,
+}
+
+/// An object, as a source reads it.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub store: Arc<Store>,
+    /// Beneath the store.
+    pub name: String,
+}
+
+/// What lies at a location of a store.
+pub(crate) enum Found {
+    /// An object, in the folder that is its store.
+    Object(Object, Stamp),
+    /// Whatever lies beneath a prefix.
+    Folder(Arc<Store>),
+    /// What matches a pattern, sorted by bytes, beneath the part before the first wildcard.
+    Pattern(Arc<Store>, Vec<Match>),
+}
+
+/// Something that matches a pattern.
+pub(crate) struct Match {
+    pub name: String,
+    pub holds: Holds,
+}
+
+/// What has a name that matches.
+pub(crate) enum Holds {
+    Object(Stamp),
+    /// The names beneath it.
+    Folder(Listing),
+}
+
+/// What an object was when it was listed. Its tag stands for the time of its last change.
+fn stamp(bytes: u64, tag: &str) -> Stamp {
+    Stamp {
+        bytes,
+        mtime_ns: xxh3_64(tag.trim_matches('"').as_bytes()).cast_signed(),
+    }
+}
+
+/// Whether a name is that of a file rather than of a folder, as far as that can be told.
+fn is_file_name(name: &str) -> bool {
+    kind_of_name(name).is_some() || has_extension(name, &["json", "tar", "tgz", "gz", "zst"])
+}
+
+/// Finds out what a location is.
+///
+/// # Errors
+///
+/// [`SourceError::NotFound`], and what the store says.
+pub(crate) fn find(
+    location: &RemoteLocation,
+    options: &SourceOptions,
+) -> Result<Found, SourceError> {
+    let missing = || SourceError::NotFound {
+        location: location.to_string(),
+    };
+    let Some((folder, name)) = location.split_name() else {
+        return Ok(Found::Folder(Store::open(location, options)?));
+    };
+    let store = Store::open(&folder, options)?;
+    let can_list = store.remote.can_list();
+    let is_pattern = is_pattern(location.prefix());
+    if is_file_name(name) || is_pattern || !can_list {
+        if let Some(found) = store.object(name)? {
+            return Ok(found);
+        }
+        if is_pattern {
+            return expand(location, options);
+        }
+        if !can_list {
+            return Err(missing());
+        }
+        return Ok(Found::Folder(Store::open(location, options)?));
+    }
+    let beneath = Store::open(location, options)?;
+    if !beneath.remote.peek("", 1, &mut |_| true)?.is_empty() {
+        return Ok(Found::Folder(beneath));
+    }
+    store.object(name)?.ok_or_else(missing)
+}
+
+/// Lists what matches a pattern: as far as the first wildcard names are exact, and are asked for.
+fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, SourceError> {
+    let parts: Vec<&str> = location.prefix().split('/').collect();
+    let exact = parts.iter().take_while(|part| !is_pattern(part)).count();
+    let base = parts.get(..exact).unwrap_or_default().join("/");
+    let rest = parts.get(exact..).unwrap_or_default();
+    let pattern = rest.join("/");
+    let compiled = glob::Pattern::new(&pattern).map_err(|error| SourceError::Option {
+        option: "SOURCE",
+        reason: format!(
+            "`{}` is not a pattern: {}",
+            escape(&location.to_string()),
+            error.msg
+        ),
+    })?;
+    let rules = glob::MatchOptions {
+        case_sensitive: true,
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+    };
+    let head = rest.first().copied().unwrap_or_default();
+    let head = head.split(['*', '?', '[']).next().unwrap_or_default();
+    // A pattern with so many parts matches names of as many, and folders by their first parts.
+    let depth = (!rest.contains(&"**")).then_some(rest.len());
+    let store = Store::open(&location.root().join(&base), options)?;
+    let mut matches: Vec<Match> = Vec::new();
+    store.list(head, &mut |name, stamp| {
+        let end = depth.and_then(|depth| name.match_indices('/').nth(depth - 1));
+        let Some((end, _)) = end else {
+            if compiled.matches_with(name, rules) {
+                matches.push(Match {
+                    name: name.to_owned(),
+                    holds: Holds::Object(stamp),
+                });
+            }
+            return Ok(());
+        };
+        let (folder, below) = (
+            name.get(..end).unwrap_or_default(),
+            name.get(end + 1..).unwrap_or_default(),
+        );
+        if let Some(Match {
+            name,
+            holds: Holds::Folder(listing),
+        }) = matches.last_mut()
+            && name == folder
+        {
+            return listing.push(below, stamp);
+        }
+        if compiled.matches_with(folder, rules) {
+            let mut listing = Listing::default();
+            listing.push(below, stamp)?;
+            matches.push(Match {
+                name: folder.to_owned(),
+                holds: Holds::Folder(listing),
+            });
+        }
+        Ok(())
+    })?;
+    if matches.is_empty() {
+        return Err(SourceError::NotFound {
+            location: location.to_string(),
+        });
+    }
+    matches.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Found::Pattern(store, matches))
+}
+
+impl Store {
+    pub(crate) fn open(
+        location: &RemoteLocation,
+        options: &SourceOptions,
+    ) -> Result<Arc<Self>, SourceError> {
+        Ok(Arc::new(Self {
+            remote: Remote::open(location, &options.remote)?,
+            temp_dir: options.temp_dir.clone(),
+            kept: Mutex::default(),
+        }))
+    }
+
+    pub(crate) const fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// The location of a name.
+    pub(crate) fn location(&self, name: &str) -> Location {
+        Location::Remote(self.remote.location().join(name))
+    }
+
+    /// The object of that name, as it is now.
+    fn object(self: &Arc<Self>, name: &str) -> Result<Option<Found>, SourceError> {
+        let Some(found) = self.remote.look_up(name, &mut |_| true)? else {
+            return Ok(None);
+        };
+        self.remote
+            .pin(std::iter::once((name, found.tag.as_str())))?;
+        let object = Object {
+            store: Arc::clone(self),
+            name: name.to_owned(),
+        };
+        Ok(Some(Found::Object(object, stamp(found.bytes, &found.tag))))
+    }
+
+    /// Calls `each` with the names that begin with `prefix`, sorted by their bytes. Objects that stand for folders are
+    /// passed over. From now on another version of one of these objects is an error.
+    ///
+    /// # Errors
+    ///
+    /// What the store says, and what `each` fails with.
+    pub(crate) fn list(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(&str, Stamp) -> Result<(), SourceError>,
+    ) -> Result<(), SourceError> {
+        let made = match &self.temp_dir {
+            Some(dir) => tempfile::tempdir_in(dir),
+            None => tempfile::tempdir(),
+        };
+        let folder = made.map_err(|source| {
+            let place = self.temp_dir.clone().unwrap_or_else(std::env::temp_dir);
+            SourceError::io(
+                "make a temporary folder in",
+                place.to_string_lossy(),
+                source,
+            )
+        })?;
+        let dir = Dir::open(folder.path())?;
+        let options = ListOptions::default();
+        self.remote
+            .list_to(prefix, &dir, LISTING, &options, &mut |_| true)?;
+        for entry in Manifest::open(&dir, LISTING)?.entries() {
+            let entry = entry?;
+            // The folder itself has no name.
+            if entry.is_marker() || entry.name.is_empty() {
+                continue;
+            }
+            let pinned = std::iter::once((entry.name.as_str(), entry.tag.as_str()));
+            self.remote.pin(pinned)?;
+            each(&entry.name, stamp(entry.bytes, &entry.tag))?;
+        }
+        Ok(())
+    }
+
+    /// All names beneath the store that `wanted` takes, by the whole name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::list`]; names that cannot be those of files, and folders too deep.
+    pub(crate) fn listing(
+        &self,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<(Listing, u64), SourceError> {
+        let mut listing = Listing::default();
+        let mut all = 0;
+        self.list("", &mut |name, stamp| {
+            all += 1;
+            if !wanted(name) {
+                return Ok(());
+            }
+            self.check_name(name)?;
+            listing.push(name, stamp)
+        })?;
+        Ok((listing, all))
+    }
+
+    /// # Errors
+    ///
+    /// Names that cannot be those of files, and folders too deep.
+    pub(crate) fn check_name(&self, name: &str) -> Result<(), SourceError> {
+        check_relative_path(name).map_err(|source| {
+            let name = self.remote.display(name);
+            StorageError::Name { name, source }
+        })?;
+        if name.matches('/').count() > MAX_DEPTH {
+            return Err(SourceError::TreeDepth {
+                path: self.remote.display(name),
+                limit: MAX_DEPTH,
+            });
+        }
+        Ok(())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place of a whole object, now the last used.
+    fn whole(&self, name: &str, bytes: u64) -> Arc<Whole> {
+        let mut kept = self.kept();
+        let known = kept.files.iter().position(|whole| whole.name == name);
+        let known = known.and_then(|at| kept.files.remove(at));
+        let whole = known.unwrap_or_else(|| {
+            Arc::new(Whole {
+                name: name.to_owned(),
+                bytes,
+                file: Mutex::default(),
+            })
+        });
+        kept.files.push_back(Arc::clone(&whole));
+        let mut held: u64 = kept.files.iter().map(|whole| whole.bytes).sum();
+        while kept.files.len() > 1 && (kept.files.len() > KEPT_FILES || held > KEPT_BYTES) {
+            if let Some(oldest) = kept.files.pop_front() {
+                held -= oldest.bytes;
+            }
+        }
+        whole
+    }
+
+    /// The whole object as a file. It is read by position: others read from the same one.
+    fn open_whole(&self, name: &str, bytes: u64) -> Result<File, SourceError> {
+        let whole = self.whole(name, bytes);
+        // Whoever comes second waits here for the first.
+        let mut held = whole.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match held.take() {
+            Some(file) => file,
+            None => {
+                let all = 0..bytes;
+                let dir = self.temp_dir.as_deref();
+                self.remote.spool(name, bytes, &[all], dir)?
+            }
+        };
+        let copy = file
+            .try_clone()
+            .map_err(|source| SourceError::io("open", self.remote.display(name), source));
+        *held = Some(file);
+        copy
+    }
+}
+
+impl Object {
+    /// As printed.
+    pub(crate) fn shown(&self) -> String {
+        self.store.remote.display(&self.name)
+    }
+
+    /// The whole object as a file, which is read by position.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Changed`], and what the store says.
+    pub(crate) fn open(&self, stamp: Stamp) -> Result<File, SourceError> {
+        self.store
+            .open_whole(&self.name, stamp.bytes)
+            .map_err(|error| self.changed(error, stamp))
+    }
+
+    /// Some ranges of the object, at their places in a file of its length.
+    ///
+    /// # Errors
+    ///
+    /// As [`Object::open`].
+    pub(crate) fn open_ranges(
+        &self,
+        stamp: Stamp,
+        ranges: &[Range<u64>],
+    ) -> Result<File, SourceError> {
+        let store = &self.store;
+        let dir = store.temp_dir.as_deref();
+        let file = store.remote.spool(&self.name, stamp.bytes, ranges, dir);
+        file.map_err(|error| self.changed(error.into(), stamp))
+    }
+
+    /// Starts to fetch the whole object, unless it is there or others are fetched already.
+    pub(crate) fn fetch_early(&self, stamp: Stamp) {
+        let mut kept = self.store.kept();
+        let is_known = kept.files.iter().any(|whole| whole.name == self.name);
+        if is_known || kept.early >= EARLY || stamp.bytes > KEPT_BYTES / 2 {
+            return;
+        }
+        kept.early += 1;
+        drop(kept);
+        let (object, store) = (self.clone(), Arc::clone(&self.store));
+        let started = std::thread::Builder::new()
+            .name("shardmill-early".to_owned())
+            .spawn(move || {
+                // Whoever asks for the file tries again, and tells what is wrong.
+                let _ = object.open(stamp);
+                object.store.kept().early -= 1;
+            });
+        if started.is_err() {
+            store.kept().early -= 1;
+        }
+    }
+
+    /// What a failure to read an object that was listed means.
+    pub(crate) fn changed(&self, error: SourceError, listed: Stamp) -> SourceError {
+        let found_bytes = match &error {
+            SourceError::Storage(StorageError::Remote { fault, .. }) => match fault {
+                RemoteFault::Changed | RemoteFault::Range { .. } => listed.bytes,
+                RemoteFault::BodyLength { found, .. } => *found,
+                _ => return error,
+            },
+            _ => return error,
+        };
+        SourceError::Changed {
+            path: self.shown(),
+            listed_bytes: listed.bytes,
+            found_bytes,
+            touched: true,
+        }
+    }
+}

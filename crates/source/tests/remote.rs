@@ -1,0 +1,612 @@
+//! Sources in stores: the same rows as from a directory, and no more requests than that takes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{BinaryArray, Int64Array, RecordBatch, StringArray};
+use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_source::{
+    SelectColumn, Source, SourceError, SourceKind, SourceOptions, detect, expand_patterns, open,
+};
+use shardmill_storage::{Location, RemoteOptions};
+use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Settings};
+
+use crate::help::{Place, array, batch, batches, check_error, rows_per_group};
+
+/// A directory, and the same files in a store.
+struct Shelf {
+    place: Place,
+    server: S3Server,
+}
+
+impl Shelf {
+    fn with(settings: Settings) -> Self {
+        let place = Place::new();
+        let server = S3Server::start(Objects::folder("bucket", &place.path("")), settings).unwrap();
+        Self { place, server }
+    }
+
+    fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    fn options(&self) -> SourceOptions {
+        let mut remote = RemoteOptions {
+            settings: self.server.environment(),
+            ..RemoteOptions::default()
+        };
+        remote.back_off = Duration::from_millis(1);
+        remote.retry_percent = 100;
+        SourceOptions {
+            remote,
+            ..SourceOptions::default()
+        }
+    }
+
+    fn at(&self, name: &str) -> Location {
+        Location::parse(&format!("{}/{name}", self.server.url())).unwrap()
+    }
+
+    fn local(&self, name: &str) -> Location {
+        self.place.path(name).into()
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Source>, SourceError> {
+        open(&[self.at(name)], &self.options())
+    }
+
+    fn refused(&self, name: &str) -> SourceError {
+        check_error(self.open(name).err().unwrap())
+    }
+
+    /// Reads both, which must say and hold the same.
+    fn compare(&self, name: &str, change: impl Fn(&mut SourceOptions)) -> Vec<RecordBatch> {
+        let mut options = self.options();
+        change(&mut options);
+        let local = open(&[self.local(name)], &options).unwrap();
+        let remote = open(&[self.at(name)], &options).unwrap();
+        assert_eq!(local.schema(), remote.schema(), "{name}");
+        assert_eq!(local.units(), remote.units(), "{name}");
+        let (ours, theirs) = (local.description(), remote.description());
+        assert_eq!((ours.kind, ours.rows), (theirs.kind, theirs.rows), "{name}");
+        assert_eq!((ours.bytes, &ours.tree), (theirs.bytes, &theirs.tree));
+        let names = |source: &dyn Source, root: &Location| -> Vec<String> {
+            let root = match root {
+                Location::Local(path) => path.display().to_string(),
+                Location::Remote(remote) => remote.to_string(),
+            };
+            let files = source.description().files.iter();
+            files
+                .map(|file| file.path.strip_prefix(&root).unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(
+            names(local.as_ref(), &self.local("")),
+            names(remote.as_ref(), &self.at(""))
+                .iter()
+                .map(|name| name.trim_start_matches('/').to_owned())
+                .collect::<Vec<_>>(),
+        );
+        let found = batches(remote.as_ref()).unwrap();
+        assert_eq!(batches(local.as_ref()).unwrap(), found, "{name}");
+        // Twice, so that what was kept and fetched ahead is right as well.
+        assert_eq!(batches(remote.as_ref()).unwrap(), found, "{name}");
+        found
+    }
+}
+
+fn rows(from: i64, count: i64) -> RecordBatch {
+    let numbers = from..from + count;
+    let text = |number: i64| format!("row {number} {}", "x".repeat(100));
+    batch(vec![
+        ("id", array(Int64Array::from_iter_values(numbers.clone()))),
+        (
+            "text",
+            array(StringArray::from_iter_values(numbers.map(text))),
+        ),
+    ])
+}
+
+/// `count` Parquet files of 4 row groups of 25 rows.
+fn tables(shelf: &Shelf, count: i64) {
+    for number in 0..count {
+        let name = format!("t/k={}/part-{number}.parquet", number % 3);
+        let rows = rows(number * 100, 100);
+        shelf.place.parquet(&name, &rows, rows_per_group(25));
+    }
+    shelf.place.write("t/_SUCCESS", "");
+    shelf.place.write("t/_delta/part-9.parquet", "not read");
+}
+
+#[test]
+fn parquet_is_the_same() {
+    let shelf = Shelf::with(Settings {
+        page: Some(5),
+        ..Settings::default()
+    });
+    tables(&shelf, 12);
+    let found = shelf.compare("t", |_| {});
+    assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), 1200);
+    assert_eq!(found[0].schema().field(2).name(), "k");
+    shelf.compare("t/k=1/part-1.parquet", |_| {});
+    shelf.compare("t/k=1", |options| options.jobs = 3);
+    shelf.compare("t", |options| {
+        options.columns = vec![SelectColumn::named("k")]
+    });
+    shelf.compare("t", |options| {
+        options.filter = Some("id >= 1150".to_owned())
+    });
+    shelf.compare("t", |options| {
+        options.select = Some("id + 1 AS next".to_owned())
+    });
+    shelf.compare("t", |options| {
+        options.sql = Some("SELECT id FROM source WHERE id % 100 = 7 ORDER BY id".to_owned());
+    });
+}
+
+#[test]
+fn patterns_match_names_and_folders() {
+    let shelf = Shelf::new();
+    tables(&shelf, 6);
+    for pattern in [
+        "t/k*/*.parquet",
+        "t/k=*",
+        "t/k=[01]/part-[0-9].parquet",
+        "t/k=2*",
+        "t/k=0/**/*.parquet",
+    ] {
+        shelf.compare(pattern, |options| options.kind = Some(SourceKind::Parquet));
+    }
+    let options = shelf.options();
+    let expanded = expand_patterns(&[shelf.at("t/k=*")], &options.remote).unwrap();
+    assert_eq!(
+        expanded,
+        ["t/k=0", "t/k=1", "t/k=2"].map(|name| shelf.at(name))
+    );
+    assert_eq!(shelf.refused("t/z*.parquet").id(), "source-not-found");
+    assert_eq!(shelf.refused("t/k=[1").id(), "source-option");
+}
+
+#[test]
+fn only_what_is_read_is_fetched() {
+    let shelf = Shelf::new();
+    let text: Vec<String> = (0..20_000).map(|n| format!("{n:x}").repeat(40)).collect();
+    let rows = batch(vec![
+        ("text", array(StringArray::from_iter_values(&text))),
+        ("id", array(Int64Array::from_iter_values(0..20_000))),
+    ]);
+    shelf
+        .place
+        .parquet("x.parquet", &rows, rows_per_group(5000));
+    let whole = std::fs::metadata(shelf.place.path("x.parquet"))
+        .unwrap()
+        .len();
+    let mut options = shelf.options();
+    options.columns = vec![SelectColumn::named("id")];
+    options.filter = Some("id >= 15000".to_owned());
+    let source = open(&[shelf.at("x.parquet")], &options).unwrap();
+    // What it is, how long it is, the end of the file.
+    assert_eq!(shelf.server.counts().requests, 3);
+    let opened = shelf.server.counts().bytes;
+    assert!(opened <= 64 << 10, "{opened} bytes");
+    let found = batches(source.as_ref()).unwrap();
+    assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), 5000);
+    let counts = shelf.server.counts();
+    assert_eq!(counts.requests, 4, "{counts:?}");
+    // A quarter of the column of 160,000 bytes, of a file of more than that.
+    assert!(
+        whole > 200_000 && counts.bytes - opened < 60_000,
+        "{whole} {counts:?}"
+    );
+}
+
+#[test]
+fn text_and_arrow_are_the_same() {
+    let shelf = Shelf::new();
+    for number in 0..5 {
+        let lines: String = (0..200)
+            .map(|row| format!("{number},{row},text {row}\n"))
+            .collect();
+        shelf
+            .place
+            .write(&format!("c/{number}.csv"), format!("a,b,c\n{lines}"));
+        let lines: String = (0..200)
+            .map(|row| format!("{{\"a\": {number}, \"b\": [{row}]}}\n"))
+            .collect();
+        shelf.place.write(&format!("j/d/{number}.jsonl"), lines);
+        let mut bytes = Vec::new();
+        let rows = rows(number * 100, 100);
+        let mut writer =
+            arrow::ipc::writer::FileWriter::try_new(&mut bytes, &rows.schema()).unwrap();
+        for from in [0, 50] {
+            writer.write(&rows.slice(from, 50)).unwrap();
+        }
+        writer.finish().unwrap();
+        drop(writer);
+        shelf.place.write(&format!("a/{number}.arrow"), bytes);
+    }
+    for name in ["c", "j", "a", "c/3.csv", "j/d/*.jsonl", "a/4.arrow"] {
+        shelf.compare(name, |_| {});
+    }
+    // Each file is asked for once, and read from the disk after that.
+    shelf.server.forget_counts();
+    let source = shelf.open("c").unwrap();
+    batches(source.as_ref()).unwrap();
+    let counts = shelf.server.counts();
+    assert_eq!(counts.by_action[&Action::Get], 5, "{counts:?}");
+}
+
+#[test]
+fn large_lines_are_read_in_ranges() {
+    let shelf = Shelf::new();
+    let lines: String = (0..300_000)
+        .map(|row| format!("{{\"n\": {row}, \"text\": \"{}\"}}\n", "y".repeat(60)))
+        .collect();
+    shelf.place.write("big.jsonl", lines);
+    let found = shelf.compare("big.jsonl", |_| {});
+    assert_eq!(
+        found.iter().map(RecordBatch::num_rows).sum::<usize>(),
+        300_000
+    );
+}
+
+#[test]
+fn trees_are_the_same() {
+    let shelf = Shelf::with(Settings {
+        page: Some(7),
+        ..Settings::default()
+    });
+    for number in 0..40 {
+        shelf
+            .place
+            .write(&format!("t/a/{number:02}.jpg"), vec![number; 100]);
+        shelf
+            .place
+            .write(&format!("t/a/{number:02}.txt"), format!("text {number}"));
+    }
+    shelf.place.write("t/b/only.json", "{}");
+    shelf.place.write("t/.hidden", "1");
+    shelf.compare("t", |options| options.kind = Some(SourceKind::Tree));
+    shelf.compare("t/a", |_| {});
+    shelf.compare("t/*", |options| options.kind = Some(SourceKind::Tree));
+    shelf.compare("t/a", |options| {
+        options.columns = vec![SelectColumn::named("txt")]
+    });
+}
+
+#[test]
+fn kinds_are_told_by_one_listing() {
+    let shelf = Shelf::new();
+    for (folder, names, kind) in [
+        (
+            "d",
+            &["_delta_log/0.json", "x.parquet"][..],
+            SourceKind::Delta,
+        ),
+        ("m", &["index.json", "shard.00000.mds"], SourceKind::Mds),
+        (
+            "p",
+            &["k=1/a.parquet", "_SUCCESS", "readme.txt"],
+            SourceKind::Parquet,
+        ),
+        ("c", &["a.csv", "b.csv.gz"], SourceKind::Csv),
+        ("t", &["a.csv", "a.jpg"], SourceKind::Tree),
+        ("w", &["0.tar", "1.tar"], SourceKind::Webdataset),
+    ] {
+        for name in names {
+            shelf.place.write(&format!("{folder}/{name}"), "x");
+        }
+        let found = detect(&[shelf.at(folder)], &shelf.options().remote).unwrap();
+        assert_eq!(found, kind, "{folder}");
+    }
+    shelf.place.write(
+        "i/index.json",
+        "{\"format\": \"webdataset\", \"shards\": []}",
+    );
+    let told = |name: &str| detect(&[shelf.at(name)], &shelf.options().remote);
+    assert_eq!(told("i").unwrap(), SourceKind::Webdataset);
+    assert_eq!(told("p/k=1/a.parquet").unwrap(), SourceKind::Parquet);
+    assert_eq!(told("p/k=*").unwrap(), SourceKind::Parquet);
+    shelf.place.write("p/photo.jpg", "x");
+    let error = told("p").unwrap_err();
+    assert!(error.to_string().contains("photo.jpg"), "{error}");
+    assert_eq!(told("gone").unwrap_err().id(), "source-not-found");
+    // A log and an index that come behind the first page.
+    for number in 0..1001 {
+        shelf.place.write(&format!("long/A{number:04}"), "");
+    }
+    shelf.place.write("long/index.json", "{}");
+    assert_eq!(told("long").unwrap(), SourceKind::Mds);
+    shelf.place.write("long/_delta_log/0.json", "{}");
+    assert_eq!(told("long").unwrap(), SourceKind::Delta);
+}
+
+#[test]
+fn an_object_that_changes_is_told() {
+    for text in ["the same length", "another length"] {
+        let shelf = Shelf::new();
+        let at = "the same height";
+        shelf.place.write("c/a.csv", format!("h\n{at}\n"));
+        shelf.place.write("c/b.csv", "h\n1\n");
+        shelf.place.write("t/a.txt", at);
+        tables(&shelf, 2);
+        let before = shelf.open("c").unwrap().description().fingerprint.clone();
+        let tree = shelf.open("t/a.txt").err();
+        assert!(tree.is_some(), "a single file is no tree");
+        let mut options = shelf.options();
+        options.kind = Some(SourceKind::Tree);
+        let tree = open(&[shelf.at("t")], &options).unwrap();
+        let table = shelf.open("t/k=0").unwrap();
+        shelf.place.write("t/a.txt", text);
+        shelf.place.write("c/a.csv", format!("h\n{text}\n"));
+        let other = rows(7, 100);
+        shelf
+            .place
+            .parquet("t/k=0/part-0.parquet", &other, rows_per_group(25));
+        for source in [tree, table] {
+            let error = check_error(batches(source.as_ref()).unwrap_err());
+            assert_eq!(
+                (error.id(), error.kind()),
+                ("source-changed", ErrorKind::Corrupt),
+                "{error}"
+            );
+            assert!(error.object().unwrap().starts_with("s3://bucket/t/"));
+        }
+        let after = shelf.open("c").unwrap().description().fingerprint.clone();
+        assert_ne!(before, after);
+    }
+}
+
+#[test]
+fn the_fingerprint_is_that_of_the_contents() {
+    let shelf = Shelf::new();
+    shelf.place.write("c/a.csv", "h\n1\n");
+    let of = |name: &str| shelf.open(name).unwrap().description().fingerprint.clone();
+    let first = of("c");
+    assert_eq!(of("c"), first);
+    assert_eq!(of("c/*.csv"), first);
+    shelf.place.write("c/a.csv", "h\n2\n");
+    assert_ne!(of("c"), first);
+}
+
+#[test]
+fn what_is_missing_or_forbidden_is_named() {
+    let shelf = Shelf::new();
+    tables(&shelf, 3);
+    for name in ["nothing", "nothing.parquet", "nothing/*.csv"] {
+        let error = shelf.refused(name);
+        assert_eq!(error.id(), "source-not-found", "{name}");
+        assert!(error.object().unwrap().contains("s3://bucket/nothing"));
+    }
+    let source = shelf.open("t").unwrap();
+    std::fs::remove_file(shelf.place.path("t/k=1/part-1.parquet")).unwrap();
+    let error = check_error(batches(source.as_ref()).unwrap_err());
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(error.object().unwrap(), "s3://bucket/t/k=1/part-1.parquet");
+    shelf.server.set(Settings {
+        faults: Script::always(Fault::status(403)),
+        ..Settings::default()
+    });
+    let error = shelf.refused("t");
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("credentials", ErrorKind::Permission)
+    );
+    let mut options = shelf.options();
+    options
+        .remote
+        .settings
+        .retain(|name, _| name == "AWS_ENDPOINT_URL");
+    options
+        .remote
+        .settings
+        .insert("AWS_EC2_METADATA_DISABLED".to_owned(), "true".to_owned());
+    let error = open(&[shelf.at("t")], &options).err().unwrap();
+    assert_eq!(error.id(), "credentials", "{error}");
+}
+
+#[test]
+fn names_that_are_no_paths_are_refused_by_name() {
+    let objects = [
+        ("t/a.csv", "h\n1\n"),
+        ("t/", ""),
+        ("t/sub/", ""),
+        ("u/a//b.csv", "h\n1\n"),
+        ("v/x", ""),
+        ("v/a//b.csv", "h\n1\n"),
+    ];
+    let objects = objects.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    let server = S3Server::start(Objects::memory("bucket", objects), Settings::default()).unwrap();
+    let options = SourceOptions {
+        remote: RemoteOptions {
+            settings: server.environment(),
+            ..RemoteOptions::default()
+        },
+        ..SourceOptions::default()
+    };
+    let at = |name: &str| Location::parse(&format!("s3://bucket/{name}")).unwrap();
+    let found = open(&[at("t")], &options).unwrap();
+    assert_eq!(found.description().files.len(), 1);
+    let error = check_error(open(&[at("u")], &options).err().unwrap());
+    assert_eq!(error.id(), "path-traversal", "{error}");
+    assert!(error.object().unwrap().contains("a//b.csv"), "{error:?}");
+    let tree = SourceOptions {
+        kind: Some(SourceKind::Tree),
+        ..options.clone()
+    };
+    assert!(
+        open(&[at("v")], &tree)
+            .err()
+            .unwrap()
+            .object()
+            .unwrap()
+            .contains("a//b.csv")
+    );
+    // Of a table nobody asked for it.
+    let parquet = SourceOptions {
+        kind: Some(SourceKind::Parquet),
+        ..options
+    };
+    assert_eq!(
+        open(&[at("v")], &parquet).unwrap_err_id(),
+        "parquet-truncated"
+    );
+}
+
+/// The id of an error that must be there.
+trait UnwrapErrId {
+    fn unwrap_err_id(self) -> &'static str;
+}
+
+impl UnwrapErrId for Result<Arc<dyn Source>, SourceError> {
+    fn unwrap_err_id(self) -> &'static str {
+        self.err().unwrap().id()
+    }
+}
+
+#[test]
+fn source_and_destination_may_not_overlap() {
+    let shelf = Shelf::new();
+    tables(&shelf, 1);
+    let with = |exclude: Location, name: &str| {
+        let mut options = shelf.options();
+        options.exclude = Some(exclude);
+        open(&[shelf.at(name)], &options).map(|_| ())
+    };
+    with(shelf.at("out"), "t").unwrap();
+    with(shelf.at("tt"), "t").unwrap();
+    with(shelf.local("t"), "t").unwrap();
+    with(shelf.at("t/out"), "t/k=*/*.parquet").unwrap();
+    for (exclude, name) in [
+        ("t/out", "t"),
+        ("t", "t"),
+        ("", "t"),
+        ("t/k=0", "t/k=0/part-0.parquet"),
+        ("t/k=0/x", "t/k=*"),
+    ] {
+        let error = with(shelf.at(exclude), name).unwrap_err();
+        assert_eq!(error.id(), "tree-overlap", "{exclude} {name}");
+        assert!(
+            error.object().unwrap().starts_with("s3://bucket"),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn faults_change_nothing() {
+    let shelf = Shelf::new();
+    tables(&shelf, 8);
+    for number in 0..50 {
+        shelf
+            .place
+            .write(&format!("tree/{number}.txt"), format!("text {number}"));
+    }
+    for (seed, name) in [(1, "t"), (2, "tree"), (3, "t/k=0")] {
+        shelf.server.set(Settings {
+            faults: Script::random(seed, 10, vec![Fault::status(500), Fault::status(503)]),
+            ..Settings::default()
+        });
+        shelf.compare(name, |_| {});
+    }
+    assert!(shelf.server.counts().faults > 5);
+}
+
+#[test]
+fn a_web_server_gives_single_files() {
+    let shelf = Shelf::with(Settings {
+        flavor: Flavor::Web,
+        ..Settings::default()
+    });
+    tables(&shelf, 1);
+    let found = shelf.compare("t/k=0/part-0.parquet", |_| {});
+    assert_eq!(found.len(), 4);
+    assert_eq!(shelf.refused("t/k=0/gone.parquet").id(), "source-not-found");
+    let error = shelf.refused("t/k=0/*.parquet");
+    assert_eq!(error.id(), "store-unsupported", "{error}");
+}
+
+#[test]
+fn other_stores_are_the_same() {
+    for flavor in [Flavor::Google, Flavor::Azure, Flavor::Files] {
+        let settings = Settings {
+            flavor,
+            ..Settings::default()
+        };
+        let place = Place::new();
+        let bucket = if flavor == Flavor::Files {
+            "c/s/v"
+        } else {
+            "bucket"
+        };
+        let server = S3Server::start(Objects::folder(bucket, &place.path("")), settings).unwrap();
+        let shelf = Shelf { place, server };
+        tables(&shelf, 4);
+        shelf.place.write("c/a.csv", "h\n1\n");
+        shelf.compare("t", |_| {});
+        shelf.compare("c", |_| {});
+        let source = shelf.open("c").unwrap();
+        let told = batches(source.as_ref()).unwrap();
+        assert_eq!(told.len(), 1);
+    }
+}
+
+/// Small objects behind 20 ms; 20,000 of them, which take 400 s one after the other, with `SHARDMILL_OBJECTS=20000`.
+#[test]
+fn small_objects_are_read_side_by_side() {
+    let asked = std::env::var("SHARDMILL_OBJECTS").ok();
+    let asked = asked.and_then(|text| text.parse().ok());
+    let count: usize = asked.unwrap_or(if cfg!(debug_assertions) { 500 } else { 4000 });
+    let objects = (0..count).map(|number| (format!("t/{number:05}.bin"), vec![1; 4096]));
+    let settings = Settings {
+        latency: Duration::from_millis(20),
+        ..Settings::default()
+    };
+    let server = S3Server::start(Objects::memory("bucket", objects), settings).unwrap();
+    let options = SourceOptions {
+        kind: Some(SourceKind::Tree),
+        remote: RemoteOptions {
+            settings: server.environment(),
+            ..RemoteOptions::default()
+        },
+        ..SourceOptions::default()
+    };
+    let start = Instant::now();
+    let source = open(&[Location::parse("s3://bucket/t").unwrap()], &options).unwrap();
+    let listed = start.elapsed();
+    let found = batches(source.as_ref()).unwrap();
+    let read = start.elapsed() - listed;
+    println!("{count} objects: listed in {listed:?}, read in {read:?}");
+    let rows: usize = found.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(rows, count);
+    let data = found[0]
+        .column(1)
+        .as_any()
+        .downcast_ref::<BinaryArray>()
+        .unwrap();
+    assert_eq!(data.value(0), vec![1; 4096]);
+    let in_turn = Duration::from_millis(20) * u32::try_from(count).unwrap();
+    assert!(read < in_turn / 16, "{read:?} of {in_turn:?}");
+}
+
+#[test]
+fn temporary_files_have_no_names() {
+    let shelf = Shelf::new();
+    tables(&shelf, 3);
+    shelf.place.write("c/a.csv", "h\n1\n");
+    let room = Place::new();
+    let mut options = shelf.options();
+    options.temp_dir = Some(room.path(""));
+    let empty = |path: &Path| std::fs::read_dir(path).unwrap().next().is_none();
+    for name in ["t", "c"] {
+        let source = open(&[shelf.at(name)], &options).unwrap();
+        assert!(empty(&room.path("")));
+        let mut rows = source.open_unit(0).unwrap();
+        assert!(empty(&room.path("")));
+        rows.next_batch().unwrap();
+    }
+    options.temp_dir = Some(room.path("gone"));
+    let error = open(&[shelf.at("t")], &options).err().unwrap();
+    assert!(error.object().unwrap().ends_with("gone"), "{error:?}");
+}

@@ -1,0 +1,500 @@
+//! A directory or a prefix in a store, read from by the same names.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shardmill_core::check_relative_path;
+
+use crate::dir::Dir;
+use crate::error::StorageError;
+use crate::file::FileHandle;
+use crate::location::{Location, RemoteLocation};
+use crate::place::PlaceEntry;
+use crate::remote::{Remote, RemoteOptions};
+
+/// Where a data set is read from: a directory, or a prefix in a store. Clones share everything.
+#[derive(Clone, Debug)]
+pub enum Folder {
+    /// A directory of this machine.
+    Local(Dir),
+    /// A prefix in a store.
+    Store(StoreFolder),
+}
+
+/// A prefix in a store, and the small objects of it that were read already.
+#[derive(Clone, Debug)]
+pub struct StoreFolder {
+    remote: Remote,
+    /// Its URL, in the place of a path.
+    path: PathBuf,
+    kept: Arc<Mutex<BTreeMap<String, Kept>>>,
+}
+
+/// The contents of an object, `None` where there is none.
+type Kept = Option<Arc<Vec<u8>>>;
+
+/// A file of a [`Folder`], open for reading.
+#[derive(Debug)]
+pub enum Stored {
+    /// A file of this machine.
+    File(FileHandle),
+    /// An object of a store.
+    Object(StoredObject),
+}
+
+/// An object as it was when it was looked up. Another version of it is not read.
+#[derive(Debug)]
+pub struct StoredObject {
+    remote: Remote,
+    name: String,
+    path: PathBuf,
+    bytes: u64,
+    tag: String,
+    kept: Kept,
+}
+
+impl Folder {
+    /// Opens a location; of a store nothing is asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::open`] and [`Remote::open`].
+    pub fn open(location: &Location, options: &RemoteOptions) -> Result<Self, StorageError> {
+        match location {
+            Location::Local(path) => Dir::open(path).map(Self::Local),
+            Location::Remote(location) => Self::open_store(location, options),
+        }
+    }
+
+    /// The same for a prefix in a store.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::open`].
+    pub fn open_store(
+        location: &RemoteLocation,
+        options: &RemoteOptions,
+    ) -> Result<Self, StorageError> {
+        Ok(Self::Store(StoreFolder {
+            remote: Remote::open(location, options)?,
+            path: PathBuf::from(location.to_string()),
+            kept: Arc::default(),
+        }))
+    }
+
+    /// The path, or the URL in the place of one; for messages.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Local(dir) => dir.path(),
+            Self::Store(store) => &store.path,
+        }
+    }
+
+    /// The path or the URL of a name, for messages.
+    #[must_use]
+    pub fn path_of(&self, name: &str) -> PathBuf {
+        match self {
+            Self::Local(dir) => dir.path_of(name),
+            Self::Store(store) => PathBuf::from(store.remote.display(name)),
+        }
+    }
+
+    /// Whether it is in a store.
+    #[must_use]
+    pub const fn is_store(&self) -> bool {
+        matches!(self, Self::Store(_))
+    }
+
+    /// Whether what lies in it can be listed: a web server has no way to.
+    #[must_use]
+    pub fn can_list(&self) -> bool {
+        match self {
+            Self::Local(_) => true,
+            Self::Store(store) => store.remote.can_list(),
+        }
+    }
+
+    /// Opens a file by its name. Of a store it is asked how long the object is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::open_file`] and [`Remote::look_up`]; `not-found`.
+    pub fn open_file(&self, name: &str) -> Result<Stored, StorageError> {
+        let store = match self {
+            Self::Local(dir) => return dir.open_file(name).map(Stored::File),
+            Self::Store(store) => store,
+        };
+        let object = |bytes, tag, kept| {
+            Stored::Object(StoredObject {
+                remote: store.remote.clone(),
+                name: name.to_owned(),
+                path: self.path_of(name),
+                bytes,
+                tag,
+                kept,
+            })
+        };
+        match store.known(name) {
+            Some(None) => return Err(store.remote.not_found(name)),
+            Some(Some(kept)) => {
+                return Ok(object(kept.len() as u64, String::new(), Some(kept)));
+            }
+            None => {}
+        }
+        let found = store
+            .remote
+            .look_up(name, &mut |_| true)?
+            .ok_or_else(|| store.remote.not_found(name))?;
+        let pinned = std::iter::once((name, found.tag.as_str()));
+        store.remote.pin(pinned)?;
+        Ok(object(found.bytes, found.tag, None))
+    }
+
+    /// Reads an object of a store of at most `most` bytes, to answer from memory what is asked about it later. Of a
+    /// directory nothing is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::read`]; that there is none is not an error.
+    pub fn keep(&self, name: &str, most: u64) -> Result<(), StorageError> {
+        let Self::Store(store) = self else {
+            return Ok(());
+        };
+        if store.known(name).is_some() {
+            return Ok(());
+        }
+        let found = match store.remote.read(name, most) {
+            Ok(bytes) => Some(Arc::new(bytes)),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        store.keep(name, found);
+        Ok(())
+    }
+
+    /// Whether a regular file has the name. That there is none is remembered of a store.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::exists`] and [`Remote::exists`].
+    pub fn exists(&self, name: &str) -> Result<bool, StorageError> {
+        match self {
+            Self::Local(dir) => dir.exists(name),
+            Self::Store(store) => match store.known(name) {
+                Some(found) => Ok(found.is_some()),
+                None => {
+                    let found = store.remote.exists(name, &mut |_| true)?;
+                    if !found {
+                        store.keep(name, None);
+                    }
+                    Ok(found)
+                }
+            },
+        }
+    }
+
+    /// A folder beneath this one. Of a store nothing is asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::open_dir`]; names that are none.
+    pub fn open_folder(&self, name: &str) -> Result<Self, StorageError> {
+        match self {
+            Self::Local(dir) => dir.open_dir(name).map(Self::Local),
+            Self::Store(store) => {
+                check_relative_path(name).map_err(|source| StorageError::Name {
+                    name: name.to_owned(),
+                    source,
+                })?;
+                Ok(Self::Store(store.beneath(name)?))
+            }
+        }
+    }
+
+    /// What lies in it. Names that are not UTF-8 have replacement characters.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::entries`] and [`Remote::entries`].
+    pub fn entries(&self) -> Result<Vec<PlaceEntry>, StorageError> {
+        match self {
+            Self::Local(dir) => {
+                let entries = dir.entries()?.into_iter();
+                Ok(entries.map(PlaceEntry::from).collect())
+            }
+            Self::Store(store) => store.remote.entries("", &mut |_| true),
+        }
+    }
+
+    /// The names of all objects beneath a prefix of a store, at most `most`; `None` for a directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::list`].
+    pub fn all_names(&self, most: u64) -> Result<Option<Vec<String>>, StorageError> {
+        let Self::Store(store) = self else {
+            return Ok(None);
+        };
+        let objects = store.remote.list("", most, &mut |_| true)?;
+        let files = objects
+            .into_iter()
+            .filter(|object| !object.is_marker() && !object.name.is_empty());
+        Ok(Some(files.map(|object| object.name).collect()))
+    }
+}
+
+impl StoreFolder {
+    fn keep(&self, name: &str, found: Kept) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.insert(name.to_owned(), found);
+    }
+
+    fn known(&self, name: &str) -> Option<Kept> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(name).cloned()
+    }
+
+    fn beneath(&self, name: &str) -> Result<Self, StorageError> {
+        let remote = self.remote.beneath(name)?;
+        Ok(Self {
+            path: PathBuf::from(remote.location().to_string()),
+            remote,
+            kept: Arc::default(),
+        })
+    }
+}
+
+impl Stored {
+    /// The path or the URL, for messages.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File(file) => file.path(),
+            Self::Object(object) => &object.path,
+        }
+    }
+
+    /// Its length in bytes when it was opened.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        match self {
+            Self::File(file) => file.len(),
+            Self::Object(object) => object.bytes,
+        }
+    }
+
+    /// Whether it was empty when it was opened.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The file of this machine, if it is one.
+    #[must_use]
+    pub const fn as_file(&self) -> Option<&FileHandle> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Object(_) => None,
+        }
+    }
+
+    /// What the store says that changes when the object does; empty where it says nothing of the kind, `None` for a file of
+    /// this machine.
+    #[must_use]
+    pub fn tag(&self) -> Option<&str> {
+        match self {
+            Self::File(_) => None,
+            Self::Object(object) => Some(&object.tag),
+        }
+    }
+
+    /// Fills `buffer` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileHandle::read_at`] and [`Remote::read_range`].
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), StorageError> {
+        match self {
+            Self::File(file) => file.read_at(buffer, offset),
+            Self::Object(object) => {
+                let bytes = object.range(offset, buffer.len() as u64)?;
+                match bytes.get(..buffer.len()) {
+                    Some(bytes) => buffer.copy_from_slice(bytes),
+                    None => return Err(object.short(offset, buffer.len() as u64)),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The `len` bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileHandle::read_range`] and [`Remote::read_range`].
+    pub fn read_range(&self, offset: u64, len: u64) -> Result<Vec<u8>, StorageError> {
+        match self {
+            Self::File(file) => file.read_range(offset, len),
+            Self::Object(object) => object.range(offset, len),
+        }
+    }
+
+    /// The whole of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileHandle::read_all`] and [`Remote::read_many`].
+    pub fn read_all(&self, max: u64) -> Result<Vec<u8>, StorageError> {
+        let mut bytes = Vec::new();
+        self.read_all_into(&mut bytes, max)?;
+        Ok(bytes)
+    }
+
+    /// The whole of it in place of what is in `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileHandle::read_all_into`] and [`Remote::read_many`].
+    pub fn read_all_into(&self, bytes: &mut Vec<u8>, max: u64) -> Result<(), StorageError> {
+        match self {
+            Self::File(file) => file.read_all_into(bytes, max),
+            Self::Object(object) => {
+                if object.bytes > max {
+                    return Err(StorageError::TooLarge {
+                        path: object.path.clone(),
+                        bytes: object.bytes,
+                        max,
+                    });
+                }
+                // The old ones go before the new ones come.
+                *bytes = Vec::new();
+                *bytes = match &object.kept {
+                    Some(kept) => kept.as_ref().clone(),
+                    None => object.whole()?,
+                };
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks whether it is still as it was when it was opened. Of a store nothing is asked: no other version was read.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileHandle::check_unchanged`].
+    pub fn check_unchanged(&self) -> Result<(), StorageError> {
+        match self {
+            Self::File(file) => file.check_unchanged(),
+            Self::Object(_) => Ok(()),
+        }
+    }
+}
+
+impl StoredObject {
+    fn short(&self, offset: u64, len: u64) -> StorageError {
+        StorageError::Range {
+            path: self.path.clone(),
+            offset,
+            end: offset.saturating_add(len),
+            bytes: self.bytes,
+        }
+    }
+
+    fn range(&self, offset: u64, len: u64) -> Result<Vec<u8>, StorageError> {
+        let end = offset.saturating_add(len);
+        if end > self.bytes {
+            return Err(self.short(offset, len));
+        }
+        if let Some(kept) = &self.kept {
+            let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
+            return kept
+                .get(at(offset)..at(end))
+                .map(<[u8]>::to_vec)
+                .ok_or_else(|| self.short(offset, len));
+        }
+        self.remote
+            .read_range(&self.name, Some(self.bytes), offset..end)
+    }
+
+    fn whole(&self) -> Result<Vec<u8>, StorageError> {
+        let wanted = [(self.name.clone(), self.bytes)];
+        let mut found = self.remote.read_many(&wanted).into_iter();
+        found
+            .next()
+            .unwrap_or_else(|| Err(self.remote.not_found(&self.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_testing::s3::{Objects, S3Server, Settings};
+
+    use super::*;
+
+    #[test]
+    fn a_store_is_read_as_a_directory_is() {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in [("a/x", "0123456789"), ("a/b/y", "y"), ("index.json", "{}")] {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let objects = Objects::folder("bucket", root.path());
+        let server = S3Server::start(objects, Settings::default()).unwrap();
+        let options = RemoteOptions {
+            settings: server.environment(),
+            ..RemoteOptions::default()
+        };
+        let local = Folder::open(&root.path().into(), &options).unwrap();
+        let store = Folder::open(&Location::parse("s3://bucket").unwrap(), &options).unwrap();
+        for folder in [&local, &store] {
+            let mut entries = folder.entries().unwrap();
+            entries.sort();
+            let names: Vec<_> = entries
+                .iter()
+                .map(|entry| (entry.name.as_str(), entry.is_folder))
+                .collect();
+            assert_eq!(names, [("a", true), ("index.json", false)]);
+            assert!(folder.exists("a/x").unwrap() && !folder.exists("a/z").unwrap());
+            let below = folder.open_folder("a").unwrap();
+            let file = below.open_file("x").unwrap();
+            assert_eq!((file.len(), file.is_empty()), (10, false));
+            assert_eq!(file.read_range(3, 4).unwrap(), b"3456");
+            let mut two = [0; 2];
+            file.read_at(&mut two, 8).unwrap();
+            assert_eq!(&two, b"89");
+            assert_eq!(file.read_all(10).unwrap(), b"0123456789");
+            assert!(matches!(
+                file.read_all(9),
+                Err(StorageError::TooLarge { .. })
+            ));
+            assert!(matches!(
+                file.read_range(9, 2),
+                Err(StorageError::Range { .. })
+            ));
+            file.check_unchanged().unwrap();
+            assert!(below.open_file("z").unwrap_err().is_not_found());
+            assert!(folder.open_folder("..").is_err());
+        }
+        server.forget_counts();
+        store.keep("index.json", 100).unwrap();
+        store.keep("gone", 100).unwrap();
+        assert!(store.exists("index.json").unwrap() && !store.exists("gone").unwrap());
+        assert_eq!(
+            store.open_file("index.json").unwrap().read_all(2).unwrap(),
+            b"{}"
+        );
+        assert!(store.open_file("gone").unwrap_err().is_not_found());
+        assert_eq!(server.counts().requests, 2);
+        assert_eq!(
+            store.all_names(10).unwrap().unwrap(),
+            ["a/b/y", "a/x", "index.json"]
+        );
+        // What was looked up is what is read.
+        let file = store.open_file("a/x").unwrap();
+        std::fs::write(root.path().join("a/x"), "9876543210").unwrap();
+        assert!(file.read_all(10).is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! Lines that are added one by one, and found again by whoever comes later.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::append::AppendFile;
+use crate::error::StorageError;
+use crate::place::Place;
+use crate::remote::{GoOn, Remote};
+
+/// A log in a [`Place`]: a file in a directory, in a store a run of objects that are named by numbers.
+///
+/// A line that was added is there after the process was killed. In a directory the last line may be torn, and nothing
+/// waits for the disk.
+#[derive(Debug)]
+pub struct PlaceLog(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    File(Mutex<AppendFile>),
+    Objects(Objects),
+}
+
+/// Lines of a log that several threads add to: those that come while an object is being put go together into the next.
+#[derive(Debug)]
+struct Objects {
+    remote: Remote,
+    name: String,
+    state: Mutex<State>,
+    done: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The number of the next object.
+    next: u64,
+    waiting: String,
+    /// Lines that were added, and of these the ones that are in the store.
+    added: u64,
+    put: u64,
+    busy: bool,
+}
+
+impl PlaceLog {
+    /// Reads a log of at most `most` bytes; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Place::read`] and [`Place::entries`].
+    pub fn read(
+        place: &Place,
+        name: &str,
+        most: u64,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Option<Vec<u8>>, StorageError> {
+        let store = match place {
+            Place::Local(dir) => {
+                return match dir.open_file(name) {
+                    Ok(file) => file.read_log(most).map(Some),
+                    Err(StorageError::NotDirectory { .. }) => Ok(None),
+                    Err(error) if error.is_not_found() => Ok(None),
+                    Err(error) => Err(error),
+                };
+            }
+            Place::Store(store) => store,
+        };
+        let numbers = numbers(place, name, go_on)?;
+        let mut bytes: Option<Vec<u8>> = None;
+        for number in numbers {
+            let held = bytes.as_ref().map_or(0, Vec::len);
+            let room = most.saturating_sub(u64::try_from(held).unwrap_or(u64::MAX));
+            let part = store.remote().read_anew(&part(name, number), room, go_on);
+            match part {
+                Ok(part) => bytes.get_or_insert_default().extend_from_slice(&part),
+                // Its writer has just ended.
+                Err(error) if error.is_not_found() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Opens a log to add lines to, and keeps its first `keep_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As [`AppendFile::open`], [`Remote::put`] and [`Remote::remove`].
+    pub fn open(
+        place: &Place,
+        name: &str,
+        keep_bytes: u64,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Self, StorageError> {
+        let store = match place {
+            Place::Local(dir) => {
+                let file = AppendFile::open(dir, name, keep_bytes)?;
+                return Ok(Self(Kind::File(Mutex::new(file))));
+            }
+            Place::Store(store) => store,
+        };
+        let remote = store.remote().clone();
+        let numbers = numbers(place, name, go_on)?;
+        let mut next = numbers.last().map_or(0, |last| last.saturating_add(1));
+        let kept = match keep_bytes {
+            0 => Vec::new(),
+            _ => Self::read(place, name, u64::MAX, go_on)?.unwrap_or_default(),
+        };
+        let length = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
+        if kept.len() != length || numbers.len() > MANY {
+            // One object in the place of all. First it, which a reader takes for more of the same; then the others go, from
+            // the end, so that what is left of them in between is the beginning of the log.
+            let kept = kept.get(..length).unwrap_or(&kept);
+            if !kept.is_empty() {
+                remote.put(&part(name, next), kept.to_vec(), go_on)?;
+                next += 1;
+            }
+            for number in numbers.into_iter().rev() {
+                remote.remove(&part(name, number), go_on)?;
+            }
+        }
+        Ok(Self(Kind::Objects(Objects {
+            remote,
+            name: name.to_owned(),
+            state: Mutex::new(State {
+                next,
+                waiting: String::new(),
+                added: 0,
+                put: 0,
+                busy: false,
+            }),
+            done: Condvar::new(),
+        })))
+    }
+
+    /// Adds a line, which has no end of its own, and waits until it is there.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the disk or the store says.
+    pub fn add_line(&self, line: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+        match &self.0 {
+            Kind::File(file) => file
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .add_line(line),
+            Kind::Objects(objects) => objects.add_line(line, go_on),
+        }
+    }
+
+    /// Removes a log.
+    ///
+    /// # Errors
+    ///
+    /// As [`Place::remove`].
+    pub fn remove(place: &Place, name: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+        match place {
+            Place::Local(_) => place.remove(name, go_on),
+            Place::Store(store) => {
+                // From the end, so that what a reader finds in between is a log.
+                for number in numbers(place, name, go_on)?.into_iter().rev() {
+                    store.remote().remove(&part(name, number), go_on)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// More objects than that become one when a log is opened.
+const MANY: usize = 64;
+
+fn part(name: &str, number: u64) -> String {
+    format!("{name}/{number:010}")
+}
+
+/// The numbers of the objects of a log, in order. Whatever else is there is none of it.
+fn numbers(place: &Place, name: &str, go_on: &mut GoOn<'_>) -> Result<Vec<u64>, StorageError> {
+    let entries = place.entries(name, go_on)?;
+    let mut numbers: Vec<u64> = entries
+        .iter()
+        .filter(|entry| !entry.is_folder && entry.name.len() == 10)
+        .filter_map(|entry| entry.name.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+impl Objects {
+    fn add_line(&self, line: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting.push_str(line);
+        state.waiting.push('\n');
+        state.added += 1;
+        let own = state.added;
+        while state.put < own {
+            if state.busy {
+                state = self
+                    .done
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let lines = std::mem::take(&mut state.waiting);
+            let (number, upto) = (state.next, state.added);
+            state.next += 1;
+            state.busy = true;
+            drop(state);
+            let put = self
+                .remote
+                .put(&part(&self.name, number), lines.clone().into_bytes(), go_on);
+            state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.busy = false;
+            match put {
+                Ok(()) => state.put = upto,
+                // For those who wait for the same lines, to try or to fail by themselves.
+                Err(_) => state.waiting.insert_str(0, &lines),
+            }
+            self.done.notify_all();
+            put?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,512 @@
+//! What can be done at a location: each thing is tried once, on objects of its own, which are taken away again.
+
+use std::fmt;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use shardmill_core::{Diagnostic as _, ErrorKind};
+
+use crate::dir::Dir;
+use crate::error::StorageError;
+use crate::location::Location;
+use crate::remote::{GoOn, Remote, RemoteOptions, random_number};
+use crate::temp::PublishMode;
+
+/// Bytes of the object that is put in parts: the least that S3 takes for a part, and one more.
+const PART: usize = 5 << 20;
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ProbeAction {
+    /// To list objects.
+    List,
+    /// To put an object.
+    Put,
+    /// To read it.
+    Get,
+    /// To read a part of it.
+    Range,
+    /// To ask for its length.
+    Head,
+    /// To put an object only where there is none.
+    Create,
+    /// To put an object in parts.
+    Parts,
+    /// To take an object away.
+    Delete,
+}
+
+impl fmt::Display for ProbeAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "list",
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Range => "get a range",
+            Self::Head => "head",
+            Self::Create => "create only",
+            Self::Parts => "put in parts",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProbeOutcome {
+    /// It works.
+    Works,
+    /// It is answered as if it worked, and does something else.
+    Wrong {
+        /// What it does.
+        what: String,
+    },
+    /// This kind of store has no such thing.
+    Absent,
+    /// It could not be tried, since something in front of it failed.
+    Untried,
+    /// It failed.
+    Failed {
+        /// The id of the error.
+        id: &'static str,
+        /// Its kind.
+        kind: ErrorKind,
+        /// Its text.
+        message: String,
+        /// What may help.
+        hint: Option<String>,
+    },
+}
+
+impl fmt::Display for ProbeOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Works => f.write_str("works"),
+            Self::Wrong { what } => f.write_str(what),
+            Self::Absent => f.write_str("this kind of store has no such thing"),
+            Self::Untried => f.write_str("not tried"),
+            Self::Failed {
+                id, message, hint, ..
+            } => {
+                write!(f, "[{id}] {message}")?;
+                match hint {
+                    Some(hint) => write!(f, "; {hint}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// One thing that was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProbeStep {
+    /// What.
+    pub action: ProbeAction,
+    /// What came of it.
+    pub outcome: ProbeOutcome,
+    /// How long it took, retries included.
+    pub took: Duration,
+}
+
+/// What a location is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProbeVerdict {
+    /// To read from and to write to.
+    ReadWrite,
+    /// To read from and to write to, but two writers of one data set do not notice each other.
+    ReadWriteUnguarded,
+    /// To read from.
+    ReadOnly,
+    /// For nothing.
+    Unusable,
+}
+
+impl fmt::Display for ProbeVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ReadWrite => "data sets can be read and written here",
+            Self::ReadWriteUnguarded => {
+                "data sets can be read and written here, by one writer at a time: two do not notice each other"
+            }
+            Self::ReadOnly => "data sets can be read here, and not written",
+            Self::Unusable => "data sets can be neither read nor written here",
+        })
+    }
+}
+
+/// What can be done at a location.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProbeReport {
+    /// The location, as it is shown.
+    pub location: String,
+    /// What kind of place it is.
+    pub store: String,
+    /// What was tried, in the order in which it was.
+    pub steps: Vec<ProbeStep>,
+    /// Objects that were put and could not be taken away.
+    pub left: Vec<String>,
+}
+
+impl ProbeReport {
+    /// What came of one thing.
+    #[must_use]
+    pub fn outcome(&self, action: ProbeAction) -> &ProbeOutcome {
+        let step = self.steps.iter().find(|step| step.action == action);
+        step.map_or(&ProbeOutcome::Untried, |step| &step.outcome)
+    }
+
+    /// What the location is good for.
+    #[must_use]
+    pub fn verdict(&self) -> ProbeVerdict {
+        let works = |action| *self.outcome(action) == ProbeOutcome::Works;
+        let reads = works(ProbeAction::Get) && works(ProbeAction::Range);
+        // A web server with nothing on it that is known answers that nothing is there.
+        let listed =
+            works(ProbeAction::List) && *self.outcome(ProbeAction::Get) == ProbeOutcome::Untried;
+        if !reads {
+            return match listed {
+                true => ProbeVerdict::ReadOnly,
+                false => ProbeVerdict::Unusable,
+            };
+        }
+        let absent = |action| *self.outcome(action) == ProbeOutcome::Absent;
+        let parts = works(ProbeAction::Parts) || absent(ProbeAction::Parts);
+        match (works(ProbeAction::Put) && parts, works(ProbeAction::Create)) {
+            (true, true) => ProbeVerdict::ReadWrite,
+            (true, false) => ProbeVerdict::ReadWriteUnguarded,
+            (false, _) => ProbeVerdict::ReadOnly,
+        }
+    }
+}
+
+/// What the steps are tried on.
+enum Place {
+    Folder(Dir),
+    Store(Remote),
+}
+
+impl Place {
+    fn put(&self, name: &str, bytes: Vec<u8>, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+        match self {
+            Self::Folder(dir) => publish(dir, name, &bytes, PublishMode::Replace),
+            Self::Store(remote) => remote.put(name, bytes, go_on),
+        }
+    }
+
+    /// Whether a new object of other contents was refused.
+    fn create(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<bool, StorageError> {
+        let made = match self {
+            Self::Folder(dir) => publish(dir, name, b"other", PublishMode::CreateNew),
+            Self::Store(remote) => remote.put_new(name, b"other".to_vec(), go_on).map(|_| ()),
+        };
+        match made {
+            Ok(()) => Ok(false),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<Vec<u8>, StorageError> {
+        match self {
+            Self::Folder(dir) => dir.open_file(name)?.read_all(1 << 20),
+            Self::Store(remote) => remote.read(name, 1 << 20),
+        }
+    }
+
+    fn range(&self, name: &str, from: u64, to: u64) -> Result<Vec<u8>, StorageError> {
+        match self {
+            Self::Folder(dir) => dir.open_file(name)?.read_range(from, to - from),
+            Self::Store(remote) => remote.read_range(name, None, from..to),
+        }
+    }
+
+    fn remove(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+        match self {
+            Self::Folder(dir) => dir.remove(name).map(|_| ()),
+            Self::Store(remote) => remote.remove(name, go_on),
+        }
+    }
+}
+
+fn publish(dir: &Dir, name: &str, bytes: &[u8], mode: PublishMode) -> Result<(), StorageError> {
+    let mut temp = dir.temp_file(None)?;
+    temp.write_all(bytes)
+        .map_err(|error| temp.write_error(error))?;
+    temp.publish(name, mode)
+}
+
+/// The outcome of a step whose result may be another one than it should.
+fn judged(result: Result<Option<&str>, StorageError>) -> ProbeOutcome {
+    match result {
+        Ok(None) => ProbeOutcome::Works,
+        Ok(Some(what)) => ProbeOutcome::Wrong {
+            what: what.to_owned(),
+        },
+        Err(error) if error.id() == "store-unsupported" => ProbeOutcome::Absent,
+        Err(error) => ProbeOutcome::Failed {
+            id: error.id(),
+            kind: error.kind(),
+            message: error.to_string(),
+            hint: error.hint(),
+        },
+    }
+}
+
+/// Tries everything at a location: to list, put, read, create and take away, with objects whose names begin with
+/// `.shardmill-probe-`. Where nothing may be put, an object that is there is read: the smallest of the first ones, or
+/// `index.json` where nothing may be listed.
+///
+/// That something does not work is no error but a part of the report.
+///
+/// # Errors
+///
+/// A setting that cannot be used. A directory that is not there. `interrupted`.
+pub fn probe(
+    location: &Location,
+    options: &RemoteOptions,
+    go_on: &mut GoOn<'_>,
+) -> Result<ProbeReport, StorageError> {
+    let place = match location {
+        Location::Local(path) => Place::Folder(Dir::open(path)?),
+        Location::Remote(remote) => Place::Store(Remote::open(remote, options)?),
+    };
+    let mut report = ProbeReport {
+        location: location.to_string(),
+        store: match location {
+            Location::Local(_) => "directory".to_owned(),
+            Location::Remote(remote) => remote.kind().to_string(),
+        },
+        steps: Vec::new(),
+        left: Vec::new(),
+    };
+    let name = format!(".shardmill-probe-{:016x}", random_number());
+    let large = format!("{name}-parts");
+    let body: Vec<u8> = (0..=u8::MAX).collect();
+    let mut step = |action, run: &mut dyn FnMut() -> ProbeOutcome| {
+        let began = Instant::now();
+        let outcome = run();
+        let works = outcome == ProbeOutcome::Works;
+        report.steps.push(ProbeStep {
+            action,
+            outcome,
+            took: began.elapsed(),
+        });
+        works
+    };
+    // What lists the first page of a store that has many.
+    let mut there: Option<(String, u64)> = None;
+    step(ProbeAction::List, &mut || {
+        judged(match &place {
+            Place::Folder(dir) => dir.list().map(|_| None),
+            Place::Store(remote) => remote.peek("", 100, go_on).map(|objects| {
+                let small = objects.into_iter().filter(|object| object.bytes > 0);
+                there = small
+                    .min_by_key(|object| object.bytes)
+                    .map(|object| (object.name, object.bytes));
+                None
+            }),
+        })
+    });
+    let put = step(ProbeAction::Put, &mut || {
+        judged(place.put(&name, body.clone(), go_on).map(|()| None))
+    });
+    if put {
+        step(ProbeAction::Get, &mut || {
+            let read = place.get(&name);
+            judged(read.map(|read| (read != body).then_some("other bytes come back")))
+        });
+        step(ProbeAction::Range, &mut || {
+            let read = place.range(&name, 10, 20);
+            judged(read.map(|read| {
+                (Some(read.as_slice()) != body.get(10..20)).then_some("other bytes come back")
+            }))
+        });
+    } else {
+        let (name, bytes) = there.unwrap_or_else(|| ("index.json".to_owned(), 1));
+        let mut found = false;
+        step(ProbeAction::Range, &mut || {
+            match place.range(&name, 0, bytes.min(10)) {
+                // It could have been read.
+                Err(error) if error.is_not_found() => ProbeOutcome::Untried,
+                read => {
+                    found = read.is_ok();
+                    judged(read.map(|_| None))
+                }
+            }
+        });
+        step(ProbeAction::Get, &mut || match found && bytes <= 1 << 20 {
+            true => judged(place.get(&name).map(|_| None)),
+            false if found => ProbeOutcome::Works,
+            false => ProbeOutcome::Untried,
+        });
+    }
+    if put {
+        step(ProbeAction::Head, &mut || {
+            let found = match &place {
+                Place::Folder(dir) => dir.open_file(&name).map(|file| Some(file.len())),
+                Place::Store(remote) => remote.size(&name, go_on),
+            };
+            let right = Some(body.len() as u64);
+            judged(found.map(|found| (found != right).then_some("another length is told")))
+        });
+        step(ProbeAction::Create, &mut || {
+            let refused = place.create(&name, go_on);
+            judged(
+                refused
+                    .map(|refused| (!refused).then_some("the object that is there is overwritten")),
+            )
+        });
+        step(ProbeAction::Parts, &mut || match &place {
+            Place::Folder(_) => ProbeOutcome::Absent,
+            Place::Store(remote) => {
+                let pieces = vec![vec![1; PART], vec![2]];
+                let put = remote.put_pieces(&large, pieces, go_on);
+                judged(put.and_then(|()| {
+                    let end = PART as u64;
+                    let read = remote.read_range(&large, Some(end + 1), end - 1..end + 1)?;
+                    Ok((read != [1, 2]).then_some("other bytes come back"))
+                }))
+            }
+        });
+        step(ProbeAction::Delete, &mut || {
+            let removed = place.remove(&name, go_on);
+            judged(removed.and_then(|()| match place.get(&name) {
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+                Ok(_) => Ok(Some("the object stays")),
+            }))
+        });
+        let deleted = *report.outcome(ProbeAction::Delete) == ProbeOutcome::Works;
+        if !deleted {
+            report.left.push(name);
+        }
+        let has_parts = *report.outcome(ProbeAction::Parts) == ProbeOutcome::Works;
+        if has_parts && place.remove(&large, go_on).is_err() {
+            report.left.push(large);
+        }
+    }
+    let interrupted = report.steps.iter().any(|step| {
+        matches!(&step.outcome, ProbeOutcome::Failed { kind, .. } if *kind == ErrorKind::Interrupted)
+    });
+    if interrupted && let Place::Store(remote) = &place {
+        return Err(remote.interrupted());
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Settings};
+
+    use super::*;
+
+    fn server(flavor: Flavor, objects: &[(&str, &[u8])], faults: Script) -> S3Server {
+        let bucket = match flavor {
+            Flavor::Files => "main/default/volume",
+            _ => "bucket",
+        };
+        let objects = objects
+            .iter()
+            .map(|(key, bytes)| ((*key).to_owned(), bytes.to_vec()));
+        let settings = Settings {
+            flavor,
+            faults,
+            ..Settings::default()
+        };
+        S3Server::start(Objects::memory(bucket, objects), settings).unwrap()
+    }
+
+    fn probed(server: &S3Server) -> ProbeReport {
+        let options = RemoteOptions {
+            settings: server.environment(),
+            attempts: 2,
+            back_off: Duration::from_millis(1),
+            ..RemoteOptions::default()
+        };
+        let location = Location::parse(&format!("{}/data", server.url())).unwrap();
+        probe(&location, &options, &mut |_| true).unwrap()
+    }
+
+    #[test]
+    fn stores_are_good_to_read_and_write() {
+        for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
+            let server = server(flavor, &[], Script::default());
+            let report = probed(&server);
+            assert_eq!(report.verdict(), ProbeVerdict::ReadWrite, "{report:?}");
+            assert_eq!(report.steps.len(), 8);
+            assert_eq!(report.left, [""; 0]);
+            let parts = match flavor {
+                Flavor::Files => ProbeOutcome::Absent,
+                _ => ProbeOutcome::Works,
+            };
+            assert_eq!(*report.outcome(ProbeAction::Parts), parts);
+            // Nothing is left behind.
+            assert_eq!(server.objects().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_directory_is_good_to_read_and_write() {
+        let root = tempfile::tempdir().unwrap();
+        let location = Location::Local(root.path().to_owned());
+        let report = probe(&location, &RemoteOptions::default(), &mut |_| true).unwrap();
+        assert_eq!(report.verdict(), ProbeVerdict::ReadWrite, "{report:?}");
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+        let missing = Location::Local(root.path().join("none"));
+        let error = probe(&missing, &RemoteOptions::default(), &mut |_| true).unwrap_err();
+        assert!(error.is_not_found());
+    }
+
+    #[test]
+    fn a_web_server_is_good_to_read() {
+        let file: &[(&str, &[u8])] = &[("data/index.json", b"{}")];
+        let report = probed(&server(Flavor::Web, file, Script::default()));
+        assert_eq!(report.verdict(), ProbeVerdict::ReadOnly, "{report:?}");
+        assert_eq!(*report.outcome(ProbeAction::Put), ProbeOutcome::Absent);
+        let report = probed(&server(Flavor::Web, &[], Script::default()));
+        assert_eq!(report.verdict(), ProbeVerdict::Unusable, "{report:?}");
+    }
+
+    #[test]
+    fn rights_and_faults_are_named() {
+        let file: &[(&str, &[u8])] = &[("data/shard", b"12345")];
+        let no_put = Script::on(Action::Put, None, Fault::status(403));
+        let report = probed(&server(Flavor::S3, file, no_put));
+        assert_eq!(report.verdict(), ProbeVerdict::ReadOnly, "{report:?}");
+        let ProbeOutcome::Failed { id, kind, .. } = report.outcome(ProbeAction::Put) else {
+            panic!("{report:?}");
+        };
+        assert_eq!((*id, *kind), ("credentials", ErrorKind::Permission));
+
+        let report = probed(&server(
+            Flavor::S3,
+            file,
+            Script::always(Fault::status(403)),
+        ));
+        assert_eq!(report.verdict(), ProbeVerdict::Unusable, "{report:?}");
+
+        let no_delete = Script::on(Action::Delete, None, Fault::status(403));
+        let report = probed(&server(Flavor::S3, file, no_delete));
+        assert_eq!(report.verdict(), ProbeVerdict::ReadWrite, "{report:?}");
+        assert_eq!(report.left.len(), 2);
+    }
+
+    #[test]
+    fn a_store_that_passes_over_conditions_is_found_out() {
+        let server = server(Flavor::S3, &[], Script::default());
+        server.set(Settings {
+            ignores_conditions: true,
+            ..Settings::default()
+        });
+        let report = probed(&server);
+        assert_eq!(report.verdict(), ProbeVerdict::ReadWriteUnguarded);
+        let shown = report.outcome(ProbeAction::Create).to_string();
+        assert_eq!(shown, "the object that is there is overwritten");
+    }
+}

@@ -1,0 +1,99 @@
+//! Volumes of Databricks, by the Files API: one file in one request, and one folder in one listing.
+
+use serde_json::Value;
+
+use crate::error::StorageError;
+use crate::fault::UrlFault;
+use crate::location::RemoteLocation;
+
+use super::{Dialect, Listed, Page};
+use crate::remote::credential::Signing;
+use crate::remote::send::{Answer, lie};
+use crate::remote::settings::{Access, Settings, check_endpoint, encode};
+use crate::remote::transfer::Failure;
+
+pub(in crate::remote) const HINT: &str =
+    "set DATABRICKS_HOST and DATABRICKS_TOKEN, or run where /Volumes is mounted";
+
+pub(in crate::remote) fn access(
+    location: &RemoteLocation,
+    known: &Settings<'_>,
+) -> Result<Access, StorageError> {
+    let Some(host) = known.text("DATABRICKS_HOST") else {
+        return Err(StorageError::Url {
+            shown: location.to_string(),
+            fault: UrlFault::Missing { hint: HINT },
+        });
+    };
+    let allow_http = known.flag("ALLOW_HTTP")?;
+    let url = if host.contains("://") {
+        check_endpoint(host, allow_http)?
+    } else {
+        check_endpoint(&format!("https://{host}"), allow_http)?
+    };
+    let host = url.as_str().trim_end_matches('/');
+    let mut volume = String::new();
+    encode(&mut volume, location.bucket(), true);
+    let signing = match known.header("DATABRICKS_TOKEN")? {
+        Some(token) => Signing::Bearer(token),
+        None => {
+            return Err(StorageError::Url {
+                shown: location.to_string(),
+                fault: UrlFault::Missing { hint: HINT },
+            });
+        }
+    };
+    let base = format!("{host}/api/2.0/fs/files/Volumes/{volume}");
+    Ok(Access {
+        folders: format!("{host}/api/2.0/fs/directories/Volumes/{volume}"),
+        account: Some(format!("/Volumes/{}/", location.bucket())),
+        ..Access::at(Dialect::Files, &base, signing)?
+    })
+}
+
+/// The entries of a folder. `root` is the path of the volume, with a slash at the end.
+pub(in crate::remote) fn page(answer: &Answer, root: &str) -> Result<Page, Failure> {
+    let mut page = Page::default();
+    if answer.status == 404 {
+        return Ok(page);
+    }
+    let json: Value = serde_json::from_slice(&answer.body).map_err(|_| lie("it is not JSON"))?;
+    let json = json.as_object().ok_or(lie("it is no listing"))?;
+    let entries = match json.get("contents") {
+        None => &[][..],
+        Some(entries) => entries.as_array().ok_or(lie("it is no listing"))?,
+    };
+    for entry in entries {
+        let path = entry.get("path").and_then(Value::as_str);
+        let key = path
+            .and_then(|path| path.strip_prefix(root))
+            .ok_or(lie("a key that was not asked for"))?;
+        if entry.get("is_directory").and_then(Value::as_bool) == Some(true) {
+            page.prefixes
+                .push(format!("{}/", key.trim_end_matches('/')));
+        } else {
+            let bytes = entry.get("file_size").and_then(Value::as_u64);
+            page.objects.push(Listed {
+                key: key.to_owned(),
+                bytes: bytes.ok_or(lie("an object without a key or a size"))?,
+                tag: entry
+                    .get("last_modified")
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
+                modified_ms: entry.get("last_modified").and_then(Value::as_i64),
+            });
+        }
+    }
+    page.next = json
+        .get("next_page_token")
+        .and_then(Value::as_str)
+        .filter(|token| !token.is_empty())
+        .map(str::to_owned);
+    Ok(page)
+}
+
+/// The code in the body of an error.
+pub(in crate::remote) fn code(body: &[u8]) -> Option<String> {
+    let json: Value = serde_json::from_slice(body).ok()?;
+    Some(json.get("error_code")?.as_str()?.to_owned())
+}

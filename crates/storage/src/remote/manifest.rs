@@ -1,0 +1,576 @@
+//! A listing as a file: one line for each object, sorted by the bytes of the name.
+
+use std::cmp::Ordering;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use ring::digest::{Context, SHA256};
+
+use super::dialect::Listed;
+use crate::dir::Dir;
+use crate::error::StorageError;
+use crate::fault::RemoteFault;
+use crate::file::FileHandle;
+use crate::temp::{PublishMode, TempFile};
+
+const MAGIC: &str = "shardmill-objects 1";
+
+/// Most bytes of a line: a key of 1,024 bytes, each of which may take three, a number and a tag.
+const LINE: usize = 16 << 10;
+
+/// Bytes that are read at once.
+const CHUNK: u64 = 256 << 10;
+
+/// An object of a manifest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManifestEntry {
+    /// Its name beneath the location. It comes from the store as it is, and is not checked.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// What changes when the object does (an `ETag`, a time); empty where the store says nothing of the kind.
+    pub tag: String,
+}
+
+impl ManifestEntry {
+    /// Whether it stands for a folder, as some tools put objects for: its name ends with a slash.
+    #[must_use]
+    pub fn is_marker(&self) -> bool {
+        self.name.ends_with('/')
+    }
+}
+
+fn escape_into(text: &str, into: &mut String) {
+    if text
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'%')
+    {
+        into.push_str(text);
+        return;
+    }
+    for letter in text.chars() {
+        if letter.is_control() || letter == '%' {
+            let mut bytes = [0; 4];
+            for byte in letter.encode_utf8(&mut bytes).bytes() {
+                // Writing to a String cannot fail.
+                let _ = write!(into, "%{byte:02X}");
+            }
+        } else {
+            into.push(letter);
+        }
+    }
+}
+
+fn unescape(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut pieces = text.split('%');
+    bytes.extend_from_slice(pieces.next()?.as_bytes());
+    for piece in pieces {
+        bytes.push(u8::from_str_radix(piece.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(piece.get(2..)?.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn write_line(name: &str, bytes: u64, tag: &str, into: &mut String) {
+    escape_into(name, into);
+    let _ = write!(into, "\t{bytes}\t");
+    escape_into(tag, into);
+    into.push('\n');
+}
+
+fn read_line(line: &str) -> Option<ManifestEntry> {
+    let mut fields = line.split('\t');
+    let entry = ManifestEntry {
+        name: unescape(fields.next()?)?,
+        bytes: fields.next()?.parse().ok()?,
+        tag: unescape(fields.next()?)?,
+    };
+    fields.next().is_none().then_some(entry)
+}
+
+/// Objects of a page, on the disk.
+#[derive(Debug)]
+struct Run {
+    first: String,
+    last: String,
+    offset: u64,
+    bytes: u64,
+    sum: Sum,
+    /// No name is in it twice.
+    is_plain: bool,
+}
+
+/// Pages as they come, on the disk, with what is needed to put them in order: some hundred bytes for each page.
+pub(super) struct Spool {
+    file: TempFile,
+    runs: Vec<Run>,
+    text: String,
+}
+
+/// What a manifest came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    /// Objects that were listed more than once.
+    pub(super) repeated: u64,
+    /// Names that end with a slash.
+    pub(super) markers: u64,
+    /// Names that cannot be those of files for another reason, such as `a//b`.
+    pub(super) no_paths: u64,
+}
+
+impl Sum {
+    fn count(&mut self, name: &str, bytes: u64) {
+        self.objects += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if name.ends_with('/') {
+            self.markers += 1;
+        } else if shardmill_core::check_relative_path(name).is_err() {
+            self.no_paths += 1;
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.objects += other.objects;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.markers += other.markers;
+        self.no_paths += other.no_paths;
+    }
+}
+
+impl Spool {
+    pub(super) fn new(dir: &Dir) -> Result<Self, StorageError> {
+        Ok(Self {
+            file: dir.temp_file(None)?,
+            runs: Vec::new(),
+            text: String::new(),
+        })
+    }
+
+    /// Keeps a page. `root` is what all keys begin with.
+    pub(super) fn push(&mut self, root: &str, mut page: Vec<Listed>) -> Result<(), StorageError> {
+        if !page.is_sorted_by(|a, b| a.key <= b.key) {
+            page.sort_by(|a, b| a.key.cmp(&b.key));
+        }
+        let name = |listed: &Listed| listed.key.strip_prefix(root).unwrap_or_default().to_owned();
+        let (Some(first), Some(last)) = (page.first().map(name), page.last().map(name)) else {
+            return Ok(());
+        };
+        self.text.clear();
+        let mut sum = Sum::default();
+        for listed in &page {
+            let name = listed.key.strip_prefix(root).unwrap_or_default();
+            sum.count(name, listed.bytes);
+            write_line(name, listed.bytes, &listed.tag, &mut self.text);
+        }
+        let is_plain = page.is_sorted_by(|a, b| a.key < b.key);
+        let offset = self.file.written();
+        let written = self.file.write_all(self.text.as_bytes());
+        written.map_err(|error| self.file.write_error(error))?;
+        self.runs.push(Run {
+            first,
+            last,
+            offset,
+            bytes: self.text.len() as u64,
+            sum,
+            is_plain,
+        });
+        Ok(())
+    }
+
+    /// Writes all of it in order to a file. `head` is the first line.
+    pub(super) fn finish(
+        mut self,
+        dir: &Dir,
+        target: &str,
+        shown: &str,
+    ) -> Result<Sum, StorageError> {
+        self.file
+            .flush()
+            .map_err(|error| self.file.write_error(error))?;
+        let spool = FileHandle::open(&self.file.path())?;
+        self.runs.sort_by(|a, b| a.first.cmp(&b.first));
+        let folder = target.rsplit_once('/').map(|(folder, _)| folder);
+        let mut out = Out {
+            file: dir.temp_file(folder)?,
+            hash: Context::new(&SHA256),
+            sum: Sum::default(),
+            text: String::new(),
+            last: None,
+        };
+        let mut head = format!("{MAGIC}\t");
+        escape_into(shown, &mut head);
+        head.push('\n');
+        out.write(&head)?;
+        // Runs that overlap are read side by side: pages of a listing do not, those of folders do as deep as they lie.
+        let mut open: BinaryHeap<Reverse<Cursor>> = BinaryHeap::new();
+        let mut runs = self.runs.into_iter().peekable();
+        loop {
+            // Most of them stand alone, and are copied as they are.
+            if open.is_empty()
+                && let Some(run) = runs.next_if(|run| run.is_plain)
+            {
+                let alone = runs.peek().is_none_or(|next| run.last < next.first)
+                    && out.last.as_ref().is_none_or(|last| *last < run.first);
+                if alone {
+                    out.copy(&spool, &run)?;
+                    continue;
+                }
+                open.extend(Cursor::open(&spool, &run)?.map(Reverse));
+            }
+            while let Some(run) = runs.next_if(|run| {
+                open.peek()
+                    .is_none_or(|Reverse(cursor)| run.first <= cursor.next.name)
+            }) {
+                open.extend(Cursor::open(&spool, &run)?.map(Reverse));
+            }
+            let Some(Reverse(mut cursor)) = open.pop() else {
+                break;
+            };
+            let entry = std::mem::take(&mut cursor.next);
+            out.push(entry)?;
+            if cursor.advance() {
+                open.push(Reverse(cursor));
+            }
+        }
+        out.finish(target)
+    }
+}
+
+/// A page that is read back, at one of its objects.
+#[derive(Debug)]
+struct Cursor {
+    next: ManifestEntry,
+    rest: VecDeque<ManifestEntry>,
+}
+
+impl Cursor {
+    fn open(spool: &FileHandle, run: &Run) -> Result<Option<Self>, StorageError> {
+        let bytes = spool.read_range(run.offset, run.bytes)?;
+        let text = String::from_utf8(bytes).map_err(|_| changed(spool))?;
+        let mut rest: VecDeque<_> = text
+            .lines()
+            .map(read_line)
+            .collect::<Option<_>>()
+            .ok_or_else(|| changed(spool))?;
+        if rest.back().is_none_or(|entry| entry.name != run.last) {
+            return Err(changed(spool));
+        }
+        Ok(rest.pop_front().map(|next| Self { next, rest }))
+    }
+
+    fn advance(&mut self) -> bool {
+        match self.rest.pop_front() {
+            Some(next) => {
+                self.next = next;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl PartialEq for Cursor {
+    fn eq(&self, other: &Self) -> bool {
+        self.next.name == other.next.name
+    }
+}
+
+impl Eq for Cursor {}
+
+impl PartialOrd for Cursor {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Cursor {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.next.name.cmp(&other.next.name)
+    }
+}
+
+fn changed(file: &FileHandle) -> StorageError {
+    StorageError::Changed {
+        path: file.path().to_owned(),
+        expected: file.len(),
+        found: file.len(),
+    }
+}
+
+struct Out {
+    file: TempFile,
+    hash: Context,
+    sum: Sum,
+    text: String,
+    last: Option<String>,
+}
+
+impl Out {
+    fn write(&mut self, text: &str) -> Result<(), StorageError> {
+        self.hash.update(text.as_bytes());
+        let written = self.file.write_all(text.as_bytes());
+        written.map_err(|error| self.file.write_error(error))
+    }
+
+    fn push(&mut self, entry: ManifestEntry) -> Result<(), StorageError> {
+        if self.last.as_ref() == Some(&entry.name) {
+            self.sum.repeated += 1;
+            return Ok(());
+        }
+        self.sum.count(&entry.name, entry.bytes);
+        write_line(&entry.name, entry.bytes, &entry.tag, &mut self.text);
+        self.last = Some(entry.name);
+        if self.text.len() >= 128 << 10 {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), StorageError> {
+        let text = std::mem::take(&mut self.text);
+        self.write(&text)
+    }
+
+    fn copy(&mut self, spool: &FileHandle, run: &Run) -> Result<(), StorageError> {
+        self.flush()?;
+        let bytes = spool.read_range(run.offset, run.bytes)?;
+        let text = String::from_utf8(bytes).map_err(|_| changed(spool))?;
+        self.write(&text)?;
+        self.sum.add(&run.sum);
+        self.last = Some(run.last.clone());
+        Ok(())
+    }
+
+    fn finish(mut self, target: &str) -> Result<Sum, StorageError> {
+        self.flush()?;
+        let digest = self.hash.clone().finish();
+        let hex: String = digest
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let end = format!("end\t{}\t{hex}\n", self.sum.objects);
+        let written = self.file.write_all(end.as_bytes());
+        written.map_err(|error| self.file.write_error(error))?;
+        self.file.publish(target, PublishMode::Replace)?;
+        Ok(self.sum)
+    }
+}
+
+/// A listing that was written to a file.
+#[derive(Debug)]
+pub struct Manifest {
+    file: FileHandle,
+    shown: String,
+    objects: u64,
+    digest: String,
+    /// Where the entries begin and end.
+    from: u64,
+    to: u64,
+}
+
+impl Manifest {
+    /// Opens a file that [`Remote::list_to`](super::Remote::list_to) wrote. Reads its beginning and its end.
+    ///
+    /// # Errors
+    ///
+    /// What [`Dir::open_file`] fails with; `storage-answer` for a file that is no manifest or was cut off.
+    pub fn open(dir: &Dir, name: &str) -> Result<Self, StorageError> {
+        let file = dir.open_file(name)?;
+        let size = file.len();
+        let head = file.read_range(0, size.min(LINE as u64))?;
+        let tail_from = size.saturating_sub(256);
+        let tail = file.read_range(tail_from, size - tail_from)?;
+        let parsed = (|| {
+            let line = head.split(|byte| *byte == b'\n').next()?;
+            let shown = std::str::from_utf8(line).ok()?;
+            let shown = unescape(shown.strip_prefix(MAGIC)?.strip_prefix('\t')?)?;
+            let body = tail.strip_suffix(b"\n")?;
+            let begin = body.iter().rposition(|byte| *byte == b'\n')? + 1;
+            let mut words = std::str::from_utf8(body.get(begin..)?).ok()?.split('\t');
+            let is_end = words.next()? == "end";
+            let objects = words.next()?.parse().ok()?;
+            let digest = words.next()?.to_owned();
+            let right = is_end && digest.len() == 64;
+            right.then_some((shown, objects, digest, line.len() as u64 + 1, begin as u64))
+        })();
+        let Some((shown, objects, digest, from, begin)) = parsed else {
+            return Err(no_manifest(&file));
+        };
+        Ok(Self {
+            shown,
+            objects,
+            digest,
+            from,
+            to: tail_from + begin,
+            file,
+        })
+    }
+
+    /// The URL that was listed, as it is shown.
+    #[must_use]
+    pub fn location(&self) -> &str {
+        &self.shown
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub const fn objects(&self) -> u64 {
+        self.objects
+    }
+
+    /// The SHA-256 of location and objects, in hexadecimal digits: equal listings have equal ones.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The objects, sorted by the bytes of their names. Takes the memory of a few hundred KiB.
+    #[must_use]
+    pub fn entries(&self) -> ManifestEntries<'_> {
+        ManifestEntries {
+            manifest: self,
+            at: self.from,
+            held: Vec::new(),
+            used: 0,
+            count: 0,
+            hash: self.hash_of_head(),
+            failed: false,
+        }
+    }
+
+    fn hash_of_head(&self) -> Context {
+        let mut head = format!("{MAGIC}\t");
+        escape_into(&self.shown, &mut head);
+        head.push('\n');
+        let mut hash = Context::new(&SHA256);
+        hash.update(head.as_bytes());
+        hash
+    }
+
+    /// Calls `each` for every difference, in the order of the names: what was there before, and what is there now.
+    ///
+    /// # Errors
+    ///
+    /// What reading either of them fails with, and what `each` does.
+    pub fn compare(
+        &self,
+        now: &Self,
+        mut each: impl FnMut(Option<&ManifestEntry>, Option<&ManifestEntry>) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        if self.digest == now.digest {
+            return Ok(());
+        }
+        let (mut old, mut new) = (self.entries(), now.entries());
+        let (mut before, mut after) = (old.next().transpose()?, new.next().transpose()?);
+        loop {
+            let order = match (&before, &after) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(before), Some(after)) => before.name.cmp(&after.name),
+            };
+            match order {
+                Ordering::Less => each(before.as_ref(), None)?,
+                Ordering::Greater => each(None, after.as_ref())?,
+                Ordering::Equal if before != after => each(before.as_ref(), after.as_ref())?,
+                Ordering::Equal => {}
+            }
+            if order != Ordering::Greater {
+                before = old.next().transpose()?;
+            }
+            if order != Ordering::Less {
+                after = new.next().transpose()?;
+            }
+        }
+    }
+}
+
+fn no_manifest(file: &FileHandle) -> StorageError {
+    StorageError::Remote {
+        url: file.path().to_string_lossy().into_owned(),
+        fault: RemoteFault::Answer {
+            what: "the file is no list of objects, or was cut off or changed",
+        },
+    }
+}
+
+/// The objects of a [`Manifest`]. The last step compares the digest.
+pub struct ManifestEntries<'a> {
+    manifest: &'a Manifest,
+    at: u64,
+    held: Vec<u8>,
+    used: usize,
+    count: u64,
+    hash: Context,
+    failed: bool,
+}
+
+impl std::fmt::Debug for ManifestEntries<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ManifestEntries")
+            .field("manifest", &self.manifest)
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ManifestEntries<'_> {
+    fn step(&mut self) -> Result<Option<ManifestEntry>, StorageError> {
+        let wrong = || no_manifest(&self.manifest.file);
+        loop {
+            let rest = self.held.get(self.used..).unwrap_or_default();
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line = rest.get(..end).unwrap_or_default();
+                let line = std::str::from_utf8(line).map_err(|_| wrong())?;
+                let entry = read_line(line).ok_or_else(wrong)?;
+                self.hash.update(rest.get(..=end).unwrap_or_default());
+                self.used += end + 1;
+                self.count += 1;
+                return Ok(Some(entry));
+            }
+            if self.at >= self.manifest.to {
+                let digest = self.hash.clone().finish();
+                let hex: String = digest
+                    .as_ref()
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
+                let right = rest.is_empty()
+                    && self.count == self.manifest.objects
+                    && hex == self.manifest.digest;
+                return if right { Ok(None) } else { Err(wrong()) };
+            }
+            if rest.len() > LINE {
+                return Err(wrong());
+            }
+            self.held.drain(..self.used);
+            self.used = 0;
+            let length = CHUNK.min(self.manifest.to - self.at);
+            let more = self.manifest.file.read_range(self.at, length)?;
+            self.at += length;
+            self.held.extend_from_slice(&more);
+        }
+    }
+}
+
+impl Iterator for ManifestEntries<'_> {
+    type Item = Result<ManifestEntry, StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let step = self.step().transpose();
+        self.failed = !matches!(step, Some(Ok(_)));
+        step
+    }
+}

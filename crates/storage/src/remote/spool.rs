@@ -1,0 +1,175 @@
+//! Objects that are read as if they were files of this machine.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use futures::future::join_all;
+
+use super::{Remote, check_name};
+use crate::error::StorageError;
+use crate::fault::RemoteFault;
+
+/// Ranges that lie closer together than this are fetched as one: a request costs more than these bytes do.
+const GAP: u64 = 64 << 10;
+
+/// Bytes of a piece. So many are fetched at once.
+const PIECE: u64 = 4 << 20;
+
+/// Pieces that are fetched at once for one file. So many are in memory.
+const PIECES: usize = 4;
+
+impl Remote {
+    /// Reads whole objects of known lengths at once, and waits for all of them. The results have the order of `wanted`.
+    ///
+    /// No more requests are under way than the store is to have; all of the results are in memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::read`], for each object; `body-length` where one has another length.
+    pub fn read_many(&self, wanted: &[(String, u64)]) -> Vec<Result<Vec<u8>, StorageError>> {
+        let Some((first, _)) = wanted.first() else {
+            return Vec::new();
+        };
+        let owned = wanted.to_vec();
+        let all = self.wait(first, move |live| async move {
+            let live = &live;
+            let one = |(name, bytes): (String, u64)| async move {
+                live.get(&name, None, Some(bytes), bytes).await
+            };
+            join_all(owned.into_iter().map(one)).await
+        });
+        self.each(wanted.iter().map(|(name, _)| name), all)
+    }
+
+    /// Reads ranges of objects of known lengths at once, and waits for all of them. The results have the order of `wanted`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::read_ranges`]; `body-length` where an object has another length.
+    pub fn read_ranges_of(
+        &self,
+        wanted: &[(String, u64, Range<u64>)],
+    ) -> Vec<Result<Vec<u8>, StorageError>> {
+        let Some((first, _, _)) = wanted.first() else {
+            return Vec::new();
+        };
+        let owned = wanted.to_vec();
+        let all = self.wait(first, move |live| async move {
+            let live = &live;
+            let one = |(name, bytes, range): (String, u64, Range<u64>)| async move {
+                live.get(&name, Some(range), Some(bytes), 0).await
+            };
+            join_all(owned.into_iter().map(one)).await
+        });
+        self.each(wanted.iter().map(|(name, _, _)| name), all)
+    }
+
+    /// One result for each name, also where there is none at all.
+    pub(super) fn each<'a>(
+        &self,
+        names: impl Iterator<Item = &'a String>,
+        all: Result<Vec<Result<Vec<u8>, StorageError>>, StorageError>,
+    ) -> Vec<Result<Vec<u8>, StorageError>> {
+        let fault = match all {
+            Ok(all) => return all,
+            Err(StorageError::Remote { fault, .. }) => fault,
+            // There is nothing else that waiting fails with.
+            Err(_) => RemoteFault::NoAnswer,
+        };
+        names
+            .map(|name| Err(self.error(name, fault.clone())))
+            .collect()
+    }
+
+    /// A file of `bytes` bytes, without a name, that holds some ranges of an object of that length; what lies between them is
+    /// zero and takes no room on the disk. It lies in the folder `dir`, or in the system's one for temporary files, and is
+    /// gone when it is closed. Ranges that lie close together are fetched as one, long ones in pieces that come side by
+    /// side; 16 MiB of them are in memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::read_ranges_of`]; what keeps the file from being written.
+    pub fn spool(
+        &self,
+        name: &str,
+        bytes: u64,
+        ranges: &[Range<u64>],
+        dir: Option<&Path>,
+    ) -> Result<File, StorageError> {
+        check_name(name)?;
+        let made = match dir {
+            Some(dir) => tempfile::tempfile_in(dir),
+            None => tempfile::tempfile(),
+        };
+        let place = || dir.map_or_else(std::env::temp_dir, Path::to_owned);
+        let failed =
+            |error: io::Error| StorageError::io("write a temporary file in", place(), error);
+        let file = made.map_err(failed)?;
+        file.set_len(bytes).map_err(failed)?;
+        let pieces: Vec<(String, u64, Range<u64>)> = pieces(ranges)
+            .into_iter()
+            .map(|range| (name.to_owned(), bytes, range))
+            .collect();
+        for some in pieces.chunks(PIECES) {
+            let found = self.read_ranges_of(some);
+            for (found, (_, _, range)) in found.into_iter().zip(some) {
+                file.write_all_at(&found?, range.start).map_err(failed)?;
+            }
+        }
+        Ok(file)
+    }
+}
+
+/// Ranges in order, joined where they lie close together, and cut where they are long.
+fn pieces(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut sorted: Vec<Range<u64>> = ranges
+        .iter()
+        .filter(|range| range.start < range.end)
+        .cloned()
+        .collect();
+    sorted.sort_unstable_by_key(|range| (range.start, range.end));
+    let mut joined: Vec<Range<u64>> = Vec::with_capacity(sorted.len());
+    for range in sorted {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(GAP) => {
+                last.end = last.end.max(range.end);
+            }
+            _ => joined.push(range),
+        }
+    }
+    let mut pieces = Vec::with_capacity(joined.len());
+    for range in joined {
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start.saturating_add(PIECE));
+            pieces.push(start..end);
+            start = end;
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined_and_cut() {
+        assert_eq!(pieces(&[]), []);
+        assert_eq!(pieces(&[5..5, 9..9]), []);
+        assert_eq!(
+            pieces(&[200..300, 0..100, 100_000..100_001]),
+            [0..300, 100_000..100_001]
+        );
+        assert_eq!(
+            pieces(&[0..PIECE + 1, 10..20]),
+            [0..PIECE, PIECE..PIECE + 1]
+        );
+        let joined = 0..2 + GAP;
+        assert_eq!(pieces(&[0..1, 1 + GAP..2 + GAP]), [joined]);
+        assert_eq!(pieces(&[0..1, 2 + GAP..3 + GAP]), [0..1, 2 + GAP..3 + GAP]);
+    }
+}

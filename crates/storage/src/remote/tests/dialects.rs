@@ -1,0 +1,295 @@
+//! Faults in every dialect: each one with each operation, and a tenth of everything going wrong.
+
+use shardmill_testing::s3::Flavor;
+
+use super::*;
+use crate::FileHandle;
+
+fn go_on(_: u64) -> bool {
+    true
+}
+
+const WRITABLE: [Flavor; 4] = [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files];
+
+fn serve(flavor: Flavor, faults: Script) -> S3Server {
+    let bucket = match flavor {
+        Flavor::Files => "main/default/volume",
+        _ => "bucket",
+    };
+    let settings = Settings {
+        flavor,
+        faults,
+        page: Some(10),
+        ..Settings::default()
+    };
+    let key = match flavor {
+        Flavor::Web => "small",
+        _ => "data/small",
+    };
+    let objects = [(key.to_owned(), contents(1, SMALL))];
+    S3Server::start(Objects::memory(bucket, objects), settings).unwrap()
+}
+
+fn open(server: &S3Server, options: &RemoteOptions) -> Remote {
+    let path = match server.url().starts_with("http") {
+        true => server.url(),
+        false => format!("{}/data", server.url()),
+    };
+    let Location::Remote(location) = Location::parse(&path).unwrap() else {
+        panic!("{path}");
+    };
+    Remote::new(&location, options, true).unwrap()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Get,
+    Range,
+    Head,
+    List,
+    Put,
+    New,
+    Parts,
+    Remove,
+}
+
+const OPERATIONS: [Operation; 8] = [
+    Operation::Get,
+    Operation::Range,
+    Operation::Head,
+    Operation::List,
+    Operation::Put,
+    Operation::New,
+    Operation::Parts,
+    Operation::Remove,
+];
+
+fn large_file() -> (tempfile::TempDir, FileHandle) {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("file");
+    std::fs::write(&path, contents(7, LARGE)).unwrap();
+    let file = FileHandle::open(&path).unwrap();
+    (root, file)
+}
+
+impl Operation {
+    fn run(self, remote: &Remote) -> Result<(), StorageError> {
+        let small = contents(1, SMALL);
+        match self {
+            Self::Get => remote
+                .read("small", 1 << 20)
+                .map(|read| assert!(read == small)),
+            Self::Range => remote
+                .read_range("small", None, 10..9000)
+                .map(|read| assert!(read == small[10..9000])),
+            Self::Head => remote
+                .size("small", &mut go_on)
+                .map(|size| assert_eq!(size, Some(SMALL as u64))),
+            Self::List => remote
+                .list("", 1000, &mut go_on)
+                .map(|all| assert_eq!(all.len(), 1)),
+            Self::Put => remote.put("new", small, &mut go_on),
+            Self::New => remote.put_new("new", small, &mut go_on).map(|_| ()),
+            Self::Parts => remote.put_file("new", &large_file().1, &mut go_on),
+            Self::Remove => remote.remove("small", &mut go_on),
+        }
+    }
+}
+
+/// A fault that stays is an error with a name, in time, whatever the store and the operation.
+#[test]
+fn permanent_faults_are_named_in_time() {
+    let faults: [(Fault, &[&str]); 8] = [
+        (Fault::status(500), &["storage-gave-up"]),
+        (Fault::status(503), &["throttled"]),
+        (Fault::status(403), &["credentials"]),
+        (Fault::CloseBefore, &["storage-gave-up"]),
+        (Fault::StallBefore, &["stalled"]),
+        (
+            Fault::Redirect("http://10.0.0.1/".to_owned()),
+            &["url-redirect"],
+        ),
+        // Whether a page is no object cannot be told where nothing is known of it.
+        (
+            Fault::Page,
+            &["storage-answer", "body-range", "body-length", ""],
+        ),
+        (Fault::status(429), &["throttled"]),
+    ];
+    let flavors = WRITABLE.into_iter().chain([Flavor::Web]);
+    let cases: Vec<_> = flavors
+        .flat_map(|flavor| OPERATIONS.map(|operation| (flavor, operation)))
+        .filter(|(flavor, operation)| {
+            let reads = [Operation::Get, Operation::Range, Operation::Head];
+            *flavor != Flavor::Web || reads.contains(operation)
+        })
+        .collect();
+    for (fault, ids) in &faults {
+        std::thread::scope(|scope| {
+            for (flavor, operation) in &cases {
+                scope.spawn(move || {
+                    let server = serve(*flavor, Script::always(fault.clone()));
+                    let options = RemoteOptions {
+                        total_timeout: Duration::from_secs(3),
+                        put_split_above: 64 << 10,
+                        put_part_bytes: 32 << 10,
+                        least_bytes_per_second: 1 << 20,
+                        ..quick(&server)
+                    };
+                    let began = Instant::now();
+                    let result = operation.run_quietly(&open(&server, &options));
+                    let took = began.elapsed();
+                    let shown = format!("{flavor:?} {operation:?} {fault:?}");
+                    assert!(ids.contains(&result), "{shown}: {result}");
+                    // The abort of an upload has its own ten seconds.
+                    let most = options.total_timeout + Duration::from_secs(2);
+                    assert!(took < most, "{shown}: {took:?}");
+                });
+            }
+        });
+    }
+}
+
+impl Operation {
+    /// The id of the error; nothing where a page of a proxy was taken for the object, which hashes find.
+    fn run_quietly(self, remote: &Remote) -> &'static str {
+        match self {
+            Self::Get => remote.read("small", 1 << 20).map(|_| ()),
+            Self::Head => remote.size("small", &mut go_on).map(|_| ()),
+            _ => self.run(remote),
+        }
+        .map_or_else(|error| error.id(), |()| "")
+    }
+}
+
+/// What is done by the test below; everything is compared.
+fn work(remote: &Remote, flavor: Flavor) {
+    const OBJECTS: u64 = 60;
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            scope.spawn(move || {
+                for at in (worker..OBJECTS).step_by(4) {
+                    let (name, sent) = (format!("many/{at:02}"), contents(at, SMALL));
+                    if at % 2 == 0 {
+                        remote.put(&name, sent.clone(), &mut go_on).unwrap();
+                    } else {
+                        remote.put_new(&name, sent.clone(), &mut go_on).unwrap();
+                    }
+                    assert!(remote.read(&name, 1 << 20).unwrap() == sent, "{name}");
+                    let part = remote.read_range(&name, Some(SMALL as u64), 5..15_000);
+                    assert!(part.unwrap() == sent[5..15_000], "{name}");
+                    let size = remote.size(&name, &mut go_on).unwrap();
+                    assert_eq!(size, Some(SMALL as u64));
+                }
+            });
+        }
+    });
+    for _ in 0..4 {
+        let listed = remote.list("many/", 1000, &mut go_on).unwrap();
+        let expected: Vec<_> = (0..OBJECTS).map(|at| format!("many/{at:02}")).collect();
+        let names: Vec<_> = listed.into_iter().map(|object| object.name).collect();
+        assert_eq!(names, expected, "{flavor:?}");
+    }
+    let (_root, file) = large_file();
+    for _ in 0..4 {
+        remote.put_file("large", &file, &mut go_on).unwrap();
+        let read = remote.read("large", 1 << 20).unwrap();
+        assert!(read == contents(7, LARGE));
+    }
+    for at in 0..10 {
+        let name = format!("many/{at:02}");
+        remote.remove(&name, &mut go_on).unwrap();
+        assert_eq!(remote.size(&name, &mut go_on).unwrap(), None);
+    }
+}
+
+/// A tenth of all requests goes wrong, in every dialect: what comes out is exact, with at most 1.3 times the requests and 3
+/// times the time.
+#[test]
+fn a_tenth_of_faults_costs_little_in_every_dialect() {
+    let seed = Draw::seed_from("SHARDMILL_SEED");
+    println!("SHARDMILL_SEED={seed}");
+    for flavor in WRITABLE {
+        let mut faults = vec![
+            Fault::status(500),
+            Fault::status(503),
+            Fault::status(429),
+            Fault::CloseBefore,
+            Fault::CloseAfter(0),
+            Fault::CloseAfter(7_777),
+            Fault::CloseWithin(5_000),
+            Fault::AnswerLost,
+        ];
+        // Where a checksum goes along, a byte that changes on the way is found.
+        if flavor != Flavor::Files {
+            faults.push(Fault::FlipWithin(77));
+        }
+        let run = |script: Script| {
+            let server = serve(flavor, script.clone());
+            // As far away as a store in the same region.
+            server.set(Settings {
+                faults: script,
+                page: Some(10),
+                latency: Duration::from_millis(10),
+                ..Settings::default()
+            });
+            let remote = open(
+                &server,
+                &RemoteOptions {
+                    attempts: 8,
+                    idle_timeout: Duration::from_millis(500),
+                    put_split_above: 64 << 10,
+                    put_part_bytes: 32 << 10,
+                    ..quick(&server)
+                },
+            );
+            let began = Instant::now();
+            work(&remote, flavor);
+            (
+                server.counts().requests,
+                server.counts().faults,
+                began.elapsed(),
+            )
+        };
+        let (plain, _, quick) = run(Script::default());
+        let (requests, hits, slow) = run(Script::random(seed, 10, faults));
+        println!(
+            "{flavor:?}: {plain} requests in {quick:.2?}; {requests} with {hits} faults in {slow:.2?}"
+        );
+        assert!(
+            hits > 0 && requests * 10 <= plain * 13,
+            "{flavor:?} {plain} {requests}"
+        );
+        assert!(slow <= quick * 3, "{flavor:?} {quick:?} {slow:?}");
+    }
+}
+
+#[test]
+fn secrets_stay_out_of_errors_and_debug_output_in_every_dialect() {
+    for flavor in WRITABLE {
+        let server = serve(flavor, Script::always(Fault::status(403)));
+        let mut options = quick(&server);
+        for (name, value) in [
+            ("GCS_KEY", "hush"),
+            ("GCS_SECRET", "hush"),
+            ("AZURE_STORAGE_SAS_TOKEN", "sig=hush"),
+            ("DATABRICKS_TOKEN", "hush"),
+            ("AWS_SECRET_ACCESS_KEY", "hush"),
+        ] {
+            options.settings.insert(name.to_owned(), value.to_owned());
+        }
+        // A signature that is a part of the address.
+        options.settings.remove("AZURE_STORAGE_ACCOUNT_KEY");
+        let remote = open(&server, &options);
+        let error = remote.read("small", 1).unwrap_err();
+        assert_eq!(error.id(), "credentials", "{flavor:?}");
+        server.set(Settings {
+            faults: Script::always(Fault::CloseBefore),
+            ..Settings::default()
+        });
+        let other = remote.put("new", Vec::new(), &mut go_on).unwrap_err();
+        let live = remote.live();
+        let all = format!("{error:?} {error} {other:?} {other} {remote:?} {options:?} {live:?}");
+        assert!(!all.contains("hush"), "{all}");
+    }
+}

@@ -1,0 +1,224 @@
+//! A place is a directory or a prefix in a store, and nobody who writes there can tell which.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use shardmill_core::Diagnostic as _;
+use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Settings};
+
+use crate::{
+    Location, Place, PlaceEntry, PlaceLease, PlaceLog, PublishMode, RemoteOptions, StorageError,
+};
+
+fn server(settings: Settings) -> S3Server {
+    S3Server::start(Objects::memory("bucket", []), settings).unwrap()
+}
+
+fn in_store(server: &S3Server) -> Place {
+    let location = Location::parse(&format!("{}/a/set", server.url())).unwrap();
+    let options = RemoteOptions {
+        settings: server.environment(),
+        ..RemoteOptions::default()
+    };
+    Place::create(&location, &options, None).unwrap()
+}
+
+/// Does the same in a directory and in stores of every kind.
+fn everywhere(test: impl Fn(&Place)) {
+    let root = tempfile::tempdir().unwrap();
+    let location = Location::Local(root.path().join("a/set"));
+    test(&Place::create(&location, &RemoteOptions::default(), None).unwrap());
+    for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
+        let server = server(Settings {
+            flavor,
+            ..Settings::default()
+        });
+        test(&in_store(&server));
+    }
+}
+
+fn published(
+    place: &Place,
+    name: &str,
+    bytes: &[u8],
+    mode: PublishMode,
+) -> Result<(), StorageError> {
+    let mut temp = place.temp_file(None).unwrap();
+    temp.write_all(bytes).unwrap();
+    let stamp = place.publish(temp, name, mode, &mut |_| true)?;
+    assert_eq!(stamp.bytes, bytes.len() as u64);
+    assert_eq!(place.stamp(name, &mut |_| true).unwrap(), Some(stamp));
+    Ok(())
+}
+
+#[test]
+fn files_are_published_looked_at_and_removed() {
+    everywhere(|place| {
+        let go_on = &mut |_| true;
+        place.make_folder("train").unwrap();
+        published(place, "train/one", b"first", PublishMode::Replace).unwrap();
+        published(place, "train/one", b"second", PublishMode::Replace).unwrap();
+        published(place, "two", b"", PublishMode::CreateNew).unwrap();
+        let taken = published(place, "two", b"other", PublishMode::CreateNew);
+        assert_eq!(taken.unwrap_err().id(), "exists");
+        place
+            .publish_bytes(None, "three", b"3", PublishMode::CreateNew, go_on)
+            .unwrap();
+        place
+            .publish_bytes(None, "three", b"3", PublishMode::CreateNew, go_on)
+            .unwrap();
+        let other = place.publish_bytes(None, "three", b"4", PublishMode::CreateNew, go_on);
+        assert_eq!(other.unwrap_err().id(), "exists");
+
+        assert_eq!(
+            place.read("train/one", 100, go_on).unwrap().unwrap(),
+            b"second"
+        );
+        assert_eq!(place.read("train/none", 100, go_on).unwrap(), None);
+        assert_eq!(place.stamp("train/none", go_on).unwrap(), None);
+        let entry = |name: &str, is_folder| PlaceEntry {
+            name: name.to_owned(),
+            is_folder,
+        };
+        assert_eq!(
+            place.entries("", go_on).unwrap(),
+            [
+                entry("three", false),
+                entry("train", true),
+                entry("two", false)
+            ]
+        );
+        assert_eq!(
+            place.entries("train", go_on).unwrap(),
+            [entry("one", false)]
+        );
+        assert_eq!(place.entries("nowhere", go_on).unwrap(), []);
+
+        for name in ["train/one", "two", "three", "three"] {
+            place.remove(name, go_on).unwrap();
+        }
+        place.remove_folder("train").unwrap();
+        place.sync().unwrap();
+        assert_eq!(place.entries("", go_on).unwrap(), []);
+    });
+}
+
+#[test]
+fn a_long_file_goes_in_parts_and_comes_back() {
+    let server = server(Settings::default());
+    let place = in_store(&server);
+    let bytes: Vec<u8> = (0..20_000_000_u32).map(|at| (at % 251) as u8).collect();
+    published(&place, "long", &bytes, PublishMode::Replace).unwrap();
+    assert!(server.counts().by_action[&Action::Part] >= 3);
+    assert!(server.objects().get("a/set/long").unwrap().unwrap() == bytes);
+}
+
+#[test]
+fn what_is_not_there_as_it_was_put_is_an_error() {
+    let faults = Script::on(Action::Head, None, Fault::ContentLength(1));
+    let place = in_store(&server(Settings {
+        faults,
+        ..Settings::default()
+    }));
+    let mut temp = place.temp_file(None).unwrap();
+    temp.write_all(b"four").unwrap();
+    let failed = place.publish(temp, "x", PublishMode::Replace, &mut |_| true);
+    assert!(failed.is_err());
+}
+
+#[test]
+fn nothing_is_left_of_files_for_a_store() {
+    let server = server(Settings::default());
+    let spool = tempfile::tempdir().unwrap();
+    let location = Location::parse("s3://bucket/set").unwrap();
+    let options = RemoteOptions {
+        settings: server.environment(),
+        ..RemoteOptions::default()
+    };
+    let place = Place::create(&location, &options, Some(spool.path())).unwrap();
+    let mut temp = place.temp_file(None).unwrap();
+    temp.write_all(b"bytes").unwrap();
+    assert_eq!(std::fs::read_dir(spool.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn lines_of_many_threads_are_all_there() {
+    everywhere(|place| {
+        let go_on = &mut |_| true;
+        place.make_folder("work").unwrap();
+        let log = PlaceLog::open(place, "work/log", 0, go_on).unwrap();
+        log.add_line("head", go_on).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let log = &log;
+                scope.spawn(move || {
+                    for line in 0..10 {
+                        let text = format!("{thread} {line}");
+                        log.add_line(&text, &mut |_| true).unwrap();
+                    }
+                });
+            }
+        });
+        drop(log);
+        let read = || {
+            let bytes = PlaceLog::read(place, "work/log", 1 << 20, &mut |_| true).unwrap();
+            String::from_utf8(bytes.unwrap()).unwrap()
+        };
+        let text = read();
+        let mut lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.remove(0), "head");
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), 80);
+        // What follows a line that cannot be read is left out by who goes on.
+        let keep = 5 + u64::try_from(text.lines().nth(1).unwrap().len()).unwrap() + 1;
+        let log = PlaceLog::open(place, "work/log", keep, go_on).unwrap();
+        log.add_line("tail", go_on).unwrap();
+        let kept = text.get(..usize::try_from(keep).unwrap()).unwrap();
+        assert_eq!(read(), format!("{kept}tail\n"));
+        PlaceLog::remove(place, "work/log", go_on).unwrap();
+        assert_eq!(PlaceLog::read(place, "work/log", 10, go_on).unwrap(), None);
+    });
+}
+
+const PATIENCE: Duration = Duration::from_millis(400);
+
+#[test]
+fn a_lease_is_held_by_one_and_taken_from_the_dead() {
+    everywhere(|place| {
+        let go_on = &mut |_| true;
+        let acquire = || PlaceLease::acquire(place, "claim/lease", PATIENCE, &mut |_| true);
+        let first = acquire().unwrap();
+        // Who would wait for long gives way at the first sign of life.
+        let second = PlaceLease::acquire(place, "claim/lease", PATIENCE * 50, &mut |_| true);
+        assert_eq!(second.unwrap_err().id(), "other-writer");
+        place
+            .publish_bytes(None, "claim/more", b"x", PublishMode::Replace, go_on)
+            .unwrap();
+        assert!(!first.is_lost());
+        first.remove_folder(go_on).unwrap();
+        assert_eq!(place.entries("", go_on).unwrap(), []);
+        drop(acquire().unwrap());
+        acquire().unwrap().remove_folder(go_on).unwrap();
+    });
+    // In a store, one of somebody who gives no sign of life.
+    let server = server(Settings::default());
+    let place = in_store(&server);
+    server
+        .objects()
+        .put("a/set/claim/lease", b"0123456789abcdef 7\n".to_vec());
+    let began = Instant::now();
+    let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
+    assert!(began.elapsed() >= PATIENCE);
+    // And the one who was thought dead comes back.
+    server
+        .objects()
+        .put("a/set/claim/lease", b"0123456789abcdef 8\n".to_vec());
+    let began = Instant::now();
+    while !lease.is_lost() {
+        assert!(began.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(lease);
+    assert!(server.objects().get("a/set/claim/lease").unwrap().is_some());
+}

@@ -1,0 +1,338 @@
+//! Listings of very many objects: exact, fast, and with few requests more than there are pages.
+
+use std::collections::BTreeSet;
+
+use shardmill_testing::s3::Flavor;
+
+use super::*;
+use crate::{Dir, ListOptions, ListReport, Manifest, ManifestEntry};
+
+fn go_on(_: u64) -> bool {
+    true
+}
+
+/// What keys look like.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Uniform,
+    Numbered,
+    Skewed,
+    Dated,
+    Deep,
+    Utf8,
+}
+
+const SHAPES: [Shape; 6] = [
+    Shape::Uniform,
+    Shape::Numbered,
+    Shape::Skewed,
+    Shape::Dated,
+    Shape::Deep,
+    Shape::Utf8,
+];
+
+fn keys(shape: Shape, count: u64) -> BTreeSet<String> {
+    let mut draw = Draw::new(count);
+    let letters: Vec<char> = "абвгдежзийклмнопрстуфхцчшщ日本語漢字年月".chars().collect();
+    let mut keys = BTreeSet::new();
+    let mut at = 0;
+    while (keys.len() as u64) < count {
+        at += 1;
+        let key = match shape {
+            Shape::Uniform => format!("{:016x}.jpg", draw.next()),
+            Shape::Numbered => format!("train/part-{at:08}.parquet"),
+            // Nine tenths lie in one of a hundred folders.
+            Shape::Skewed if draw.below(10) > 0 => format!("big/{:08}", draw.below(10 * count)),
+            Shape::Skewed => format!("{:02}/{:06}", draw.below(100), draw.below(1_000_000)),
+            Shape::Dated => format!(
+                "events/year={}/month={:02}/day={:02}/{:010x}.json",
+                2019 + draw.below(6),
+                1 + draw.below(12),
+                1 + draw.below(28),
+                draw.next() % (1 << 40)
+            ),
+            Shape::Deep => {
+                let mut key = "a/very/long/way/down/".to_owned();
+                for _ in 0..draw.below(6) {
+                    key.push_str(&format!(
+                        "{}/",
+                        draw.pick(&["left", "right", "up", "down"]).unwrap()
+                    ));
+                }
+                key.push_str(&format!("{:x}", draw.below(1 << 36)));
+                key
+            }
+            Shape::Utf8 => {
+                let name: String = (0..6).map(|_| *draw.pick(&letters).unwrap()).collect();
+                format!("файлы/{name}")
+            }
+        };
+        keys.insert(key);
+    }
+    keys
+}
+
+fn serve(flavor: Flavor, keys: &BTreeSet<String>, latency: u64) -> S3Server {
+    let bucket = match flavor {
+        Flavor::Files => "main/default/volume",
+        _ => "bucket",
+    };
+    let objects = keys.iter().map(|key| (key.clone(), Vec::new()));
+    let settings = Settings {
+        flavor,
+        latency: Duration::from_millis(latency),
+        ..Settings::default()
+    };
+    S3Server::start(Objects::memory(bucket, objects), settings).unwrap()
+}
+
+fn remote(server: &S3Server, path: &str) -> Remote {
+    let Location::Remote(location) = Location::parse(&format!("{}{path}", server.url())).unwrap()
+    else {
+        panic!();
+    };
+    let options = RemoteOptions {
+        settings: server.environment(),
+        ..RemoteOptions::default()
+    };
+    Remote::new(&location, &options, true).unwrap()
+}
+
+/// Lists all and compares it with what is there; how long it took.
+fn listed(
+    server: &S3Server,
+    keys: &BTreeSet<String>,
+    options: &ListOptions,
+    shown: &str,
+) -> (ListReport, Duration) {
+    let root = tempfile::tempdir().unwrap();
+    let dir = Dir::open(root.path()).unwrap();
+    let began = Instant::now();
+    let report = remote(server, "").list_to("", &dir, "list", options, &mut go_on);
+    let took = began.elapsed();
+    let report = report.unwrap();
+    let manifest = Manifest::open(&dir, "list").unwrap();
+    let found: Vec<_> = manifest
+        .entries()
+        .map(|entry| entry.unwrap().name)
+        .collect();
+    assert!(found.iter().eq(keys.iter()), "{shown}: other keys");
+    assert_eq!(
+        (report.objects, report.repeated),
+        (keys.len() as u64, 0),
+        "{shown}"
+    );
+    assert_eq!(manifest.objects(), report.objects);
+    // Nothing else is left.
+    assert_eq!(dir.list().unwrap(), ["list"]);
+    (report, took)
+}
+
+/// With `SHARDMILL_FIGURES`: 200,000 keys at 30 ms a page, and how long that takes. Without, fewer keys, and no look at the
+/// time, which other tests take a share of.
+#[test]
+fn many_keys_are_listed_in_a_fraction_of_the_time() {
+    let strict = std::env::var_os("SHARDMILL_FIGURES").is_some();
+    let count = if strict { 200_000 } else { 40_000 };
+    let mut missed = Vec::new();
+    for shape in SHAPES {
+        let keys = keys(shape, count);
+        let server = serve(Flavor::S3, &keys, 30);
+        let one = ListOptions::default().with_tasks(1);
+        let (alone, slow) = listed(&server, &keys, &one, "alone");
+        server.forget_counts();
+        let (side, fast) = listed(&server, &keys, &ListOptions::default(), "side by side");
+        let at_once = server.counts().mean_transfers();
+        let times = slow.as_secs_f64() / fast.as_secs_f64();
+        println!(
+            "{shape:?}: {count} keys, alone {} pages in {slow:.2?}, side by side {} pages in {fast:.2?}: {times:.1} times as fast, {:.2} times the pages, {at_once:.1} at once",
+            alone.pages,
+            side.pages,
+            side.pages as f64 / alone.pages as f64
+        );
+        assert_eq!(alone.pages, count.div_ceil(1000));
+        if strict {
+            if side.pages * 10 > alone.pages * 16 || times < 8.0 {
+                missed.push(shape);
+            }
+        } else {
+            // With few pages the beginning counts for more.
+            assert!(side.pages <= alone.pages * 16 / 10 + 24, "{shape:?}");
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+fn few_keys_are_not_listed_more_slowly() {
+    for shape in SHAPES {
+        let keys = keys(shape, 10_000);
+        let server = serve(Flavor::S3, &keys, 30);
+        let one = ListOptions::default().with_tasks(1);
+        let (alone, slow) = listed(&server, &keys, &one, "alone");
+        let (side, fast) = listed(&server, &keys, &ListOptions::default(), "side by side");
+        println!(
+            "{shape:?}: alone {} pages in {slow:.2?}, side by side {} pages in {fast:.2?}",
+            alone.pages, side.pages
+        );
+        if std::env::var_os("SHARDMILL_FIGURES").is_some() {
+            assert!(fast.as_secs_f64() <= slow.as_secs_f64() * 1.1, "{shape:?}");
+        }
+    }
+}
+
+#[test]
+fn every_store_is_listed_exactly() {
+    for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
+        for shape in SHAPES {
+            let keys = keys(shape, 3000);
+            let server = serve(flavor, &keys, 1);
+            // Small pages, so that there are many of them.
+            let options = ListOptions::default().with_page(50);
+            let shown = format!("{flavor:?} {shape:?}");
+            let (report, _) = listed(&server, &keys, &options, &shown);
+            println!("{shown}: {} pages", report.pages);
+        }
+    }
+}
+
+#[test]
+fn keys_that_are_no_paths_are_listed_and_counted() {
+    let keys: BTreeSet<String> = ["a//b", "a/", "a/b", "a\u{1}b", "/", "//", "a%b", "日本\tx"]
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    let keys: BTreeSet<String> = keys
+        .into_iter()
+        .filter(|key| !key.contains('\u{1}'))
+        .collect();
+    for page in [1, 2, 1000] {
+        let server = serve(Flavor::S3, &keys, 0);
+        let options = ListOptions::default().with_page(page);
+        let (report, _) = listed(&server, &keys, &options, "odd");
+        assert_eq!((report.markers, report.no_paths), (3, 2));
+    }
+}
+
+#[test]
+fn a_part_of_the_keys_and_too_many() {
+    let keys = keys(Shape::Dated, 2000);
+    for flavor in [Flavor::S3, Flavor::Azure, Flavor::Files] {
+        let server = serve(flavor, &keys, 0);
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::open(root.path()).unwrap();
+        let remote = remote(&server, "/events");
+        let options = ListOptions::default().with_page(20);
+        remote
+            .list_to("year=2020/month=1", &dir, "list", &options, &mut go_on)
+            .unwrap();
+        let manifest = Manifest::open(&dir, "list").unwrap();
+        let found: Vec<_> = manifest
+            .entries()
+            .map(|entry| entry.unwrap().name)
+            .collect();
+        let expected: Vec<_> = keys
+            .iter()
+            .filter_map(|key| key.strip_prefix("events/"))
+            .filter(|name| name.starts_with("year=2020/month=1"))
+            .collect();
+        assert!(!expected.is_empty() && found == expected, "{flavor:?}");
+        let error = remote
+            .list_to("", &dir, "more", &options.with_most(1999), &mut go_on)
+            .unwrap_err();
+        assert_eq!(error.id(), "limit-list");
+        let error = remote
+            .list_to("", &dir, "more", &options, &mut |_| false)
+            .unwrap_err();
+        assert_eq!(error.id(), "interrupted");
+        assert_eq!(dir.list().unwrap(), ["list"]);
+    }
+}
+
+#[test]
+fn a_listing_adapts_to_a_store_that_asks_to_slow_down() {
+    let keys = keys(Shape::Numbered, 3000);
+    let server = serve(Flavor::S3, &keys, 2);
+    server.set(Settings {
+        faults: Script::random(
+            7,
+            10,
+            vec![Fault::status(503), Fault::status(500), Fault::CloseBefore],
+        ),
+        latency: Duration::from_millis(2),
+        ..Settings::default()
+    });
+    let remote = alone(&RemoteOptions {
+        connections: 16,
+        ..quick(&server)
+    });
+    let root = tempfile::tempdir().unwrap();
+    let dir = Dir::open(root.path()).unwrap();
+    let all = match Location::parse("s3://bucket").unwrap() {
+        Location::Remote(location) => Remote::new(&location, &remote.shared.options, true).unwrap(),
+        Location::Local(_) => panic!(),
+    };
+    let options = ListOptions::default().with_page(20);
+    let report = all.list_to("", &dir, "list", &options, &mut go_on).unwrap();
+    assert_eq!(report.objects, 3000);
+    let throttled = server.counts().faults;
+    assert!(throttled > 0);
+    assert!(all.live().unwrap().store.small.limit() < 16);
+}
+
+#[test]
+fn manifests_tell_what_changed() {
+    let names: BTreeSet<String> = ["a", "b", "c/d"].map(str::to_owned).into();
+    let server = serve(Flavor::S3, &names, 0);
+    let root = tempfile::tempdir().unwrap();
+    let dir = Dir::open(root.path()).unwrap();
+    let list = |target: &str| {
+        let options = ListOptions::default();
+        remote(&server, "")
+            .list_to("", &dir, target, &options, &mut go_on)
+            .unwrap();
+        Manifest::open(&dir, target).unwrap()
+    };
+    let (first, same) = (list("first"), list("same"));
+    assert_eq!(first.digest(), same.digest());
+    assert_eq!(first.location(), "s3://bucket");
+    let changes = |old: &Manifest, new: &Manifest| {
+        let mut found = Vec::new();
+        let name =
+            |entry: Option<&ManifestEntry>| entry.map(|entry| (entry.name.clone(), entry.bytes));
+        old.compare(new, |before, after| {
+            found.push((name(before), name(after)));
+            Ok(())
+        })
+        .unwrap();
+        found
+    };
+    assert_eq!(changes(&first, &same), []);
+    server.objects().put("a", b"1".to_vec());
+    server.objects().remove("b");
+    server.objects().put("z", Vec::new());
+    let later = list("later");
+    let of = |name: &str, bytes: u64| Some((name.to_owned(), bytes));
+    let expected = [
+        (of("a", 0), of("a", 1)),
+        (of("b", 0), None),
+        (None, of("z", 0)),
+    ];
+    assert_eq!(changes(&first, &later), expected);
+
+    // A file that was cut or changed is none.
+    let path = root.path().join("later");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    assert_eq!(
+        Manifest::open(&dir, "later").unwrap_err().id(),
+        "storage-answer"
+    );
+    let mut other = whole;
+    let at = other.windows(2).position(|two| two == b"z\t").unwrap();
+    other[at] = b'y';
+    std::fs::write(&path, &other).unwrap();
+    let manifest = Manifest::open(&dir, "later").unwrap();
+    let last = manifest.entries().last().unwrap();
+    assert_eq!(last.unwrap_err().id(), "storage-answer");
+}

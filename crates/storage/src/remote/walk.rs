@@ -1,0 +1,468 @@
+//! Listings of very many objects: several tasks at once, into a file.
+//!
+//! The key space is cut into intervals that touch each other, so that no key is lost wherever the cuts are. A task lists
+//! an interval page by page; one that has nothing to do takes a part of the interval that seems to have the most left.
+//! Where to cut is taken from what was seen: from the folders at the place, or else from the letters at which keys
+//! have been seen to differ. A cut in the wrong place costs a request that finds nothing, and such requests have a budget.
+
+mod plan;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+
+use plan::{Interval, Job, LAST, State, child_of};
+
+use super::dialect::{Listed, Page, Paging};
+use super::list::{page, roots};
+use super::manifest::Spool;
+use super::put::GoOn;
+use super::send::SLICE;
+use super::{Live, Remote};
+use crate::dir::Dir;
+use crate::error::StorageError;
+use crate::fault::RemoteFault;
+
+/// Pages that are on their way to the disk.
+const HELD: usize = 64;
+
+/// Most folders that become listings of their own, where a listing cannot begin anywhere.
+const FOLDERS: usize = 1000;
+
+/// Most pages in a row with nothing on them.
+const EMPTY_PAGES: u32 = 1000;
+
+/// How a listing is made.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ListOptions {
+    /// Requests at once, at most.
+    pub tasks: usize,
+    /// Objects on a page. Stores have 1,000 at most.
+    pub page: u32,
+    /// Most objects.
+    pub most: u64,
+}
+
+impl Default for ListOptions {
+    fn default() -> Self {
+        Self {
+            tasks: 32,
+            page: 1000,
+            most: Remote::LIST_MOST,
+        }
+    }
+}
+
+impl ListOptions {
+    /// With so many requests at once; one makes a listing from one end to the other.
+    #[must_use]
+    pub const fn with_tasks(mut self, tasks: usize) -> Self {
+        self.tasks = tasks;
+        self
+    }
+
+    /// With so many objects on a page.
+    #[must_use]
+    pub const fn with_page(mut self, page: u32) -> Self {
+        self.page = page;
+        self
+    }
+
+    /// With at most so many objects.
+    #[must_use]
+    pub const fn with_most(mut self, most: u64) -> Self {
+        self.most = most;
+        self
+    }
+}
+
+/// What a listing found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListReport {
+    /// Objects.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Pages that were asked for; retries do not count.
+    pub pages: u64,
+    /// Objects that were listed more than once, as when somebody writes meanwhile. They are in the file once.
+    pub repeated: u64,
+    /// Objects whose names end with a slash, as some tools put for folders.
+    pub markers: u64,
+    /// Objects whose names cannot be those of files, such as `a//b`. They cannot be read by name.
+    pub no_paths: u64,
+}
+
+/// What the tasks of a listing share.
+struct Run {
+    live: Arc<Live>,
+    state: Mutex<State>,
+    changed: Notify,
+    held: Arc<Semaphore>,
+    size: u32,
+    wanted: String,
+    begins_anywhere: bool,
+    has_folders: bool,
+}
+
+/// A page on its way to the disk.
+struct Sent {
+    objects: Vec<Listed>,
+    _held: OwnedSemaphorePermit,
+}
+
+impl Run {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn send(&self, out: &Sender<Sent>, objects: Vec<Listed>) -> Result<(), RemoteFault> {
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let held = Arc::clone(&self.held).acquire_owned().await;
+        let sent = Sent {
+            objects,
+            _held: held.map_err(|_| RemoteFault::NoAnswer)?,
+        };
+        // The one who writes them is gone: the task is being cancelled.
+        out.send(sent).map_err(|_| RemoteFault::Interrupted)
+    }
+
+    async fn ask(&self, paging: Paging<'_>) -> Result<Page, RemoteFault> {
+        self.state().active += 1;
+        let answer = page(&self.live, paging).await;
+        let mut state = self.state();
+        state.active -= 1;
+        state.calls += 1;
+        answer
+    }
+
+    /// Works until there is nothing left.
+    async fn work(&self, out: &Sender<Sent>) {
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            changed.as_mut().enable();
+            let job = {
+                let mut state = self.state();
+                if state.failed.is_some() || state.intervals.is_empty() && state.folding.is_empty()
+                {
+                    return;
+                }
+                match state.waiting.pop() {
+                    Some(id) => Some(Job::List(id)),
+                    None => state.steal(self),
+                }
+            };
+            // PERF: whoever found something to do wakes the next one. To look for it costs more than it seems, and all of
+            // them at once would do so behind each page.
+            if job.is_some() {
+                self.changed.notify_one();
+            }
+            let done = match job {
+                None => {
+                    changed.await;
+                    continue;
+                }
+                Some(Job::List(id)) => self.list(id, out).await,
+                Some(Job::Fold(id, folder)) => {
+                    let done = self.fold(id, &folder, out).await;
+                    self.state().folding.remove(&folder);
+                    done
+                }
+            };
+            let is_over = {
+                let mut state = self.state();
+                if let Err(fault) = done {
+                    state.failed.get_or_insert(fault);
+                }
+                state.failed.is_some() || state.intervals.is_empty() && state.folding.is_empty()
+            };
+            if is_over {
+                self.changed.notify_waiters();
+            }
+            self.changed.notify_one();
+        }
+    }
+
+    /// Lists an interval to its end.
+    async fn list(&self, id: u64, out: &Sender<Sent>) -> Result<(), RemoteFault> {
+        let mut empty = 0;
+        loop {
+            let Some(interval) = self.state().intervals.get(&id).cloned() else {
+                return Ok(());
+            };
+            let after = interval.pos.as_deref().or(interval.after.as_deref());
+            let answer = self
+                .ask(Paging {
+                    prefix: &interval.prefix,
+                    folded: false,
+                    after: after.filter(|_| self.begins_anywhere),
+                    token: interval.token.as_deref(),
+                    most: self.size,
+                })
+                .await?;
+            let Page {
+                mut objects,
+                prefixes,
+                next,
+            } = answer;
+            empty = if objects.is_empty() && prefixes.is_empty() {
+                empty + 1
+            } else {
+                0
+            };
+            if empty > EMPTY_PAGES || next.is_some() && next == interval.token {
+                return Err(endless());
+            }
+            self.check(&interval, after, &objects)?;
+            let more = {
+                let mut state = self.state();
+                if self.has_folders {
+                    objects.retain(|listed| listed.key.starts_with(&self.wanted));
+                    for prefix in prefixes {
+                        let leads =
+                            prefix.starts_with(&self.wanted) || self.wanted.starts_with(&prefix);
+                        if leads && prefix.len() > interval.prefix.len() {
+                            state.add(Interval {
+                                prefix,
+                                ..Interval::default()
+                            });
+                        }
+                    }
+                }
+                state.learn(&objects);
+                if let (Some(last), Some(first)) = (&interval.pos, objects.first()) {
+                    state.differ(last, &first.key);
+                }
+                // Behind all keys of one beginning there is another one.
+                if let (None, Some(after), Some(first)) =
+                    (&interval.pos, &interval.after, objects.first())
+                    && let Some(head) = after.strip_suffix(LAST)
+                {
+                    state.differ(head, &first.key);
+                }
+                // It may have been cut while the answer was on its way.
+                let end = state.intervals.get(&id).and_then(|known| known.end.clone());
+                let was_past = end.as_ref().is_some_and(|end| {
+                    let past = objects.partition_point(|listed| listed.key <= *end);
+                    let is_past = past < objects.len();
+                    objects.truncate(past);
+                    is_past
+                });
+                state.keys += objects.len() as u64;
+                let goes_on = next.is_some() && !was_past;
+                if goes_on {
+                    if let Some(known) = state.intervals.get_mut(&id) {
+                        if let (Some(first), Some(last)) = (objects.first(), objects.last()) {
+                            known.from.clone_from(&first.key);
+                            known.pos = Some(last.key.clone());
+                            known.pages += 1;
+                        }
+                        known.token = next.filter(|_| !self.begins_anywhere);
+                    }
+                } else {
+                    state.intervals.remove(&id);
+                }
+                goes_on && state.failed.is_none()
+            };
+            self.send(out, objects).await?;
+            self.changed.notify_one();
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What a page must be for the intervals to hold all keys.
+    fn check(
+        &self,
+        interval: &Interval,
+        after: Option<&str>,
+        objects: &[Listed],
+    ) -> Result<(), RemoteFault> {
+        let strays = |listed: &Listed| !listed.key.starts_with(&interval.prefix);
+        if objects.iter().any(strays) {
+            return Err(RemoteFault::Answer {
+                what: "a key that was not asked for",
+            });
+        }
+        if self.has_folders {
+            return Ok(());
+        }
+        if !objects.is_sorted_by(|a, b| a.key < b.key) {
+            return Err(RemoteFault::Answer {
+                what: "a listing out of order",
+            });
+        }
+        let begins = objects.first().map(|listed| listed.key.as_str());
+        if self.begins_anywhere && begins.is_some() && begins <= after {
+            return Err(endless());
+        }
+        Ok(())
+    }
+
+    /// Asks for the folders beneath a prefix, and cuts the interval by them.
+    async fn fold(&self, id: u64, folder: &str, out: &Sender<Sent>) -> Result<(), RemoteFault> {
+        let after = {
+            let state = self.state();
+            let known = state.intervals.get(&id);
+            // From where the last page began, to see how many folders it passed.
+            known.and_then(|known| Some(format!("{}{LAST}", child_of(&known.from, folder)?)))
+        };
+        let mut all = Page::default();
+        loop {
+            let found = self
+                .ask(Paging {
+                    prefix: folder,
+                    folded: true,
+                    after: after.as_deref().filter(|_| self.begins_anywhere),
+                    token: all.next.as_deref(),
+                    most: self.size,
+                })
+                .await?;
+            all.prefixes.extend(found.prefixes);
+            all.objects.extend(found.objects);
+            all.next = found.next;
+            if self.begins_anywhere {
+                self.state().cut_at_folders(id, &all.prefixes);
+                return Ok(());
+            }
+            if all.next.is_none() {
+                break;
+            }
+            if all.prefixes.len() + all.objects.len() > FOLDERS {
+                // Too many to list one by one: the interval goes on as it did.
+                return Ok(());
+            }
+        }
+        let objects = {
+            let mut state = self.state();
+            let objects = state.part_by_folders(id, folder, all);
+            state.keys += objects.len() as u64;
+            objects
+        };
+        self.send(out, objects).await
+    }
+}
+
+const fn endless() -> RemoteFault {
+    RemoteFault::Answer {
+        what: "a listing that has no end",
+    }
+}
+
+/// Tasks that are cancelled when they are no longer wanted.
+struct Tasks(Vec<AbortHandle>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+impl Remote {
+    /// Lists the objects whose names begin with `prefix` into a file `target` beneath `dir`, sorted by the bytes of their
+    /// names: see [`Manifest`](super::Manifest). What comes is on the disk at once, so that the memory does not grow with
+    /// the number of objects but for some hundred bytes a page. `go_on` is asked with the objects so far.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Remote`]: see [`RemoteFault`]; `limit-list` where there are more objects than the options allow. What
+    /// keeps the file from being written.
+    pub fn list_to(
+        &self,
+        prefix: &str,
+        dir: &Dir,
+        target: &str,
+        options: &ListOptions,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<ListReport, StorageError> {
+        let failed = |fault| self.error(prefix, fault);
+        let live = self.live().map_err(failed)?;
+        if std::thread::current().id() == live.engine.thread {
+            return Err(failed(RemoteFault::NoAnswer));
+        }
+        let dialect = live.signer.dialect();
+        let (root, wanted) = roots(&live, prefix);
+        let has_folders = dialect.has_folders();
+        let begin = match (has_folders, wanted.rsplit_once('/')) {
+            (false, _) => wanted.clone(),
+            (true, Some((folder, _))) => format!("{folder}/"),
+            (true, None) => String::new(),
+        };
+        let run = Arc::new(Run {
+            live: Arc::clone(&live),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            held: Arc::new(Semaphore::new(HELD)),
+            size: options.page.clamp(1, 1000),
+            wanted,
+            begins_anywhere: dialect.can_begin_anywhere(),
+            has_folders,
+        });
+        run.state().add(Interval {
+            prefix: begin,
+            ..Interval::default()
+        });
+        let (sender, receiver) = mpsc::channel::<Sent>();
+        let tasks = (0..options.tasks.clamp(1, 1024)).map(|_| {
+            let (run, sender) = (Arc::clone(&run), sender.clone());
+            let task = live
+                .engine
+                .handle
+                .spawn(async move { run.work(&sender).await });
+            task.abort_handle()
+        });
+        let _tasks = Tasks(tasks.collect());
+        drop(sender);
+        let mut spool = Spool::new(dir)?;
+        let count = AtomicU64::new(0);
+        loop {
+            match receiver.recv_timeout(SLICE) {
+                Ok(sent) => {
+                    let objects = sent.objects.len() as u64;
+                    let so_far = count.fetch_add(objects, Ordering::Relaxed) + objects;
+                    if so_far > options.most {
+                        let most = options.most;
+                        return Err(failed(RemoteFault::TooMany { most }));
+                    }
+                    spool.push(&root, sent.objects)?;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if !go_on(count.load(Ordering::Relaxed)) {
+                return Err(failed(RemoteFault::Interrupted));
+            }
+        }
+        let (fault, pages, left) = {
+            let state = run.state();
+            (state.failed.clone(), state.calls, state.intervals.len())
+        };
+        if let Some(fault) = fault {
+            return Err(failed(fault));
+        }
+        if left > 0 {
+            return Err(failed(RemoteFault::NoAnswer));
+        }
+        let shown = self.display(prefix);
+        let sum = spool.finish(dir, target, shown.trim_end_matches('/'))?;
+        Ok(ListReport {
+            objects: sum.objects,
+            bytes: sum.bytes,
+            pages,
+            repeated: sum.repeated,
+            markers: sum.markers,
+            no_paths: sum.no_paths,
+        })
+    }
+}

@@ -1,0 +1,426 @@
+//! Where a listing is cut.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use super::Run;
+use crate::fault::RemoteFault;
+use crate::remote::dialect::{Listed, Page};
+
+/// Behind every key that begins with what is in front of it.
+pub(super) const LAST: char = '\u{10ffff}';
+
+/// Requests that may find little: so many, and this share of the full pages. In all there are at most 1.45 times as many
+/// as pages, and these.
+const WASTE: f64 = 20.0;
+const WASTE_SHARE: f64 = 0.45;
+
+/// Pages that an interval has to have left to be cut.
+const WORTH: f64 = 2.0;
+
+/// With so many requests under way, only intervals are cut that have shown that they are long.
+const ENOUGH: u64 = 16;
+
+/// Letters that are looked at for a cut, from the first that may differ.
+const LEVELS: usize = 24;
+
+/// Letters that are remembered.
+const LETTERS: usize = 256;
+
+/// Parts that an interval is cut into by the folders in it.
+const PARTS: usize = 16;
+
+/// A part of the key space: keys with the prefix, behind `after`, up to `end`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interval {
+    pub(super) prefix: String,
+    pub(super) after: Option<String>,
+    pub(super) end: Option<String>,
+    pub(super) token: Option<String>,
+    /// The last key that was listed.
+    pub(super) pos: Option<String>,
+    /// The first key of the last page.
+    pub(super) from: String,
+    /// Pages since it was cut.
+    pub(super) pages: u32,
+}
+
+impl Interval {
+    /// Whether all that is left of it begins with a folder.
+    fn is_within(&self, folder: &str) -> bool {
+        self.prefix.starts_with(folder)
+            || self.end.as_ref().is_some_and(|end| end.starts_with(folder))
+                && self.pos.as_ref().is_some_and(|pos| pos.starts_with(folder))
+    }
+}
+
+/// The folder right beneath another one that a key is in.
+pub(super) fn child_of<'a>(key: &'a str, folder: &str) -> Option<&'a str> {
+    let rest = key.strip_prefix(folder)?;
+    let end = folder.len() + rest.find('/')?;
+    key.get(..=end)
+}
+
+/// What a task does next.
+pub(super) enum Job {
+    List(u64),
+    /// Lists the folders right beneath a prefix, to cut the interval by them.
+    Fold(u64, String),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) intervals: BTreeMap<u64, Interval>,
+    /// Those that nobody has begun.
+    pub(super) waiting: Vec<u64>,
+    pub(super) next: u64,
+    /// Requests that were answered, and those under way.
+    pub(super) calls: u64,
+    pub(super) active: u64,
+    pub(super) keys: u64,
+    pub(super) letters: BTreeSet<char>,
+    /// Beginnings of keys behind which different letters were seen.
+    pub(super) varies: BTreeSet<String>,
+    /// The letters that were seen to differ behind so many others: where keys have numbers of one width, they are the same
+    /// everywhere.
+    pub(super) levels: BTreeMap<usize, BTreeSet<char>>,
+    /// Prefixes whose folders were asked for, and those of them under way.
+    pub(super) folded: BTreeSet<String>,
+    pub(super) folding: BTreeSet<String>,
+    pub(super) failed: Option<RemoteFault>,
+}
+
+/// Letters that two texts have in common from their beginning.
+fn common(a: &str, b: &str) -> usize {
+    a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count()
+}
+
+/// The first so many letters.
+fn first(text: &str, letters: usize) -> &str {
+    let end = text.char_indices().nth(letters);
+    end.map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
+}
+
+fn number(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+impl State {
+    pub(super) fn add(&mut self, interval: Interval) {
+        let id = self.next;
+        self.next += 1;
+        self.intervals.insert(id, interval);
+        self.waiting.push(id);
+    }
+
+    /// Learns where keys differ.
+    pub(super) fn learn(&mut self, objects: &[Listed]) {
+        // PERF: some of them tell as much as all.
+        for pair in objects.windows(2).step_by(7) {
+            let [a, b] = pair else { continue };
+            self.note(&a.key, &b.key);
+        }
+        if let (Some(a), Some(b)) = (objects.first(), objects.last()) {
+            self.differ(&a.key, &b.key);
+        }
+    }
+
+    /// Remembers the letters at which two keys differ; how many are in front of them.
+    fn note(&mut self, a: &str, b: &str) -> Option<usize> {
+        let pairs = a.chars().zip(b.chars()).enumerate();
+        let (level, (a, b)) = pairs.into_iter().find(|(_, (a, b))| a != b)?;
+        if self.letters.len() < LETTERS {
+            self.letters.extend([a, b]);
+        }
+        let here = self.levels.entry(level).or_default();
+        if here.len() < LETTERS {
+            here.extend([a, b]);
+        }
+        Some(level)
+    }
+
+    pub(super) fn differ(&mut self, a: &str, b: &str) {
+        if let Some(level) = self.note(a, b) {
+            self.varies.insert(first(a, level).to_owned());
+        }
+    }
+
+    /// Whether keys may differ behind a beginning with so many letters.
+    fn may_differ(&self, head: &str, level: usize) -> bool {
+        self.levels.contains_key(&level) || self.varies.contains(head)
+    }
+
+    /// The text from a level on as a number below 1, in the letters that were seen.
+    fn value(&self, text: &str, level: usize) -> f64 {
+        let base = number(self.letters.len().max(2));
+        let mut digit = 1.0 / base;
+        let mut value = 0.0;
+        for letter in text.chars().skip(level).take(4) {
+            value += number(self.letters.range(..letter).count()) * digit;
+            digit /= base;
+        }
+        value
+    }
+
+    /// How many pages an interval may have left, if keys go on as they were on its last page.
+    fn left(&self, interval: &Interval) -> f64 {
+        const MANY: f64 = 1e9;
+
+        let Some(pos) = &interval.pos else {
+            return 0.0;
+        };
+        let level = common(&interval.from, pos);
+        let width = self.value(pos, level) - self.value(&interval.from, level);
+        let base = number(self.letters.len().max(2));
+        let end_level = interval
+            .end
+            .as_ref()
+            .map_or_else(|| interval.prefix.chars().count(), |end| common(pos, end));
+        let guess = if width <= 0.0 {
+            MANY
+        } else if end_level >= level {
+            let end = interval.end.as_deref().unwrap_or_default();
+            (self.value(end, level) - self.value(pos, level)) / width
+        } else {
+            let more = self.levels.range(end_level..level).count();
+            let more = i32::try_from(more).unwrap_or(i32::MAX);
+            base.powi(more.min(30)) / width
+        };
+        // Where it went on for long, it may go on as long again.
+        guess.max(f64::from(interval.pages) / 2.0).min(MANY)
+    }
+
+    /// Behind all keys that begin as those do among which differences were seen. Whether there is anything behind them says
+    /// whether keys differ nearer to their beginnings as well; where there is nothing, that is never looked at again.
+    fn probe(&self, interval: &Interval) -> Option<String> {
+        let pos = interval.pos.as_deref()?;
+        let known = interval
+            .end
+            .as_ref()
+            .map_or_else(|| interval.prefix.chars().count(), |end| common(pos, end));
+        let deepest = common(&interval.from, pos);
+        let level = (known..=deepest)
+            .find(|level| *level == deepest || self.may_differ(first(pos, *level), *level))?;
+        (level > known).then(|| format!("{}{LAST}", first(pos, level)))
+    }
+
+    /// Where to cut an interval; `None` where nothing tells.
+    fn point(&self, interval: &Interval) -> Option<String> {
+        let pos: Vec<char> = interval.pos.as_ref()?.chars().collect();
+        let end: Option<Vec<char>> = interval.end.as_ref().map(|end| end.chars().collect());
+        let text = interval.pos.as_deref().unwrap_or_default();
+        let begin = match &interval.end {
+            Some(end) => common(text, end),
+            None => interval.prefix.chars().count(),
+        };
+        // The folders of what is in front of it are on their way: deeper ones only.
+        let folding = self
+            .folding
+            .iter()
+            .filter(|folder| text.starts_with(*folder));
+        let behind = folding
+            .filter_map(|folder| {
+                let child = text.get(folder.len()..)?.find('/')?;
+                Some(text.get(..=folder.len() + child)?.chars().count())
+            })
+            .max();
+        let from = begin.max(behind.unwrap_or_default());
+        // Behind the letter at which the last page differs, all of a kind fit on a page.
+        let deepest = common(&interval.from, text);
+        for level in (from..pos.len().min(deepest + 1)).take(LEVELS) {
+            let head: String = pos.get(..level)?.iter().collect();
+            let here = *pos.get(level)?;
+            if !self.may_differ(&head, level) {
+                continue;
+            }
+            let limit = end.as_ref().filter(|_| level == begin);
+            let fits = |letter: &char| match limit {
+                None => true,
+                Some(end) => end
+                    .get(level)
+                    .is_some_and(|last| letter < last || letter == last && end.len() > level + 1),
+            };
+            let above = (Bound::Excluded(here), Bound::Unbounded);
+            // Those of the place, or where there are none, those of any other.
+            let here = self.levels.get(&level).map(|known| known.range(above));
+            let mut letters: Vec<char> = here.into_iter().flatten().copied().filter(fits).collect();
+            if letters.is_empty() {
+                letters.extend(self.letters.range(above).copied().filter(fits));
+            }
+            if let Some(letter) = letters.get(letters.len() / 2) {
+                return Some(format!("{head}{letter}"));
+            }
+        }
+        None
+    }
+
+    /// The shallowest folder in an interval whose folders nobody has asked for, of those that the last page did not leave.
+    fn fold(&self, interval: &Interval, begins_anywhere: bool) -> Option<String> {
+        let pos = interval.pos.as_deref()?;
+        let level = match &interval.end {
+            Some(end) => common(pos, end),
+            None => interval.prefix.chars().count(),
+        };
+        let mut folder = first(pos, level).rfind('/').map_or(0, |at| at + 1);
+        loop {
+            let name = pos.get(..folder)?;
+            let child = pos.get(folder..)?.find('/')?;
+            if !interval.from.starts_with(name) {
+                return None;
+            }
+            if !self.folded.contains(name) {
+                let name = name.to_owned();
+                return Some(name).filter(|name| begins_anywhere || interval.is_within(name));
+            }
+            folder += child + 1;
+        }
+    }
+
+    fn may_waste(&self, size: u32) -> bool {
+        let full =
+            number(usize::try_from(self.keys).unwrap_or(usize::MAX)) / f64::from(size.max(1));
+        let calls = number(usize::try_from(self.calls + self.active).unwrap_or(usize::MAX));
+        calls - full <= WASTE + WASTE_SHARE * full
+    }
+
+    /// What a task without an interval can do.
+    pub(super) fn steal(&mut self, run: &Run) -> Option<Job> {
+        if run.has_folders || !self.may_waste(run.size) {
+            return None;
+        }
+        let mut order: Vec<(u64, f64)> = self
+            .intervals
+            .iter()
+            .filter(|(id, interval)| interval.pos.is_some() && !self.waiting.contains(id))
+            .filter(|(_, interval)| self.active < ENOUGH || interval.pages >= 2)
+            .map(|(id, interval)| (*id, self.left(interval)))
+            .filter(|(_, left)| *left >= WORTH)
+            .collect();
+        order.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (id, _) in order {
+            let Some(interval) = self.intervals.get(&id) else {
+                continue;
+            };
+            if run.begins_anywhere
+                && let Some(point) = self.probe(interval)
+                && let Some(new) = self.cut(id, point)
+            {
+                return Some(Job::List(new));
+            }
+            let Some(interval) = self.intervals.get(&id) else {
+                continue;
+            };
+            // Where letters serve as well, the folders on the way to the first page are enough.
+            if (id == 0 || !run.begins_anywhere)
+                && let Some(folder) = self.fold(interval, run.begins_anywhere)
+            {
+                self.folded.insert(folder.clone());
+                self.folding.insert(folder.clone());
+                return Some(Job::Fold(id, folder));
+            }
+            if !run.begins_anywhere {
+                continue;
+            }
+            if let Some(point) = self.point(interval)
+                && let Some(new) = self.cut(id, point)
+            {
+                return Some(Job::List(new));
+            }
+        }
+        None
+    }
+
+    /// Cuts an interval in two; the id of the part behind the point.
+    fn cut(&mut self, id: u64, point: String) -> Option<u64> {
+        let interval = self.intervals.get_mut(&id)?;
+        let behind = interval.pos.as_ref().is_none_or(|pos| point > *pos)
+            && interval.after.as_ref().is_none_or(|after| point > *after)
+            && interval.end.as_ref().is_none_or(|end| point < *end);
+        if !behind {
+            return None;
+        }
+        let new = Interval {
+            prefix: interval.prefix.clone(),
+            after: Some(point.clone()),
+            end: interval.end.replace(point),
+            ..Interval::default()
+        };
+        interval.pages = 0;
+        let new_id = self.next;
+        self.next += 1;
+        self.intervals.insert(new_id, new);
+        Some(new_id)
+    }
+
+    /// Cuts an interval at some of the folders that were found in it.
+    pub(super) fn cut_at_folders(&mut self, id: u64, folders: &[String]) {
+        for pair in folders.windows(2).take(LETTERS) {
+            if let [a, b] = pair {
+                self.differ(a, b);
+            }
+        }
+        let Some(interval) = self.intervals.get(&id) else {
+            return;
+        };
+        let pos = interval.pos.clone().unwrap_or_default();
+        let end = interval.end.clone();
+        // How many a page holds: a cut is worth some pages.
+        let passed = folders.iter().filter(|name| **name <= pos).count();
+        let behind: Vec<_> = folders
+            .iter()
+            .filter(|name| **name > pos && end.as_ref().is_none_or(|end| *name < end))
+            .collect();
+        let every = behind.len().div_ceil(PARTS).max((passed + 1) * 2);
+        // From the last to the first, so that it is always the same interval that is cut.
+        for name in behind.into_iter().step_by(every).rev() {
+            if let Some(new) = self.cut(id, name.clone()) {
+                self.waiting.push(new);
+            }
+        }
+    }
+
+    /// Makes listings of their own of folders, where a listing cannot begin anywhere, and ends the interval behind the one
+    /// that it is in. What lies beside the folders is the answer.
+    pub(super) fn part_by_folders(&mut self, id: u64, folder: &str, found: Page) -> Vec<Listed> {
+        let Some(interval) = self.intervals.get_mut(&id) else {
+            return Vec::new();
+        };
+        // It may have left the folder meanwhile, or go on behind it.
+        let Some(pos) = interval.pos.clone().filter(|pos| pos.starts_with(folder)) else {
+            return Vec::new();
+        };
+        if !interval.is_within(folder) {
+            return Vec::new();
+        }
+        let stop = match child_of(&pos, folder) {
+            Some(child) => format!("{child}{LAST}"),
+            None => pos,
+        };
+        let end = interval.end.clone();
+        if end.as_ref().is_some_and(|end| *end <= stop) {
+            return Vec::new();
+        }
+        interval.end = Some(stop.clone());
+        interval.pages = 0;
+        let prefix = interval.prefix.clone();
+        let inside = |key: &str| {
+            *key > *stop && end.as_ref().is_none_or(|end| *key <= **end) && key.starts_with(&prefix)
+        };
+        for name in found.prefixes {
+            // The end may lie within a folder.
+            let cut = end.as_ref().filter(|end| end.starts_with(&name)).cloned();
+            if name > stop
+                && name.starts_with(&prefix)
+                && end.as_ref().is_none_or(|end| name <= *end)
+            {
+                self.add(Interval {
+                    prefix: name,
+                    end: cut,
+                    ..Interval::default()
+                });
+            }
+        }
+        let objects = found.objects.into_iter();
+        objects.filter(|listed| inside(&listed.key)).collect()
+    }
+}

@@ -1,0 +1,139 @@
+//! Which samples of a data set are those of an input, by what they hold.
+
+use shardmill_mds::Content;
+
+/// Samples that a data set holds already, to be recognised by their content among those of an input. Each is recognised
+/// once; of several with the same content the first numbers come first.
+#[derive(Debug)]
+pub struct Recall {
+    /// Content and number, sorted.
+    samples: Vec<(Content, u64)>,
+    /// At the first of those with the same content: how many of them were recognised.
+    used: Vec<u64>,
+    /// PERF: where the samples begin whose contents have these first bits: a search through all of them would wait for
+    /// memory twenty times.
+    starts: Vec<usize>,
+    bits: u32,
+}
+
+impl Recall {
+    /// Samples, with their numbers.
+    #[must_use]
+    pub fn new(mut samples: Vec<(Content, u64)>) -> Self {
+        samples.sort_unstable();
+        // Four samples or so have the same first bits.
+        let bits = (samples.len() / 4).checked_ilog2().unwrap_or(0);
+        let mut starts = Vec::with_capacity((1 << bits) + 1);
+        for (at, (content, _)) in samples.iter().enumerate() {
+            let bucket = content.first_bits(bits);
+            if starts.len() <= bucket {
+                starts.resize(bucket + 1, at);
+            }
+        }
+        starts.resize((1 << bits) + 1, samples.len());
+        Self {
+            used: vec![0; samples.len()],
+            samples,
+            starts,
+            bits,
+        }
+    }
+
+    /// The number of a sample with that content, which counts as recognised from now on.
+    pub(crate) fn take(&mut self, content: Content) -> Option<u64> {
+        let bucket = content.first_bits(self.bits);
+        let start = *self.starts.get(bucket)?;
+        let alike = self.samples.get(start..*self.starts.get(bucket + 1)?)?;
+        let first = start + alike.partition_point(|(own, _)| *own < content);
+        let used = self.used.get_mut(first)?;
+        let at = first.checked_add(usize::try_from(*used).ok()?)?;
+        let (own, number) = self.samples.get(at)?;
+        if *own != content {
+            return None;
+        }
+        *used += 1;
+        Some(*number)
+    }
+
+    /// The samples that were not recognised.
+    pub fn left(&self) -> impl Iterator<Item = (Content, u64)> {
+        let mut left_of_run = 0;
+        self.samples
+            .iter()
+            .zip(&self.used)
+            .enumerate()
+            .filter_map(move |(at, (sample, used))| {
+                let before = at
+                    .checked_sub(1)
+                    .and_then(|before| self.samples.get(before));
+                if before.is_none_or(|(content, _)| *content != sample.0) {
+                    left_of_run = *used;
+                }
+                if left_of_run > 0 {
+                    left_of_run -= 1;
+                    return None;
+                }
+                Some(*sample)
+            })
+    }
+}
+
+/// What became of the samples of one unit of the input.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitSamples {
+    /// The number of its first sample that was added to the data set; the others follow it.
+    pub first: u64,
+    /// How many were added.
+    pub added: u64,
+    /// The numbers of those that were there already.
+    pub known: Vec<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(text: &str) -> Content {
+        Content::of(text.as_bytes())
+    }
+
+    #[test]
+    fn a_sample_is_recognised_as_often_as_it_is_there() {
+        let mut recall = Recall::new(vec![
+            (content("a"), 7),
+            (content("b"), 3),
+            (content("a"), 5),
+            (content("c"), 1),
+        ]);
+        assert_eq!(recall.take(content("a")), Some(5));
+        assert_eq!(recall.take(content("b")), Some(3));
+        assert_eq!(recall.take(content("b")), None);
+        assert_eq!(recall.take(content("x")), None);
+        let mut left: Vec<u64> = recall.left().map(|(_, number)| number).collect();
+        left.sort_unstable();
+        assert_eq!(left, [1, 7]);
+        assert_eq!(recall.take(content("a")), Some(7));
+        assert_eq!(recall.take(content("a")), None);
+        assert_eq!(recall.left().collect::<Vec<_>>(), [(content("c"), 1)]);
+    }
+
+    #[test]
+    fn every_one_of_many_is_found() {
+        for count in [0_u64, 1, 3, 4, 5, 100, 5000] {
+            let own = |number: u64| Content::of(&(number / 2).to_le_bytes());
+            let mut recall = Recall::new(
+                (0..count)
+                    .rev()
+                    .map(|number| (own(number), number))
+                    .collect(),
+            );
+            for number in (0..count).step_by(3) {
+                let found = recall.take(own(number)).unwrap();
+                assert_eq!(found / 2, number / 2);
+            }
+            assert_eq!(recall.take(content("another")), None);
+            let left = recall.left().count() as u64;
+            assert_eq!(left, count - count.div_ceil(3));
+        }
+    }
+}

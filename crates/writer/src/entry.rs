@@ -1,0 +1,300 @@
+//! Indexes and their lines, whichever format they are of.
+
+use shardmill_core::{Diagnostic, ErrorKind, Limits};
+use shardmill_mds::ShardEntry;
+use shardmill_webdataset::IndexShard;
+
+/// The index of a data set.
+#[derive(Clone, Debug)]
+pub enum DatasetIndex {
+    /// Of shards of MosaicML Streaming.
+    Streaming(shardmill_mds::Index),
+    /// Of tar files.
+    Tar(shardmill_webdataset::Index),
+}
+
+/// One shard of an index.
+#[derive(Clone, Debug)]
+pub enum IndexEntry {
+    /// A shard of MosaicML Streaming.
+    Streaming(ShardEntry),
+    /// A tar file.
+    Tar(IndexShard),
+}
+
+/// An index that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IndexProblem {
+    /// One of MosaicML Streaming.
+    #[error(transparent)]
+    Streaming(#[from] shardmill_mds::IndexError),
+    /// One of tar files.
+    #[error(transparent)]
+    Tar(#[from] shardmill_webdataset::IndexError),
+}
+
+impl Diagnostic for IndexProblem {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Streaming(error) => error.kind(),
+            Self::Tar(error) => error.kind(),
+        }
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Streaming(error) => error.id(),
+            Self::Tar(error) => error.id(),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Streaming(error) => error.hint(),
+            Self::Tar(error) => error.hint(),
+        }
+    }
+}
+
+impl DatasetIndex {
+    /// Reads an index of either kind. Which it is stands at its beginning: keys are sorted, and only that of tar files
+    /// has a format at the top.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexProblem`].
+    pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, IndexProblem> {
+        if is_tar_index(json) {
+            return Ok(Self::Tar(shardmill_webdataset::Index::parse(json, limits)?));
+        }
+        Ok(Self::Streaming(shardmill_mds::Index::parse(json, limits)?))
+    }
+
+    /// The text of the index.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        match self {
+            Self::Streaming(index) => index.to_json(),
+            Self::Tar(index) => index.to_json(),
+        }
+    }
+
+    /// The number of shards.
+    #[must_use]
+    pub fn shards(&self) -> u64 {
+        let shards = match self {
+            Self::Streaming(index) => index.shards.len(),
+            Self::Tar(index) => index.shards.len(),
+        };
+        u64::try_from(shards).unwrap_or(u64::MAX)
+    }
+
+    /// The samples of all shards.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        match self {
+            Self::Streaming(index) => index.samples(),
+            Self::Tar(index) => index.samples(),
+        }
+    }
+
+    /// The shards, each as an entry of its own.
+    pub fn into_entries(self) -> impl Iterator<Item = IndexEntry> {
+        let (streaming, tar) = match self {
+            Self::Streaming(index) => (index.shards, Vec::new()),
+            Self::Tar(index) => (Vec::new(), index.shards),
+        };
+        let tar = tar.into_iter().map(IndexEntry::Tar);
+        streaming.into_iter().map(IndexEntry::Streaming).chain(tar)
+    }
+
+    /// The files that are stored: names and lengths.
+    #[must_use]
+    pub fn stored_files(&self) -> Vec<(&str, u64)> {
+        match self {
+            Self::Streaming(index) => index.shards.iter().flat_map(streaming_files).collect(),
+            Self::Tar(index) => index.shards.iter().flat_map(tar_files).collect(),
+        }
+    }
+
+    /// Bytes before compression.
+    #[must_use]
+    pub fn raw_bytes(&self) -> u64 {
+        let add = |sum: u64, bytes: u64| sum.saturating_add(bytes);
+        match self {
+            Self::Streaming(index) => index.shards.iter().map(streaming_raw).fold(0, add),
+            Self::Tar(index) => {
+                let raw = index.shards.iter().map(|shard| shard.raw_data.bytes);
+                raw.fold(0, add)
+            }
+        }
+    }
+
+    /// Bytes of the files that are stored.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored_files()
+            .into_iter()
+            .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
+    }
+}
+
+/// Whether the text of an index is that of tar files.
+fn is_tar_index(json: &[u8]) -> bool {
+    let mut words = json
+        .split(|byte| matches!(byte, b'"' | b'{'))
+        .map(<[u8]>::trim_ascii)
+        .filter(|word| !word.is_empty());
+    words.next() == Some(b"format".as_slice())
+}
+
+impl IndexEntry {
+    /// Bytes before compression.
+    #[must_use]
+    pub fn raw_bytes(&self) -> u64 {
+        match self {
+            Self::Streaming(entry) => streaming_raw(entry),
+            Self::Tar(entry) => entry.raw_data.bytes,
+        }
+    }
+
+    /// Reads the first shard of an index with one.
+    #[must_use]
+    pub fn parse(json: &[u8], limits: &Limits) -> Option<Self> {
+        DatasetIndex::parse(json, limits)
+            .ok()?
+            .into_entries()
+            .next()
+    }
+
+    /// An index with this shard alone.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        match self {
+            Self::Streaming(entry) => shardmill_mds::Index {
+                shards: vec![entry.clone()],
+            }
+            .to_json(),
+            Self::Tar(entry) => shardmill_webdataset::Index {
+                shards: vec![entry.clone()],
+            }
+            .to_json(),
+        }
+    }
+
+    /// Samples of the shard.
+    #[must_use]
+    pub const fn samples(&self) -> u64 {
+        match self {
+            Self::Streaming(entry) => entry.samples,
+            Self::Tar(entry) => entry.samples,
+        }
+    }
+
+    /// Bytes of the files that are stored.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        match self {
+            Self::Streaming(entry) => stored_bytes(entry),
+            Self::Tar(entry) => tar_files(entry)
+                .into_iter()
+                .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes)),
+        }
+    }
+
+    /// The files that are stored: names and lengths.
+    #[must_use]
+    pub fn stored_files(&self) -> Vec<(&str, u64)> {
+        match self {
+            Self::Streaming(entry) => streaming_files(entry),
+            Self::Tar(entry) => tar_files(entry),
+        }
+    }
+
+    /// The names of all files, those of uncompressed ones that readers unpack among them.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let files = match self {
+            Self::Streaming(entry) => [
+                Some(&entry.raw_data),
+                entry.zip_data.as_ref(),
+                entry.raw_meta.as_ref(),
+                entry.zip_meta.as_ref(),
+            ],
+            Self::Tar(entry) => [
+                Some(&entry.raw_data),
+                entry.zip_data.as_ref(),
+                entry.offsets.as_ref(),
+                None,
+            ],
+        };
+        let files = files.into_iter().flatten();
+        files.map(|file| &*file.basename).collect()
+    }
+
+    /// Gives all files other names, those of uncompressed ones that are not stored among them.
+    pub(crate) fn rename_files(&mut self, name: impl Fn(&str) -> String) {
+        let files = match self {
+            Self::Streaming(entry) => [
+                Some(&mut entry.raw_data),
+                entry.zip_data.as_mut(),
+                entry.raw_meta.as_mut(),
+                entry.zip_meta.as_mut(),
+            ],
+            Self::Tar(entry) => [
+                Some(&mut entry.raw_data),
+                entry.zip_data.as_mut(),
+                entry.offsets.as_mut(),
+                None,
+            ],
+        };
+        for file in files.into_iter().flatten() {
+            file.basename = name(&file.basename).into();
+        }
+    }
+
+    /// The entry of a shard of MosaicML Streaming.
+    pub(crate) fn into_streaming(self) -> Option<ShardEntry> {
+        match self {
+            Self::Streaming(entry) => Some(entry),
+            Self::Tar(_) => None,
+        }
+    }
+
+    /// The entry of a tar file.
+    pub(crate) fn into_tar(self) -> Option<IndexShard> {
+        match self {
+            Self::Streaming(_) => None,
+            Self::Tar(entry) => Some(entry),
+        }
+    }
+}
+
+/// Bytes of a shard as it is stored: compressed where it is compressed, data and meta together.
+#[must_use]
+pub fn stored_bytes(entry: &ShardEntry) -> u64 {
+    streaming_files(entry)
+        .into_iter()
+        .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
+}
+
+fn streaming_files(entry: &ShardEntry) -> Vec<(&str, u64)> {
+    let data = entry.zip_data.as_ref().unwrap_or(&entry.raw_data);
+    let meta = entry.zip_meta.as_ref().or(entry.raw_meta.as_ref());
+    std::iter::once(data)
+        .chain(meta)
+        .map(|file| (&*file.basename, file.bytes))
+        .collect()
+}
+
+fn streaming_raw(entry: &ShardEntry) -> u64 {
+    let meta = entry.raw_meta.as_ref().map_or(0, |meta| meta.bytes);
+    entry.raw_data.bytes.saturating_add(meta)
+}
+
+fn tar_files(entry: &IndexShard) -> Vec<(&str, u64)> {
+    entry
+        .files()
+        .map(|file| (&*file.basename, file.bytes))
+        .collect()
+}

@@ -1,0 +1,325 @@
+//! What shards a data set consists of: the formats of MosaicML Streaming, and WebDataset.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use shardmill_core::{Format, check_relative_path, escape};
+use shardmill_mds::{HashAlgo, ShardConfig};
+use shardmill_webdataset::{FieldSet, Profile, TarCompression};
+
+use crate::entry::{DatasetIndex, IndexEntry};
+
+/// A format of shards that can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardFormat {
+    /// One of the formats of MosaicML Streaming.
+    Streaming(Format),
+    /// Tar files of samples.
+    Webdataset,
+}
+
+impl ShardFormat {
+    /// Its name, as on the command line and in provenance.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Streaming(format) => format.name(),
+            Self::Webdataset => "webdataset",
+        }
+    }
+}
+
+impl From<Format> for ShardFormat {
+    fn from(format: Format) -> Self {
+        Self::Streaming(format)
+    }
+}
+
+impl fmt::Display for ShardFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What all shards of one data set have in common.
+#[derive(Clone, Debug)]
+pub enum ShardForm {
+    /// Shards of MosaicML Streaming.
+    Streaming(Arc<ShardConfig>),
+    /// Tar files.
+    Tar(Arc<TarForm>),
+}
+
+/// What all tar shards of one data set have in common.
+#[derive(Clone, Debug)]
+pub struct TarForm {
+    /// How shards are called.
+    pub pattern: ShardPattern,
+    /// How samples become members.
+    pub profile: Profile,
+    /// The fields that samples have, by code point.
+    pub fields: Arc<FieldSet>,
+    /// How whole shards are compressed.
+    pub compression: Option<TarCompression>,
+    /// Which hashes go into the index.
+    pub hashes: Vec<HashAlgo>,
+    /// Most bytes of a raw shard.
+    pub size_limit: Option<u64>,
+}
+
+impl ShardForm {
+    /// The format.
+    #[must_use]
+    pub fn format(&self) -> ShardFormat {
+        match self {
+            Self::Streaming(config) => config.format().into(),
+            Self::Tar(_) => ShardFormat::Webdataset,
+        }
+    }
+
+    /// Which hashes go into the index.
+    #[must_use]
+    pub fn hashes(&self) -> &[HashAlgo] {
+        match self {
+            Self::Streaming(config) => &config.hashes,
+            Self::Tar(form) => &form.hashes,
+        }
+    }
+
+    /// Most raw bytes of a shard.
+    #[must_use]
+    pub fn size_limit(&self) -> Option<u64> {
+        match self {
+            Self::Streaming(config) => config.size_limit,
+            Self::Tar(form) => form.size_limit,
+        }
+    }
+
+    /// An index of such shards. Entries of another format are left out.
+    #[must_use]
+    pub fn index(&self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
+        match self {
+            Self::Streaming(_) => DatasetIndex::Streaming(shardmill_mds::Index {
+                shards: entries.filter_map(IndexEntry::into_streaming).collect(),
+            }),
+            Self::Tar(_) => DatasetIndex::Tar(shardmill_webdataset::Index {
+                shards: entries.filter_map(IndexEntry::into_tar).collect(),
+            }),
+        }
+    }
+
+    /// What the file names of shards begin with, before the number.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        match self {
+            Self::Streaming(_) => STREAMING_PREFIX,
+            Self::Tar(form) => form.pattern.prefix(),
+        }
+    }
+
+    /// The compression, by its name.
+    #[must_use]
+    pub fn compression(&self) -> Option<String> {
+        match self {
+            Self::Streaming(config) => config.compression.map(|name| name.to_string()),
+            Self::Tar(form) => form.compression.map(|name| name.to_string()),
+        }
+    }
+}
+
+impl From<Arc<ShardConfig>> for ShardForm {
+    fn from(config: Arc<ShardConfig>) -> Self {
+        Self::Streaming(config)
+    }
+}
+
+/// What the file names of shards of MosaicML Streaming begin with.
+pub(crate) const STREAMING_PREFIX: &str = "shard.";
+
+/// How tar shards are called: a name with a place for the number, such as `shard-%06d.tar`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardPattern {
+    before: String,
+    digits: usize,
+    after: String,
+}
+
+/// More digits than any number of shards has.
+const MOST_DIGITS: usize = 18;
+
+impl ShardPattern {
+    /// The name of a shard, and of the compressed one with that compression.
+    #[must_use]
+    pub fn name(&self, shard: u64, compression: Option<TarCompression>) -> String {
+        let ending = compression.map_or("", TarCompression::ending);
+        let digits = self.digits;
+        format!("{}{shard:0digits$}{}{ending}", self.before, self.after)
+    }
+
+    /// What names begin with, before the number.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.before
+    }
+
+    /// Whether a file may be one of a data set with such names: a shard, compressed or not, or a table of offsets.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        let raw = [".gz", ".zst", ".idx"]
+            .iter()
+            .find_map(|ending| name.strip_suffix(ending))
+            .unwrap_or(name);
+        raw.strip_prefix(self.before.as_str())
+            .and_then(|rest| rest.strip_suffix(self.after.as_str()))
+            .is_some_and(|number| {
+                number.len() >= self.digits.max(1)
+                    && number.len() <= 20
+                    && number.bytes().all(|byte| byte.is_ascii_digit())
+            })
+    }
+}
+
+impl Default for ShardPattern {
+    fn default() -> Self {
+        Self {
+            before: "shard-".to_owned(),
+            digits: 6,
+            after: ".tar".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for ShardPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            before,
+            digits,
+            after,
+        } = self;
+        let (before, after) = (before.replace('%', "%%"), after.replace('%', "%%"));
+        match digits {
+            0 => write!(f, "{before}%d{after}"),
+            _ => write!(f, "{before}%0{digits}d{after}"),
+        }
+    }
+}
+
+/// A text that names no shards.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` {reason}", escape(text))]
+pub struct PatternError {
+    /// The text.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl FromStr for ShardPattern {
+    type Err = PatternError;
+
+    /// `NAME%06dNAME.tar`; `%d` is a number without zeros in front, `%%` a percent sign.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = |reason| PatternError {
+            text: text.to_owned(),
+            reason,
+        };
+        let mut texts = [String::new(), String::new()];
+        let mut digits = None;
+        let mut rest = text;
+        while let Some((plain, after)) = rest.split_once('%') {
+            let place = usize::from(digits.is_some());
+            if let Some(text) = texts.get_mut(place) {
+                text.push_str(plain);
+            }
+            if let Some(after) = after.strip_prefix('%') {
+                if let Some(text) = texts.get_mut(place) {
+                    text.push('%');
+                }
+                rest = after;
+                continue;
+            }
+            let (width, after) = after
+                .split_once('d')
+                .ok_or_else(|| error("has a `%` that is neither a number (`%06d`) nor `%%`"))?;
+            let width = match width {
+                "" => 0,
+                _ => width
+                    .strip_prefix('0')
+                    .and_then(|width| width.parse().ok())
+                    .filter(|width| (1..=MOST_DIGITS).contains(width))
+                    .ok_or_else(|| error("has a `%` that is neither a number (`%06d`) nor `%%`"))?,
+            };
+            if digits.replace(width).is_some() {
+                return Err(error("has two places for the number"));
+            }
+            rest = after;
+        }
+        let Some(digits) = digits else {
+            return Err(error("has no place for the number, such as `%06d`"));
+        };
+        let [before, mut after] = texts;
+        after.push_str(rest);
+        let pattern = Self {
+            before,
+            digits,
+            after,
+        };
+        if !pattern.after.ends_with(".tar") {
+            return Err(error("does not end in `.tar`"));
+        }
+        if text.contains('/') || pattern.before.starts_with('.') {
+            return Err(error("names a file in another folder, or a hidden one"));
+        }
+        if check_relative_path(&pattern.name(0, None)).is_err() {
+            return Err(error("is not the name of a file"));
+        }
+        Ok(pattern)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_webdataset() {
+        for (text, name) in [
+            ("shard-%06d.tar", "shard-000007.tar"),
+            ("%d.tar", "7.tar"),
+            ("a%%b-%03d-x.tar", "a%b-007-x.tar"),
+        ] {
+            let pattern: ShardPattern = text.parse().unwrap();
+            assert_eq!(pattern.name(7, None), name);
+            assert_eq!(pattern.to_string(), text);
+            assert!(pattern.matches(name) && pattern.matches(&format!("{name}.idx")));
+            let zstd = TarCompression::Zstd { level: 3 };
+            assert!(pattern.matches(&pattern.name(123_456_789, Some(zstd))));
+        }
+        assert_eq!(ShardPattern::default(), "shard-%06d.tar".parse().unwrap());
+        for text in [
+            "shard.tar",
+            "%06d",
+            "%06d.zip",
+            "%6d.tar",
+            "%x.tar",
+            "%06d-%06d.tar",
+            "a/%06d.tar",
+            ".%06d.tar",
+            "%099d.tar",
+            "%0d.tar",
+            "\u{1}%d.tar",
+        ] {
+            assert!(text.parse::<ShardPattern>().is_err(), "{text}");
+        }
+        let pattern = ShardPattern::default();
+        for name in [
+            "shard-00001.tar",
+            "shard-x.tar",
+            "shard-000001.zip",
+            "x-000001.tar",
+        ] {
+            assert!(!pattern.matches(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,537 @@
+//! Manifests of all parts in, one index out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use shardmill_core::Limits;
+use shardmill_mds::Hasher;
+use shardmill_storage::{
+    Dir, FileHandle, LEASE_PATIENCE, Place, PlaceLease, PublishMode, StorageError, TempFile,
+};
+
+use super::{
+    COMMIT_FOLDER, COMMIT_LEASE, JOURNAL, Manifest, NameForm, PARTS_FOLDER, PartError, PartFile,
+    SaveMode, Staging, WORK_FOLDER, gc, parse_index,
+};
+use crate::entry::{DatasetIndex, IndexEntry};
+use crate::error::WriteError;
+use crate::index::{INDEX_NAME, beneath};
+
+/// Bytes that are hashed at a time.
+const STEP_BYTES: u64 = 1 << 20;
+/// Files of a store that are looked at at once.
+const LOOKERS: usize = 16;
+/// How often somebody who waits is asked whether to go on.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How closely a commit looks at the files of the parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// At their lengths, and in a store at their tags.
+    #[default]
+    Sizes,
+    /// At all their bytes: every shard is read once.
+    Hashes,
+}
+
+/// What a [`commit`] is told beside the manifests.
+#[derive(Clone, Debug, Default)]
+pub struct CommitOptions {
+    /// How many parts there have to be; without a number, those that are there have to be the first ones.
+    pub parts: Option<u64>,
+    /// How closely files are looked at.
+    pub verify: Verify,
+    /// What indexes that are read may ask for.
+    pub limits: Limits,
+}
+
+/// A data set that was committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Shards of the job.
+    pub shards: u64,
+    /// Samples of the job.
+    pub samples: u64,
+    /// Samples of the data set, with those that were there before.
+    pub total_samples: u64,
+    /// Whether an earlier call had published the very same index.
+    pub was_done: bool,
+}
+
+/// Publishes the parts of a job as a data set, in the order of their numbers.
+///
+/// Every file is looked at before any gets its name, and the index is written last: a reader finds what was there before,
+/// or all of the new data set. Committing the same manifests again is no error, also after a commit that was killed.
+/// What other attempts of the job have left is removed at the end.
+///
+/// # Errors
+///
+/// `InvalidInput`: parts that are missing, there twice, of another job or form. `Corrupt`: files that are not as they were
+/// written. `Conflict`: a data set that is there, or was changed since the job began; another commit at work. What the disk
+/// or the store says. After any error the data set is as it was before.
+pub fn commit(
+    place: &Place,
+    staging: &Staging,
+    manifests: Vec<Manifest>,
+    options: &CommitOptions,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Committed, PartError> {
+    let manifests = in_order(staging, manifests, options.parts)?;
+    let ours: Vec<IndexEntry> = manifests
+        .iter()
+        .flat_map(|manifest| manifest.shards.iter().map(|shard| shard.entry.clone()))
+        .collect();
+    let mut done = Committed {
+        shards: u64::try_from(ours.len()).unwrap_or(u64::MAX),
+        samples: manifests.iter().map(Manifest::samples).sum(),
+        total_samples: 0,
+        was_done: false,
+    };
+    if let Some(total) = published(place, staging, &ours, options, go_on)? {
+        (done.total_samples, done.was_done) = (total, true);
+        gc::sweep(place, staging, go_on);
+        tidy(place, go_on);
+        return Ok(done);
+    }
+    place.make_folder(WORK_FOLDER)?;
+    let lease = claim(place, go_on)?;
+    let index = publish(place, staging, &manifests, ours, &lease, options, go_on);
+    if index.is_ok() {
+        gc::sweep(place, staging, go_on);
+    }
+    release(lease, place, go_on);
+    done.total_samples = index?.samples();
+    Ok(done)
+}
+
+/// What is done while nobody else commits.
+fn publish(
+    place: &Place,
+    staging: &Staging,
+    manifests: &[Manifest],
+    ours: Vec<IndexEntry>,
+    lease: &PlaceLease,
+    options: &CommitOptions,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<DatasetIndex, PartError> {
+    let text = place.read(INDEX_NAME, options.limits.index_bytes, &mut |_| go_on())?;
+    if !staging.is_base(text.as_deref()) {
+        let place = place.display(INDEX_NAME);
+        return Err(match staging.mode() {
+            SaveMode::Create => PartError::Exists { place },
+            SaveMode::Append | SaveMode::Overwrite => PartError::Changed { place },
+        });
+    }
+    let before = text
+        .map(|text| parse_index(place, &text, &options.limits))
+        .transpose()?;
+    let index = joined(place, staging, before, ours)?;
+    let files: Vec<(u64, &PartFile)> = manifests
+        .iter()
+        .flat_map(|manifest| {
+            let files = manifest.shards.iter().flat_map(|shard| &shard.files);
+            files.map(|file| (manifest.part, file))
+        })
+        .collect();
+    look(place, &files, options.verify, go_on)?;
+    if let Some(dir) = place.as_local() {
+        settle(place, dir, &files, lease.is_exclusive(), go_on)?;
+    }
+    // Names first, then the index.
+    place.sync()?;
+    if lease.is_lost() {
+        return Err(PartError::Changed {
+            place: place.display(INDEX_NAME),
+        });
+    }
+    let mode = match staging.base {
+        None => PublishMode::CreateNew,
+        Some(_) => PublishMode::Replace,
+    };
+    place
+        .publish_bytes(
+            Some(WORK_FOLDER),
+            INDEX_NAME,
+            index.to_json().as_bytes(),
+            mode,
+            &mut |_| go_on(),
+        )
+        .map_err(|error| match error {
+            StorageError::Exists { .. } => PartError::Exists {
+                place: place.display(INDEX_NAME),
+            },
+            error => error.into(),
+        })?;
+    Ok(index)
+}
+
+/// The parts by number, if they are those that there have to be.
+fn in_order(
+    staging: &Staging,
+    manifests: Vec<Manifest>,
+    parts: Option<u64>,
+) -> Result<Vec<Manifest>, PartError> {
+    let given = u64::try_from(manifests.len()).unwrap_or(u64::MAX);
+    let mut by_part: BTreeMap<u64, Manifest> = BTreeMap::new();
+    for manifest in manifests {
+        let part = manifest.part;
+        if manifest.job != staging.job() {
+            return Err(PartError::OtherJob {
+                part,
+                found: manifest.job,
+                expected: staging.job().to_owned(),
+            });
+        }
+        if let Some(first) = by_part.get(&part) {
+            return Err(PartError::Twice {
+                part,
+                first: first.attempt.clone(),
+                second: manifest.attempt,
+            });
+        }
+        let is_tar = matches!(staging.names(), NameForm::Tar(_));
+        let odd = |entry: &IndexEntry| matches!(entry, IndexEntry::Tar(_)) != is_tar;
+        if manifest.shards.iter().any(|shard| odd(&shard.entry)) {
+            return Err(PartError::Names {
+                expected: staging.names().to_json(),
+                found: "another format".to_owned(),
+            });
+        }
+        by_part.insert(part, manifest);
+    }
+    let most = parts.unwrap_or(given);
+    let missing = (0..most).find(|part| !by_part.contains_key(part));
+    if let Some(part) = missing {
+        return Err(PartError::Missing { part, parts: given });
+    }
+    if let Some((part, _)) = by_part.range(most..).next() {
+        return Err(PartError::Number {
+            part: *part,
+            most: most.saturating_sub(1),
+        });
+    }
+    let mut formed = by_part.values().filter(|part| part.form.is_some());
+    if let Some(first) = formed.next()
+        && let Some(other) = formed.find(|part| part.form != first.form)
+    {
+        return Err(PartError::OtherForm {
+            part: other.part,
+            first: first.part,
+        });
+    }
+    Ok(by_part.into_values().collect())
+}
+
+/// The samples of the data set, where an earlier call has published it with these shards at its end.
+fn published(
+    place: &Place,
+    staging: &Staging,
+    ours: &[IndexEntry],
+    options: &CommitOptions,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<u64>, PartError> {
+    let text = place.read(INDEX_NAME, options.limits.index_bytes, &mut |_| go_on())?;
+    let Some(text) = text.filter(|text| !staging.is_base(Some(text))) else {
+        return Ok(None);
+    };
+    let index = parse_index(place, &text, &options.limits)?;
+    let samples = index.samples();
+    let there: Vec<IndexEntry> = index.into_entries().collect();
+    let Some(before) = there.len().checked_sub(ours.len()) else {
+        return Ok(None);
+    };
+    let fits = match staging.mode() {
+        SaveMode::Append => !ours.is_empty(),
+        SaveMode::Create | SaveMode::Overwrite => before == 0,
+    };
+    let same = |(there, ours): (&IndexEntry, &IndexEntry)| there.to_json() == ours.to_json();
+    let is_ours = fits && there.iter().skip(before).zip(ours).all(same);
+    Ok(is_ours.then_some(samples))
+}
+
+/// The index of what is there and what is new.
+fn joined(
+    place: &Place,
+    staging: &Staging,
+    before: Option<DatasetIndex>,
+    ours: Vec<IndexEntry>,
+) -> Result<DatasetIndex, PartError> {
+    let before: Vec<IndexEntry> = before
+        .map(DatasetIndex::into_entries)
+        .into_iter()
+        .flatten()
+        .collect();
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for (name, _) in before
+        .iter()
+        .chain(&ours)
+        .flat_map(IndexEntry::stored_files)
+    {
+        if !names.insert(name.to_owned()) {
+            return Err(PartError::NameTwice {
+                name: name.to_owned(),
+            });
+        }
+    }
+    let kept = match staging.mode() {
+        SaveMode::Append => before,
+        SaveMode::Create | SaveMode::Overwrite => Vec::new(),
+    };
+    if let (Some(old), Some(new)) = (kept.last(), ours.first())
+        && !alike(old, new)
+    {
+        return Err(PartError::OtherFormat {
+            place: place.display(INDEX_NAME),
+            found: described(old),
+            expected: described(new),
+        });
+    }
+    let entries = kept.into_iter().chain(ours);
+    Ok(match staging.names() {
+        NameForm::Streaming(_) => DatasetIndex::Streaming(shardmill_mds::Index {
+            shards: entries.filter_map(IndexEntry::into_streaming).collect(),
+        }),
+        NameForm::Tar(_) => DatasetIndex::Tar(shardmill_webdataset::Index {
+            shards: entries.filter_map(IndexEntry::into_tar).collect(),
+        }),
+    })
+}
+
+/// Whether one index may name both.
+fn alike(old: &IndexEntry, new: &IndexEntry) -> bool {
+    match (old, new) {
+        (IndexEntry::Streaming(old), IndexEntry::Streaming(new)) => {
+            old.config.layout == new.config.layout
+        }
+        (IndexEntry::Tar(_), IndexEntry::Tar(_)) => true,
+        _ => false,
+    }
+}
+
+fn described(entry: &IndexEntry) -> String {
+    match entry {
+        IndexEntry::Streaming(entry) => {
+            let columns: Vec<&str> = entry.config.column_names().collect();
+            format!("{} ({})", entry.config.format(), columns.join(", "))
+        }
+        IndexEntry::Tar(_) => "webdataset".to_owned(),
+    }
+}
+
+/// Looks at all files, of a store at several at once.
+fn look(
+    place: &Place,
+    files: &[(u64, &PartFile)],
+    verify: Verify,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), PartError> {
+    let next = AtomicUsize::new(0);
+    let stopped = AtomicBool::new(false);
+    let lookers = match place {
+        Place::Local(_) => 1,
+        Place::Store(_) => LOOKERS.min(files.len()),
+    };
+    let (sender, receiver) = channel();
+    std::thread::scope(|scope| {
+        for _ in 0..lookers {
+            let (sender, next, stopped) = (sender.clone(), &next, &stopped);
+            scope.spawn(move || {
+                while let Some((part, file)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut stay = || !stopped.load(Ordering::Relaxed);
+                    let seen = match stay() {
+                        true => look_at(place, *part, file, verify, &mut stay),
+                        false => return,
+                    };
+                    if seen.is_err() {
+                        stopped.store(true, Ordering::Relaxed);
+                        // The receiver waits for all senders.
+                        let _ = sender.send(seen);
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        loop {
+            match receiver.recv_timeout(PATIENCE) {
+                Ok(seen) => return seen,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) if go_on() => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    stopped.store(true, Ordering::Relaxed);
+                    return Err(WriteError::Interrupted { samples: 0 }.into());
+                }
+            }
+        }
+    })
+}
+
+fn look_at(
+    place: &Place,
+    part: u64,
+    file: &PartFile,
+    verify: Verify,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), PartError> {
+    let missing = || PartError::FileMissing {
+        place: place.display(&file.at),
+        part,
+    };
+    let check = |at: &str, bytes: u64| match bytes == file.bytes {
+        true => Ok(()),
+        false => Err(PartError::FileLength {
+            place: place.display(at),
+            part,
+            found: bytes,
+            expected: file.bytes,
+        }),
+    };
+    let differs = |at: &str, found: String, expected: &str| PartError::FileHash {
+        place: place.display(at),
+        part,
+        found,
+        expected: expected.to_owned(),
+    };
+    let Some(dir) = place.as_local() else {
+        let stamp = place
+            .stamp(&file.at, &mut |_| go_on())?
+            .ok_or_else(missing)?;
+        check(&file.at, stamp.bytes)?;
+        if let (Some(noted), Some(found)) = (&file.etag, stamp.etag)
+            && *noted != found
+        {
+            return Err(differs(&file.at, found, noted));
+        }
+        if verify == Verify::Hashes {
+            let bytes = place
+                .read(&file.at, file.bytes, &mut |_| go_on())?
+                .ok_or_else(missing)?;
+            let found = shardmill_mds::hash_hex(file.algo, &bytes);
+            if found != file.hex {
+                return Err(differs(&file.at, found, &file.hex));
+            }
+        }
+        return Ok(());
+    };
+    let (at, handle, is_moved) = match open(dir, &file.at)? {
+        Some(handle) => (&file.at, handle, false),
+        // A commit that was killed has moved it.
+        None => (
+            &file.name,
+            open(dir, &file.name)?.ok_or_else(missing)?,
+            true,
+        ),
+    };
+    check(at, handle.len())?;
+    if verify == Verify::Hashes || is_moved {
+        let found = hash_of(&handle, file, go_on)?;
+        if found != file.hex {
+            return Err(differs(at, found, &file.hex));
+        }
+    }
+    Ok(())
+}
+
+fn open(dir: &Dir, name: &str) -> Result<Option<FileHandle>, StorageError> {
+    match dir.open_file(name) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn hash_of(
+    handle: &FileHandle,
+    file: &PartFile,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<String, PartError> {
+    let mut hasher = Hasher::new(file.algo);
+    let mut at = 0;
+    while at < handle.len() {
+        if !go_on() {
+            return Err(WriteError::Interrupted { samples: 0 }.into());
+        }
+        let length = STEP_BYTES.min(handle.len() - at);
+        hasher.update(&handle.read_range(at, length)?);
+        at += length;
+    }
+    Ok(hasher.finish_hex())
+}
+
+/// Gives all files their names. Those that a commit that was killed has moved are there already.
+fn settle(
+    place: &Place,
+    dir: &Dir,
+    files: &[(u64, &PartFile)],
+    is_exclusive: bool,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), PartError> {
+    for (_, file) in files {
+        // No index names what has the name now, and nobody else commits: it is what a commit that was killed has left.
+        let mode = match is_exclusive {
+            true => PublishMode::Replace,
+            false => PublishMode::CreateNew,
+        };
+        match dir.rename(&file.at, &file.name, mode) {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() && dir.exists(&file.name)? => {}
+            Err(StorageError::Exists { .. }) => {
+                let there = open(dir, &file.name)?;
+                let same = match &there {
+                    Some(handle) if handle.len() == file.bytes => {
+                        hash_of(handle, file, go_on)? == file.hex
+                    }
+                    _ => false,
+                };
+                if !same {
+                    return Err(PartError::InTheWay {
+                        place: place.display(&file.name),
+                    });
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Claims a data set for one commit.
+pub(super) fn claim(
+    place: &Place,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<PlaceLease, StorageError> {
+    PlaceLease::acquire(place, COMMIT_LEASE, LEASE_PATIENCE, &mut |_| go_on())
+}
+
+/// Ends the claim, and removes the temporary files of commits that were killed and the folders that are empty now. What
+/// fails is of no consequence: `gc` finds it.
+pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() -> bool) {
+    let work = place.entries(WORK_FOLDER, &mut |_| go_on());
+    let work = work.unwrap_or_default();
+    // Those of a conversion that is not in parts are its own.
+    if !work.iter().any(|entry| entry.name == JOURNAL) {
+        for entry in work {
+            if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
+                let name = beneath(WORK_FOLDER, &entry.name);
+                let _ = place.remove(&name, &mut |_| go_on());
+            }
+        }
+    }
+    let _ = lease.remove_folder(&mut |_| go_on());
+    for folder in [COMMIT_FOLDER, PARTS_FOLDER, WORK_FOLDER] {
+        let _ = place.remove_folder(folder);
+    }
+}
+
+/// Removes what commits that were killed have left beside a data set that was published. Nothing happens while somebody
+/// commits.
+pub fn tidy(place: &Place, go_on: &mut dyn FnMut() -> bool) {
+    let work = place.entries(WORK_FOLDER, &mut |_| go_on());
+    if work.is_ok_and(|work| work.is_empty()) {
+        let _ = place.remove_folder(WORK_FOLDER);
+    } else if let Ok(lease) = claim(place, go_on) {
+        release(lease, place, go_on);
+    }
+}

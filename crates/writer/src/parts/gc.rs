@@ -1,0 +1,368 @@
+//! What is left of jobs that failed, and of those that were killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use shardmill_core::Limits;
+use shardmill_storage::{Dir, Place, Remote, StorageError, TempFile};
+
+use super::commit::{claim, release};
+use super::names::{is_shard_name, part_of, token, token_of};
+use super::{JOURNAL, NameForm, PARTS_FOLDER, PartError, Staging, WORK_FOLDER, parse_index};
+use crate::form::{STREAMING_PREFIX, ShardPattern};
+use crate::index::INDEX_NAME;
+
+/// What [`gc`] is told.
+#[derive(Clone, Debug, Default)]
+pub struct GcOptions {
+    /// Whether to remove what was found.
+    pub delete: bool,
+    /// Only what was last changed before. Without it, whatever is found: then no job may be at work.
+    pub before: Option<SystemTime>,
+    /// What shards are called, where it is neither as in MosaicML Streaming nor `shard-%06d.tar`.
+    pub names: Option<NameForm>,
+    /// What the index may ask for.
+    pub limits: Limits,
+}
+
+/// Why something is not needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GcReason {
+    /// What an attempt has written that was not committed.
+    Attempt,
+    /// A shard that the index does not name.
+    Unlisted,
+    /// A file that did not get its name.
+    Temporary,
+}
+
+impl GcReason {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Attempt => "attempt",
+            Self::Unlisted => "unlisted",
+            Self::Temporary => "temporary",
+        }
+    }
+}
+
+/// Something that is not needed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GcEntry {
+    /// Its name, relative to the data set.
+    pub name: String,
+    /// Its bytes, of a folder those of all files in it.
+    pub bytes: u64,
+    /// Why it is not needed.
+    pub reason: GcReason,
+    is_folder: bool,
+}
+
+/// What [`gc`] has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GcReport {
+    /// What is not needed, by name.
+    pub entries: Vec<GcEntry>,
+    /// Whether it was removed.
+    pub deleted: bool,
+}
+
+/// Removes what a job has written and not committed; answers how many files and folders those were. Nothing that the
+/// index names is touched. An attempt that is still at work may leave some more.
+///
+/// # Errors
+///
+/// What the disk or the store says; [`PartError::Index`].
+pub fn abort(
+    place: &Place,
+    staging: &Staging,
+    limits: &Limits,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<u64, PartError> {
+    let mut removed = 0_u64;
+    match place {
+        Place::Local(dir) => {
+            let own = format!("{}-", staging.job());
+            for entry in place.entries(PARTS_FOLDER, &mut |_| go_on())? {
+                if entry.is_folder && entry.name.starts_with(&own) {
+                    remove_tree(place, &format!("{PARTS_FOLDER}/{}", entry.name), go_on)?;
+                    removed += 1;
+                }
+            }
+            for folder in [PARTS_FOLDER, WORK_FOLDER] {
+                // Others may be at work in them.
+                let _ = dir.remove_dir(folder);
+            }
+        }
+        Place::Store(_) => {
+            let prefix = staging.names().prefix();
+            let own = token(staging.job(), "");
+            let listed = listed(place, limits, go_on)?.unwrap_or_default();
+            for entry in place.entries("", &mut |_| go_on())? {
+                let is_own = token_of(&entry.name, prefix).is_some_and(|it| it.starts_with(&own));
+                if !entry.is_folder && is_own && !listed.contains(&entry.name) {
+                    place.remove(&entry.name, &mut |_| go_on())?;
+                    removed += 1;
+                }
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// As [`abort`], after a commit: what fails is left to [`gc`].
+pub(super) fn sweep(place: &Place, staging: &Staging, go_on: &mut dyn FnMut() -> bool) {
+    let _ = abort(place, staging, &Limits::default(), go_on);
+}
+
+/// Finds what no data set needs: attempts that were not committed, shards that the index does not name (as overwriting
+/// leaves them), temporary files. Removes it where it is told to.
+///
+/// # Errors
+///
+/// [`PartError::Index`]; [`PartError::Ages`] where only what is old is wanted of a store that does not say; another commit at work; what the
+/// disk or the store says.
+pub fn gc(
+    place: &Place,
+    options: &GcOptions,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<GcReport, PartError> {
+    let lease = match options.delete {
+        true => {
+            place.make_folder(WORK_FOLDER)?;
+            Some(claim(place, go_on)?)
+        }
+        false => None,
+    };
+    let mut report = GcReport {
+        entries: find(place, options, go_on)?,
+        deleted: options.delete,
+    };
+    report.entries.sort();
+    if let Some(lease) = lease {
+        for entry in &report.entries {
+            match entry.is_folder {
+                true => remove_tree(place, &entry.name, go_on)?,
+                false => place.remove(&entry.name, &mut |_| go_on())?,
+            }
+        }
+        place.sync()?;
+        release(lease, place, go_on);
+    }
+    Ok(report)
+}
+
+fn find(
+    place: &Place,
+    options: &GcOptions,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Vec<GcEntry>, PartError> {
+    let sizes = Sizes::of(place, go_on)?;
+    let mut found = Vec::new();
+    let mut add = |name: String, reason: GcReason, is_folder: bool, size: Option<Size>| {
+        let Some(size) = size else { return Ok(()) };
+        let is_old = match (options.before, size.changed) {
+            (None, _) => true,
+            (Some(before), Some(changed)) => changed < before,
+            (Some(_), None) => {
+                return Err(PartError::Ages {
+                    place: place.display(&name),
+                });
+            }
+        };
+        if is_old {
+            found.push(GcEntry {
+                name,
+                bytes: size.bytes,
+                reason,
+                is_folder,
+            });
+        }
+        Ok(())
+    };
+    for entry in place.entries(PARTS_FOLDER, &mut |_| go_on())? {
+        let name = format!("{PARTS_FOLDER}/{}", entry.name);
+        let size = sizes.get(place, &name, entry.is_folder, go_on)?;
+        add(name, GcReason::Attempt, entry.is_folder, size)?;
+    }
+    for entry in place.entries(WORK_FOLDER, &mut |_| go_on())? {
+        if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
+            let name = format!("{WORK_FOLDER}/{}", entry.name);
+            let size = sizes.get(place, &name, false, go_on)?;
+            add(name, GcReason::Temporary, false, size)?;
+        }
+    }
+    let listed = listed(place, &options.limits, go_on)?;
+    // Shards without parts in their names may be those of a conversion that goes on some time.
+    let work = place.entries(WORK_FOLDER, &mut |_| go_on())?;
+    let is_converting = work.iter().any(|entry| entry.name == JOURNAL);
+    let plain = listed.is_some() && !is_converting;
+    let listed = listed.unwrap_or_default();
+    for entry in place.entries("", &mut |_| go_on())? {
+        let is_shard = is_shard(&entry.name, options.names.as_ref(), plain);
+        if !entry.is_folder && is_shard && !listed.contains(&entry.name) {
+            let size = sizes.get(place, &entry.name, false, go_on)?;
+            add(entry.name, GcReason::Unlisted, false, size)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a file is a shard by its name; with `plain` also one of a data set without parts.
+fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
+    let default = ShardPattern::default();
+    let prefixes = [STREAMING_PREFIX, default.prefix()];
+    let own = names.map(NameForm::prefix);
+    if prefixes
+        .into_iter()
+        .chain(own)
+        .any(|prefix| part_of(name, prefix).is_some())
+    {
+        return true;
+    }
+    let is_tar = || match names {
+        Some(NameForm::Tar(pattern)) => pattern.matches(name) || default.matches(name),
+        _ => default.matches(name),
+    };
+    plain && (is_shard_name(name) || is_tar())
+}
+
+/// The files that the index names; `None` where there is no index.
+fn listed(
+    place: &Place,
+    limits: &Limits,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<BTreeSet<String>>, PartError> {
+    let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| go_on())? else {
+        return Ok(None);
+    };
+    let index = parse_index(place, &text, limits)?;
+    let mut names = BTreeSet::new();
+    for entry in index.into_entries() {
+        names.extend(entry.names().into_iter().map(str::to_owned));
+    }
+    Ok(Some(names))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    bytes: u64,
+    /// `None` where a store does not say.
+    changed: Option<SystemTime>,
+}
+
+/// How large and how old things are.
+enum Sizes {
+    /// Files are asked one by one.
+    Local,
+    /// A listing of a store tells all.
+    Store(BTreeMap<String, Size>),
+}
+
+impl Sizes {
+    fn of(place: &Place, go_on: &mut dyn FnMut() -> bool) -> Result<Self, PartError> {
+        let Place::Store(store) = place else {
+            return Ok(Self::Local);
+        };
+        let objects = store
+            .remote()
+            .list("", Remote::LIST_MOST, &mut |_| go_on())?;
+        let sizes = objects.into_iter().map(|object| {
+            let changed = object
+                .modified_ms
+                .and_then(|since| u64::try_from(since).ok())
+                .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since)));
+            let bytes = object.bytes;
+            (object.name, Size { bytes, changed })
+        });
+        Ok(Self::Store(sizes.collect()))
+    }
+
+    /// The bytes of something and when it was last changed, of a folder over all that is in it; `None` where it is gone.
+    fn get(
+        &self,
+        place: &Place,
+        name: &str,
+        is_folder: bool,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Size>, PartError> {
+        match (self, place) {
+            (Self::Store(sizes), _) => Ok(sizes.get(name).copied()),
+            (Self::Local, Place::Local(dir)) => local_size(place, dir, name, is_folder, go_on),
+            (Self::Local, Place::Store(_)) => Ok(None),
+        }
+    }
+}
+
+fn local_size(
+    place: &Place,
+    dir: &Dir,
+    name: &str,
+    is_folder: bool,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<Size>, PartError> {
+    let mut last = match changed(&dir.path_of(name)) {
+        Ok(changed) => changed,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let names = match is_folder {
+        true => {
+            let entries = place.entries(name, &mut |_| go_on())?.into_iter();
+            entries
+                .map(|entry| format!("{name}/{}", entry.name))
+                .collect()
+        }
+        false => vec![name.to_owned()],
+    };
+    let mut bytes = 0_u64;
+    for name in names {
+        match dir.open_file(&name) {
+            Ok(file) => {
+                bytes = bytes.saturating_add(file.len());
+                last = last.max(file.modified());
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let changed = Some(last);
+    Ok(Some(Size { bytes, changed }))
+}
+
+fn changed(path: &Path) -> Result<SystemTime, StorageError> {
+    let changed = std::fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
+    changed.map_err(|source| StorageError::Io {
+        action: "look up",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn remove_tree(
+    place: &Place,
+    name: &str,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), StorageError> {
+    let Some(dir) = place.as_local() else {
+        for entry in place.entries(name, &mut |_| go_on())? {
+            place.remove(&format!("{name}/{}", entry.name), &mut |_| go_on())?;
+        }
+        return Ok(());
+    };
+    let removed = dir.remove_all_in(name).and_then(|()| dir.remove_dir(name));
+    match removed {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        // An attempt that has not noticed that its job is over has written something meanwhile.
+        Err(StorageError::Io { source, .. })
+            if source.kind() == std::io::ErrorKind::DirectoryNotEmpty =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,351 @@
+//! What one attempt of a part has made, as text that travels from a task to whoever commits.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use shardmill_core::{Limits, check_relative_path};
+use shardmill_mds::HashAlgo;
+use shardmill_storage::{Place, Stamp};
+use shardmill_webdataset::TarCompression;
+
+use super::names::{folder_of, name_in, token};
+use super::{MOST_PARTS, PARTS_FOLDER, PartError, Staging, check_token};
+use crate::entry::IndexEntry;
+use crate::form::{ShardForm, TarForm};
+use crate::shard::FileCheck;
+
+/// The version of the text.
+const VERSION: u64 = 1;
+
+/// What one attempt of a part has made.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// The job.
+    pub job: String,
+    /// The number of the part in its job, from 0.
+    pub part: u64,
+    /// The attempt.
+    pub attempt: String,
+    /// What all shards of the data set have in common, as text; `None` for a part without shards.
+    pub form: Option<String>,
+    /// The shards, in order.
+    pub shards: Vec<PartShard>,
+}
+
+/// A shard of a part.
+#[derive(Clone, Debug)]
+pub struct PartShard {
+    /// Its line in the index.
+    pub entry: IndexEntry,
+    /// Its files.
+    pub files: Vec<PartFile>,
+}
+
+/// A file of a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartFile {
+    /// What it is called in the data set.
+    pub name: String,
+    /// Where it is until the commit, relative to the data set.
+    pub at: String,
+    /// Its length.
+    pub bytes: u64,
+    /// A hash of its contents.
+    pub algo: HashAlgo,
+    /// The hash in lower-case hex.
+    pub hex: String,
+    /// The tag that the store gave it, where it is in a store.
+    pub etag: Option<String>,
+}
+
+impl Manifest {
+    /// Of an attempt that has no rows. `part` counts the parts of the job from 0.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError::Token`], [`PartError::Number`].
+    pub fn empty(staging: &Staging, part: u64, attempt: &str) -> Result<Self, PartError> {
+        check(staging.job(), part, attempt)?;
+        Ok(Self {
+            job: staging.job().to_owned(),
+            part,
+            attempt: attempt.to_owned(),
+            form: None,
+            shards: Vec::new(),
+        })
+    }
+
+    /// Its samples.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.shards
+            .iter()
+            .fold(0, |sum, shard| sum.saturating_add(shard.entry.samples()))
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let shards = self.shards.iter().map(|shard| {
+            let files = shard.files.iter().map(|file| {
+                json!({"algo": file.algo.to_string(), "at": file.at, "bytes": file.bytes, "etag": file.etag, "hex": file.hex, "name": file.name})
+            });
+            json!({"files": files.collect::<Vec<_>>(), "index": shard.entry.to_json()})
+        });
+        json!({
+            "attempt": self.attempt,
+            "form": self.form,
+            "job": self.job,
+            "part": self.part,
+            "samples": self.samples(),
+            "shards": shards.collect::<Vec<_>>(),
+            "version": VERSION,
+        })
+        .to_string()
+    }
+
+    /// From the text of [`to_json`](Self::to_json). Nothing in it is believed before [`commit`](super::commit) has looked:
+    /// names are checked here, files there.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError::Syntax`], [`PartError::Token`], [`PartError::Number`].
+    pub fn parse(text: &str, limits: &Limits) -> Result<Self, PartError> {
+        let value: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
+        if value.get("version").and_then(Value::as_u64) != Some(VERSION) {
+            return Err(wrong("it has no version, or another one than 1"));
+        }
+        let string = |key: &str| value.get(key).and_then(Value::as_str);
+        let part = value
+            .get("part")
+            .and_then(Value::as_u64)
+            .ok_or_else(|| wrong("`part` is missing"))?;
+        let (Some(job), Some(attempt)) = (string("job"), string("attempt")) else {
+            return Err(wrong("`job` or `attempt` is missing"));
+        };
+        check(job, part, attempt)?;
+        let shards = value
+            .get("shards")
+            .and_then(Value::as_array)
+            .ok_or_else(|| wrong("`shards` is missing"))?;
+        let shards = shards.iter().map(|shard| parse_shard(shard, limits));
+        let manifest = Self {
+            job: job.to_owned(),
+            part,
+            attempt: attempt.to_owned(),
+            form: string("form").map(str::to_owned),
+            shards: shards.collect::<Result<_, _>>()?,
+        };
+        if manifest.form.is_none() != manifest.shards.is_empty() {
+            return Err(wrong(
+                "there are shards without a form, or a form without shards",
+            ));
+        }
+        if value.get("samples").and_then(Value::as_u64) != Some(manifest.samples()) {
+            return Err(wrong("`samples` is not the sum over its shards"));
+        }
+        Ok(manifest)
+    }
+}
+
+fn wrong(reason: &str) -> PartError {
+    PartError::Syntax {
+        what: "a manifest",
+        reason: reason.to_owned(),
+    }
+}
+
+fn check(job: &str, part: u64, attempt: &str) -> Result<(), PartError> {
+    check_token("job", job)?;
+    check_token("attempt", attempt)?;
+    if part > MOST_PARTS {
+        return Err(PartError::Number {
+            part,
+            most: MOST_PARTS,
+        });
+    }
+    Ok(())
+}
+
+fn parse_shard(shard: &Value, limits: &Limits) -> Result<PartShard, PartError> {
+    let entry = shard
+        .get("index")
+        .and_then(Value::as_str)
+        .and_then(|text| IndexEntry::parse(text.as_bytes(), limits))
+        .ok_or_else(|| wrong("the index of a shard is missing or cannot be read"))?;
+    let files = shard
+        .get("files")
+        .and_then(Value::as_array)
+        .ok_or_else(|| wrong("the files of a shard are missing"))?;
+    let files = files.iter().map(|file| {
+        let string = |key: &str| file.get(key).and_then(Value::as_str);
+        Some(PartFile {
+            name: checked(string("name")?)?,
+            at: checked(string("at")?)?,
+            bytes: file.get("bytes")?.as_u64()?,
+            algo: string("algo")?.parse().ok()?,
+            hex: string("hex")?.to_owned(),
+            etag: string("etag").map(str::to_owned),
+        })
+    });
+    let files: Vec<PartFile> = files
+        .collect::<Option<_>>()
+        .ok_or_else(|| wrong("a file of a shard has no name, place, length or hash"))?;
+    let named: BTreeSet<(&str, u64)> = files
+        .iter()
+        .map(|file| (file.name.as_str(), file.bytes))
+        .collect();
+    if named != entry.stored_files().into_iter().collect() || named.len() != files.len() {
+        return Err(wrong("the files of a shard are not those of its index"));
+    }
+    Ok(PartShard { entry, files })
+}
+
+fn checked(name: &str) -> Option<String> {
+    check_relative_path(name).ok().map(|()| name.to_owned())
+}
+
+/// Gathers the shards of a part, whoever makes them, and says what their files are called.
+#[derive(Clone, Debug)]
+pub struct ManifestBuilder {
+    manifest: Manifest,
+    identity: String,
+    prefix: String,
+    /// The number of the part in the data set.
+    number: u64,
+    /// In a directory: where the files are until the commit.
+    folder: Option<String>,
+    token: Option<String>,
+    /// Files of a store that may be there, those among them that no shard was made of.
+    begun: Vec<String>,
+}
+
+impl ManifestBuilder {
+    /// For an attempt of a part. `part` counts the parts of the job from 0.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError::Token`], [`PartError::Number`]; [`PartError::Names`] for a form that the job was not begun for.
+    pub fn new(
+        place: &Place,
+        staging: &Staging,
+        part: u64,
+        attempt: &str,
+        form: &ShardForm,
+    ) -> Result<Self, PartError> {
+        let manifest = Manifest::empty(staging, part, attempt)?;
+        if !staging.names().fits(form) {
+            return Err(PartError::Names {
+                expected: staging.names().to_json(),
+                found: form.format().to_string(),
+            });
+        }
+        let is_local = place.as_local().is_some();
+        Ok(Self {
+            identity: identity(form),
+            prefix: staging.names().prefix().to_owned(),
+            number: part.saturating_add(staging.first_part()),
+            folder: is_local
+                .then(|| format!("{PARTS_FOLDER}/{}", folder_of(staging.job(), part, attempt))),
+            token: (!is_local).then(|| token(staging.job(), attempt)),
+            begun: Vec::new(),
+            manifest,
+        })
+    }
+
+    /// The number of the part in its job.
+    pub(super) const fn part(&self) -> u64 {
+        self.manifest.part
+    }
+
+    /// The number of the part in the data set.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The folder for the files of the part until they are committed, relative to the data set; `None` in a store.
+    #[must_use]
+    pub fn folder(&self) -> Option<&str> {
+        self.folder.as_deref()
+    }
+
+    /// What stands before the numbers that tar samples have for keys.
+    #[must_use]
+    pub fn key_prefix(&self) -> String {
+        super::names::key_prefix(self.number)
+    }
+
+    /// Where a file of a shard belongs until the commit, relative to the data set. `basename` is its name in a data set of
+    /// this part alone.
+    #[must_use]
+    pub fn at(&self, basename: &str) -> String {
+        match &self.folder {
+            Some(folder) => format!("{folder}/{basename}"),
+            None => self.name(basename),
+        }
+    }
+
+    fn name(&self, basename: &str) -> String {
+        name_in(basename, &self.prefix, self.number, self.token.as_deref())
+    }
+
+    /// Adds the next shard, whose files are where [`at`](Self::at) says, each with what the place knows of it. The names
+    /// in `entry` and in the checks are those of a data set of this part alone.
+    pub fn add(&mut self, mut entry: IndexEntry, files: &[(FileCheck, Stamp)]) {
+        entry.rename_files(|basename| self.name(basename));
+        let files = files.iter().map(|(check, stamp)| PartFile {
+            name: self.name(&check.name),
+            at: self.at(&check.name),
+            bytes: check.bytes,
+            algo: check.algo,
+            hex: check.hex.clone(),
+            etag: stamp.etag.clone(),
+        });
+        let files = files.collect();
+        self.manifest.form = Some(self.identity.clone());
+        self.manifest.shards.push(PartShard { entry, files });
+    }
+
+    /// Notes a file of a store before it is put.
+    pub(super) fn begin(&mut self, at: &str) {
+        self.begun.push(at.to_owned());
+    }
+
+    /// Those that were noted.
+    pub(super) fn begun(&self) -> &[String] {
+        &self.begun
+    }
+
+    /// What was gathered.
+    #[must_use]
+    pub fn finish(self) -> Manifest {
+        self.manifest
+    }
+}
+
+/// What all shards of a data set have in common, as text. The same text means shards that may stand in one index.
+fn identity(form: &ShardForm) -> String {
+    match form {
+        ShardForm::Streaming(config) => config.to_json(),
+        ShardForm::Tar(form) => {
+            let TarForm {
+                pattern,
+                profile,
+                compression,
+                hashes,
+                size_limit,
+                fields: _,
+            } = &**form;
+            json!({
+                "compression": compression.map(|name: TarCompression| name.to_string()),
+                "format": "webdataset",
+                "hashes": hashes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "pattern": pattern.to_string(),
+                "profile": format!("{profile:?}"),
+                "size_limit": size_limit,
+            })
+            .to_string()
+        }
+    }
+}

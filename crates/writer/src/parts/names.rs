@@ -1,0 +1,204 @@
+//! What the files of parts are called.
+
+use shardmill_core::Format;
+
+use crate::form::{STREAMING_PREFIX, ShardForm, ShardFormat, ShardPattern};
+
+/// Digits of the number of a part.
+const PART_DIGITS: usize = 5;
+
+/// Which names the shards of a data set have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameForm {
+    /// Those of MosaicML Streaming: `shard.00003-00012.mds`.
+    Streaming(Format),
+    /// Those of a pattern: `shard-00003-000012.tar`.
+    Tar(ShardPattern),
+}
+
+impl NameForm {
+    /// The format of the shards.
+    #[must_use]
+    pub const fn format(&self) -> ShardFormat {
+        match self {
+            Self::Streaming(format) => ShardFormat::Streaming(*format),
+            Self::Tar(_) => ShardFormat::Webdataset,
+        }
+    }
+
+    /// What all names begin with.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        match self {
+            Self::Streaming(_) => STREAMING_PREFIX,
+            Self::Tar(pattern) => pattern.prefix(),
+        }
+    }
+
+    /// Whether shards of that form have such names.
+    pub(crate) fn fits(&self, form: &ShardForm) -> bool {
+        match (self, form) {
+            (Self::Streaming(format), ShardForm::Streaming(config)) => config.format() == *format,
+            (Self::Tar(pattern), ShardForm::Tar(form)) => form.pattern == *pattern,
+            _ => false,
+        }
+    }
+
+    /// As text: the name of a format, or a pattern.
+    pub(crate) fn to_json(&self) -> String {
+        match self {
+            Self::Streaming(format) => format.to_string(),
+            Self::Tar(pattern) => pattern.to_string(),
+        }
+    }
+
+    /// From the text of [`to_json`](Self::to_json).
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if let Ok(format) = text.parse() {
+            return Some(Self::Streaming(format));
+        }
+        text.parse().ok().map(Self::Tar)
+    }
+}
+
+/// The name of a file in a data set of many parts: that of the shard in its part, with the number of the part in front of
+/// its own, and between them what tells attempts apart.
+pub(crate) fn name_in(basename: &str, prefix: &str, part: u64, token: Option<&str>) -> String {
+    let rest = basename.strip_prefix(prefix).unwrap_or(basename);
+    match token {
+        None => format!("{prefix}{part:0PART_DIGITS$}-{rest}"),
+        Some(token) => format!("{prefix}{part:0PART_DIGITS$}-{token}-{rest}"),
+    }
+}
+
+/// The number of the part that a file belongs to, by its name.
+pub(crate) fn part_of(name: &str, prefix: &str) -> Option<u64> {
+    let (part, rest) = name.strip_prefix(prefix)?.split_once('-')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // What follows is the number of the shard, or the token of an attempt and that number.
+    let shard = rest.split(['.', '-']).next()?;
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_shard = !shard.is_empty() && shard.bytes().all(is_token);
+    (part.len() >= PART_DIGITS && digits(part) && is_shard)
+        .then(|| part.parse().ok())
+        .flatten()
+}
+
+/// Whether a file may be a shard of MosaicML Streaming, by its name: `shard.00012.mds.zstd`, of a part
+/// `shard.00003-00012.mds.zstd`, in a store `shard.00003-JOB_ATTEMPT-00012.mds.zstd`.
+#[must_use]
+pub fn is_shard_name(name: &str) -> bool {
+    let Some((number, rest)) = name
+        .strip_prefix(STREAMING_PREFIX)
+        .and_then(|rest| rest.split_once('.'))
+    else {
+        return false;
+    };
+    let is_number =
+        |piece: &str| piece.len() >= PART_DIGITS && piece.bytes().all(|byte| byte.is_ascii_digit());
+    let is_attempt = |piece: &str| {
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        !piece.is_empty() && piece.bytes().all(is_token)
+    };
+    let pieces: Vec<&str> = number.split('-').collect();
+    let is_shard = match pieces.as_slice() {
+        [shard] => is_number(shard),
+        [part, shard] => is_number(part) && is_number(shard),
+        [part, attempt, shard] => is_number(part) && is_attempt(attempt) && is_number(shard),
+        _ => false,
+    };
+    is_shard
+        && rest
+            .split('.')
+            .next()
+            .is_some_and(|format| format.parse::<Format>().is_ok())
+}
+
+/// What tells attempts apart in the name of a file in a store.
+pub(crate) fn token_of<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    part_of(name, prefix)?;
+    let mut parts = name.strip_prefix(prefix)?.splitn(3, '-').skip(1);
+    let token = parts.next()?;
+    parts.next()?;
+    Some(token)
+}
+
+/// What tells attempts apart. Neither name has an underscore.
+pub(crate) fn token(job: &str, attempt: &str) -> String {
+    format!("{job}_{attempt}")
+}
+
+/// The folder of an attempt, beneath that of all parts.
+pub(crate) fn folder_of(job: &str, part: u64, attempt: &str) -> String {
+    format!("{job}-{part:0PART_DIGITS$}-{attempt}")
+}
+
+/// What stands before the number of a sample in the key of a tar file.
+pub(crate) fn key_prefix(part: u64) -> String {
+    format!("{part:0PART_DIGITS$}-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_can_be_taken_apart_again() {
+        let name = name_in("shard.00012.mds.zstd", "shard.", 3, None);
+        assert_eq!(name, "shard.00003-00012.mds.zstd");
+        assert_eq!(
+            (part_of(&name, "shard."), token_of(&name, "shard.")),
+            (Some(3), None)
+        );
+        let name = name_in("shard-000012.tar.idx", "shard-", 123_456, Some("job7_0"));
+        assert_eq!(name, "shard-123456-job7_0-000012.tar.idx");
+        assert_eq!(part_of(&name, "shard-"), Some(123_456));
+        assert_eq!(token_of(&name, "shard-"), Some("job7_0"));
+        for name in [
+            "shard.00012.mds",
+            "index.json",
+            "shard.3-00012.mds",
+            "shard.-1.mds",
+            "shard.0000x-1.mds",
+        ] {
+            assert_eq!(part_of(name, "shard."), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn forms_travel_as_text() {
+        for form in [
+            NameForm::Streaming(Format::Mds),
+            NameForm::Tar(ShardPattern::default()),
+            NameForm::Tar("a%%b-%d.tar".parse().unwrap()),
+        ] {
+            assert_eq!(NameForm::parse(&form.to_json()), Some(form));
+        }
+        assert_eq!(NameForm::parse("parquet"), None);
+    }
+
+    #[test]
+    fn shards_are_known_by_their_names() {
+        for name in [
+            "shard.00000.mds",
+            "shard.123456.mds.zstd",
+            "shard.00001.json.meta.gz",
+            "shard.00003-00012.mds",
+            "shard.00003-job7_0a-00012.mds.zstd",
+        ] {
+            assert!(is_shard_name(name), "{name}");
+        }
+        for name in [
+            "shard.0.mds",
+            "shard.00000",
+            "shard.00000.txt",
+            "shard.0000a.mds",
+            "shard.00003-.mds",
+            "shard.00003-a b-00012.mds",
+            "shard.00003-a-b-00012.mds",
+            "data.mds",
+        ] {
+            assert!(!is_shard_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! One attempt of a part, in the thread of the caller.
+
+use std::sync::Arc;
+
+use arrow::record_batch::RecordBatch;
+use shardmill_storage::{Dir, Place, PublishMode, Stamp, StorageError};
+
+use super::names::key_prefix;
+use super::{Manifest, ManifestBuilder, PartError, Staging};
+use crate::chunk::{BufferPool, Origin};
+use crate::error::WriteError;
+use crate::form::ShardForm;
+use crate::input::RowNumbers;
+use crate::pack::{CutShard, Keys, PackError, Packer};
+use crate::rows::{RowEncoder, TarKeys};
+use crate::shard::{Outcome, Scratch, ShardKind, ShardWork, Temps};
+
+/// Buffers that are kept for the next samples: those of a shard of 64 MiB.
+const SPARE_BUFFERS: usize = 40;
+
+/// What a [`PartWriter`] is told beside what it writes.
+#[derive(Clone, Debug, Default)]
+pub struct PartOptions {
+    /// Most samples of a shard, beside the size limit of the form.
+    pub samples_per_shard: Option<u64>,
+}
+
+/// Writes the shards of one attempt of a part.
+///
+/// It does everything in the thread of the caller, one shard after the other: an engine that runs many tasks has given
+/// the other cores away. In memory are the shard that is filled and what it is compressed to. Dropped without
+/// [`finish`](Self::finish), it removes what it has written.
+#[derive(Debug)]
+pub struct PartWriter {
+    place: Place,
+    builder: Option<ManifestBuilder>,
+    /// In a directory: the folder of the attempt.
+    folder: Option<Dir>,
+    encoder: RowEncoder,
+    kind: ShardKind,
+    packer: Packer,
+    pool: Arc<BufferPool>,
+    threads_own: Scratch,
+    samples: u64,
+    is_broken: bool,
+}
+
+impl PartWriter {
+    /// Begins an attempt. `part` counts the parts of the job from 0; `attempt` tells this attempt from all others of the
+    /// job. Of tar shards whose keys are numbers, the number of the part is put in front of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`ManifestBuilder::new`]; [`StorageError::Exists`] when there is such an attempt already; what the disk says.
+    pub fn new(
+        place: Place,
+        staging: &Staging,
+        part: u64,
+        attempt: &str,
+        encoder: RowEncoder,
+        form: ShardForm,
+        options: &PartOptions,
+    ) -> Result<Self, PartError> {
+        let builder = ManifestBuilder::new(&place, staging, part, attempt, &form)?;
+        let folder = match (&place, builder.folder()) {
+            (Place::Local(dir), Some(folder)) => {
+                if dir.exists(folder)? {
+                    return Err(StorageError::Exists {
+                        path: dir.path_of(folder),
+                    }
+                    .into());
+                }
+                Some(dir.make_dir(folder)?)
+            }
+            _ => None,
+        };
+        let keys = match encoder.keys() {
+            Some(TarKeys::Number) => Keys::Numbered(key_prefix(builder.number()), 0),
+            Some(TarKeys::Column { unique: false, .. }) => Keys::Unique(Default::default()),
+            Some(TarKeys::Column { unique: true, .. }) | None => Keys::Given,
+        };
+        Ok(Self {
+            packer: Packer::new(0, &form, options.samples_per_shard, 0, keys),
+            kind: ShardKind::resumable(form),
+            place,
+            builder: Some(builder),
+            folder,
+            encoder,
+            pool: BufferPool::new(SPARE_BUFFERS),
+            threads_own: Scratch::default(),
+            samples: 0,
+            is_broken: false,
+        })
+    }
+
+    /// From now on takes batches of other types, which become the same columns.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError::OtherForm`] when the shards would have another form.
+    pub fn change(&mut self, encoder: RowEncoder, form: &ShardForm) -> Result<(), PartError> {
+        if !self.kind.is_of(form) {
+            let part = self.builder.as_ref().map_or(0, ManifestBuilder::part);
+            return Err(PartError::OtherForm { part, first: part });
+        }
+        self.encoder = encoder;
+        Ok(())
+    }
+
+    /// Adds all rows of a batch. `go_on` is asked now and then while something takes long.
+    ///
+    /// # Errors
+    ///
+    /// [`PartError::Write`] for a row that cannot be stored, named by its number in the part; what the disk or the store
+    /// says. Nothing can be added afterwards.
+    pub fn push(
+        &mut self,
+        batch: &RecordBatch,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), PartError> {
+        if self.is_broken || self.builder.is_none() {
+            return Err(WriteError::Closed.into());
+        }
+        self.is_broken = true;
+        let origin = Origin {
+            split: 0,
+            unit: 0,
+            first: self.samples,
+        };
+        let first = self.samples;
+        let name = |row: usize| (first + u64::try_from(row).unwrap_or(0)).to_string();
+        let mut chunks = Vec::new();
+        self.encoder
+            .encode(batch, origin, &self.pool, |chunk| chunks.push(chunk))
+            .map_err(|error| error.locate(&self.encoder, name))?;
+        for mut chunk in chunks {
+            chunk.rows = (!chunk.keys.is_empty()).then_some(RowNumbers::From(self.samples));
+            self.samples += u64::try_from(chunk.samples()).unwrap_or(0);
+            let mut full = Vec::new();
+            self.packer
+                .push(chunk, |shard| full.push(shard))
+                .map_err(|error| self.unpacked(error))?;
+            for shard in full {
+                self.write(shard, go_on)?;
+            }
+        }
+        self.is_broken = false;
+        Ok(())
+    }
+
+    /// Writes the last shard, and says what there is.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
+    pub fn finish(mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Manifest, PartError> {
+        if self.is_broken {
+            return Err(WriteError::Closed.into());
+        }
+        self.is_broken = true;
+        if let Some(shard) = self.packer.finish() {
+            self.write(shard, go_on)?;
+        }
+        if let Some(folder) = &self.folder {
+            // The names of the shards have to last before anybody is told of them.
+            folder.sync()?;
+        }
+        let builder = self.builder.take().ok_or(WriteError::Closed)?;
+        Ok(builder.finish())
+    }
+
+    /// Samples that were added.
+    #[must_use]
+    pub const fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    fn write(&mut self, shard: CutShard, go_on: &mut dyn FnMut() -> bool) -> Result<(), PartError> {
+        if !go_on() {
+            let samples = self.samples;
+            return Err(WriteError::Interrupted { samples }.into());
+        }
+        let (work, steps) = ShardWork::new(shard, &self.kind)?;
+        let mut steps: Vec<_> = steps.into_iter().rev().collect();
+        while let Some(step) = steps.pop() {
+            let temps = match &self.folder {
+                Some(folder) => Temps::Dir(folder),
+                None => Temps::Place(&self.place, ""),
+            };
+            let done = work.run(&step, &self.kind, temps, &mut self.threads_own)?;
+            let shard = match done {
+                Outcome::Nothing => continue,
+                Outcome::Next(step) => {
+                    steps.push(step);
+                    continue;
+                }
+                Outcome::Finished(shard) => shard,
+            };
+            let builder = self.builder.as_mut().ok_or(WriteError::Closed)?;
+            let mut files = Vec::with_capacity(shard.checks.len());
+            for ((name, temp), check) in shard.files.into_iter().zip(shard.checks) {
+                let stamp = match &self.place {
+                    // The folder is an attempt's own, and was opened for it.
+                    Place::Local(_) => {
+                        let bytes = temp.written();
+                        temp.publish_pending(&name, PublishMode::CreateNew, true)?;
+                        Stamp { bytes, etag: None }
+                    }
+                    Place::Store(_) => {
+                        let at = builder.at(&name);
+                        builder.begin(&at);
+                        self.place
+                            .publish(temp, &at, PublishMode::Replace, &mut |_| go_on())?
+                    }
+                };
+                files.push((check, stamp));
+            }
+            builder.add(shard.entry, &files);
+        }
+        Ok(())
+    }
+
+    fn unpacked(&self, error: PackError) -> WriteError {
+        match error {
+            PackError::Duplicate { key, row } => WriteError::DuplicateKey {
+                column: self.encoder.key_column(),
+                row: row.to_string(),
+                key,
+            },
+            PackError::Number => WriteError::Bug {
+                what: "a number has no room in its header",
+            },
+        }
+    }
+}
+
+impl Drop for PartWriter {
+    fn drop(&mut self) {
+        let Some(builder) = self.builder.take() else {
+            return;
+        };
+        // What cannot be removed now is removed by `abort` or `gc`.
+        match &self.place {
+            Place::Local(dir) => {
+                if let Some(folder) = builder.folder() {
+                    let _ = dir.remove_all_in(folder);
+                    let _ = dir.remove_dir(folder);
+                }
+            }
+            Place::Store(_) => {
+                for name in builder.begun() {
+                    let _ = self.place.remove(name, &mut |_| true);
+                }
+            }
+        }
+    }
+}

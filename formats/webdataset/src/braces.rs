@@ -1,0 +1,373 @@
+//! Brace patterns, by which people name many shards at once: `train-{000000..000146}.tar`, `{a,b}-{00..03}.tar`.
+//!
+//! The rules are those of the Python package `braceexpand` 0.1.7, which webdataset 1.0.2 uses. How much a pattern stands
+//! for is counted before anything of it is written out.
+
+#[cfg(test)]
+mod tests;
+
+use shardmill_core::{Diagnostic, ErrorKind, escape};
+
+/// Most names that one pattern stands for.
+pub const MOST_NAMES: u64 = 1_000_000;
+
+/// Most bytes of all names of a pattern: a thousand for each.
+const MOST_NAME_BYTES: u64 = 1_000_000_000;
+
+/// How deep braces may lie in braces.
+const MOST_DEPTH: usize = 64;
+
+/// Why a pattern stands for nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BraceError {
+    /// A brace without its partner.
+    #[error("the braces of `{}` do not pair", escape(pattern))]
+    Unbalanced {
+        /// The pattern.
+        pattern: String,
+    },
+    /// More names than anybody has shards.
+    #[error("`{}` stands for more than {most} names", escape(pattern))]
+    Many {
+        /// The pattern.
+        pattern: String,
+        /// Most names that it may stand for.
+        most: u64,
+    },
+    /// Braces in braces in braces.
+    #[error(
+        "the braces of `{}` are nested more than {MOST_DEPTH} deep",
+        escape(pattern)
+    )]
+    Deep {
+        /// The pattern.
+        pattern: String,
+    },
+}
+
+impl Diagnostic for BraceError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::InvalidInput
+    }
+
+    fn id(&self) -> &'static str {
+        match self {
+            Self::Unbalanced { .. } => "pattern-braces",
+            Self::Many { .. } | Self::Deep { .. } => "pattern-size",
+        }
+    }
+
+    fn object(&self) -> Option<String> {
+        None
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unbalanced { .. } => {
+                Some("write \\{ and \\} for braces that belong to a name".to_owned())
+            }
+            Self::Many { .. } | Self::Deep { .. } => None,
+        }
+    }
+}
+
+/// The names that a pattern stands for, in order; at most [`MOST_NAMES`].
+///
+/// `{first..last}` and `{first..last..step}` are numbers, as wide as the wider end where either begins with a zero, or
+/// letters; `{a,b}` is a choice. Choices nest, and where there are several braces the last ones change fastest. What is in
+/// braces and neither stays as it is, and so does what follows a backslash.
+///
+/// ```
+/// let names = shardmill_webdataset::expand_braces("{a,b}-{08..10}.tar")?;
+/// assert_eq!(names.first().map(String::as_str), Some("a-08.tar"));
+/// assert_eq!(names.len(), 6);
+/// # Ok::<(), shardmill_webdataset::BraceError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`BraceError`]: `InvalidInput`.
+///
+/// Source: the behaviour of `braceexpand` 0.1.7; only ASCII digits are digits.
+pub fn expand_braces(pattern: &str) -> Result<Vec<String>, BraceError> {
+    let many = || BraceError::Many {
+        pattern: pattern.to_owned(),
+        most: MOST_NAMES,
+    };
+    let parsed = parse(pattern, 0).map_err(|fault| {
+        let pattern = pattern.to_owned();
+        match fault {
+            Fault::Unbalanced => BraceError::Unbalanced { pattern },
+            Fault::Deep => BraceError::Deep { pattern },
+            Fault::Many => many(),
+        }
+    })?;
+    let count = count(&parsed);
+    // No name is longer than the pattern.
+    let bytes = count.saturating_mul(pattern.len() as u64);
+    if count > MOST_NAMES || bytes > MOST_NAME_BYTES {
+        return Err(many());
+    }
+    Ok(product(&parsed))
+}
+
+/// What is wrong with a part of a pattern.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Unbalanced,
+    Deep,
+    Many,
+}
+
+/// A part of a pattern.
+#[derive(Debug)]
+enum Part {
+    Text(String),
+    Numbers {
+        first: i128,
+        last: i128,
+        step: u128,
+        width: usize,
+    },
+    Letters(Vec<char>),
+    Choice(Vec<Vec<Part>>),
+}
+
+fn parse(pattern: &str, depth: usize) -> Result<Vec<Part>, Fault> {
+    if depth > MOST_DEPTH {
+        return Err(Fault::Deep);
+    }
+    let mut parts = Vec::new();
+    let mut start = 0;
+    // COMPAT: a closing brace too many is made good by an opening one behind it, as in the original.
+    let mut open = 0_i64;
+    for (at, byte) in marks(pattern) {
+        match byte {
+            b'{' => {
+                if open == 0 && at > start {
+                    parts.push(text(pattern, start, at));
+                    start = at;
+                }
+                open += 1;
+            }
+            b'}' => {
+                open -= 1;
+                if open == 0 {
+                    let inner = pattern.get(start + 1..at).unwrap_or_default();
+                    braces(inner, depth, &mut parts)?;
+                    start = at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    if open != 0 {
+        return Err(Fault::Unbalanced);
+    }
+    if start < pattern.len() {
+        parts.push(text(pattern, start, pattern.len()));
+    }
+    Ok(parts)
+}
+
+/// What is between two braces.
+fn braces(inner: &str, depth: usize, parts: &mut Vec<Part>) -> Result<(), Fault> {
+    if let Some(range) = range(inner)? {
+        parts.push(range);
+        return Ok(());
+    }
+    match split(inner) {
+        Some(choices) => {
+            let choices = choices.into_iter().map(|choice| parse(choice, depth + 1));
+            parts.push(Part::Choice(choices.collect::<Result<_, _>>()?));
+        }
+        None => {
+            parts.push(Part::Text("{".to_owned()));
+            parts.extend(parse(inner, depth + 1)?);
+            parts.push(Part::Text("}".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// The braces and commas that count, and where they are.
+fn marks(text: &str) -> impl Iterator<Item = (usize, u8)> {
+    let mut is_escaped = false;
+    text.bytes().enumerate().filter(move |(_, byte)| {
+        if is_escaped {
+            is_escaped = false;
+            return false;
+        }
+        is_escaped = *byte == b'\\';
+        matches!(byte, b'{' | b'}' | b',')
+    })
+}
+
+/// Text as it is meant, without the backslashes.
+fn text(pattern: &str, start: usize, end: usize) -> Part {
+    let mut out = String::new();
+    let mut chars = pattern.get(start..end).unwrap_or_default().chars();
+    while let Some(next) = chars.next() {
+        match (next, chars.clone().next()) {
+            ('\\', Some(escaped)) if escaped != '\n' => {
+                chars.next();
+                out.push(escaped);
+            }
+            _ => out.push(next),
+        }
+    }
+    Part::Text(out)
+}
+
+/// The choices between commas; `None` where there is none, or where braces do not pair.
+fn split(inner: &str) -> Option<Vec<&str>> {
+    let mut choices = Vec::new();
+    let (mut start, mut open) = (0, 0_i64);
+    for (at, byte) in marks(inner) {
+        match byte {
+            b'{' => open += 1,
+            b'}' => open -= 1,
+            _ if open == 0 => {
+                choices.push(inner.get(start..at)?);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if open != 0 || choices.is_empty() {
+        return None;
+    }
+    choices.push(inner.get(start..)?);
+    Some(choices)
+}
+
+/// `1..3`, `a..c`, with or without a step.
+fn range(inner: &str) -> Result<Option<Part>, Fault> {
+    let mut ends = inner.splitn(3, "..");
+    let (Some(first), Some(last), step) = (ends.next(), ends.next(), ends.next()) else {
+        return Ok(None);
+    };
+    let is_number = |text: &str| {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if step.is_some_and(|step| !is_number(step)) {
+        return Ok(None);
+    }
+    let letter = |text: &str| {
+        let mut chars = text.chars();
+        let letter = chars.next().filter(char::is_ascii_alphabetic)?;
+        chars.next().is_none().then_some(letter)
+    };
+    let numbers = is_number(first) && is_number(last);
+    let letters = letter(first).zip(letter(last));
+    if !numbers && letters.is_none() {
+        return Ok(None);
+    }
+    // A step that is larger than any range leaves the first of it.
+    let step = step.map_or(1, |step| {
+        let digits = step.trim_start_matches(['-', '0']);
+        if digits.is_empty() {
+            1
+        } else {
+            digits.parse().unwrap_or(u128::MAX)
+        }
+    });
+    if let Some((first, last)) = letters {
+        return Ok(Some(Part::Letters(letters_between(first, last, step))));
+    }
+    let is_padded = |text: &str| {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        digits.len() > 1 && digits.starts_with('0')
+    };
+    let width = if is_padded(first) || is_padded(last) {
+        first.len().max(last.len())
+    } else {
+        0
+    };
+    let number = |text: &str| text.parse::<i128>().map_err(|_| Fault::Many);
+    Ok(Some(Part::Numbers {
+        first: number(first)?,
+        last: number(last)?,
+        step,
+        width,
+    }))
+}
+
+/// COMPAT: behind `Z` comes `a`.
+fn letters_between(first: char, last: char, step: u128) -> Vec<char> {
+    let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').collect();
+    let place = |letter| alphabet.iter().position(|other| *other == letter);
+    let (first, last) = (place(first).unwrap_or(0), place(last).unwrap_or(0));
+    let step = usize::try_from(step).unwrap_or(usize::MAX);
+    let (low, high) = (first.min(last), first.max(last));
+    let range = alphabet.get(low..=high).unwrap_or_default();
+    if first < last {
+        range.iter().copied().step_by(step).collect()
+    } else {
+        range.iter().rev().copied().step_by(step).collect()
+    }
+}
+
+fn count(parts: &[Part]) -> u64 {
+    parts.iter().fold(1, |product, part| {
+        let names = match part {
+            Part::Text(_) => 1,
+            Part::Letters(letters) => letters.len() as u64,
+            Part::Numbers {
+                first, last, step, ..
+            } => {
+                let steps = first.abs_diff(*last) / step;
+                u64::try_from(steps).unwrap_or(u64::MAX).saturating_add(1)
+            }
+            Part::Choice(choices) => choices
+                .iter()
+                .fold(0, |sum: u64, choice| sum.saturating_add(count(choice))),
+        };
+        product.saturating_mul(names)
+    })
+}
+
+fn product(parts: &[Part]) -> Vec<String> {
+    let mut names = vec![String::new()];
+    for part in parts {
+        match part {
+            Part::Text(text) => names.iter_mut().for_each(|name| name.push_str(text)),
+            part => {
+                let ends = ends(part);
+                names = names
+                    .iter()
+                    .flat_map(|name| ends.iter().map(move |end| format!("{name}{end}")))
+                    .collect();
+            }
+        }
+    }
+    names
+}
+
+fn ends(part: &Part) -> Vec<String> {
+    match part {
+        Part::Text(text) => vec![text.clone()],
+        Part::Letters(letters) => letters.iter().map(char::to_string).collect(),
+        Part::Choice(choices) => choices.iter().flat_map(|choice| product(choice)).collect(),
+        Part::Numbers {
+            first,
+            last,
+            step,
+            width,
+        } => {
+            let steps = first.abs_diff(*last) / step;
+            let number = |steps: u128| {
+                let way = steps.saturating_mul(*step);
+                let number = if first < last {
+                    first.saturating_add_unsigned(way)
+                } else {
+                    first.saturating_sub_unsigned(way)
+                };
+                format!("{number:0width$}", width = *width)
+            };
+            (0..=steps).map(number).collect()
+        }
+    }
+}

@@ -1,0 +1,58 @@
+use std::collections::BTreeMap;
+
+use shardmill_core::Diagnostic as _;
+
+use super::{BraceError, MOST_NAMES, expand_braces};
+
+/// What the original makes of patterns; `null` where it refuses them. Written by `testdata/braces.py`.
+const CASES: &str = include_str!("../../testdata/braces.json");
+
+#[test]
+fn patterns_stand_for_what_the_original_makes_of_them() {
+    let cases: BTreeMap<String, Option<Vec<String>>> = serde_json::from_str(CASES).unwrap();
+    assert!(cases.len() > 400, "{}", cases.len());
+    for (pattern, expected) in cases {
+        match (expand_braces(&pattern), expected) {
+            (Ok(found), Some(expected)) => assert_eq!(found, expected, "{pattern}"),
+            (Err(BraceError::Unbalanced { .. }), None) => {}
+            (found, expected) => panic!("{pattern}: {found:?}, not {expected:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_stands_for_too_much_is_refused_before_it_is_written_out() {
+    let all = expand_braces("{0..999999}").unwrap();
+    assert_eq!(all.len() as u64, MOST_NAMES);
+    for pattern in [
+        "{0..1000000}",
+        "{0..999}{0..999}{0..999}{0..999}{0..999}{0..999}{0..999}{0..999}",
+        "{0..170141183460469231731687303715884105727}",
+        "{-170141183460469231731687303715884105727..170141183460469231731687303715884105727}",
+        "{0..99999999999999999999999999999999999999999999999999}",
+        "{{0..999999},a}",
+    ] {
+        let error = expand_braces(pattern).unwrap_err();
+        assert_eq!(error.id(), "pattern-size", "{pattern}");
+        assert!(matches!(error, BraceError::Many { .. }), "{pattern}");
+    }
+    // Few names, each of them long.
+    let long = format!("{}{{0..99999}}", "x".repeat(20_000));
+    assert_eq!(expand_braces(&long).unwrap_err().id(), "pattern-size");
+}
+
+#[test]
+fn steps_beyond_all_numbers_leave_the_first() {
+    let step = "9".repeat(60);
+    assert_eq!(expand_braces(&format!("{{1..5..{step}}}")).unwrap(), ["1"]);
+    assert_eq!(expand_braces(&format!("{{b..e..{step}}}")).unwrap(), ["b"]);
+}
+
+#[test]
+fn deep_braces_are_refused() {
+    let deep = format!("{}{}", "{".repeat(5000), "}".repeat(5000));
+    let error = expand_braces(&deep).unwrap_err();
+    assert!(matches!(error, BraceError::Deep { .. }));
+    let fair = format!("{}a,b{}", "{".repeat(60), "}".repeat(60));
+    assert_eq!(expand_braces(&fair).unwrap().len(), 2);
+}

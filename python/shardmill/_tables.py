@@ -1,0 +1,310 @@
+"""Data sets as Arrow tables, shard by shard: what the sources for Spark and Ray have in common.
+
+A shard is brought to a folder of the task, checked, and read there; nothing of it is left afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
+
+from shardmill import _core
+from shardmill.errors import MissingIndexError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+__all__ = ['Shard', 'Table', 'open_table', 'read_shard', 'schema_of']
+
+_INDEX = 'index.json'
+#: The Arrow types of encodings; those of Python's integers and of arrays are not here.
+_TYPES = {
+    'bytes': 'binary',
+    'int': 'int64',
+    'jpeg': 'binary',
+    'json': 'string',
+    'pil': 'binary',
+    'pkl': 'binary',
+    'png': 'binary',
+    'str': 'string',
+    'str_decimal': 'string',
+    'str_float': 'string',
+    'str_int': 'string',
+}
+_NUMBERS = frozenset(f'{kind}{bits}' for kind in ('int', 'uint') for bits in (8, 16, 32, 64))
+_FLOATS = {'float16': 'halffloat', 'float32': 'float', 'float64': 'double'}
+#: Fields of WebDataset that are text, and those that are integers, by their extension.
+_TEXT = frozenset(('json', 'jsn', 'text', 'transcript', 'txt'))
+_INTEGERS = frozenset(('cls', 'cls2', 'id', 'inx', 'class', 'count', 'index'))
+#: Where the key of a WebDataset sample is.
+_KEY = '__key__'
+
+
+class Shard(NamedTuple):
+    """A shard of a table.
+
+    Attributes:
+        samples: Its samples.
+        raw_bytes: Its bytes before compression.
+        entry: Its line in the index.
+        files: The names of its files.
+    """
+
+    samples: int
+    raw_bytes: int
+    entry: dict[str, Any]
+    files: list[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A data set, as its index describes it. It is pickled with the tasks, without its shards.
+
+    Attributes:
+        dest: Its folder or its URL.
+        columns: What is stored in each column, by name.
+        is_tar: Whether it is one of WebDataset.
+        nullable: Columns that samples may lack.
+        storage_options: Settings of the store that are not in the environment.
+    """
+
+    dest: str
+    columns: dict[str, str]
+    is_tar: bool
+    nullable: frozenset[str] = frozenset()
+    storage_options: Optional[dict[str, str]] = field(default=None, repr=False)
+
+
+def open_table(
+    dest: str, storage_options: Optional[Mapping[str, str]] = None
+) -> tuple[Table, list[Shard]]:
+    """Reads the index of a data set.
+
+    Raises:
+        MissingIndexError: There is none.
+        DataError: It says something that no index may.
+        UnsupportedError: It is neither one of MDS nor one of WebDataset.
+    """
+    settings = dict(storage_options) if storage_options else None
+    if _is_local(dest):
+        dest = os.path.abspath(dest)
+    place = _beneath(dest, _INDEX)
+    with tempfile.TemporaryDirectory(prefix='shardmill-') as folder:
+        path = os.path.join(folder, _INDEX)
+        try:
+            _core.download(place, path, settings)
+        except FileNotFoundError as error:
+            raise MissingIndexError(f'there is no {place}', 'index-missing', place) from error
+        # It looks at every line, and at names above all: files are written under them.
+        _open(folder, None)
+        with open(path, encoding='utf-8') as file:
+            index = json.load(file)
+    is_tar = index.get('format') == 'webdataset'
+    shards = [_shard(entry, is_tar) for entry in index['shards']]
+    columns: dict[str, str] = {}
+    nullable: set[str] = set()
+    for number, shard in enumerate(shards):
+        if is_tar:
+            always, sometimes = shard.entry['fields'], shard.entry['optional_fields']
+            names = {_KEY: 'str', **{name: _field(name) for name in [*always, *sometimes]}}
+            nullable.update(sometimes)
+            nullable.update(set(columns).symmetric_difference(names) if number else ())
+        else:
+            if shard.entry['format'] != 'mds':
+                text = f'{dest}: a shard of {shard.entry["format"]} cannot be read as a table'
+                raise UnsupportedError(text, 'format-unsupported', dest)
+            names = dict(zip(shard.entry['column_names'], shard.entry['column_encodings']))
+            if number and names != columns:
+                text = f'{dest}: its shards do not have the same columns'
+                raise UnsupportedError(text, 'index-columns', dest)
+        columns.update(names)
+    return Table(dest, columns, is_tar, frozenset(nullable), settings), shards
+
+
+def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
+    """A folder with an index, as a data set.
+
+    Raises:
+        DataError: The index says something that no index may.
+    """
+    stream = {'local': folder, 'validate_hash': validate_hash}
+    return _core.Reader([stream], {}, _decode, _line, None)
+
+
+def _shard(entry: dict[str, Any], is_tar: bool) -> Shard:
+    stored = [entry.get('zip_data') or entry['raw_data']]
+    beside = entry.get('offsets') if is_tar else entry.get('zip_meta') or entry.get('raw_meta')
+    if beside:
+        stored.append(beside)
+    files = [file['basename'] for file in stored]
+    return Shard(entry['samples'], entry['raw_data']['bytes'], entry, files)
+
+
+def _field(name: str) -> str:
+    extension = name.rpartition('.')[2]
+    if extension in _TEXT:
+        return 'str'
+    return 'int' if extension in _INTEGERS else 'bytes'
+
+
+def _is_local(dest: str) -> bool:
+    return '://' not in dest and not dest.startswith('dbfs:')
+
+
+def _beneath(dest: str, name: str) -> str:
+    return os.path.join(dest, name) if _is_local(dest) else f'{dest.rstrip("/")}/{name}'
+
+
+def schema_of(table: Table, columns: Optional[Sequence[str]] = None) -> pa.Schema:
+    """The Arrow schema of a table.
+
+    Raises:
+        UnsupportedError: A column has values that have no type.
+        KeyError: There is no such column.
+    """
+    import pyarrow as pa
+
+    names = list(table.columns) if columns is None else list(columns)
+    fields = [
+        pa.field(name, _type_of(name, table.columns[name]), name in table.nullable)
+        for name in names
+    ]
+    return pa.schema(fields)
+
+
+def _type_of(name: str, encoding: str) -> Any:
+    import pyarrow as pa
+
+    if encoding in _TYPES:
+        return pa.type_for_alias(_TYPES[encoding])
+    if encoding in _NUMBERS:
+        return pa.type_for_alias(encoding)
+    if encoding in _FLOATS:
+        return pa.type_for_alias(_FLOATS[encoding])
+    kind, _, rest = encoding.partition(':')
+    if kind == 'ndarray' and rest:
+        dtype, _, shape = rest.partition(':')
+        value = pa.type_for_alias(_FLOATS.get(dtype, dtype))
+        for _ in range(max(1, len(shape.split(',')))):
+            value = pa.list_(value)
+        return value
+    text = f'column {name}: values of {encoding} have no type in a table'
+    raise UnsupportedError(text, 'type-unsupported', name, 'choose other columns')
+
+
+def _decode(encoding: str, data: bytes) -> Any:
+    """What the extension module does not decode itself: text, and what stays as its bytes."""
+    return bytes(data) if _TYPES.get(encoding, 'binary') == 'binary' else bytes(data).decode()
+
+
+def read_shard(
+    table: Table,
+    shard: Shard,
+    columns: Optional[Sequence[str]] = None,
+    *,
+    batch_size: int = 1024,
+    tensors: Optional[Callable[[list[Any]], Any]] = None,
+) -> Iterator[pa.RecordBatch]:
+    """The samples of a shard, in order.
+
+    Args:
+        table: The table.
+        shard: One of its shards.
+        columns: The columns; ``None`` for all.
+        batch_size: Most samples of a batch.
+        tensors: What makes a column of NumPy arrays; without it they are lists.
+
+    Raises:
+        DataError: The shard is damaged.
+    """
+    import pyarrow as pa
+
+    schema = schema_of(table, columns)
+    if shard.samples == 0:
+        return
+    with tempfile.TemporaryDirectory(prefix='shardmill-') as folder:
+        for name in shard.files:
+            path = os.path.join(folder, *name.split('/'))
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _core.download(_beneath(table.dest, name), path, table.storage_options)
+        index: dict[str, Any] = {'shards': [shard.entry], 'version': 1 if table.is_tar else 2}
+        if table.is_tar:
+            index['format'] = 'webdataset'
+        with open(os.path.join(folder, _INDEX), 'w', encoding='utf-8') as file:
+            json.dump(index, file, sort_keys=True)
+        stored = shard.entry.get('zip_data') or shard.entry['raw_data']
+        hashes = sorted(stored.get('hashes') or ())
+        reader = _open(folder, hashes[0] if hashes else None)
+        order = {
+            'nodes': 1,
+            'ranks_per_node': 1,
+            'workers_per_rank': 1,
+            'num_canonical_nodes': 1,
+            'batch_size': batch_size,
+            'shuffle': False,
+        }
+        batches = reader.epoch(order, 0, 0)
+        try:
+            while (samples := batches.next_samples()) is not None:
+                arrays = [_array(table, each, samples, tensors) for each in schema]
+                if tensors is not None:
+                    yield pa.RecordBatch.from_arrays(arrays, names=schema.names)
+                    continue
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        finally:
+            batches.close()
+
+
+def _line(layout: Any, line: bytes) -> Any:
+    raise UnsupportedError('lines of text cannot be read as a table', 'format-unsupported')
+
+
+def _array(
+    table: Table,
+    column: pa.Field,
+    samples: list[dict[str, Any]],
+    tensors: Optional[Callable[[list[Any]], Any]],
+) -> pa.Array:
+    """The values of a column."""
+    import numpy as np
+    import pyarrow as pa
+
+    name, data_type = column.name, column.type
+    values = [sample.get(name) for sample in samples]
+    if table.is_tar and name != _KEY:
+        kind = table.columns[name]
+        if kind != 'bytes':
+            decode = int if kind == 'int' else bytes.decode
+            values = [None if value is None else decode(value) for value in values]
+        return pa.array(values, data_type)
+    if pa.types.is_list(data_type):
+        return tensors(values) if tensors is not None else _lists(values, data_type)
+    if pa.types.is_floating(data_type) or pa.types.is_integer(data_type):
+        return pa.array(np.asarray(values), data_type)
+    return pa.array(values, data_type)
+
+
+def _lists(values: list[Any], data_type: Any) -> pa.Array:
+    """Arrays as lists, whose numbers are copied together."""
+    import numpy as np
+    import pyarrow as pa
+
+    depth, inner = 0, data_type
+    while pa.types.is_list(inner):
+        depth, inner = depth + 1, inner.value_type
+    flat = np.concatenate([np.ravel(value) for value in values]) if values else []
+    array = pa.array(flat, inner)
+    # Lengths of the lists of each level, from the innermost one.
+    for level in range(depth - 1, -1, -1):
+        lengths = [
+            np.repeat(value.shape[level], int(np.prod(value.shape[:level]))) for value in values
+        ]
+        offsets = np.zeros(sum(map(len, lengths)) + 1, np.int32)
+        np.cumsum(np.concatenate(lengths), out=offsets[1:])
+        array = pa.ListArray.from_arrays(offsets, array)
+    return array.cast(data_type)

@@ -1,0 +1,158 @@
+"""Fields of WebDataset samples: from bytes to values, by the extension."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+
+from shardmill import _core
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ['FieldDecoder', 'field_decoder']
+
+FieldDecoder = Callable[[str, bytes], Any]
+
+#: What the original writes but hands out as bytes.
+_BYTES = frozenset(('class', 'count', 'htm', 'html', 'msgpack', 'tenbin'))
+#: Which images are decoded, where that is asked for.
+_IMAGES = frozenset(
+    (
+        'bmp',
+        'gif',
+        'image',
+        'img',
+        'jpeg',
+        'jpg',
+        'pbm',
+        'pgm',
+        'png',
+        'pnm',
+        'ppm',
+        'tif',
+        'tiff',
+        'webp',
+    )
+)
+_IMAGE_SPEC = re.compile(r'(pil|torch)?(l|rgb|rgba)?(8)?')
+
+
+def field_decoder(decode: Union[str, bool, FieldDecoder, None]) -> Optional[FieldDecoder]:
+    """What turns fields into values.
+
+    Args:
+        decode: ``None`` or ``False`` leaves fields as their bytes. ``True`` decodes text, numbers, JSON, arrays, and
+            what is compressed with gzip. The name of a form of images decodes images too: ``pil``, ``pill``,
+            ``pilrgb``, ``pilrgba`` for Pillow; ``l8``, ``rgb8``, ``rgba8`` for NumPy arrays of bytes, ``l``, ``rgb``,
+            ``rgba`` for arrays of floats from 0 to 1, of shape (height, width, channels); with ``torch`` before it for
+            tensors of shape (channels, height, width), without channels for ``l``. A callable is given the field and
+            its bytes, and answers ``None`` for what it leaves to the others.
+
+    Raises:
+        ValueError: A form of images that there is not.
+    """
+    if decode is None or decode is False:
+        return None
+    if decode is True:
+        return _Decoder(None)
+    if isinstance(decode, str):
+        return _Decoder(_ImageForm(decode))
+    if not callable(decode):
+        raise ValueError(f'`decode` is a callable, the form of images or a bool, not {decode!r}')
+    return _Decoder(decode)
+
+
+class _Decoder:
+    """Decodes by a decoder of the user's, then by the extension. It is pickled with its data set."""
+
+    def __init__(self, first: Optional[FieldDecoder]) -> None:
+        self.first = first
+
+    def __call__(self, field: str, data: bytes) -> Any:
+        if self.first is not None:
+            name, plain = _unzipped(field, data)
+            value = self.first(name, plain)
+            if value is not None:
+                return value
+        extension = field[: -len('.gz')] if field.endswith('.gz') else field
+        extension = extension.rpartition('.')[2]
+        if extension in _BYTES:
+            return _unzipped(field, data)[1]
+        kind, value = _core.decode_field(field, data)
+        if kind == 'json':
+            return json.loads(value)
+        if kind == 'array':
+            return _array(value)
+        if kind == 'arrays':
+            return [_array(each) for each in value]
+        if kind == 'named':
+            return {each[0]: _array(each) for each in value}
+        if extension in ('mp', 'msg'):
+            import msgpack
+
+            return msgpack.unpackb(value)
+        if extension == 'cbor':
+            import cbor
+
+            return cbor.loads(value)
+        return value
+
+
+def _unzipped(field: str, data: bytes) -> tuple[str, bytes]:
+    """A field and its bytes without gzip."""
+    if not field.endswith('.gz'):
+        return field, data
+    name = field[: -len('.gz')]
+    # The extension of no decoder: what is left is the bytes.
+    return name, _core.decode_field('bin.gz', data)[1]
+
+
+def _array(told: tuple[str, str, list[int], bytes]) -> Any:
+    """A NumPy array of its own memory."""
+    import numpy as np
+
+    _, dtype, shape, data = told
+    return np.frombuffer(bytearray(data), dtype).reshape(shape)
+
+
+class _ImageForm:
+    """Decodes images."""
+
+    def __init__(self, spec: str) -> None:
+        match = _IMAGE_SPEC.fullmatch('torchrgb' if spec == 'torch' else spec)
+        if match is None or not spec:
+            raise ValueError(
+                f'{spec!r} is no form of images: it is `pil`, `l`, `rgb` or `rgba`, with `pil` or `torch` before it, '
+                f'or with `8` behind it'
+            )
+        self.target, mode, self.bytes = match[1], match[2], match[3] is not None
+        if (mode is None and self.target != 'pil') or (self.bytes and self.target == 'pil'):
+            raise ValueError(f'{spec!r} is no form of images')
+        self.mode = mode.upper() if mode else None
+
+    def __call__(self, field: str, data: bytes) -> Any:
+        if field.rpartition('.')[2] not in _IMAGES:
+            return None
+        image = self._open(data)
+        if self.target == 'pil':
+            return image
+        import numpy as np
+
+        array = np.asarray(image)
+        if not self.bytes:
+            array = array.astype(np.float32) / 255.0
+        if self.target is None:
+            return array
+        import torch
+
+        return torch.tensor(array.transpose(2, 0, 1) if array.ndim == 3 else array)
+
+    def _open(self, data: bytes) -> Image:
+        from PIL import Image
+
+        image = Image.open(io.BytesIO(data))
+        image.load()
+        return image.convert(self.mode) if self.mode else image

@@ -1,0 +1,49 @@
+"""What a state of a run has to be, and what is said of one that cannot be carried out."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+from shardmill.errors import UsageError
+
+__all__ = ['check_state', 'in_known_words']
+
+
+def check_state(state: dict[str, Any]) -> dict[str, Any]:
+    """A state, if its values can be those of one."""
+    least = {'epoch': -1, 'sample_in_epoch': 0, 'num_canonical_nodes': 1, 'shuffle_seed': 0}
+    for key in least:
+        if key not in state:
+            raise UsageError(
+                f'The StreamingDataset state dict has no {key!r} and cannot be resumed',
+                'state-field',
+            )
+    checked = dict(state)
+    for key in (*least, 'initial_physical_nodes'):
+        value: Any = state.get(key)
+        if value is None and key in ('num_canonical_nodes', 'initial_physical_nodes'):
+            continue
+        try:
+            number = index(value)
+        except TypeError:
+            number = None
+        if number is None or not least.get(key, 1) <= number < 1 << 63:
+            raise UsageError(
+                f'The StreamingDataset state dict has {value!r} as {key!r} and cannot be resumed',
+                'state-value',
+            )
+        checked[key] = number
+    return checked
+
+
+def in_known_words(error: UsageError) -> UsageError:
+    """An error of the order, beginning as programs for ``streaming`` may look for."""
+    known = {
+        'canonical nodes': 'The number of samples assigned to a canonical node is 0',
+        'its share of a global batch': 'Number of samples for stream is 0',
+    }
+    for fact, words in known.items():
+        if fact in error.message:
+            return UsageError(f'{words}: {error.message}', error.id, error.object, error.hint)
+    return error

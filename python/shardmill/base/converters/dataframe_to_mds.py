@@ -1,0 +1,516 @@
+"""A data frame of Spark becomes a data set of MDS: every partition by the task that has it, one index at the end.
+
+A task writes its partition into a folder of its attempt. Only when all tasks have succeeded does the driver give the
+folders of the attempts that count their names, and write the index of the whole last. Without that index there is no
+data set, so that attempts that failed, or were one too many, leave nothing that a reader sees.
+
+Of a data frame that is a scan of Parquet files and nothing else, Spark only says which rows a task has, and the task
+reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
+
+from pyspark import TaskContext
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from shardmill.base.converters import _scan
+from shardmill.base.format import MDSWriter
+from shardmill.base.format.index import get_index_basename
+from shardmill.base.format.mds.encodings import is_mds_encoding
+from shardmill.base.storage.upload import CloudUploader
+from shardmill.base.util import merge_index as merge_indexes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    'SPARK_TO_MDS',
+    'dataframe_to_mds',
+    'infer_dataframe_schema',
+    'is_json_compatible',
+]
+
+logger = logging.getLogger(__name__)
+
+#: The encoding of each type; ``None`` for types that have none.
+SPARK_TO_MDS: dict[DataType, Optional[str]] = {
+    ByteType(): 'uint8',
+    ShortType(): 'uint16',
+    IntegerType(): 'int32',
+    LongType(): 'int64',
+    FloatType(): 'float32',
+    DoubleType(): 'float64',
+    DecimalType(): 'str_decimal',
+    StringType(): 'str',
+    BinaryType(): 'bytes',
+    BooleanType(): 'uint8',
+    TimestampType(): 'str',
+    TimestampNTZType(): 'str',
+    DateType(): 'str',
+    DayTimeIntervalType(): None,
+    ArrayType(IntegerType()): 'ndarray:int32',
+    ArrayType(ShortType()): 'ndarray:int16',
+    ArrayType(LongType()): 'ndarray:int64',
+    ArrayType(FloatType()): 'ndarray:float32',
+    ArrayType(DoubleType()): 'ndarray:float64',
+}
+
+#: What the folders of attempts begin with.
+_ATTEMPT = '.attempt-'
+#: What a task tells the driver.
+_RESULT = 'partition int, folder string, rows long, seconds double, writing double, unfit string'
+_EMPTY = 'Input dataframe is None or Empty!'
+#: Of binary columns, as they are.
+_OF_BYTES = frozenset(('bytes', 'jpeg', 'pil', 'pkl', 'png'))
+
+
+def is_json_compatible(data_type: Any) -> bool:
+    """Whether values of a type of Spark can be stored as JSON and read back as they were."""
+    if isinstance(data_type, StructType):
+        return all(is_json_compatible(field.dataType) for field in data_type.fields)
+    if isinstance(data_type, ArrayType):
+        return is_json_compatible(data_type.elementType)
+    if isinstance(data_type, MapType):
+        # Keys of objects are text.
+        return isinstance(data_type.keyType, StringType) and is_json_compatible(data_type.valueType)
+    plain = (StringType, IntegerType, LongType, FloatType, DoubleType, BooleanType, NullType)
+    return isinstance(data_type, plain)
+
+
+def _encoding_of(data_type: DataType) -> Optional[str]:
+    """The encoding of a type, where it has one."""
+    if isinstance(data_type, DecimalType):
+        return 'str_decimal'
+    if isinstance(data_type, ArrayType):
+        # Whether there are nulls in it is found when it is written.
+        data_type = ArrayType(data_type.elementType)
+    known = SPARK_TO_MDS.get(data_type)
+    if known is None and isinstance(data_type, (ArrayType, MapType, StructType)):
+        return 'json' if is_json_compatible(data_type) else None
+    return known
+
+
+def infer_dataframe_schema(
+    dataframe: DataFrame, user_defined_cols: Optional[dict[str, Any]] = None
+) -> Optional[dict[str, str]]:
+    """The encodings of the columns of a data frame; or whether those of the user fit its types.
+
+    Args:
+        dataframe: The data frame.
+        user_defined_cols: Encodings by the names of columns.
+
+    Returns:
+        Encodings by the names of columns; ``None`` with ``user_defined_cols``.
+
+    Raises:
+        ValueError: Columns that do not exist, have no encoding, or not the one that is asked for: all of them.
+    """
+    types = {field.name: field.dataType for field in dataframe.schema.fields}
+    if user_defined_cols is None:
+        encodings = {name: _encoding_of(data_type) for name, data_type in types.items()}
+        _refuse(
+            f'column `{name}`: {types[name].simpleString()} is not supported by dataframe_to_mds'
+            for name, encoding in encodings.items()
+            if encoding is None
+        )
+        return {name: encoding for name, encoding in encodings.items() if encoding is not None}
+    problems = (_unfit(name, encoding, types) for name, encoding in user_defined_cols.items())
+    _refuse(problem for problem in problems if problem)
+    return None
+
+
+def _is_native(dataframe: DataFrame, columns: dict[str, str]) -> bool:
+    """Whether columns are stored from Arrow; else their values become Python's first."""
+    for name, encoding in columns.items():
+        data_type = dataframe.schema[name].dataType
+        if encoding == 'json':
+            # Text that is stored as JSON is a text in JSON, not what it says.
+            if not isinstance(data_type, (ArrayType, MapType, StructType)):
+                return False
+        elif encoding in _OF_BYTES - {'bytes'}:
+            return False
+    return True
+
+
+def _refuse(problems: Iterable[str]) -> None:
+    """Raises all problems at once."""
+    told = list(problems)
+    if told:
+        raise ValueError('; '.join(told))
+
+
+def _unfit(name: str, encoding: str, types: dict[str, DataType]) -> Optional[str]:
+    """Why a column cannot have an encoding."""
+    if name not in types:
+        return f'{name} is not a column of input dataframe: {list(types)}'
+    if not is_mds_encoding(encoding):
+        return f'{encoding} is not supported by dataframe_to_mds: column `{name}`'
+    data_type = types[name]
+    if encoding in _OF_BYTES:
+        if isinstance(data_type, BinaryType):
+            return None
+        if encoding != 'bytes':
+            return f'Non-binary col {name} cannot encode as {encoding}.'
+    if encoding == 'json':
+        return None if is_json_compatible(data_type) else f'{name} can not be encoded by MDS JSON.'
+    fits = _encoding_of(data_type)
+    # The shape of an array may be given, which no type of Spark has.
+    wanted = ':'.join(encoding.split(':')[:2]) if encoding.startswith('ndarray:') else encoding
+    if fits is None:
+        return f'column `{name}`: {data_type.simpleString()} is not supported by dataframe_to_mds'
+    if fits != wanted:
+        return f'Mismatched types: column name `{name}` is `{fits}` in DataFrame but `{encoding}` in user_defined_cols'
+    return None
+
+
+class _Told(NamedTuple):
+    """What a task tells the driver."""
+
+    partition: int
+    #: Of this attempt; empty where there was nothing to write.
+    folder: str
+    #: Rows that came in.
+    rows: int
+    #: What the task took from when it could begin, and how much of that it waited for the writer.
+    seconds: float
+    writing: float
+    #: Why this has to be done in another way, if it has.
+    unfit: Optional[str]
+
+
+class _Output:
+    """What a task writes. The writer is opened for the first rows: without any there is nothing."""
+
+    def __init__(self, task: _Task) -> None:
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError('this runs in a task of Spark only')
+        self.task = task
+        self.partition: int = context.partitionId()
+        self.attempt: int = context.taskAttemptId()
+        self.folder = ''
+        self.rows = 0
+        self.unfit: Optional[str] = None
+        self.begun = time.perf_counter()
+        self.writing = 0.0
+        self._writer: Optional[MDSWriter] = None
+
+    @property
+    def writer(self) -> MDSWriter:
+        """The writer."""
+        if self._writer is None:
+            self._writer, self.folder = self.task.open(self.partition, self.attempt)
+        return self._writer
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Writes a batch as it is."""
+        self.rows += batch.num_rows
+        if batch.num_rows:
+            start = time.perf_counter()
+            self.writer.write_batch(batch)
+            self.writing += time.perf_counter() - start
+
+    def write(self, sample: dict[str, Any]) -> None:
+        """Writes a sample."""
+        start = time.perf_counter()
+        self.writer.write(sample)
+        self.writing += time.perf_counter() - start
+
+    def __enter__(self) -> _Output:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        start = time.perf_counter()
+        if self._writer is not None:
+            self._writer.__exit__(kind, error, trace)
+        self.writing += time.perf_counter() - start
+
+    def told(self) -> dict[str, list[Any]]:
+        """A table of one row, for the driver."""
+        seconds = time.perf_counter() - self.begun
+        told = _Told(self.partition, self.folder, self.rows, seconds, self.writing, self.unfit)
+        return {name: [value] for name, value in told._asdict().items()}
+
+
+class _Task(NamedTuple):
+    """What every task is told."""
+
+    local: str
+    remote: str
+    #: Of this run, in the names of the folders of attempts.
+    run: str
+    #: The arguments of the writer, without ``out``.
+    arguments: dict[str, Any]
+    #: Whether all columns are stored from Arrow as they are.
+    native: bool
+    #: Of the data frame, as JSON.
+    schema: str
+    udf: Optional[Callable[..., Iterable[dict[str, Any]]]]
+    udf_arguments: dict[str, Any]
+
+    def open(self, partition: int, attempt: int) -> tuple[MDSWriter, str]:
+        """A writer for a partition, and the folder."""
+        folder = f'{_prefix(self.run)}{partition:05}-{attempt}'
+        out: Any = os.path.join(self.local, folder)
+        if self.remote:
+            # What is uploaded is not renamed.
+            folder = f'{partition:05}-{attempt}'
+            out = (os.path.join(self.local, folder), os.path.join(self.remote, folder))
+        return MDSWriter(out=out, **self.arguments), folder
+
+    def write_scan(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Reads and writes the rows of files that a partition consists of."""
+        output = _Output(self)
+        schema = StructType.fromJson(json.loads(self.schema))
+        with output:
+            try:
+                count, batches = _scan.batches_of(rows, schema, self.arguments['columns'])
+            except _scan.UnfitError as error:
+                output.unfit = str(error)
+            else:
+                for batch in batches:
+                    output.add(batch)
+                if output.rows != count:
+                    raise RuntimeError(f'{output.rows} rows were read of {count}')
+        yield self.told(output)
+
+    def write_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Writes the batches of a partition."""
+        output = _Output(self)
+        with output:
+            for batch in batches:
+                if self.native:
+                    output.add(batch)
+                    continue
+                output.rows += batch.num_rows
+                for sample in batch.to_pylist():
+                    output.write(self.prepared(sample, batch.schema))
+        yield self.told(output)
+
+    def told(self, output: _Output) -> pa.RecordBatch:
+        """What the driver is told, as a batch."""
+        import pyarrow as pa
+
+        types = (pa.int32(), pa.string(), pa.int64(), pa.float64(), pa.float64(), pa.string())
+        return pa.RecordBatch.from_pydict(output.told(), pa.schema(zip(_Told._fields, types)))
+
+    def prepared(self, sample: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
+        """A sample of Arrow as the writer wants it: arrays for lists, dicts for maps."""
+        import numpy as np
+
+        for name, encoding in self.arguments['columns'].items():
+            if encoding.startswith('ndarray:'):
+                sample[name] = np.array(sample[name], encoding.split(':')[1])
+            elif encoding == 'json':
+                sample[name] = _plain(sample[name], schema.field(name).type)
+        return sample
+
+    def write_frames(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Writes what the function of the user makes of the frames of a partition."""
+        import pandas as pd
+
+        assert self.udf is not None
+        output = _Output(self)
+        with output:
+            for frame in frames:
+                output.rows += len(frame)
+                for sample in self.udf(frame, **self.udf_arguments):
+                    output.write(sample)
+        yield pd.DataFrame(output.told())
+
+
+def _plain(value: Any, data_type: pa.DataType) -> Any:
+    """A value of Arrow whose maps, which come as lists of pairs, are dicts."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_map(data_type):
+        return {key: _plain(each, data_type.item_type) for key, each in value}
+    if pa.types.is_list(data_type):
+        return [_plain(each, data_type.value_type) for each in value]
+    if pa.types.is_struct(data_type):
+        return {name: _plain(each, data_type.field(name).type) for name, each in value.items()}
+    return value
+
+
+def _prefix(run: str) -> str:
+    return f'{_ATTEMPT}{run}-'
+
+
+def dataframe_to_mds(
+    dataframe: DataFrame,
+    merge_index: bool = True,
+    mds_kwargs: Optional[dict[str, Any]] = None,
+    udf_iterable: Optional[Callable[..., Iterable[dict[str, Any]]]] = None,
+    udf_kwargs: Optional[dict[str, Any]] = None,
+) -> tuple[str, str]:
+    """Writes a data frame as MDS, in the tasks of Spark.
+
+    Every partition that has rows becomes a folder with its own index. Of a data set in a folder they are called by
+    the number of the partition; the same partitions give the same bytes. Of an upload they are called by number and
+    attempt.
+
+    The query of the data frame is carried out once. Where it is nothing but a scan of Parquet files that the tasks can
+    open, they read them without Spark; ``spark.conf.set('spark.shardmill.readFiles', 'false')`` keeps them from it.
+
+    Args:
+        dataframe: The data frame.
+        merge_index: Whether one index over all partitions is written at the end.
+        mds_kwargs: The arguments of :class:`MDSWriter`: ``out``, and what is not to be as by default. Without
+            ``columns`` they follow from the types of the data frame; without ``compression`` it is ``zstd``.
+        udf_iterable: A function that makes samples of a pandas data frame. Then ``columns`` are needed.
+        udf_kwargs: Further arguments of it.
+
+    Returns:
+        The local folder, and the URL that was uploaded to, or ``''``.
+
+    Raises:
+        ValueError: There are no rows, no ``out``, or columns that do not fit: all of them are named.
+        FileExistsError: The folder is not empty.
+        Exception: A task failed for good. What its attempts have left has names that begin with ``.attempt``.
+    """
+    if dataframe is None:
+        raise ValueError(_EMPTY)
+    arguments = dict(mds_kwargs or {})
+    if 'out' not in arguments:
+        raise ValueError('`out` and `columns` need to be specified in `mds_kwargs`')
+    arguments.setdefault('compression', 'zstd')
+    if udf_iterable is not None:
+        if 'columns' not in arguments:
+            raise ValueError(
+                'If udf_iterable is specified, user must provide correct `columns` in the mds_kwargs'
+            )
+    elif arguments.get('columns') is None:
+        arguments['columns'] = infer_dataframe_schema(dataframe)
+        logger.info('columns by the types of the data frame: %s', arguments['columns'])
+    else:
+        infer_dataframe_schema(dataframe, arguments['columns'])
+
+    out = arguments.pop('out')
+    keep_local = bool(arguments.get('keep_local', False))
+    uploader = CloudUploader.get(out, keep_local=keep_local, exist_ok=True)
+    _check_empty(uploader.local)
+    local, remote = uploader.local, uploader.remote or ''
+    if merge_index or not remote:
+        # The indexes of the partitions are read once more.
+        arguments['keep_local'] = True
+    task = _Task(
+        local=local,
+        remote=remote,
+        run=uuid.uuid4().hex[:12],
+        arguments=arguments,
+        native=udf_iterable is None and _is_native(dataframe, arguments['columns']),
+        schema=dataframe.schema.json(),
+        udf=udf_iterable,
+        udf_arguments=udf_kwargs or {},
+    )
+    try:
+        told = _run(task, dataframe)
+        if not any(each.rows for each in told):
+            raise ValueError(_EMPTY)
+        folders = [_settle(task, each.partition, each.folder) for each in told if each.folder]
+    finally:
+        if not remote:
+            _sweep(local, task.run)
+    if merge_index:
+        indexes = [
+            (_index_of(local, folder), _index_of(remote, folder) if remote else '')
+            for folder in folders
+        ]
+        merge_indexes(indexes, out, keep_local=keep_local or not remote, download_timeout=60)
+    if remote and not keep_local:
+        shutil.rmtree(local, ignore_errors=True)
+    return local, remote
+
+
+def _run(task: _Task, dataframe: DataFrame) -> list[_Told]:
+    """Has a data frame written by the tasks of Spark; answers what those that count have told, by partition."""
+    columns = list(task.arguments['columns'])
+    told = []
+    scan = _scan.rows_of(dataframe, columns) if task.native else None
+    if scan is not None:
+        told = _collected(scan.mapInArrow(task.write_scan, _RESULT))
+        unfit = [each.unfit for each in told if each.unfit is not None]
+        if unfit:
+            logger.info('the files are left to Spark: %s', unfit[0])
+            told = []
+    if not told and task.udf is not None:
+        told = _collected(dataframe.mapInPandas(task.write_frames, _RESULT))
+    elif not told:
+        chosen = dataframe.select(*map(_column, columns))
+        told = _collected(chosen.mapInArrow(task.write_arrow, _RESULT))
+    seconds = sum(each.seconds for each in told)
+    share = sum(each.writing for each in told) / seconds if seconds else 0.0
+    rows = sum(each.rows for each in told)
+    logger.info('%d rows, %.1f s in tasks, %.0f %% of it writing', rows, seconds, 100 * share)
+    return told
+
+
+def _collected(written: DataFrame) -> list[_Told]:
+    return sorted(_Told(*row) for row in written.collect())
+
+
+def _column(name: str) -> str:
+    """A column by its name, whatever is in the name."""
+    return '`' + name.replace('`', '``') + '`'
+
+
+def _index_of(place: str, folder: str) -> str:
+    return os.path.join(place, folder, get_index_basename())
+
+
+def _settle(task: _Task, partition: int, folder: str) -> str:
+    """Gives the folder of an attempt that counts the name of its partition."""
+    if task.remote:
+        return folder
+    name = f'{partition:05}'
+    os.rename(os.path.join(task.local, folder), os.path.join(task.local, name))
+    return name
+
+
+def _check_empty(local: str) -> None:
+    """Raises for a folder that holds something else than what attempts have left."""
+    if any(not name.startswith(_ATTEMPT) for name in os.listdir(local)):
+        raise FileExistsError(f'{local} is not empty: name another folder, or empty this one')
+
+
+def _sweep(local: str, run: str) -> None:
+    """Removes what attempts of this run have left that do not count. One that has not noticed yet that its job is over
+    may leave some more, which no index names and no later run minds.
+    """
+    for name in os.listdir(local):
+        if name.startswith(_prefix(run)):
+            shutil.rmtree(os.path.join(local, name), ignore_errors=True)

@@ -1,0 +1,325 @@
+"""Data sets in Ray Data.
+
+Write with a sink, read with a source:
+
+    frame.write_datasink(MDSDatasink('/data/tokens', compression='zstd:3'))
+    ray.data.read_datasource(MDSDatasource('/data/tokens'))
+
+Every task of the write is a part, the driver commits them. Parts are numbered as Ray starts the tasks; with
+``ray.data.DataContext.get_current().execution_options.preserve_order = True`` that is the order of the data set, and
+the same data set gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from ray.data.block import BlockAccessor, BlockMetadata
+from ray.data.datasource import Datasink, Datasource, ReadTask
+
+from shardmill import _tables, parts
+from shardmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from ray.data._internal.execution.interfaces import TaskContext
+    from ray.data.datasource import WriteResult
+
+__all__ = [
+    'MDSDatasink',
+    'MDSDatasource',
+    'WebDatasetDatasink',
+    'WebDatasetDatasource',
+]
+
+
+class _Sink(Datasink):
+    """A sink of parts."""
+
+    def __init__(
+        self,
+        dest: str,
+        to: str,
+        mode: str,
+        pattern: Optional[str],
+        storage_options: Optional[Mapping[str, str]],
+        told: dict[str, Any],
+    ) -> None:
+        self.staging = parts.begin(
+            dest, to=to, mode=mode, pattern=pattern, storage_options=storage_options
+        )
+        self.told = told
+        self.committed: Optional[parts.Committed] = None
+
+    def on_write_start(self, schema: Optional[pa.Schema] = None) -> None:
+        """Looks at the columns, in the driver, before any task begins."""
+        # Blocks of pandas have other schemas, and empty ones none.
+        if schema is not None and hasattr(schema, 'empty_table') and len(schema):
+            table = _plain(schema.empty_table())
+            parts.PartWriter(self.staging, 0, **self.told).check(table)
+
+    def write(self, blocks: Iterable[Any], ctx: TaskContext) -> str:
+        """Writes a part, in a task; answers its manifest."""
+        tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
+        # Blocks without rows may lack columns, too.
+        tables = (_plain(table) for table in tables if table.num_rows)
+        return parts.write_part(tables, self.staging, ctx.task_idx, **self.told)
+
+    def on_write_complete(self, write_result: WriteResult[str]) -> None:
+        """Publishes the data set, in the driver."""
+        self.committed = parts.commit(write_result.write_returns, self.staging)
+
+    def on_write_failed(self, error: Exception) -> None:
+        """Removes what the tasks have written."""
+        parts.abort(self.staging)
+
+
+class MDSDatasink(_Sink):
+    """Writes a data set as MDS.
+
+    Args:
+        dest: A folder or the URL of a prefix in a store that all workers see.
+        mode: What happens to a data set that is there: ``error``, ``append`` or ``overwrite``.
+        columns: The columns that are written: their names, or their encodings by name.
+        compression: A compression, as in ``zstd:3``.
+        hashes: Names of hashes that go into the index.
+        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``.
+        samples_per_shard: Most samples of a shard.
+        storage_options: Settings of the store that are not in the environment.
+
+    Attributes:
+        committed: What was published, once that is done.
+
+    Raises:
+        ConflictError: There is a data set, and the mode is ``error``.
+    """
+
+    def __init__(
+        self,
+        dest: str,
+        *,
+        mode: str = 'error',
+        columns: Optional[parts.Columns] = None,
+        compression: Optional[str] = None,
+        hashes: Sequence[str] = (),
+        size_limit: Optional[Union[int, str]] = parts.SIZE_LIMIT,
+        samples_per_shard: Optional[int] = None,
+        storage_options: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        told = {
+            'columns': columns,
+            'compression': compression,
+            'hashes': list(hashes),
+            'size_limit': size_limit,
+            'samples_per_shard': samples_per_shard,
+        }
+        super().__init__(dest, 'mds', mode, None, storage_options, told)
+
+
+class WebDatasetDatasink(_Sink):
+    """Writes a data set as WebDataset.
+
+    Args:
+        dest: A folder or the URL of a prefix in a store that all workers see.
+        mode: What happens to a data set that is there: ``error``, ``append`` or ``overwrite``.
+        columns: The columns that are written, which then are the fields: their names, or their encodings by name.
+        key: The column that keys come from; without it they are numbers, behind that of the part.
+        pattern: What shards are called, as in ``shard-%06d.tar``.
+        compression: ``gz`` or ``zstd``, with a level or without; by default none.
+        hashes: Names of hashes that go into the index.
+        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``.
+        samples_per_shard: Most samples of a shard.
+        storage_options: Settings of the store that are not in the environment.
+
+    Attributes:
+        committed: What was published, once that is done.
+
+    Raises:
+        ConflictError: There is a data set, and the mode is ``error``.
+    """
+
+    def __init__(
+        self,
+        dest: str,
+        *,
+        mode: str = 'error',
+        columns: Optional[parts.Columns] = None,
+        key: Optional[str] = None,
+        pattern: Optional[str] = None,
+        compression: Optional[str] = None,
+        hashes: Sequence[str] = (),
+        size_limit: Optional[Union[int, str]] = parts.SIZE_LIMIT,
+        samples_per_shard: Optional[int] = None,
+        storage_options: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        told = {
+            'columns': columns,
+            'compression': compression,
+            'hashes': list(hashes),
+            'key': key,
+            'size_limit': size_limit,
+            'samples_per_shard': samples_per_shard,
+        }
+        super().__init__(dest, 'webdataset', mode, pattern, storage_options, told)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """A table without the types that only Ray knows: tensors become fixed lists."""
+    import pyarrow as pa
+
+    for place, column in enumerate(table.schema):
+        if isinstance(column.type, pa.ExtensionType) or isinstance(
+            column.type, pa.BaseExtensionType
+        ):
+            plain = _storage(table.column(place))
+            table = table.set_column(place, column.name, plain)
+    return table
+
+
+def _storage(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    shape = getattr(column.type, 'shape', None)
+    if shape is None:
+        text = f'a column of {column.type} cannot be stored'
+        raise UsageError(text, 'type-unsupported')
+    chunks = []
+    for chunk in column.chunks:
+        # A tensor is one list of all its numbers.
+        array = chunk.storage.flatten()
+        for length in reversed(shape):
+            array = pa.FixedSizeListArray.from_arrays(array, length)
+        chunks.append(array)
+    if not chunks:
+        value = column.type.storage_type.value_type
+        for length in reversed(shape):
+            value = pa.list_(value, length)
+        return pa.chunked_array([], value)
+    return pa.chunked_array(chunks)
+
+
+class _Source(Datasource):
+    """A source of shards."""
+
+    def __init__(
+        self,
+        dest: str,
+        *,
+        columns: Optional[Sequence[str]] = None,
+        batch_size: int = 1024,
+        storage_options: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        super().__init__()
+        self._table, self._shards = _tables.open_table(dest, storage_options)
+        if self._table.is_tar != self._is_tar and self._shards:
+            text = f'{dest} is not a data set of {self._name}'
+            raise UsageError(text, 'config-format', dest)
+        self._columns = list(columns) if columns is not None else None
+        self._batch_size = batch_size
+        self._schema = _schema(self._table, self._columns)
+
+    _is_tar = False
+    _name = 'MDS'
+
+    def get_name(self) -> str:
+        """What the tasks are called."""
+        return self._name
+
+    def estimate_inmemory_data_size(self) -> Optional[int]:
+        """The bytes of all shards before compression."""
+        return sum(shard.raw_bytes for shard in self._shards)
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: Optional[int] = None, *_: Any, **__: Any
+    ) -> list[ReadTask]:
+        """Tasks of consecutive shards, with as many samples each as can be."""
+        shards = [shard for shard in self._shards if shard.samples]
+        count = max(1, min(parallelism, len(shards))) if shards else 0
+        bounds = [number * len(shards) // count for number in range(count + 1)] if count else [0]
+        groups = [shards[start:end] for start, end in zip(bounds, bounds[1:])]
+        return [self._task(group, per_task_row_limit) for group in groups]
+
+    def _task(self, shards: list[_tables.Shard], limit: Optional[int]) -> ReadTask:
+        table, columns, batch_size = self._table, self._columns, self._batch_size
+        metadata = BlockMetadata(
+            num_rows=sum(shard.samples for shard in shards),
+            size_bytes=sum(shard.raw_bytes for shard in shards),
+            exec_stats=None,
+            input_files=tuple(name for shard in shards for name in shard.files),
+        )
+
+        def read() -> Iterator[pa.Table]:
+            import pyarrow as pa
+
+            for shard in shards:
+                for batch in _tables.read_shard(
+                    table, shard, columns, batch_size=batch_size, tensors=_tensors
+                ):
+                    yield pa.Table.from_batches([batch])
+
+        return ReadTask(read, metadata, schema=self._schema, per_task_row_limit=limit)
+
+
+def _tensors(values: list[Any]) -> pa.Array:
+    """A column of arrays, of one shape or of several, as Ray has them."""
+    import numpy as np
+    from ray.data.extensions import ArrowTensorArray
+
+    if len({value.shape for value in values}) == 1:
+        return ArrowTensorArray.from_numpy(np.stack(values))
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return ArrowTensorArray.from_numpy(column)
+
+
+def _schema(table: _tables.Table, columns: Optional[Sequence[str]]) -> Optional[pa.Schema]:
+    """The schema of blocks; ``None`` where only the values know the shapes of arrays."""
+    import numpy as np
+    import pyarrow as pa
+
+    schema = _tables.schema_of(table, columns)
+    for place, each in enumerate(schema):
+        if not pa.types.is_list(each.type):
+            continue
+        _, dtype, *shape = table.columns[each.name].split(':')
+        if not shape:
+            return None
+        empty = np.zeros((1, *map(int, shape[0].split(','))), dtype)
+        schema = schema.set(place, pa.field(each.name, _tensors(list(empty)).type))
+    return schema
+
+
+class MDSDatasource(_Source):
+    """Reads a data set of MDS. How many rows there are is known before anything is read.
+
+    Args:
+        dest: Its folder or its URL.
+        columns: The columns; ``None`` for all.
+        batch_size: Most samples of a block.
+        storage_options: Settings of the store that are not in the environment.
+
+    Raises:
+        MissingIndexError: There is no data set.
+    """
+
+
+class WebDatasetDatasource(_Source):
+    """Reads a data set of WebDataset that has an index. How many rows there are is known before anything is read.
+
+    Fields are bytes; those with extensions of text are text, those with extensions of classes integers. The key is the
+    column ``__key__``.
+
+    Args:
+        dest: Its folder or its URL.
+        columns: The columns; ``None`` for all.
+        batch_size: Most samples of a block.
+        storage_options: Settings of the store that are not in the environment.
+
+    Raises:
+        MissingIndexError: There is no index.
+    """
+
+    _is_tar = True
+    _name = 'WebDataset'

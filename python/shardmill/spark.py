@@ -1,0 +1,323 @@
+"""Data sets in PySpark 4 and later, in classic sessions and by Spark Connect.
+
+Register the data source once per session, then write and read:
+
+    spark.dataSource.register(ShardmillDataSource)
+    frame.write.format('shardmill').option('to', 'mds').mode('append').save('/data/tokens')
+    spark.read.format('shardmill').load('/data/tokens')
+
+Every task writes its partition as a part, the driver commits them. Spark itself refuses the modes ``error`` and
+``ignore`` for data sources in Python, before it asks them; the options ``exists=error`` and ``exists=ignore`` with the
+mode ``append`` do what these would.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
+
+from pyspark import TaskContext
+from pyspark.sql import datasource as _datasource
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from shardmill import _tables, parts
+from shardmill.errors import ConflictError, InternalError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+__all__ = ['ShardmillDataSource']
+
+#: Options of stores have this in front of their names.
+_STORAGE = 'storage.'
+_OPTIONS = frozenset(
+    (
+        'batch_size',
+        'columns',
+        'compression',
+        'exists',
+        'hashes',
+        'key',
+        'path',
+        'pattern',
+        'samples_per_shard',
+        'size_limit',
+        'to',
+    )
+)
+#: Rows that become a batch where Spark hands over rows.
+_ROWS = 1024
+#: What Spark has for types of Arrow that it lacks.
+_WIDER = {
+    'halffloat': 'float',
+    'uint8': 'int16',
+    'uint16': 'int32',
+    'uint32': 'int64',
+}
+
+
+class ShardmillDataSource(DataSource):
+    """The data source ``shardmill``.
+
+    Options of writing: ``to`` (``mds`` or ``webdataset``), ``columns`` (names with commas between them, or JSON with
+    the encodings by name), ``compression``, ``hashes`` (with commas), ``size_limit``, ``samples_per_shard``, ``key``,
+    ``pattern``, ``exists`` (``append``, ``error`` or ``ignore``). Of reading: ``batch_size``. Of both:
+    ``storage.NAME`` for settings of the store.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return 'shardmill'
+
+    def schema(self) -> StructType:
+        """The columns of a data set, as Spark has their types."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        table, _ = _tables.open_table(self._path(), self._storage())
+        schema: StructType = from_arrow_schema(_spark_schema(_tables.schema_of(table)))
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads a data set, a shard in each partition."""
+        options = _checked(self.options)
+        batch_size = int(options.get('batch_size', _ROWS))
+        return _Reader(self._path(), self._storage(), list(schema.names), batch_size)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a data set. Nothing is written before the tasks do."""
+        options = _checked(self.options)
+        exists = options.get('exists', 'append')
+        if exists not in ('append', 'error', 'ignore'):
+            text = f'exists: {exists!r} is none of append, error and ignore'
+            raise UsageError(text, 'config-value')
+        is_ignored = exists == 'ignore' and not overwrite
+        if is_ignored:
+            exists = 'error'
+        try:
+            staging = parts.begin(
+                self._path(),
+                to=options.get('to', 'mds'),
+                mode='overwrite' if overwrite else exists,
+                pattern=options.get('pattern'),
+                storage_options=self._storage(),
+            )
+        except ConflictError:
+            if is_ignored:
+                return _IGNORING()
+            raise
+        limit = options.get('samples_per_shard')
+        told = {
+            'columns': _columns(options.get('columns')),
+            'compression': options.get('compression'),
+            'hashes': [
+                name.strip() for name in options.get('hashes', '').split(',') if name.strip()
+            ],
+            'size_limit': options.get('size_limit', parts.SIZE_LIMIT),
+            'samples_per_shard': int(limit) if limit else None,
+            'key': options.get('key'),
+        }
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        # What cannot be is said before any task begins.
+        parts.PartWriter(staging, 0, **told).check(to_arrow_schema(schema).empty_table())
+        return _WRITER(staging, told, schema)
+
+    def _path(self) -> str:
+        path: str = self.options.get('path', '')
+        if not path:
+            raise UsageError('name a place: .save(PLACE) or .load(PLACE)', 'config-value')
+        # Hadoop writes one slash.
+        return path[len('file:') :] if path.startswith('file:/') and path[6:7] != '/' else path
+
+    def _storage(self) -> Optional[dict[str, str]]:
+        pairs = self.options.items()
+        # The names of options come in small letters.
+        settings = {
+            name[len(_STORAGE) :].upper(): value
+            for name, value in pairs
+            if name.lower().startswith(_STORAGE)
+        }
+        return settings or None
+
+
+def _checked(options: Any) -> dict[str, str]:
+    """The options in small letters.
+
+    Raises:
+        UsageError: One that there is not.
+    """
+    known = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(
+        name for name in known if name not in _OPTIONS and not name.startswith(_STORAGE)
+    )
+    if unknown:
+        text = f'there is no option {", ".join(unknown)}'
+        hint = f'use some of {", ".join(sorted(_OPTIONS))}, {_STORAGE}NAME'
+        raise UsageError(text, 'config-argument', None, hint)
+    return known
+
+
+def _columns(text: Optional[str]) -> Any:
+    """Columns from an option."""
+    if not text:
+        return None
+    if text.lstrip().startswith('{'):
+        return json.loads(text)
+    return [name.strip() for name in text.split(',')]
+
+
+@dataclass
+class _Message(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    manifest: str
+
+
+class _Writer(DataSourceWriter):
+    """Writes partitions as parts; the driver commits them."""
+
+    def __init__(self, staging: parts.Staging, told: dict[str, Any], schema: StructType) -> None:
+        self.staging = staging
+        self.told = told
+        self.schema = schema
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Writes a partition, in the task that has it."""
+        context = TaskContext.get()
+        if context is None:
+            raise InternalError('this runs in a task of Spark only')
+        attempt = f'{context.taskAttemptId():x}'
+        manifest = parts.write_part(
+            self.batches(iterator), self.staging, context.partitionId(), attempt, **self.told
+        )
+        return _Message(manifest)
+
+    def batches(self, iterator: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+        """What Spark hands over, as batches."""
+        return iterator
+
+    def commit(self, messages: Sequence[Optional[WriterCommitMessage]]) -> None:
+        """Publishes the data set, in the driver."""
+        manifests = [each.manifest for each in messages if isinstance(each, _Message)]
+        parts.commit(manifests, self.staging, parts=len(messages))
+
+    def abort(self, messages: Sequence[Optional[WriterCommitMessage]]) -> None:
+        """Removes what the tasks have written."""
+        parts.abort(self.staging)
+
+
+class _RowWriter(_Writer):
+    """For versions of PySpark that hand over rows."""
+
+    def batches(self, iterator: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(self.schema)
+        rows: list[dict[str, Any]] = []
+        for row in iterator:
+            rows.append(row.asDict(recursive=True))
+            if len(rows) == _ROWS:
+                yield pa.RecordBatch.from_pylist(rows, schema)
+                rows = []
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema)
+
+
+class _Ignoring(DataSourceWriter):
+    """Leaves a data set as it is."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Takes no row."""
+        return _Message('')
+
+    def commit(self, messages: Sequence[Optional[WriterCommitMessage]]) -> None:
+        """Does nothing."""
+
+    def abort(self, messages: Sequence[Optional[WriterCommitMessage]]) -> None:
+        """Does nothing."""
+
+
+if hasattr(_datasource, 'DataSourceArrowWriter'):
+
+    class _ArrowWriter(_Writer, _datasource.DataSourceArrowWriter):
+        """For versions of PySpark that hand over Arrow."""
+
+    class _ArrowIgnoring(_Ignoring, _datasource.DataSourceArrowWriter):
+        """For versions of PySpark that hand over Arrow."""
+
+    _WRITER: type[_Writer] = _ArrowWriter
+    _IGNORING: type[_Ignoring] = _ArrowIgnoring
+else:
+    _WRITER = _RowWriter
+    _IGNORING = _Ignoring
+
+
+@dataclass
+class _Partition(InputPartition):
+    """A shard."""
+
+    table: _tables.Table
+    shard: _tables.Shard
+
+
+class _Reader(DataSourceReader):
+    """Reads shards."""
+
+    def __init__(
+        self,
+        dest: str,
+        settings: Optional[dict[str, str]],
+        columns: list[str],
+        batch_size: int,
+    ) -> None:
+        self.dest = dest
+        self.settings = settings
+        self.columns = columns
+        self.batch_size = batch_size
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each shard."""
+        table, shards = _tables.open_table(self.dest, self.settings)
+        return [_Partition(table, shard) for shard in shards if shard.samples]
+
+    def read(self, partition: Optional[InputPartition]) -> Iterator[pa.RecordBatch]:
+        """The samples of a shard."""
+        if not isinstance(partition, _Partition):
+            # Spark asks for this where there is no partition at all.
+            return
+        for batch in _tables.read_shard(
+            partition.table, partition.shard, self.columns, batch_size=self.batch_size
+        ):
+            schema = _spark_schema(batch.schema)
+            yield batch if schema == batch.schema else batch.cast(schema)
+
+
+def _spark_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema without the types that Spark lacks."""
+    import pyarrow as pa
+
+    fields = [pa.field(each.name, _spark_type(each.type), each.nullable) for each in schema]
+    return pa.schema(fields)
+
+
+def _spark_type(data_type: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_list(data_type):
+        return pa.list_(_spark_type(data_type.value_type))
+    if pa.types.is_uint64(data_type):
+        return pa.decimal128(20, 0)
+    wider = _WIDER.get(str(data_type))
+    return pa.type_for_alias(wider) if wider else data_type

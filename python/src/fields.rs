@@ -1,0 +1,67 @@
+//! Fields of WebDataset samples: what their extension says that they are.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use shardmill_core::Limits;
+use shardmill_webdataset::{Array, FieldError, FieldKind, Value, decode, inflate, read_npz};
+
+use crate::errors::raise;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(decode_field, module)?)
+}
+
+/// What a field holds, as a kind and a value: `int`, `text`, `json` (its text), `arrays` (name, type, shape, bytes of each)
+/// or `bytes` (without the gzip that a trailing `.gz` stands for).
+#[pyfunction]
+fn decode_field<'py>(
+    py: Python<'py>,
+    field: &str,
+    data: &[u8],
+) -> PyResult<(&'static str, Bound<'py, PyAny>)> {
+    let limits = Limits::default();
+    let (kind, _) = FieldKind::of(field);
+    let data = inflate(field, data, &limits).map_err(|error| raise(&error))?;
+    if kind == FieldKind::Npz {
+        let files = read_npz(field, &data, &limits).map_err(|error| raise(&error))?;
+        let list = PyList::empty(py);
+        for (name, bytes) in &files {
+            match decode("npy", bytes, &limits) {
+                Ok(Value::Array(one)) => list.append(array(py, name, &one)?)?,
+                Ok(_) => {}
+                Err(error) => return Err(raise(&error)),
+            }
+        }
+        return Ok(("named", list.into_any()));
+    }
+    // A pickle runs code, so it stays what it is.
+    if kind == FieldKind::Pickle {
+        return Ok(("bytes", PyBytes::new(py, &data).into_any()));
+    }
+    let value = decode(field, &data, &limits).map_err(|error: FieldError| raise(&error))?;
+    Ok(match value {
+        Value::Bytes(bytes) => ("bytes", PyBytes::new(py, bytes).into_any()),
+        Value::Text(text) => ("text", text.into_pyobject(py)?.into_any()),
+        Value::Json(text) => ("json", text.into_pyobject(py)?.into_any()),
+        Value::Int(number) => ("int", number.into_pyobject(py)?.into_any()),
+        Value::Array(one) => ("array", array(py, "", &one)?.into_any()),
+        Value::Arrays(several) => {
+            let list = PyList::empty(py);
+            for one in &several {
+                list.append(array(py, "", one)?)?;
+            }
+            ("arrays", list.into_any())
+        }
+    })
+}
+
+/// `(name, type, shape, bytes)`.
+fn array<'py>(py: Python<'py>, name: &str, array: &Array<'_>) -> PyResult<Bound<'py, PyTuple>> {
+    (
+        name,
+        array.dtype.short(),
+        array.shape.clone(),
+        PyBytes::new(py, array.data),
+    )
+        .into_pyobject(py)
+}

@@ -1,0 +1,563 @@
+//! Parts of data sets: what tasks of Spark and Ray write, and the commit that publishes it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use ::arrow::datatypes::{DataType, Schema, SchemaRef};
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt as _;
+use shardmill_core::{Diagnostic, ErrorKind, Format, Limits, escape};
+use shardmill_mds::{Column, Encoding, HashAlgo, ShardConfig};
+use shardmill_storage::{Location, Place, RemoteOptions};
+use shardmill_webdataset::{FieldSet, Profile, TarCompression};
+use shardmill_writer::parts::{
+    self, CommitOptions, GcOptions, Manifest, NameForm, PartError, PartOptions,
+    PartWriter as Shards, SaveMode, Staging, Verify,
+};
+use shardmill_writer::{
+    ColumnEncoder, RowEncoder, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target,
+    default_field, default_target,
+};
+
+use crate::errors::{bug, raise, raise_with};
+use crate::process::OfProcess;
+use crate::storage::{Settings, remote_options};
+use crate::writer::arrow::{Batches, failed, rows_at_once};
+use crate::writer::detached;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PartWriter>()?;
+    module.add_function(wrap_pyfunction!(parts_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(parts_commit, module)?)?;
+    module.add_function(wrap_pyfunction!(parts_abort, module)?)?;
+    module.add_function(wrap_pyfunction!(parts_gc, module)?)
+}
+
+fn invalid(id: &'static str, message: String) -> PyErr {
+    raise_with(ErrorKind::InvalidInput, id, message)
+}
+
+fn parse<T>(text: &str) -> PyResult<T>
+where
+    T: std::str::FromStr,
+    T::Err: Diagnostic,
+{
+    text.parse().map_err(|error: T::Err| raise(&error))
+}
+
+fn raised<E: Diagnostic>(error: E) -> PyErr {
+    raise(&error)
+}
+
+/// A data set as Python names it.
+struct Dest {
+    location: Location,
+    options: RemoteOptions,
+}
+
+impl Dest {
+    fn new(dest: &str, settings: Option<Settings>) -> PyResult<Self> {
+        Ok(Self {
+            location: Location::parse(dest).map_err(raised)?,
+            options: remote_options(settings),
+        })
+    }
+
+    /// `spool`: the folder for files on their way to a store.
+    fn create(&self, spool: Option<&Path>) -> Result<Place, PartError> {
+        Ok(Place::create(&self.location, &self.options, spool)?)
+    }
+
+    /// `None` where there is no such directory.
+    fn find(&self) -> Result<Option<Place>, PartError> {
+        match Place::open(&self.location, &self.options, None) {
+            Ok(place) => Ok(Some(place)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Which names shards have.
+fn names(to: &str, pattern: Option<&str>) -> PyResult<NameForm> {
+    match (to, pattern) {
+        ("mds", None) => Ok(NameForm::Streaming(Format::Mds)),
+        ("mds", Some(_)) => {
+            let message = "pattern: the names of mds shards are given".to_owned();
+            Err(invalid("config-value", message))
+        }
+        ("webdataset", None) => Ok(NameForm::Tar(ShardPattern::default())),
+        ("webdataset", Some(pattern)) => pattern
+            .parse()
+            .map(NameForm::Tar)
+            .map_err(|error| invalid("config-value", format!("pattern: {error}"))),
+        _ => {
+            let message = format!("to: `{}` is neither mds nor webdataset", escape(to));
+            Err(invalid("config-format", message))
+        }
+    }
+}
+
+/// Looks at what is at a place; answers what all tasks of a job are told, as text.
+#[pyfunction]
+#[pyo3(signature = (dest, to, pattern, job, mode, settings=None))]
+fn parts_begin(
+    py: Python<'_>,
+    dest: &str,
+    to: &str,
+    pattern: Option<&str>,
+    job: &str,
+    mode: &str,
+    settings: Option<Settings>,
+) -> PyResult<String> {
+    let names = names(to, pattern)?;
+    let mode = SaveMode::parse(mode).ok_or_else(|| {
+        let message = format!("mode: `{}` is not error, append or overwrite", escape(mode));
+        invalid("config-value", message)
+    })?;
+    let dest = Dest::new(dest, settings)?;
+    let limits = Limits::default();
+    let staging = detached(py, |go_on| match dest.find()? {
+        Some(place) => Staging::begin(&place, job, names, mode, &limits, go_on),
+        None => Staging::fresh(job, names),
+    })?;
+    Ok(staging.to_json())
+}
+
+/// Publishes the parts of a job. Answers shards, samples, samples of the whole data set, and whether that was done before.
+#[pyfunction]
+#[pyo3(signature = (dest, staging, manifests, parts, hashes, settings=None))]
+fn parts_commit(
+    py: Python<'_>,
+    dest: &str,
+    staging: &str,
+    manifests: Vec<String>,
+    parts: Option<u64>,
+    hashes: bool,
+    settings: Option<Settings>,
+) -> PyResult<(u64, u64, u64, bool)> {
+    let staging = Staging::parse(staging).map_err(raised)?;
+    let dest = Dest::new(dest, settings)?;
+    let options = CommitOptions {
+        parts,
+        verify: match hashes {
+            true => Verify::Hashes,
+            false => Verify::Sizes,
+        },
+        ..CommitOptions::default()
+    };
+    let done = detached(py, |go_on| {
+        let manifests = manifests
+            .iter()
+            .map(|text| Manifest::parse(text, &options.limits))
+            .collect::<Result<Vec<_>, _>>()?;
+        parts::commit(&dest.create(None)?, &staging, manifests, &options, go_on)
+    })?;
+    Ok((done.shards, done.samples, done.total_samples, done.was_done))
+}
+
+/// Removes what a job has written and not committed; answers how many files and folders.
+#[pyfunction]
+#[pyo3(signature = (dest, staging, settings=None))]
+fn parts_abort(
+    py: Python<'_>,
+    dest: &str,
+    staging: &str,
+    settings: Option<Settings>,
+) -> PyResult<u64> {
+    let staging = Staging::parse(staging).map_err(raised)?;
+    let dest = Dest::new(dest, settings)?;
+    detached(py, |go_on| match dest.find()? {
+        Some(place) => parts::abort(&place, &staging, &Limits::default(), go_on),
+        None => Ok(0),
+    })
+}
+
+/// Finds, and removes where it is told to, what no data set needs: names, bytes, reasons.
+#[pyfunction]
+#[pyo3(signature = (dest, delete, older_than, pattern=None, settings=None))]
+fn parts_gc(
+    py: Python<'_>,
+    dest: &str,
+    delete: bool,
+    older_than: Option<f64>,
+    pattern: Option<&str>,
+    settings: Option<Settings>,
+) -> PyResult<Vec<(String, u64, &'static str)>> {
+    let dest = Dest::new(dest, settings)?;
+    let before = match older_than {
+        None => None,
+        Some(seconds) => {
+            let age = Duration::try_from_secs_f64(seconds).ok();
+            let before = age.and_then(|age| SystemTime::now().checked_sub(age));
+            Some(before.ok_or_else(|| {
+                invalid(
+                    "config-value",
+                    format!("older_than: {seconds} is not a number of seconds"),
+                )
+            })?)
+        }
+    };
+    let options = GcOptions {
+        delete,
+        before,
+        names: pattern
+            .map(|pattern| names("webdataset", Some(pattern)))
+            .transpose()?,
+        ..GcOptions::default()
+    };
+    let report = detached(py, |go_on| match dest.find()? {
+        Some(place) => parts::gc(&place, &options, go_on),
+        None => Ok(parts::GcReport::default()),
+    })?;
+    let entries = report.entries.into_iter();
+    Ok(entries
+        .map(|entry| (entry.name, entry.bytes, entry.reason.name()))
+        .collect())
+}
+
+/// What shards look like, as Python describes it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Options {
+    /// Names and encodings; without them all columns, each as its type has it.
+    columns: Option<Vec<(String, Option<String>)>>,
+    compression: Option<String>,
+    hashes: Vec<String>,
+    size_limit: Option<u64>,
+    samples_per_shard: Option<u64>,
+    key: Option<String>,
+    scratch: Option<PathBuf>,
+}
+
+/// Columns that are written, by name.
+fn compile(
+    schema: &Schema,
+    names: &NameForm,
+    options: &Options,
+    limits: &Limits,
+) -> PyResult<Vec<ColumnEncoder>> {
+    let format = names.format();
+    let wanted: Vec<(String, Option<&str>)> = match &options.columns {
+        Some(columns) => {
+            let columns = columns.iter();
+            let columns = columns.map(|(name, encoding)| (name.clone(), encoding.as_deref()));
+            columns.collect()
+        }
+        None => {
+            let fields = schema.fields().iter();
+            let fields = fields.filter(|field| Some(field.name()) != options.key.as_ref());
+            fields.map(|field| (field.name().clone(), None)).collect()
+        }
+    };
+    let is_named = options.columns.is_some();
+    let mut columns = Vec::with_capacity(wanted.len());
+    for (name, encoding) in wanted {
+        let (at, field) = found(schema, &name)?;
+        let target = match (encoding, names) {
+            (None, _) => default_target(field, format).map_err(raised)?,
+            (Some(encoding), NameForm::Streaming(_)) => Target::Mds(parse::<Encoding>(encoding)?),
+            (Some(encoding), NameForm::Tar(_)) => {
+                Target::Field(encoding.parse().map_err(|error| {
+                    invalid(
+                        "encoding-unknown",
+                        format!("column {}: {error}", escape(&name)),
+                    )
+                })?)
+            }
+        };
+        let column = ColumnEncoder::compile(at, field, target, limits).map_err(raised)?;
+        columns.push(match names {
+            NameForm::Tar(_) if !is_named => {
+                column.renamed(default_field(field).map_err(raised)?.0)
+            }
+            _ => column,
+        });
+    }
+    columns.sort_by(|a, b| a.name().cmp(b.name()));
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = columns.iter().find(|column| !seen.insert(column.name())) {
+        let name = escape(twice.name()).into_owned();
+        return Err(invalid(
+            "config-columns",
+            format!("there are two columns `{name}`"),
+        ));
+    }
+    if columns.is_empty() {
+        return Err(invalid(
+            "config-columns",
+            "there is no column to write".to_owned(),
+        ));
+    }
+    Ok(columns)
+}
+
+fn found<'a>(schema: &'a Schema, name: &str) -> PyResult<(usize, &'a ::arrow::datatypes::Field)> {
+    schema.column_with_name(name).ok_or_else(|| {
+        let names: Vec<&str> = schema
+            .fields()
+            .iter()
+            .map(|field| field.name().as_str())
+            .collect();
+        let name = escape(name);
+        let message = format!("there is no column `{name}`, only {}", names.join(", "));
+        invalid("config-columns", message)
+    })
+}
+
+/// What rows become, and what shards look like.
+fn form(
+    schema: &Schema,
+    names: &NameForm,
+    options: &Options,
+    limits: &Limits,
+) -> PyResult<(RowEncoder, ShardForm)> {
+    let columns = compile(schema, names, options, limits)?;
+    let hashes = options.hashes.iter().map(|name| parse::<HashAlgo>(name));
+    let mut hashes = hashes.collect::<PyResult<Vec<_>>>()?;
+    hashes.sort_by_key(ToString::to_string);
+    let compression = options.compression.as_deref();
+    let pattern = match names {
+        NameForm::Streaming(_) => {
+            if options.key.is_some() {
+                let message = "key: samples of mds have none".to_owned();
+                return Err(invalid("config-value", message));
+            }
+            let mut mds = Vec::with_capacity(columns.len());
+            for column in &columns {
+                let Target::Mds(encoding) = column.target() else {
+                    return Err(bug("a column of another format"));
+                };
+                mds.push(Column {
+                    name: column.name().to_owned(),
+                    encoding: encoding.clone(),
+                });
+            }
+            let compression = compression.map(parse).transpose()?;
+            let config = ShardConfig::new_mds(mds, compression, hashes, options.size_limit)
+                .map_err(raised)?;
+            let encoder = RowEncoder::new(columns, &config.layout, limits.sample_bytes);
+            return Ok((encoder, ShardForm::from(Arc::new(config))));
+        }
+        NameForm::Tar(pattern) => pattern.clone(),
+    };
+    let profile = Profile::default();
+    for column in &columns {
+        let name = column.name();
+        if let Err(shardmill_webdataset::WriteError::Field { reason, .. }) =
+            profile.check_field("", name)
+        {
+            let message = format!("the field `{}` {reason}", escape(name));
+            return Err(invalid("config-columns", message));
+        }
+    }
+    let keys = match &options.key {
+        None => TarKeys::Number,
+        Some(key) => {
+            let (source, field) = found(schema, key)?;
+            let text = [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View];
+            if !text.contains(field.data_type()) && !field.data_type().is_integer() {
+                let message = format!(
+                    "key: column {} is neither text nor integers but {}",
+                    escape(key),
+                    field.data_type()
+                );
+                return Err(invalid("type-unsupported", message));
+            }
+            TarKeys::Column {
+                source,
+                name: key.clone(),
+                unique: false,
+            }
+        }
+    };
+    let fields = FieldSet {
+        always: columns.iter().map(|column| column.name().into()).collect(),
+        sometimes: Vec::new(),
+    };
+    let compression = compression.map(parse::<TarCompression>).transpose()?;
+    let form = TarForm {
+        pattern,
+        profile,
+        fields: Arc::new(fields),
+        compression,
+        hashes,
+        size_limit: options.size_limit,
+    };
+    let encoder = RowEncoder::tar(columns, TarRows { profile, keys }, limits.sample_bytes);
+    Ok((encoder, ShardForm::Tar(Arc::new(form))))
+}
+
+/// One attempt of a part. Everything is done in the thread of the caller.
+#[pyclass(frozen, module = "shardmill._core")]
+pub(crate) struct PartWriter {
+    staging: Staging,
+    dest: Dest,
+    part: u64,
+    attempt: String,
+    options: Options,
+    limits: Limits,
+    state: Mutex<OfProcess<State>>,
+}
+
+enum State {
+    /// Nothing is written before the first rows say what they are.
+    Ready,
+    Open {
+        shards: Box<Shards>,
+        schema: SchemaRef,
+    },
+    Ended,
+}
+
+impl PartWriter {
+    fn closed() -> PyErr {
+        invalid(
+            "writer-closed",
+            "the part was finished, or failed before".to_owned(),
+        )
+    }
+
+    fn begin(&self, py: Python<'_>, schema: &SchemaRef) -> PyResult<Box<Shards>> {
+        let (encoder, form) = form(schema, self.staging.names(), &self.options, &self.limits)?;
+        let options = PartOptions {
+            samples_per_shard: self.options.samples_per_shard,
+        };
+        let shards = detached(py, |_| {
+            let place = self.dest.create(self.options.scratch.as_deref())?;
+            let attempt = &self.attempt;
+            Shards::new(
+                place,
+                &self.staging,
+                self.part,
+                attempt,
+                encoder,
+                form,
+                &options,
+            )
+        })?;
+        Ok(Box::new(shards))
+    }
+
+    fn add(&self, py: Python<'_>, state: &mut State, batches: Batches) -> PyResult<u64> {
+        let schema = batches.schema();
+        match state {
+            State::Ended => return Err(Self::closed()),
+            State::Ready => {
+                let shards = self.begin(py, &schema)?;
+                *state = State::Open {
+                    shards,
+                    schema: Arc::clone(&schema),
+                };
+            }
+            State::Open { schema: known, .. } if *known == schema => {}
+            State::Open {
+                shards,
+                schema: known,
+            } => {
+                // The same columns of other types, as `string` and `large_string`.
+                let (encoder, form) =
+                    form(&schema, self.staging.names(), &self.options, &self.limits)?;
+                shards.change(encoder, &form).map_err(raised)?;
+                *known = Arc::clone(&schema);
+            }
+        }
+        let State::Open { shards, .. } = state else {
+            return Err(bug("a part that is not open"));
+        };
+        let mut batches = batches;
+        let mut rows = 0_u64;
+        while let Some(batch) = py.detach(|| batches.next()) {
+            let batch = batch.map_err(failed)?;
+            let step = rows_at_once(&batch);
+            for start in (0..batch.num_rows()).step_by(step) {
+                let slice = batch.slice(start, step.min(batch.num_rows() - start));
+                detached(py, |go_on| shards.push(&slice, go_on))?;
+                rows += u64::try_from(slice.num_rows()).unwrap_or(0);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+#[pymethods]
+impl PartWriter {
+    #[new]
+    #[pyo3(signature = (dest, staging, part, attempt, options, settings=None))]
+    fn new(
+        dest: &str,
+        staging: &str,
+        part: u64,
+        attempt: String,
+        options: Options,
+        settings: Option<Settings>,
+    ) -> PyResult<Self> {
+        let staging = Staging::parse(staging).map_err(raised)?;
+        // Names are looked at before anything is made.
+        Manifest::empty(&staging, part, &attempt).map_err(raised)?;
+        Ok(Self {
+            staging,
+            dest: Dest::new(dest, settings)?,
+            part,
+            attempt,
+            options,
+            limits: Limits::default(),
+            state: Mutex::new(OfProcess::new(State::Ready)),
+        })
+    }
+
+    /// Whether the columns of an Arrow table, batch or stream can be written. Nothing is made.
+    fn check(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
+        let schema = Batches::of(object)?.schema();
+        form(&schema, self.staging.names(), &self.options, &self.limits).map(drop)
+    }
+
+    /// Adds the rows of an Arrow table, batch or stream; answers how many. After an error nothing can be added, and what
+    /// was written is removed.
+    fn write_arrow(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let py = object.py();
+        let batches = Batches::of(object)?;
+        let mut held = self
+            .state
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner);
+        let state = held.get_mut().ok_or_else(Self::closed)?;
+        let outcome = self.add(py, state, batches);
+        if outcome.is_err() {
+            let open = std::mem::replace(state, State::Ended);
+            py.detach(|| drop(open));
+        }
+        outcome
+    }
+
+    /// Writes the last shard; answers the manifest, as text.
+    fn finish(&self, py: Python<'_>) -> PyResult<String> {
+        let mut held = self
+            .state
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner);
+        let state = held.get_mut().ok_or_else(Self::closed)?;
+        let manifest = match std::mem::replace(state, State::Ended) {
+            State::Ended => return Err(Self::closed()),
+            State::Open { shards, .. } => detached(py, |go_on| shards.finish(go_on))?,
+            State::Ready => {
+                Manifest::empty(&self.staging, self.part, &self.attempt).map_err(raised)?
+            }
+        };
+        Ok(manifest.to_json())
+    }
+
+    /// Ends the attempt and removes what it has written. Nothing happens when it has ended.
+    fn abort(&self, py: Python<'_>) {
+        let mut held = self
+            .state
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = held.get_mut() {
+            let open = std::mem::replace(state, State::Ended);
+            py.detach(|| drop(open));
+        }
+    }
+}

@@ -1,0 +1,430 @@
+"""Streams of WebDataset: what the original reader reads, in the order and with the cache of every other stream."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import webdataset
+from support.apart import apart
+from support.samples import BATCH, SAMPLES, numbers, same, tar_value, write, write_tars
+
+from shardmill import LocalDataset, Stream, StreamingDataLoader, StreamingDataset
+from shardmill.base.compression import compress
+from shardmill.errors import DataError, MissingIndexError, ShardmillError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from support.store import Store
+
+FIXTURES = Path(__file__).parents[2] / 'fixtures' / 'webdataset-1.0.2'
+EXPECTED = sorted(FIXTURES.glob('*.expected.json'))
+
+
+def name_of(path: Path) -> str:
+    """The shard that a file of expectations is about."""
+    return path.name[: -len('.expected.json')]
+
+
+def write_tar(path: Path, samples: Iterable[tuple[str, dict[str, bytes]]]) -> None:
+    """A shard by Python's own `tarfile`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, 'w') as tar:
+        for key, fields in samples:
+            for field, data in fields.items():
+                info = tarfile.TarInfo(f'{key}.{field}')
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+
+
+def original(path: Path, *decoders: Any) -> list[dict[str, Any]]:
+    """What `webdataset` reads from a shard, without what it says of the file."""
+    pipeline = webdataset.WebDataset(str(path), shardshuffle=False)
+    samples = [dict(sample) for sample in (pipeline.decode(*decoders) if decoders else pipeline)]
+    for sample in samples:
+        for about in ('__url__', '__local_path__'):
+            sample.pop(about, None)
+    return samples
+
+
+# Values.
+
+
+@pytest.mark.parametrize('expected', EXPECTED, ids=name_of)
+def test_what_the_original_reads(expected: Path, tmp_path: Path) -> None:
+    wanted = json.loads(expected.read_text())
+    shutil.copy(FIXTURES / f'{name_of(expected)}.tar', tmp_path)
+    if 'unreadable' in wanted and 'refused' not in wanted:
+        # What the original writes and does not read again.
+        assert len(StreamingDataset(local=str(tmp_path), batch_size=1)) > 0
+        return
+    if 'refused' in wanted or not wanted.get('samples'):
+        with pytest.raises((ShardmillError, RuntimeError)) as caught:
+            StreamingDataset(local=str(tmp_path), batch_size=1)
+        if 'refused' in wanted:
+            assert isinstance(caught.value, DataError)
+            assert caught.value.id == wanted['refused']
+        return
+    dataset = StreamingDataset(local=str(tmp_path), batch_size=2)
+    samples = [
+        {'__key__': key, **{field: bytes.fromhex(data) for field, data in fields.items()}}
+        for key, fields in wanted['samples']
+    ]
+    assert list(dataset) == samples
+    assert [dataset[place] for place in range(len(samples))] == samples
+    local = LocalDataset(str(tmp_path))
+    assert [local[place] for place in range(len(local))] == samples
+
+
+def test_decoders_are_those_of_the_original(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    numbers = io.BytesIO()
+    np.savez(numbers, a=np.arange(3), b=np.ones((2, 2), np.float32))
+    array = io.BytesIO()
+    np.save(array, rng.standard_normal((3, 4)))
+    fields = {
+        'txt': 'Grüße'.encode(),
+        'text': b'',
+        'transcript': b'spoken',
+        'cls': b' 12\n',
+        'index': b'-3',
+        'json': b'{"b": [1, 2.5, null, NaN], "a": "\xc3\xa9"}',
+        'seg.json': b'[]',
+        'npy': array.getvalue(),
+        'npz': numbers.getvalue(),
+        'class': b'7',
+        'html': b'<p>',
+        'bin': b'\x00\xff',
+        'json.gz': gzip.compress(b'{"zipped": true}'),
+        'bin.gz': gzip.compress(b'zipped'),
+        'pth.x': b'bytes',
+    }
+    write_tar(tmp_path / 'a.tar', [('one', fields)])
+    (wanted,) = original(tmp_path / 'a.tar', lambda key, data: None)
+    (found,) = StreamingDataset(local=str(tmp_path), batch_size=1, decode=True)
+    # What the original decompresses, it also calls by another name.
+    assert {name.removesuffix('.gz') for name in wanted} == {
+        name.removesuffix('.gz') for name in found
+    }
+    for name, value in wanted.items():
+        own = found.get(name, found.get(f'{name}.gz'))
+        if isinstance(value, np.ndarray):
+            assert own.dtype == value.dtype
+            assert np.array_equal(own, value)
+            own[0] = 1
+        elif name == 'npz':
+            assert own.keys() == value.keys()
+            assert all(np.array_equal(own[key], value[key]) for key in value)
+        elif name == 'json':
+            assert str(own) == str(value)
+        else:
+            assert own == value, name
+            assert type(own) is type(value), name
+
+
+SPECS = [
+    *('l8', 'rgb8', 'rgba8', 'l', 'rgb', 'rgba', 'pil', 'pill', 'pilrgb', 'pilrgba', 'torch'),
+    *('torchl8', 'torchrgb8', 'torchrgba8', 'torchl', 'torchrgb', 'torchrgba'),
+]
+
+
+@pytest.mark.parametrize('spec', SPECS)
+def test_images_are_those_of_the_original(spec: str, tmp_path: Path) -> None:
+    from PIL import Image
+
+    rng = np.random.default_rng(2)
+    image = Image.fromarray(rng.integers(0, 256, (5, 7, 3), np.uint8))
+    fields = {}
+    for field, form in (('png', 'PNG'), ('jpg', 'JPEG'), ('seg.png', 'PNG')):
+        data = io.BytesIO()
+        image.save(data, form)
+        fields[field] = data.getvalue()
+    write_tar(tmp_path / 'a.tar', [('one', {**fields, 'cls': b'3'})])
+    (wanted,) = original(tmp_path / 'a.tar', spec)
+    (found,) = StreamingDataset(local=str(tmp_path), batch_size=1, decode=spec)
+    assert found['cls'] == wanted['cls'] == 3
+    for field in fields:
+        own, other = found[field], wanted[field]
+        if spec.startswith('pil'):
+            assert (own.mode, own.size, own.tobytes()) == (other.mode, other.size, other.tobytes())
+            continue
+        assert type(own) is type(other)
+        assert own.dtype == other.dtype
+        assert own.shape == other.shape
+        assert np.array_equal(np.asarray(own), np.asarray(other))
+
+
+def test_what_decode_may_be(tmp_path: Path) -> None:
+    write_tar(tmp_path / 'a.tar', [('one', {'cls': b'3', 'x.gz': gzip.compress(b'abc')})])
+    for spec in ('', 'pil8', 'rgb9', 'torchpil', 'CMYK', '8'):
+        with pytest.raises(ValueError, match='form of images'):
+            StreamingDataset(local=str(tmp_path), batch_size=1, decode=spec)
+    with pytest.raises(ValueError, match='callable'):
+        StreamingDataset(local=str(tmp_path), batch_size=1, decode=7)  # type: ignore[arg-type]
+
+    def mine(field: str, data: bytes) -> Any:
+        return (field, data) if field == 'x' else None
+
+    (found,) = StreamingDataset(local=str(tmp_path), batch_size=1, decode=mine)
+    assert found == {'__key__': 'one', 'cls': 3, 'x.gz': ('x', b'abc')}
+    assert LocalDataset(str(tmp_path), decode=mine)[0] == found
+
+
+def test_a_field_that_is_not_what_its_extension_says(tmp_path: Path) -> None:
+    for field, data in (('cls', b'three'), ('json', b'{'), ('txt', b'\xff'), ('npy', b'\x93NUMPY')):
+        folder = tmp_path / field
+        write_tar(folder / 'a.tar', [('one', {field: data})])
+        assert StreamingDataset(local=str(folder), batch_size=1)[0][field] == data
+        with pytest.raises(DataError, match=field):
+            list(StreamingDataset(local=str(folder), batch_size=1, decode=True))
+
+
+def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+    marker = tmp_path / 'marker'
+    evil = b"cos\nsystem\n(S'touch %s'\ntR." % str(marker).encode()
+    write_tar(tmp_path / 'tars' / 'a.tar', [('one', {'pkl': evil, 'pyd': evil, 'pth': evil})])
+    (found,) = StreamingDataset(local=str(tmp_path / 'tars'), batch_size=1, decode=True)
+    assert found == {'__key__': 'one', 'pkl': evil, 'pyd': evil, 'pth': evil}
+    assert not marker.exists()
+
+
+# Order, cache, stores.
+
+
+def test_the_order_is_that_of_mds(tmp_path: Path) -> None:
+    """Shards of the same numbers of samples give the same samples at the same places."""
+    tars = write_tars(tmp_path / 'tars', SAMPLES, shard_samples=24)
+    firsts = range(0, SAMPLES, 24)
+    for first in firsts:
+        write(tmp_path / str(first), min(24, SAMPLES - first), first=first, shard_bytes=1 << 20)
+    options: dict[str, Any] = {'batch_size': BATCH, 'shuffle': True, 'shuffle_seed': 5}
+    for world in (1, 3):
+        for rank in range(world):
+            place: dict[str, Any] = {'rank': rank, 'world_size': world}
+            ours = StreamingDataset(local=str(tars), decode=tar_value, **options, **place)
+            mds = [Stream(local=str(tmp_path / str(first))) for first in firsts]
+            theirs = StreamingDataset(streams=mds, **options, **place)
+            for _ in range(2):
+                found = [int(sample['number']) for sample in ours]
+                if world == 1:
+                    assert sorted(found) == list(range(SAMPLES))
+                # Several streams are partitioned as one.
+                assert found == [int(sample['number']) for sample in theirs]
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_batches_of_a_loader(workers: int, tmp_path: Path) -> None:
+    folder = write_tars(tmp_path / 'tars')
+    dataset = StreamingDataset(local=str(folder), batch_size=BATCH, shuffle=True, decode=tar_value)
+    loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers)
+    for _ in range(2):
+        found = [number for batch in loader for number in numbers(batch)]
+        assert sorted(found) == list(range(SAMPLES))
+
+
+def from_a_store(remote: str, folder: Path) -> None:
+    """Reads two epochs with a cache that is smaller than the data set."""
+    options: dict[str, Any] = {
+        'remote': remote,
+        'local': str(folder / 'local'),
+        'batch_size': BATCH,
+        'shuffle': True,
+        'cache_limit': 600_000,
+        'decode': tar_value,
+    }
+    dataset = StreamingDataset(**options)
+    assert dataset.num_shards == -(-SAMPLES // 10)
+    for _ in range(2):
+        samples = list(dataset)
+        assert all(same(sample, int(sample['number'])) for sample in samples)
+        assert sorted(int(sample['number']) for sample in samples) == list(range(SAMPLES))
+    used = sum(path.stat().st_size for path in folder.rglob('*') if path.is_file())
+    assert used <= 600_000
+    assert same(dataset[7], 7)
+    # The second start needs no scan.
+    requests = dataset.stats()['requests']
+    again = StreamingDataset(**options)
+    assert again.num_samples == SAMPLES
+    assert again.stats()['requests'] == 2 < requests
+
+
+@pytest.mark.parametrize('ending', ['', '.gz', '.zst'])
+def test_from_a_store_with_a_small_cache(
+    ending: str, served: Path, store: Store, tmp_path: Path
+) -> None:
+    folder = write_tars(served / f'tars{ending}', shard_samples=10)
+    for tar in sorted(folder.glob('*.tar')):
+        data = tar.read_bytes()
+        if ending:
+            data = compress({'.gz': 'gz', '.zst': 'zstd'}[ending], data)
+        tar.unlink()
+        Path(f'{tar}{ending}').write_bytes(data)
+    apart(from_a_store, f's3://bucket/{folder.name}', tmp_path, environment=store.environment)
+
+
+def test_samples_of_different_fields(tmp_path: Path) -> None:
+    samples = [
+        (f'{place:04}', {'txt': b'%d' % place, **({'cls': b'1'} if place % 3 else {})})
+        for place in range(50)
+    ]
+    write_tar(tmp_path / 'a.tar', samples[:30])
+    write_tar(tmp_path / 'b.tar', samples[30:])
+    wanted = {key: {'__key__': key, **fields} for key, fields in samples}
+    dataset = StreamingDataset(local=str(tmp_path), batch_size=7, shuffle=True)
+    found = list(dataset)
+    assert len(found) == 50
+    assert all(sample == wanted[sample['__key__']] for sample in found)
+    assert all(dataset[place] == wanted[f'{place:04}'] for place in range(50))
+
+
+def test_folders_without_tar_files(tmp_path: Path) -> None:
+    (tmp_path / 'notes.txt').write_text('no shard')
+    with pytest.raises(MissingIndexError):
+        StreamingDataset(local=str(tmp_path), batch_size=1)
+    write_tar(tmp_path / 'a.tar', [('one', {'txt': b'1'})])
+    dataset = StreamingDataset(local=str(tmp_path), batch_size=1)
+    with pytest.raises((DataError, MissingIndexError, RuntimeError)):
+        _ = dataset.shards
+
+
+# Patterns.
+
+
+def test_patterns_of_tar_files(tmp_path: Path) -> None:
+    folder = write_tars(tmp_path / 'tars', shard_samples=40)
+    shards = len(list(folder.glob('*.tar')))
+    pattern = f'{folder}/shard-{{000000..{(shards - 1) * 40:06}..40}}.tar'
+    streams: list[dict[str, Any]] = [
+        {'local': pattern},
+        {'remote': pattern, 'local': str(tmp_path / 'cache')},
+        {'remote': pattern, 'local': str(tmp_path / 'cache')},
+        {'remote': pattern.replace('..40}', '..-40}'), 'local': str(tmp_path / 'other')},
+    ]
+    for stream in streams:
+        dataset = StreamingDataset(**stream, batch_size=BATCH, shuffle=True, decode=tar_value)
+        assert dataset.num_shards == shards
+        found = sorted(int(sample['number']) for sample in dataset)
+        assert found == list(range(SAMPLES))
+        assert all(same(dataset[number], number) for number in (0, 57, SAMPLES - 1))
+    local = LocalDataset(pattern, decode=tar_value)
+    assert len(local) == SAMPLES
+    assert same(local[41], 41)
+    # In the order of the pattern.
+    turned = LocalDataset(f'{folder}/shard-{{000040,000000}}.tar', decode=tar_value)
+    assert same(turned[0], 40)
+    assert same(turned[40], 0)
+    loader = StreamingDataLoader(
+        StreamingDataset(streams=[Stream(local=pattern)], batch_size=BATCH, decode=tar_value),
+        batch_size=BATCH,
+        num_workers=2,
+    )
+    assert sorted(n for batch in loader for n in numbers(batch)) == list(range(SAMPLES))
+
+
+def test_patterns_that_name_too_much(tmp_path: Path) -> None:
+    folder = write_tars(tmp_path / 'tars', shard_samples=40)
+    missing = f'{folder}/shard-{{000000..000080..40}}-x.tar'
+    with pytest.raises(FileNotFoundError, match=r'shard-000000-x\.tar'):
+        StreamingDataset(local=missing, batch_size=1)
+    with pytest.raises(FileNotFoundError, match=r'shard-000001\.tar'):
+        StreamingDataset(
+            remote=f'{folder}/shard-{{000000..000001}}.tar',
+            local=str(tmp_path / 'cache'),
+            batch_size=1,
+        )
+    with pytest.raises(ValueError, match='more than 1000000 names'):
+        StreamingDataset(local=f'{folder}/shard-{{0..1000000}}.tar', batch_size=1)
+    with pytest.raises(ValueError, match='do not pair'):
+        LocalDataset(f'{folder}/shard-{{0..1.tar')
+    with pytest.raises(ValueError, match='split'):
+        LocalDataset(f'{folder}/shard-{{000000..000040..40}}.tar', 'train')
+    # A cache is of one pattern.
+    pattern = f'{folder}/shard-{{000000,000040}}.tar'
+    cache = str(tmp_path / 'one')
+    StreamingDataset(remote=pattern, local=cache, batch_size=1)
+    with pytest.raises(ShardmillError, match=r'index\.json'):
+        StreamingDataset(remote=f'{folder}/shard-{{000080,000120}}.tar', local=cache, batch_size=1)
+
+
+def from_a_pattern(remote: str, folder: Path) -> None:
+    """Reads the tar files of a pattern from a store."""
+    dataset = StreamingDataset(
+        remote=remote, local=str(folder / 'local'), batch_size=BATCH, decode=tar_value
+    )
+    check_keys(dataset)
+    assert sorted(int(sample['number']) for sample in dataset) == list(range(SAMPLES))
+    with pytest.raises(FileNotFoundError, match=r'shard-000001\.tar'):
+        StreamingDataset(
+            remote=remote.replace('..40}', '..1}').replace('{000000', '{000001'),
+            local=str(folder / 'gone'),
+            batch_size=1,
+        )
+
+
+def test_patterns_in_a_store(served: Path, store: Store, tmp_path: Path) -> None:
+    folder = write_tars(served / 'pattern', shard_samples=40)
+    last = (len(list(folder.glob('*.tar'))) - 1) * 40
+    remote = f's3://bucket/pattern/shard-{{000000..{last:06}..40}}.tar'
+    apart(from_a_pattern, remote, tmp_path, environment=store.environment)
+
+
+# Keys.
+
+
+def check_keys(dataset: Any) -> None:
+    """Every sample is found by its key, and nothing else is."""
+    for number in (0, 39, 40, SAMPLES - 1):
+        key = f'{number:08}'
+        assert dataset.number_of(key) == number
+        assert dataset.key_of(number) == key
+        assert same(dataset.get_by_key(key), number)
+    for wrong in ('', '0', f'{SAMPLES:08}', '00000000.number'):
+        with pytest.raises(KeyError):
+            dataset.get_by_key(wrong)
+    with pytest.raises(IndexError):
+        dataset.key_of(SAMPLES)
+
+
+@pytest.mark.parametrize('ending', ['', '.gz', '.zst'])
+def test_samples_by_key(ending: str, tmp_path: Path) -> None:
+    folder = write_tars(tmp_path / 'tars', shard_samples=40)
+    for tar in sorted(folder.glob('*.tar')) if ending else []:
+        data = compress({'.gz': 'gz', '.zst': 'zstd'}[ending], tar.read_bytes())
+        tar.unlink()
+        Path(f'{tar}{ending}').write_bytes(data)
+    options: dict[str, Any] = {'batch_size': BATCH, 'decode': tar_value}
+    # What is unpacked beside compressed shards is no second data set.
+    check_keys(StreamingDataset(local=str(folder), **options))
+    check_keys(StreamingDataset(local=str(folder), **options))
+    check_keys(StreamingDataset(remote=str(folder), local=str(tmp_path / 'cache'), **options))
+    check_keys(LocalDataset(str(folder), decode=tar_value))
+
+
+def test_keys_that_name_no_sample(tmp_path: Path) -> None:
+    write_tar(tmp_path / 'tars/a.tar', [('one', {'txt': b'1'}), ('d/two', {'txt': b'2'})])
+    write_tar(tmp_path / 'tars/b.tar', [('three', {'txt': b'3'}), ('one', {'txt': b'4'})])
+    dataset = LocalDataset(str(tmp_path / 'tars'))
+    assert dataset.get_by_key('d/two')['txt'] == b'2'
+    with pytest.raises(ValueError, match='`one` is that of sample 0 and of sample 3'):
+        dataset.number_of('one')
+    write(tmp_path / 'mds')
+    other = LocalDataset(str(tmp_path / 'mds'))
+    with pytest.raises(ValueError, match='in tar files only'):
+        other.number_of('one')
+    with pytest.raises(KeyError):
+        other.key_of(0)
+    # Beside others, numbers go through all streams.
+    mixed = StreamingDataset(
+        streams=[Stream(local=str(tmp_path / 'mds')), Stream(local=str(tmp_path / 'tars'))],
+        batch_size=1,
+    )
+    assert mixed.number_of('three') == SAMPLES + 2
+    assert mixed.get_by_key('three')['txt'] == b'3'
