@@ -51,7 +51,8 @@ test-python: build install ## the Python package; the real mosaicml-streaming ag
 .PHONY: test-webdataset
 test-webdataset: build ## webdataset, tarfile, GNU tar and Hugging Face datasets against this build, both ways
 	@scripts/venv.sh .cache/venv-webdataset tests/webdataset/requirements.txt
-	SHARDMILL_BIN=$(BIN) .cache/venv-webdataset/bin/python -m pytest -q tests/webdataset
+	@scripts/venv.sh .cache/venv-wids tests/webdataset/requirements-wids.txt tests/interop/overrides.txt
+	SHARDMILL_BIN=$(BIN) SHARDMILL_WIDS=$(CURDIR)/.cache/venv-wids/bin/python .cache/venv-webdataset/bin/python -m pytest -q tests/webdataset
 
 .PHONY: test-spark
 test-spark: install ## conversion on PySpark 4, also by Spark Connect, and on 3.5; needs Java 17

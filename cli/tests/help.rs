@@ -147,10 +147,11 @@ fn convert() {
               [default: __key__]
 
           --group <HOW>
-              In a tree of files: one sample for the files that share a stem, or one for each file
+              In a tree of files: one sample for the files whose names are the same up to their last dot
+              (`stem`) or up to their first one, as in tar shards (`key`), or one for each (`file`)
 
               [default: stem]
-              [possible values: stem, file]
+              [possible values: stem, key, file]
 
           --follow-links
               In a tree of files: follow symbolic links

@@ -409,12 +409,34 @@ fn fix_makes_what_every_reader_understands() {
 }
 
 #[test]
+fn trees_are_grouped_as_tar_files_are() {
+    let place = Place::new();
+    for sample in 0..2 {
+        for (field, text) in [("jpg", "J"), ("seg.png", "P"), ("json", "{}")] {
+            place.write(&format!("tree/a.b/{sample}.{field}"), text);
+        }
+    }
+    let convert = ["convert", "tree", "out", "--to", "webdataset"];
+    insta::assert_snapshot!(place.shown(&convert), @r"
+    exit 3
+    --- stderr
+    error[value-null]: tree: column jpg has 2 nulls, the first in sample a.b/0.seg, column json has 2 nulls, the first in sample a.b/0.seg, column png has 2 nulls, the first in sample a.b/0; choose --group key where names have several extensions (1.seg.png), --nulls omit to leave fields out of samples, --nulls mask, or drop
+    ");
+    place.ok(&[&convert[..], &["--group", "key"]].concat());
+    insta::assert_snapshot!(place.shown(&["cat", "out", "0"]), @r#"
+    exit 0
+    --- stdout
+    {"__key__":"a.b/0","jpg":{"bytes":1,"base64":"Sg=="},"json":{},"seg.png":{"bytes":1,"base64":"UA=="}}
+    "#);
+}
+
+#[test]
 fn indexes_of_other_readers_are_written_beside() {
     let place = Place::with_tars();
     insta::assert_snapshot!(place.shown(&["index", "export", "tars", "--for", "wids,dali,energon,open_clip"]), @r"
     exit 0
     --- stdout
-    tars: 9 files of 5 samples in 2 shards
+    tars: 11 files of 5 samples in 2 shards
       shardindex.json
       shard-000000.idx
       shard-000001.idx
@@ -422,6 +444,8 @@ fn indexes_of_other_readers_are_written_beside() {
       shard-000001.tar.idx
       .nv-meta/.info.json
       .nv-meta/dataset.yaml
+      .nv-meta/index.sqlite
+      .nv-meta/index.uuid
       .nv-meta/split.yaml
       sizes.json
     ");
@@ -465,6 +489,8 @@ fn indexes_of_other_readers_are_written_beside() {
         "shard-000000.idx",
         "shardindex.json",
         ".nv-meta/.info.json",
+        ".nv-meta/index.sqlite",
+        ".nv-meta/index.uuid",
         "shard-000001.tar.idx",
     ] {
         assert_eq!(

@@ -1,7 +1,9 @@
 """What shardmill writes, read by those whose format it is; and what they write, read by shardmill."""
 
+import hashlib
 import io
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
+from conftest import ROOT
 from PIL import Image
 from webdataset.writer import ShardWriter, TarWriter
 
@@ -294,6 +297,32 @@ def test_indexes_of_other_readers_point_at_the_members(place):
         for ending in (".idx", ".tar.idx"):
             file = name.replace(".tar", ending)
             assert (place.path / "later" / file).read_bytes() == (place.path / "out" / file).read_bytes()
+
+
+def test_wids_has_the_same_index_and_reads_by_it(place):
+    expected = tree(place)
+    python = os.environ.get("SHARDMILL_WIDS")
+    if not python:
+        pytest.skip("no wids: set SHARDMILL_WIDS to the Python of an environment with requirements-wids.txt")
+    options = ["--to", "webdataset", "--samples-per-shard", 20, "--hashes", "md5,sha256", "--index-for", "wids"]
+    place.ok("convert", "tree", "out", *options)
+    ours = json.loads((place.path / "out" / "shardindex.json").read_text())
+    shards = [path.rsplit("/", 1)[1] for path in place.shards("out")]
+    create = [python, "-m", "wids.wids_index", "create", "--output", "theirs.json", "--name", "", *shards]
+    subprocess.run(create, cwd=place.path / "out", check=True, capture_output=True)
+    theirs = json.loads((place.path / "out" / "theirs.json").read_text())
+    assert ours["shardlist"] == theirs["shardlist"]
+    assert {name: ours[name] for name in ("__kind__", "wids_version")} == {
+        name: theirs[name] for name in ("__kind__", "wids_version")
+    }
+    read = [python, ROOT / "tests" / "webdataset" / "read_wids.py", place.path / "out" / "shardindex.json"]
+    lines = subprocess.run(read, check=True, capture_output=True, text=True).stdout.splitlines()
+    keys = list(expected)
+    assert len(lines) == 19
+    for line in map(json.loads, lines):
+        fields = expected[keys[line["number"]]]
+        assert line["key"] == keys[line["number"]]
+        assert line["fields"] == {f".{name}": hashlib.sha256(value).hexdigest() for name, value in fields.items()}
 
 
 def test_a_cut_shard_is_repaired_to_what_is_whole(place):

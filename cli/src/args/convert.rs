@@ -102,7 +102,8 @@ pub struct ConvertArgs {
     )]
     pub key: String,
 
-    /// In a tree of files: one sample for the files that share a stem, or one for each file
+    /// In a tree of files: one sample for the files whose names are the same up to their last dot (`stem`) or up to
+    /// their first one, as in tar shards (`key`), or one for each (`file`)
     #[arg(long, value_enum, value_name = "HOW", default_value_t = GroupName::Stem, help_heading = "Columns and rows")]
     pub group: GroupName,
 
@@ -305,6 +306,7 @@ pub enum ToName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GroupName {
     Stem,
+    Key,
     File,
 }
 

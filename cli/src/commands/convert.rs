@@ -93,6 +93,7 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
     options.key = options::not_blank("key", Some(&args.key))?.unwrap_or_default();
     options.group = match args.group {
         GroupName::Stem => TreeGroup::Stem,
+        GroupName::Key => TreeGroup::Key,
         GroupName::File => TreeGroup::File,
     };
     options.follow_links = args.follow_links;

@@ -13,6 +13,30 @@ fn it_replaces_whatever_conversion_was_there() {
     }
 }
 
+/// Killed while it removed the files of a split, it leaves the folder of another one empty.
+#[test]
+fn an_empty_folder_of_a_split_is_nobodys() {
+    let lab = Lab::new(&SETTINGS[..3]);
+    let [plain, _, splits] = [0, 1, 2].map(|number| lab.golden(&SETTINGS[number]));
+    for golden in [&plain, &splits] {
+        lab.finish(&splits, "dest", &["--overwrite"], "at first");
+        for entry in std::fs::read_dir(lab.at("dest/train")).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        std::fs::remove_file(lab.at("dest/val/index.json")).unwrap();
+        lab.finish(golden, "dest", &["--overwrite"], "over an empty folder");
+    }
+    std::fs::create_dir(lab.at("dest/train/mine")).unwrap();
+    let error = lab.fails(
+        &plain.setting,
+        "dest",
+        &["--overwrite"],
+        4,
+        "dest-not-empty",
+    );
+    assert!(error.contains("train/mine"), "{error}");
+}
+
 #[test]
 fn killed_in_the_middle_it_goes_on() {
     let lab = Lab::new(&SETTINGS);

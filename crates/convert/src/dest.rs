@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use shardmill_core::{ErrorKind, Limits, Progress};
+use shardmill_reader::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern};
 
 use crate::error::ConvertError;
 use crate::export;
-use crate::increment::{RECORD_NAME, TOMBSTONES_NAME};
 use crate::journal::{Found, WORK_FOLDER};
 use crate::options::ConvertOptions;
 use crate::parts;
-use crate::provenance::{self, Identity, PROVENANCE_NAME, in_folder};
+use crate::provenance::{self, Identity, in_folder};
 use crate::target::Target;
 
 /// What the destination holds.
@@ -85,7 +85,7 @@ pub(crate) fn look_in(
         {
             return Ok(Dest::Interrupted(found));
         }
-        let unknown = unknown_entry(target, folders, options)?;
+        let unknown = unknown_entry(target, options)?;
         return match unknown {
             None if target.entries("")?.is_empty() => Ok(Dest::Empty),
             None => Ok(Dest::Replaceable),
@@ -269,7 +269,6 @@ impl Ours {
 /// Something at the destination that is neither a data set nor a leftover of one.
 fn unknown_entry(
     target: Target<'_>,
-    folders: &[String],
     options: &ConvertOptions,
 ) -> Result<Option<String>, StorageError> {
     let ours = Ours::of(target, "", options);
@@ -293,9 +292,7 @@ fn unknown_entry(
                     return Ok(Some(format!("{}/{}", entry.name, inner.name)));
                 }
             }
-            if inner.is_empty() && !folders.contains(&entry.name) {
-                return Ok(Some(entry.name));
-            }
+            // An empty one is what a run leaves that was killed between the files of a split and their folder.
             continue;
         }
         if !ours.has(&entry.name, options) {

@@ -78,6 +78,15 @@ pub enum ConvertError {
     /// An index of another reader cannot express the data set.
     #[error(transparent)]
     Sidecar(#[from] SidecarError),
+    /// The data base of an index could not be made, for want of memory.
+    #[error("the data base could not be made")]
+    Database {
+        /// The file.
+        name: String,
+        /// What SQLite says.
+        #[source]
+        source: Box<rusqlite::Error>,
+    },
     /// A tar file that cannot be rewritten without a decision of a person.
     #[error("the shard cannot be rewritten")]
     Fix {
@@ -171,6 +180,7 @@ impl ConvertError {
             | Self::NoColumns { .. }
             | Self::NoParts { .. }
             | Self::Manifest { .. }
+            | Self::Database { .. }
             | Self::Conflict { .. } => None,
         }
     }
@@ -185,6 +195,7 @@ impl Diagnostic for ConvertError {
             | Self::NoParts { .. } => ErrorKind::InvalidInput,
             Self::Nulls { .. } | Self::Manifest { .. } => ErrorKind::Corrupt,
             Self::Conflict { .. } => ErrorKind::Conflict,
+            Self::Database { .. } => ErrorKind::Resource,
             _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
         }
     }
@@ -197,6 +208,7 @@ impl Diagnostic for ConvertError {
             Self::NoColumns { .. } => "config-no-columns",
             Self::NoParts { .. } => "parts-none",
             Self::Manifest { .. } => "parts-manifest",
+            Self::Database { .. } => "sidecar-database",
             _ => self.inner().map_or("internal", Diagnostic::id),
         }
     }
@@ -210,6 +222,7 @@ impl Diagnostic for ConvertError {
             }
             Self::Conflict { dest, .. } | Self::NoParts { dest } => Some(escape(dest).into_owned()),
             Self::Manifest { path, .. } => Some(escape(path).into_owned()),
+            Self::Database { name, .. } => Some(name.clone()),
             Self::Fix { path, .. } => Some(escape(path).into_owned()),
             _ => self.inner().and_then(Diagnostic::object),
         }
@@ -218,12 +231,20 @@ impl Diagnostic for ConvertError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Option { hint, .. } | Self::Encoding { hint, .. } => hint.clone(),
+            Self::Nulls {
+                may_omit: true,
+                tree: true,
+                ..
+            } => Some(
+                "choose --group key where names have several extensions (1.seg.png), --nulls omit to leave fields out of samples, --nulls mask, or drop"
+                    .to_owned(),
+            ),
             Self::Nulls { may_omit: true, .. } => Some(
                 "choose --nulls omit to leave the field out of the sample, --nulls mask, drop, or --null-as NAME=VALUE"
                     .to_owned(),
             ),
             Self::Nulls { tree: true, .. } => Some(
-                "samples have different files: choose --nulls mask, or --group file to make every file a sample"
+                "samples have different files: choose --group key where names have several extensions (1.seg.png), --nulls mask, or --group file to make every file a sample"
                     .to_owned(),
             ),
             Self::Nulls { columns, .. } => {

@@ -1,5 +1,7 @@
 //! Indexes of other readers beside tar shards, from their headers.
 
+mod data_base;
+
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{Limits, Progress, escape, parallel};
@@ -21,7 +23,13 @@ use crate::target::Target;
 
 /// The folder of Energon, and what shardmill puts there.
 pub(crate) const ENERGON_FOLDER: &str = ".nv-meta";
-pub(crate) const ENERGON_FILES: [&str; 3] = [".info.json", "dataset.yaml", "split.yaml"];
+pub(crate) const ENERGON_FILES: [&str; 5] = [
+    ".info.json",
+    "dataset.yaml",
+    "index.sqlite",
+    "index.uuid",
+    "split.yaml",
+];
 
 /// The index of wids, and that of `open_clip`.
 const WIDS_NAME: &str = "shardindex.json";
@@ -291,18 +299,24 @@ fn write(
             }
             Consumer::Energon => {
                 files.append(&mut offsets);
-                // Keys that Energon refuses are refused here too.
-                let _ = energon::rows(&sidecars)?;
+                let rows = energon::rows(&sidecars)?;
+                let index = data_base::index(&rows).map_err(|source| ConvertError::Database {
+                    name: format!("{ENERGON_FOLDER}/index.sqlite"),
+                    source: Box::new(source),
+                })?;
                 let split = energon::Split {
                     train: sidecars.iter().map(|shard| shard.name).collect(),
                     ..energon::Split::default()
                 };
-                for (name, text) in [
-                    (".info.json", energon::info_json(&sidecars)?),
-                    ("dataset.yaml", energon::crude_dataset_yaml().to_owned()),
-                    ("split.yaml", energon::split_yaml(&split)),
+                let uuid = energon::index_uuid(&index);
+                for (name, bytes) in [
+                    (".info.json", energon::info_json(&sidecars)?.into()),
+                    ("dataset.yaml", energon::crude_dataset_yaml().into()),
+                    ("index.sqlite", index),
+                    ("index.uuid", uuid.into()),
+                    ("split.yaml", energon::split_yaml(&split).into()),
                 ] {
-                    files.push((format!("{ENERGON_FOLDER}/{name}"), text.into()));
+                    files.push((format!("{ENERGON_FOLDER}/{name}"), bytes));
                 }
             }
             Consumer::Webdataset | Consumer::Hf => check_reader(*reader, false)?,

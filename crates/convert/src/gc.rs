@@ -7,13 +7,14 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde_json::Value;
 use shardmill_core::{Limits, Progress, check_relative_path};
+use shardmill_reader::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{LEASE_PATIENCE, Location, Place, PlaceLease, RemoteOptions, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, parts};
 
 use crate::error::ConvertError;
-use crate::increment::{RECORD_NAME, TOMBSTONES_NAME, recover};
+use crate::increment::recover;
 use crate::journal::{Found, LEASE_NAME, WORK_FOLDER};
-use crate::provenance::{PROVENANCE_NAME, in_folder};
+use crate::provenance::in_folder;
 use crate::target::Target;
 
 /// What to look for, and whether to remove it.

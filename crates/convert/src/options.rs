@@ -253,6 +253,7 @@ impl ConvertOptions {
             "group",
             json!(match self.group {
                 TreeGroup::Stem => "stem",
+                TreeGroup::Key => "key",
                 TreeGroup::File => "file",
             }),
         );

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use shardmill_core::{Limits, Progress};
+use shardmill_reader::PROVENANCE_NAME;
 use shardmill_storage::{
     GoOn, Location, Place, PublishMode, RemoteOptions, Stamp, StorageError, random_number,
 };
@@ -25,7 +26,7 @@ use crate::error::ConvertError;
 use crate::input::SourceInput;
 use crate::journal::Found;
 use crate::plan::ConvertPlan;
-use crate::provenance::{self, PROVENANCE_NAME, in_folder};
+use crate::provenance::{self, in_folder};
 use crate::report::{ConvertReport, Outcome, SplitReport};
 use crate::run;
 use crate::target::Target;

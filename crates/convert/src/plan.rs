@@ -440,7 +440,7 @@ fn open_source(
         temp_dir: options.temp_dir.clone(),
         ..SourceOptions::default()
     };
-    if options.group == TreeGroup::File && kind != SourceKind::Tree {
+    if options.group != TreeGroup::Stem && kind != SourceKind::Tree {
         return Err(ConvertError::option_hint(
             "group",
             format!("the source holds {kind}, and only the files of a tree are grouped"),

@@ -1,6 +1,7 @@
 //! The side file beside an index: where the data came from and how it was made.
 
 use serde_json::{Value, json};
+use shardmill_reader::{PROVENANCE_BYTES, PROVENANCE_NAME};
 use shardmill_source::SourceDescription;
 use shardmill_storage::StorageError;
 use shardmill_writer::{Content, TarKeys};
@@ -11,15 +12,8 @@ use crate::plan::ConvertPlan;
 use crate::report::{IncrementReport, SplitReport};
 use crate::target::Target;
 
-/// Its name. On purpose it does not end in `.json`: tools that merge the indexes of sub-directories take every
-/// nested `*.json` for one.
-pub const PROVENANCE_NAME: &str = "index.provenance";
-
 /// Files named one by one; larger sources are described by count, bytes and fingerprint.
 const FILES_NAMED: usize = 10_000;
-
-/// Largest side file that is read back.
-const MAX_BYTES: u64 = 64 << 20;
 
 /// What a conversion is: two runs are the same when these are equal.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,7 +142,7 @@ pub(crate) fn provenance(
 /// Reads a side file back; `None` when it is missing or unreadable.
 pub(crate) fn read(target: Target<'_>, folder: &str) -> Option<Value> {
     let name = in_folder(folder, PROVENANCE_NAME);
-    let bytes = target.read(&name, MAX_BYTES).ok()??;
+    let bytes = target.read(&name, PROVENANCE_BYTES).ok()??;
     serde_json::from_slice(&bytes).ok()
 }
 

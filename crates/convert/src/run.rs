@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
+use shardmill_reader::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
 use shardmill_writer::{
     Base, DatasetIndex, Output, PipelineError, Resources, TarKeys, Written, publish_index,
@@ -12,13 +13,13 @@ use shardmill_writer::{
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
 use crate::export;
-use crate::increment::{self, PENDING_NAME, RECORD_NAME};
+use crate::increment;
 use crate::input::SourceInput;
 use crate::journal::{Found, Journal, LEASE_NAME, WORK_FOLDER};
 use crate::options::ConvertOptions;
 use crate::parts;
 use crate::plan::{ConvertPlan, is_resumable};
-use crate::provenance::{PROVENANCE_NAME, in_folder, provenance};
+use crate::provenance::{in_folder, provenance};
 use crate::report::{ConvertReport, Outcome, SplitReport};
 use crate::target::Target;
 

@@ -68,6 +68,10 @@ mod walks;
 
 pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
+pub use beside::{
+    PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
+    SIDE_BYTES, TOMBSTONES_NAME,
+};
 pub use cache::{
     CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, Horizon, NodeForecast, Point,
     Policy, Resident, ShardCost, SimEpoch, SimReport, Stretch, forecast, make_room, simulate,

@@ -6,11 +6,9 @@ use shardmill_core::{Limits, NameError, check_relative_path};
 use shardmill_mds::Index;
 use shardmill_storage::{Dir, EntryKind, StorageError};
 
+use crate::beside::WORK_FOLDER;
 use crate::dataset::{INDEX_NAME, open_index, read_index};
 use crate::error::ReaderError;
-
-/// How the name of a folder ends that a writer or a cache works in; what it holds is not finished.
-const WORK_FOLDER: &[u8] = b".shardmill";
 
 /// One index of all the data sets in directories beneath `root`, at any depth, in the order of their paths.
 /// The index of `root` itself is not read. Links to directories are not followed.
@@ -38,7 +36,12 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Index, ReaderError>
             if is_index && !folder.is_empty() {
                 found.push(format!("{folder}/{INDEX_NAME}"));
             }
-            if !is_directory || entry.name.as_encoded_bytes().ends_with(WORK_FOLDER) {
+            if !is_directory
+                || entry
+                    .name
+                    .as_encoded_bytes()
+                    .ends_with(WORK_FOLDER.as_bytes())
+            {
                 continue;
             }
             let name = entry

@@ -118,6 +118,8 @@ pub enum TreeGroup {
     /// Files that share a path without its last extension are one sample; fields are the extensions.
     #[default]
     Stem,
+    /// Files that share a path up to the first dot of their name are one sample, as in tar shards; fields are what follows.
+    Key,
     /// Each file is a sample with the single field `data`; the key is the whole relative path.
     File,
 }

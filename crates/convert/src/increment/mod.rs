@@ -17,6 +17,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::json;
 use shardmill_core::escape;
+use shardmill_reader::{Pending, RECORD_NAME, SIDE_BYTES};
 use shardmill_source::{DeltaFile, DeltaHistory, Source, SourceKind, SourceOptions};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME, UnitSamples, Written};
@@ -29,11 +30,10 @@ use crate::provenance::Identity;
 use crate::report::IncrementReport;
 use crate::target::Target;
 
-pub(crate) use pending::{PENDING_NAME, recover, text_for};
-pub(crate) use record::{RECORD_NAME, TOMBSTONES_NAME};
+pub(crate) use pending::{recover, text_for};
 pub(crate) use run::run;
 
-use record::{Generation, MOST_BYTES, Record};
+use record::{Generation, Record};
 use step::Step;
 
 /// A data set that can be added to.
@@ -257,7 +257,7 @@ fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, Co
         )
     })?;
     let noted = match text_for(target, &text, RECORD_NAME)? {
-        None => target.read(RECORD_NAME, MOST_BYTES)?,
+        None => target.read(RECORD_NAME, SIDE_BYTES)?,
         noted => noted,
     };
     let Some(noted) = noted else {
@@ -274,7 +274,7 @@ fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, Co
             "pass --overwrite to convert it again",
         )
     })?;
-    if record.index != pending::hash(&text) {
+    if record.index != Pending::hash(&text) {
         return Err(conflict(
             format!("its {INDEX_NAME} was changed since by something else"),
             "pass --overwrite to convert it again",
@@ -327,7 +327,7 @@ fn add_generation(
         tombstones,
         content: content.to_string(),
     });
-    record.index = pending::hash(index.to_json().as_bytes());
+    record.index = Pending::hash(index.to_json().as_bytes());
 }
 
 /// What the last generation of a record brought.

@@ -9,13 +9,6 @@ use shardmill_writer::{Content, UnitSamples};
 
 use super::ranges::Ranges;
 
-/// The name of the record. Like that of the provenance it does not end in `.json`.
-pub(crate) const RECORD_NAME: &str = "index.increments";
-/// The name of the list of samples that the table no longer has.
-pub(crate) const TOMBSTONES_NAME: &str = "index.tombstones";
-/// Most bytes of a record.
-pub(crate) const MOST_BYTES: u64 = 1 << 30;
-
 /// Files of the table, and the samples that are their rows. Which sample is in which of several files is not known: their
 /// rows were moved since they were converted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,20 +4,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use shardmill_core::{Limits, Progress};
-use shardmill_reader::{Dataset, OpenOptions, TarSet};
+use shardmill_reader::{
+    Dataset, OpenOptions, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, TarSet,
+};
 use shardmill_storage::{Place, PlaceLease, PublishMode};
 use shardmill_webdataset::ShardMap;
 use shardmill_writer::{Base, Content, DatasetIndex, IndexEntry, Recall, RowEncoder, Written};
 
-use super::pending::Pending;
+use super::pending;
 use super::ranges::Ranges;
-use super::record::{RECORD_NAME, Record, TOMBSTONES_NAME};
+use super::record::Record;
 use super::{Held, Increment, add_generation, held, read, recover, report, unlisted};
 use crate::error::ConvertError;
 use crate::journal::{Found, Journal, LEASE_NAME, WORK_FOLDER};
 use crate::options::ConvertOptions;
 use crate::plan::{ConvertPlan, is_resumable};
-use crate::provenance::{PROVENANCE_NAME, provenance};
+use crate::provenance::provenance;
 use crate::report::{ConvertReport, IncrementReport, Outcome};
 use crate::run::{remove_temporary, report as report_of, write};
 use crate::target::Target;
@@ -251,7 +253,7 @@ impl Addition<'_> {
         ];
         let text = index.to_json();
         *self.is_published = true;
-        Ok(Pending::new(&text, files).publish(self.target, &text)?)
+        Ok(pending::publish(self.target, &text, files)?)
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct SampleField {
 /// the listings.
 #[derive(Debug)]
 pub(super) struct Samples {
-    by_stem: bool,
+    split: Split,
     fields: Vec<SampleField>,
     /// Numbers of files in their listing, sorted by location, key and field.
     files: Vec<u32>,
@@ -41,20 +41,34 @@ pub(super) struct Samples {
     locations: Vec<usize>,
 }
 
-/// A path as key and field: the last extension of the name, unless it is empty or the name begins with it.
-pub(super) fn split(path: &str) -> (&str, &str) {
-    let name_start = path.rfind('/').map_or(0, |at| at + 1);
-    let name = path.get(name_start..).unwrap_or(path);
-    match name.rfind('.') {
-        Some(dot) if dot > 0 && dot + 1 < name.len() => {
-            let at = name_start + dot;
-            (
-                path.get(..at).unwrap_or(path),
-                path.get(at + 1..).unwrap_or(DATA),
-            )
-        }
+/// Divides a path into key and field.
+pub(super) type Split = fn(&str) -> (&str, &str);
+
+/// At the last dot of the name, unless the name begins or ends with it.
+pub(super) fn by_stem(path: &str) -> (&str, &str) {
+    at_dot(path, |name| name.rfind('.').filter(|dot| *dot > 0))
+}
+
+/// At the first dot of the name that it does not begin with, unless it ends with it: the rule of tar shards.
+pub(super) fn by_key(path: &str) -> (&str, &str) {
+    at_dot(path, |name| {
+        let mut dots = name.match_indices('.').map(|(dot, _)| dot);
+        dots.find(|dot| *dot > 0)
+    })
+}
+
+fn at_dot(path: &str, find: impl Fn(&str) -> Option<usize>) -> (&str, &str) {
+    let start = path.rfind('/').map_or(0, |at| at + 1);
+    let dot = path.get(start..).and_then(find).map(|dot| start + dot);
+    match dot.map(|dot| (path.get(..dot), path.get(dot + 1..))) {
+        Some((Some(key), Some(field))) if !field.is_empty() => (key, field),
         _ => (path, DATA),
     }
+}
+
+/// Not at all.
+fn whole(path: &str) -> (&str, &str) {
+    (path, DATA)
 }
 
 fn too_many() -> SourceError {
@@ -64,13 +78,14 @@ fn too_many() -> SourceError {
 }
 
 impl Samples {
-    /// Files that share a path without its last extension.
+    /// Files that have the same key by `split`.
     ///
     /// # Errors
     ///
     /// [`SourceError::TreeCollision`] and [`SourceError::Limit`].
-    pub(super) fn by_stem(
+    pub(super) fn of_several(
         listings: &[&Listing],
+        split: Split,
         key_column: &str,
         limits: &Limits,
     ) -> Result<Self, SourceError> {
@@ -86,14 +101,14 @@ impl Samples {
                 }
             })?;
         }
-        check_fields(listings, &counts, key_column)?;
+        check_fields(listings, split, &counts, key_column)?;
         let numbers: BTreeMap<&str, u16> = counts
             .keys()
             .zip(0..=u16::MAX)
             .map(|(name, number)| (*name, number))
             .collect();
         let mut samples = Self {
-            by_stem: true,
+            split,
             fields: counts
                 .iter()
                 .map(|(name, samples)| SampleField {
@@ -151,9 +166,9 @@ impl Samples {
     /// # Errors
     ///
     /// [`SourceError::TreeCollision`].
-    pub(super) fn by_file(listings: &[&Listing], key_column: &str) -> Result<Self, SourceError> {
+    pub(super) fn of_one(listings: &[&Listing], key_column: &str) -> Result<Self, SourceError> {
         let mut samples = Self {
-            by_stem: false,
+            split: whole,
             fields: Vec::new(),
             files: Vec::new(),
             field_of: Vec::new(),
@@ -171,7 +186,7 @@ impl Samples {
             }
         }
         let counts = BTreeMap::from([(DATA, samples.starts.len() as u64)]);
-        check_fields(listings, &counts, key_column)?;
+        check_fields(listings, whole, &counts, key_column)?;
         samples.fields.push(SampleField {
             name: DATA.to_owned(),
             samples: samples.starts.len() as u64,
@@ -219,7 +234,7 @@ impl Samples {
 
     /// The key of a sample that this path belongs to.
     pub(super) fn key_of<'a>(&self, path: &'a str) -> &'a str {
-        if self.by_stem { split(path).0 } else { path }
+        (self.split)(path).0
     }
 
     pub(super) fn location(&self, sample: usize) -> usize {
@@ -264,6 +279,7 @@ impl Samples {
 /// Fields are columns: none may be called as the key, nor two alike but for case.
 fn check_fields(
     listings: &[&Listing],
+    split: Split,
     counts: &BTreeMap<&str, u64>,
     key_column: &str,
 ) -> Result<(), SourceError> {
@@ -347,8 +363,32 @@ mod tests {
             ("x.", "x.", "data"),
             ("x..y", "x.", "y"),
         ] {
-            assert_eq!(split(path), (key, field), "{path}");
+            assert_eq!(by_stem(path), (key, field), "{path}");
         }
+    }
+
+    #[test]
+    fn keys_end_at_the_first_dot() {
+        for (path, key, field) in [
+            ("a/001.seg.png", "a/001", "seg.png"),
+            ("a.b/001.jpg", "a.b/001", "jpg"),
+            ("001", "001", "data"),
+            ("a.b/001", "a.b/001", "data"),
+            ("a/.x", "a/.x", "data"),
+            ("a/.x.txt.gz", "a/.x", "txt.gz"),
+            ("x.", "x.", "data"),
+            ("x..y", "x", ".y"),
+            ("\u{e9}.y", "\u{e9}", "y"),
+            ("a/", "a/", "data"),
+            ("", "", "data"),
+        ] {
+            assert_eq!(by_key(path), (key, field), "{path}");
+        }
+        let listing = listing(&["1.jpg", "1.seg.jpg", "1.txt", "2.jpg", "2.seg.jpg"]);
+        let samples = Samples::of_several(&[&listing], by_key, "__key__", &Limits::default());
+        let found = shown(&samples.unwrap(), &listing);
+        assert_eq!(found[1].1, ["jpg", "seg.jpg"]);
+        assert_eq!((found.len(), found[0].1.len()), (2, 3));
     }
 
     #[test]
@@ -361,7 +401,8 @@ mod tests {
             "a/001.json",
             "b.txt",
         ]);
-        let samples = Samples::by_stem(&[&listing], "__key__", &Limits::default()).unwrap();
+        let samples =
+            Samples::of_several(&[&listing], by_stem, "__key__", &Limits::default()).unwrap();
         let fields = |names: &[&str]| {
             names
                 .iter()
@@ -384,7 +425,7 @@ mod tests {
                 samples: 3
             }
         );
-        let samples = Samples::by_file(&[&listing], "__key__").unwrap();
+        let samples = Samples::of_one(&[&listing], "__key__").unwrap();
         assert_eq!(samples.len(), 6);
         assert_eq!(
             shown(&samples, &listing)[2],
@@ -402,13 +443,13 @@ mod tests {
             &["a.__key__"],
         ] {
             let listing = listing(paths);
-            let error = Samples::by_stem(&[&listing], "__key__", &limits).unwrap_err();
+            let error = Samples::of_several(&[&listing], by_stem, "__key__", &limits).unwrap_err();
             assert_eq!(error.id(), "tree-collision", "{paths:?}");
         }
         let (one, two) = (listing(&["a.jpg", "c.jpg"]), listing(&["b.jpg", "c.png"]));
-        let error = Samples::by_stem(&[&one, &two], "__key__", &limits).unwrap_err();
+        let error = Samples::of_several(&[&one, &two], by_stem, "__key__", &limits).unwrap_err();
         assert_eq!(error.to_string(), "the key `c` is in two locations");
-        let samples = Samples::by_file(&[&one, &two], "__key__").unwrap();
+        let samples = Samples::of_one(&[&one, &two], "__key__").unwrap();
         assert_eq!(
             (0..4)
                 .map(|sample| samples.location(sample))
@@ -416,7 +457,7 @@ mod tests {
             [0, 0, 1, 1]
         );
         assert_eq!(
-            Samples::by_file(&[&one], "data").unwrap_err().id(),
+            Samples::of_one(&[&one], "data").unwrap_err().id(),
             "tree-collision"
         );
     }

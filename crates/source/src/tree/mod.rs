@@ -20,7 +20,7 @@ use crate::{
     RowPlace, Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
     TreeField, TreeGroup, TreeSummary, Unit,
 };
-use group::Samples;
+use group::{Samples, by_key, by_stem};
 
 /// A unit ends when it has this many bytes …
 const UNIT_BYTES: u64 = 4 << 20;
@@ -108,8 +108,13 @@ fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, Source
     }
     let listings: Vec<&Listing> = locations.iter().map(|location| &location.listing).collect();
     let samples = match options.group {
-        TreeGroup::Stem => Samples::by_stem(&listings, &options.key_column, &options.limits)?,
-        TreeGroup::File => Samples::by_file(&listings, &options.key_column)?,
+        TreeGroup::Stem => {
+            Samples::of_several(&listings, by_stem, &options.key_column, &options.limits)?
+        }
+        TreeGroup::Key => {
+            Samples::of_several(&listings, by_key, &options.key_column, &options.limits)?
+        }
+        TreeGroup::File => Samples::of_one(&listings, &options.key_column)?,
     };
     let description = describe(&locations, &samples);
     let schema = schema(&samples, options);
@@ -270,8 +275,9 @@ fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
     description
 }
 
-/// What an extension promises: a type and an encoding.
-fn promise(extension: &str) -> (DataType, &'static str) {
+/// What the last extension of a field promises: a type and an encoding.
+fn promise(field: &str) -> (DataType, &'static str) {
+    let extension = field.rsplit('.').next().unwrap_or(field);
     match extension.to_ascii_lowercase().as_str() {
         "txt" => (DataType::Utf8, "str"),
         "jpg" | "jpeg" => (DataType::Binary, "jpeg"),
@@ -287,7 +293,7 @@ fn schema(samples: &Samples, options: &SourceOptions) -> SchemaRef {
         vec![Field::new(&options.key_column, DataType::Utf8, false).with_metadata(encoding("str"))];
     for field in samples.fields() {
         let (data_type, name) = match options.group {
-            TreeGroup::Stem => promise(&field.name),
+            TreeGroup::Stem | TreeGroup::Key => promise(&field.name),
             TreeGroup::File => (DataType::Binary, "bytes"),
         };
         let nullable = field.samples < samples.len() as u64;

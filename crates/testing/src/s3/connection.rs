@@ -95,22 +95,18 @@ pub(super) fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
         if !read_body(&mut reader, shared, &mut request, fault.as_ref())? {
             break;
         }
-        shared.transfer(true);
-        let ended = (|| {
-            if !shared.wait(settings.latency) {
-                return Ok(false);
-            }
-            let answer = answer(
-                shared,
-                &mut request,
-                asked.action,
-                key.as_deref(),
-                fault.as_ref(),
-            )?;
-            send(stream, shared, &settings, &request, answer)
-        })();
-        shared.transfer(false);
-        if !ended? || request.close {
+        let transfer = Transfer::begin(shared);
+        if !shared.wait(settings.latency) {
+            break;
+        }
+        let answer = answer(
+            shared,
+            &mut request,
+            asked.action,
+            key.as_deref(),
+            fault.as_ref(),
+        )?;
+        if !send(stream, transfer, &settings, &request, answer)? || request.close {
             break;
         }
     }
@@ -146,10 +142,36 @@ fn count(shared: &Shared, request: &Request, key: Option<&str>) -> Asked {
     }
 }
 
+/// An answer that is under way. It ends before its last bytes leave, so that whoever has the answer finds it counted.
+struct Transfer<'a> {
+    shared: &'a Shared,
+    ended: bool,
+}
+
+impl<'a> Transfer<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.transfer(true);
+        let ended = false;
+        Self { shared, ended }
+    }
+
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.shared.transfer(false);
+        }
+    }
+}
+
+impl Drop for Transfer<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// Sends an answer; `false` when the connection is to be closed behind it.
 fn send(
     mut stream: &TcpStream,
-    shared: &Shared,
+    mut transfer: Transfer<'_>,
     settings: &super::Settings,
     request: &Request,
     answer: Answer,
@@ -167,6 +189,9 @@ fn send(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str("\r\n");
+    if request.method == "HEAD" || answer.body.is_empty() {
+        transfer.end();
+    }
     stream.write_all(head.as_bytes())?;
     if request.method == "HEAD" {
         return Ok(true);
@@ -183,7 +208,7 @@ fn send(
         (None, Some(speed)) => Pace::Speed(speed.max(1)),
         (None, None) => Pace::Free,
     };
-    if !write_body(stream, shared, body, pace)? {
+    if !write_body(stream, &mut transfer, body, pace)? {
         return Ok(false);
     }
     match answer.end {
@@ -206,7 +231,7 @@ enum Pace {
 /// Writes a body at its pace; `false` when the server stops.
 fn write_body(
     mut stream: &TcpStream,
-    shared: &Shared,
+    transfer: &mut Transfer<'_>,
     body: &[u8],
     pace: Pace,
 ) -> io::Result<bool> {
@@ -216,11 +241,16 @@ fn write_body(
         Pace::Drip(bytes, _) => bytes.max(1),
     };
     let began = Instant::now();
+    let shared = transfer.shared;
     let mut sent = 0_u64;
     for piece in body.chunks(step) {
-        stream.write_all(piece)?;
         sent += piece.len() as u64;
+        // Counted before it can arrive.
         shared.state().counts.bytes += piece.len() as u64;
+        if sent == body.len() as u64 {
+            transfer.end();
+        }
+        stream.write_all(piece)?;
         let wait = match pace {
             Pace::Free => Duration::ZERO,
             // When this many bytes are due, so that short waits that turn out long are made up for.

@@ -1,23 +1,29 @@
 //! The folder `.nv-meta` of Megatron-Energon 7.4, without running its `prepare`.
 //!
 //! The table beside each shard, `NAME.tar.idx`, is that of [`write_offsets`](crate::write_offsets). The data base
-//! `index.sqlite` is described as rows: writing it is left to whoever links a data base.
+//! `index.sqlite` is described as rows: writing it is left to whoever links SQLite.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use super::{SidecarError, SidecarShard};
 use crate::json::{quoted, write_list, write_string};
+use crate::{HashAlgo, hash_hex};
 
 /// The version whose files these are.
 pub const VERSION: &str = "7.4.0";
 
-/// The tables and indexes of `index.sqlite`.
-pub const SCHEMA: &str = "\
+/// The tables of `index.sqlite`.
+pub const TABLES: &str = "\
 CREATE TABLE samples (tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, sample_index INTEGER NOT NULL, \
 byte_offset INTEGER, byte_size INTEGER);
 CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, content_byte_offset INTEGER, \
 content_byte_size INTEGER);
+";
+
+/// Its indexes.
+pub const INDEXES: &str = "\
 CREATE INDEX idx_samples_by_tar_and_idx ON samples (tar_file_id, sample_index);
 CREATE INDEX idx_sample_parts_seq ON sample_parts (tar_file_id, sample_index, content_byte_offset);
 CREATE INDEX idx_sample_parts_full ON sample_parts (tar_file_id, sample_index, part_name, content_byte_offset, \
@@ -99,6 +105,23 @@ pub fn rows<'a>(shards: &[SidecarShard<'a>]) -> Result<Rows<'a>, SidecarError> {
         }
     }
     Ok(rows)
+}
+
+/// `.nv-meta/index.uuid`, by which Energon tells whether joins were made with this `index.sqlite`. It is made from the bytes
+/// of that file, so that the same index has the same one; Energon draws one.
+#[must_use]
+pub fn index_uuid(index: &[u8]) -> String {
+    let digest = hash_hex(HashAlgo::Sha256, index);
+    let part = |range: Range<usize>| digest.get(range).unwrap_or_default();
+    // Version 8 of RFC 9562: the bits are whatever the maker makes them.
+    format!(
+        "{}-{}-8{}-8{}-{}",
+        part(0..8),
+        part(8..12),
+        part(12..15),
+        part(15..18),
+        part(18..30)
+    )
 }
 
 /// `.nv-meta/.info.json`: how many samples each shard has, in order.

@@ -123,6 +123,10 @@ fn energon_finds_its_files() {
             content_byte_size: 600,
         }
     );
+    assert_eq!(
+        energon::index_uuid(b""),
+        "e3b0c442-98fc-81c1-849a-fbf4c8996fb9"
+    );
     let error = energon::rows(&[shard("a.tar", &map), shard("b.tar", &map)]).unwrap_err();
     assert_eq!(error.id(), "sidecar-key-twice");
     let empty = ShardMap::default();

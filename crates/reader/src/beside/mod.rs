@@ -1,29 +1,39 @@
 //! What a conversion has left beside an index: what its samples hold together, and which of them its table no longer has.
 
+mod pending;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Deserialize;
 use serde_json::Value;
 use shardmill_core::{Diagnostic as _, ErrorKind};
-use shardmill_mds::{Content, HashAlgo, hash_hex};
+use shardmill_mds::Content;
 use shardmill_storage::{StorageError, Stored};
 
 use crate::dataset::INDEX_NAME;
 use crate::report::{ContentReport, Problem};
 
-/// The names of the side files, and of the folder that writers work in.
+pub use pending::{PENDING_BYTES, PENDING_NAME, Pending};
+
+/// The name of the file that says where data came from and how it was made. On purpose none of these names ends in
+/// `.json`: tools that merge the indexes of sub-directories take every nested `*.json` for one.
 pub const PROVENANCE_NAME: &str = "index.provenance";
+
+/// The name of the file that says which samples are the rows of which files of a table.
 pub const RECORD_NAME: &str = "index.increments";
+
+/// The name of the list of samples that the table no longer has.
 pub const TOMBSTONES_NAME: &str = "index.tombstones";
-pub const WORK_FOLDER: &str = ".shardmill";
 
-/// The note of side files that belong to an index and do not have their names yet.
-const PENDING_NAME: &str = ".shardmill/generation";
+/// The folder that writers work in.
+pub(crate) const WORK_FOLDER: &str = ".shardmill";
 
-/// Most bytes of a provenance, and of the other two.
-const PROVENANCE_BYTES: u64 = 64 << 20;
-const MOST_BYTES: u64 = 1 << 30;
+/// Most bytes of a provenance.
+pub const PROVENANCE_BYTES: u64 = 64 << 20;
+
+/// Most bytes of a record, and of a list of tombstones.
+pub const SIDE_BYTES: u64 = 1 << 30;
 
 /// What a conversion says about the samples of its index.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +54,6 @@ pub struct Beside {
     pub problem: Option<Problem>,
     /// Why nothing is compared.
     pub warning: Option<Problem>,
-}
-
-#[derive(Deserialize)]
-struct Pending {
-    index: String,
-    files: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -81,17 +85,14 @@ impl Files<'_> {
 
     /// Finds what an increment that was killed has left to be written, where it belongs to the index.
     fn take_pending(&mut self, index_bytes: u64) -> Result<(), StorageError> {
-        let Some(text) = self.read(PENDING_NAME, MOST_BYTES.saturating_mul(2))? else {
+        let Some(text) = self.read(PENDING_NAME, PENDING_BYTES)? else {
             return Ok(());
         };
-        // What is no note is none: it was torn.
-        let Ok(pending) = serde_json::from_slice::<Pending>(&text) else {
+        let Some(pending) = Pending::parse(&text) else {
             return Ok(());
         };
         let index = self.read(INDEX_NAME, index_bytes)?.unwrap_or_default();
-        if pending.index == hash_hex(HashAlgo::Sha256, &index) {
-            self.pending = pending.files;
-        }
+        self.pending = pending.files_of(&index).unwrap_or_default();
         Ok(())
     }
 }
@@ -171,7 +172,7 @@ fn tombstones(files: &Files<'_>, gone: u64, samples: u64) -> Result<Vec<(u64, u6
     let hint = Some("fetch it again; convert --incremental writes it when there is something new");
     let damaged =
         |text: String| Box::new(described(TOMBSTONES_NAME, "tombstones-damaged", text, hint));
-    let text = match files.read(TOMBSTONES_NAME, MOST_BYTES) {
+    let text = match files.read(TOMBSTONES_NAME, SIDE_BYTES) {
         Ok(Some(text)) => text,
         Ok(None) => {
             let text = format!(
