@@ -189,7 +189,8 @@ fn index_export() {
 
     Arguments:
       <DATASET>
-              A folder of tar files, with or without an index.json; on this machine or in a store
+              A folder of tar files, with or without an index.json, or a pattern of them; on this
+              machine or in a store
 
     Options:
           --for <READER,...>
@@ -228,6 +229,7 @@ fn index_export() {
 
     EXAMPLES:
       shardmill index export tars/ --for wids,dali,energon,open_clip
+      shardmill index export 'tars/train-{000000..000146}.tar' --for wids
       shardmill index export s3://bucket/tars --for wids
     ");
 }

@@ -57,6 +57,38 @@ fn braces_name_many_tar_files() {
 }
 
 #[test]
+fn indexes_of_other_readers_are_about_what_a_pattern_names() {
+    let place = Place::with_tars();
+    let export = |pattern, readers| place.ok(&["index", "export", pattern, "--for", readers]);
+    export("tars/shard-{000001,000000}.tar", "wids,dali");
+    let index: serde_json::Value =
+        serde_json::from_slice(&place.read("tars/shardindex.json")).unwrap();
+    let names = index["shardlist"].as_array().unwrap().iter();
+    let names: Vec<&str> = names.map(|one| one["url"].as_str().unwrap()).collect();
+    // Sorted, as the index of wids always is.
+    assert_eq!(names, ["shard-000000.tar", "shard-000001.tar"]);
+    let dali = place.read("tars/shard-000001.idx");
+    // Beneath the folder that they have in common.
+    std::fs::create_dir(place.path().join("other")).unwrap();
+    let from = place.path().join("tars/shard-000001.tar");
+    std::fs::copy(from, place.path().join("other/x.tar")).unwrap();
+    export("{tars/shard-000000,other/x}.tar", "dali,open_clip");
+    assert_eq!(place.read("other/x.idx"), dali);
+    assert_eq!(
+        place.read("sizes.json"),
+        br#"{"shard-000000.tar": 3, "x.tar": 2}"#
+    );
+    insta::assert_snapshot!(
+        place.shown(&["index", "export", "tars/shard-00000{1..2}.tar", "--for", "dali"]),
+        @r"
+    exit 2
+    --- stderr
+    error[not-found]: tars/shard-000002.tar: cannot open: No such file or directory (os error 2)
+    "
+    );
+}
+
+#[test]
 fn what_a_pattern_names_has_to_be_there() {
     let place = Place::with_tars();
     let pattern = "tars/shard-{000000..000002}.tar";

@@ -68,7 +68,7 @@ pub struct MergeArgs {
 #[derive(Args, Debug)]
 #[command(after_help = EXPORT_AFTER_HELP)]
 pub struct ExportArgs {
-    /// A folder of tar files, with or without an index.json; on this machine or in a store
+    /// A folder of tar files, with or without an index.json, or a pattern of them; on this machine or in a store
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
@@ -97,6 +97,7 @@ EXAMPLES:
 const EXPORT_AFTER_HELP: &str = "\
 EXAMPLES:
   shardmill index export tars/ --for wids,dali,energon,open_clip
+  shardmill index export 'tars/train-{000000..000146}.tar' --for wids
   shardmill index export s3://bucket/tars --for wids";
 
 const REBUILD_AFTER_HELP: &str = "\

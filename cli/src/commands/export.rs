@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use shardmill_convert::{ExportOptions, Exported};
 use shardmill_core::{Limits, Progress, escape};
+use shardmill_reader::TarPattern;
 
 use super::options;
 use crate::args::ExportArgs;
@@ -20,7 +21,11 @@ struct JsonReport<'a> {
 }
 
 pub fn run(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let location = options::place(&args.dataset)?;
+    let pattern = TarPattern::parse(&args.dataset)?;
+    let location = match &pattern {
+        Some(pattern) => pattern.folder().clone(),
+        None => options::place(&args.dataset)?,
+    };
     let options = ExportOptions {
         readers: options::consumers("for", &args.readers)?,
         jobs: options::jobs(args.jobs.as_deref())?,
@@ -31,7 +36,10 @@ pub fn run(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());
     let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
-    let report = shardmill_convert::export(&location, &options, &progress);
+    let report = match &pattern {
+        Some(pattern) => shardmill_convert::export_pattern(pattern, &options, &progress),
+        None => shardmill_convert::export(&location, &options, &progress),
+    };
     drop(display);
     let report = report?;
     if out.is_json() {

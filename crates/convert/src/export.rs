@@ -5,7 +5,7 @@ mod data_base;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{Limits, Progress, escape, parallel};
-use shardmill_reader::{TarFile, TarSet, TarSetError, each_in_order, is_tar_name};
+use shardmill_reader::{TarFile, TarPattern, TarSet, TarSetError, each_in_order, is_tar_name};
 use shardmill_storage::{
     Folder, Location, Place, PublishMode, RemoteLocation, RemoteOptions, StorageError,
 };
@@ -112,13 +112,39 @@ pub fn export(
         Location::Local(path) => Location::Local(folder_of(path)),
         Location::Remote(location) => Location::Remote(prefix_of(location)),
     };
+    let open = || {
+        TarSet::open_at(
+            std::slice::from_ref(location),
+            &options.limits,
+            &options.remote,
+        )
+    };
+    export_to(&root, open, options, progress)
+}
+
+/// The same for the tar files of a pattern, beneath the folder that all of them lie in.
+///
+/// # Errors
+///
+/// As [`export`].
+pub fn export_pattern(
+    pattern: &TarPattern,
+    options: &ExportOptions,
+    progress: &Progress,
+) -> Result<Exported, ConvertError> {
+    let open = || TarSet::of_pattern(pattern, &options.remote);
+    export_to(pattern.folder(), open, options, progress)
+}
+
+fn export_to(
+    root: &Location,
+    open: impl FnOnce() -> Result<TarSet, TarSetError>,
+    options: &ExportOptions,
+    progress: &Progress,
+) -> Result<Exported, ConvertError> {
     // What cannot be written is known before anything is read.
-    let place = Place::open(&root, &options.remote, None)?;
-    let set = TarSet::open_at(
-        std::slice::from_ref(location),
-        &options.limits,
-        &options.remote,
-    )?;
+    let place = Place::open(root, &options.remote, None)?;
+    let set = open()?;
     let beside = Beside::new(Target::new(&place, progress));
     progress.set_totals(0, 0, set.shards().len() as u64);
     write(&beside, set.shards(), options, Some(progress), progress)

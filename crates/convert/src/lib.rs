@@ -52,7 +52,7 @@ mod tar_source;
 mod target;
 
 pub use error::ConvertError;
-pub use export::{ExportOptions, Exported, export};
+pub use export::{ExportOptions, Exported, export, export_pattern};
 pub use gc::{GcFile, GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;
 pub use options::{ColumnSpec, ConvertOptions, Nulls, SplitSpec, TarNames, TarOptions};
