@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryBuilder, Float16Builder, Float32Builder, Float64Builder, Int8Builder,
-    Int16Builder, Int32Builder, Int64Builder, StringBuilder, UInt8Builder, UInt16Builder,
-    UInt32Builder, UInt64Builder,
+    Array as _, ArrayRef, AsArray as _, BinaryBuilder, Float16Builder, Float32Builder,
+    Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder, StringBuilder,
+    UInt8Builder, UInt16Builder, UInt32Builder, UInt64Builder,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
@@ -256,6 +256,7 @@ impl Source for MdsSource {
             shard,
             schema: Arc::clone(&self.schema),
             next: 0,
+            rooms: Vec::new(),
         }))
     }
 
@@ -292,6 +293,8 @@ struct ShardRows {
     shard: Arc<Shard>,
     schema: SchemaRef,
     next: u64,
+    /// What the columns of the batch before took up.
+    rooms: Vec<Room>,
 }
 
 impl Rows for ShardRows {
@@ -303,7 +306,8 @@ impl Rows for ShardRows {
             .schema
             .fields()
             .iter()
-            .map(|field| Builder::new(field.data_type()))
+            .zip(rooms(&self.rooms))
+            .map(|(field, room)| Builder::new(field.data_type(), room))
             .collect();
         let end = self.shard.len().min(self.next + BATCH_SAMPLES);
         let mut bytes = 0;
@@ -321,7 +325,8 @@ impl Rows for ShardRows {
             }
             self.next += 1;
         }
-        let columns = columns.into_iter().map(Builder::finish).collect();
+        let columns: Vec<ArrayRef> = columns.into_iter().map(Builder::finish).collect();
+        self.rooms = columns.iter().map(Room::of).collect();
         RecordBatch::try_new(Arc::clone(&self.schema), columns)
             .map(Some)
             .map_err(|error| SourceError::Bug {
@@ -374,6 +379,36 @@ impl ShardRows {
     }
 }
 
+/// What a column takes up. PERF: the next batch is about as large, and growing would copy it several times.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) rows: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Room {
+    /// That of a column, and a little more.
+    pub(crate) fn of(column: &ArrayRef) -> Self {
+        let values = column
+            .as_binary_opt::<i32>()
+            .map(|column| column.value_data().len())
+            .or_else(|| Some(column.as_string_opt::<i32>()?.value_data().len()));
+        let bytes = values.unwrap_or_default();
+        Self {
+            rows: column.len() + column.len() / 8,
+            bytes: bytes + bytes / 8,
+        }
+    }
+}
+
+/// Rooms for any number of columns.
+pub(crate) fn rooms(known: &[Room]) -> impl Iterator<Item = Room> {
+    known
+        .iter()
+        .copied()
+        .chain(std::iter::repeat(Room::default()))
+}
+
 /// One column being filled.
 enum Builder {
     Text(StringBuilder),
@@ -392,21 +427,21 @@ enum Builder {
 }
 
 impl Builder {
-    fn new(data_type: &DataType) -> Self {
+    fn new(data_type: &DataType, Room { rows, bytes }: Room) -> Self {
         match data_type {
-            DataType::Utf8 => Self::Text(StringBuilder::new()),
-            DataType::Int8 => Self::I8(Int8Builder::new()),
-            DataType::Int16 => Self::I16(Int16Builder::new()),
-            DataType::Int32 => Self::I32(Int32Builder::new()),
-            DataType::Int64 => Self::I64(Int64Builder::new()),
-            DataType::UInt8 => Self::U8(UInt8Builder::new()),
-            DataType::UInt16 => Self::U16(UInt16Builder::new()),
-            DataType::UInt32 => Self::U32(UInt32Builder::new()),
-            DataType::UInt64 => Self::U64(UInt64Builder::new()),
-            DataType::Float16 => Self::F16(Float16Builder::new()),
-            DataType::Float32 => Self::F32(Float32Builder::new()),
-            DataType::Float64 => Self::F64(Float64Builder::new()),
-            _ => Self::Bytes(BinaryBuilder::new()),
+            DataType::Utf8 => Self::Text(StringBuilder::with_capacity(rows, bytes)),
+            DataType::Int8 => Self::I8(Int8Builder::with_capacity(rows)),
+            DataType::Int16 => Self::I16(Int16Builder::with_capacity(rows)),
+            DataType::Int32 => Self::I32(Int32Builder::with_capacity(rows)),
+            DataType::Int64 => Self::I64(Int64Builder::with_capacity(rows)),
+            DataType::UInt8 => Self::U8(UInt8Builder::with_capacity(rows)),
+            DataType::UInt16 => Self::U16(UInt16Builder::with_capacity(rows)),
+            DataType::UInt32 => Self::U32(UInt32Builder::with_capacity(rows)),
+            DataType::UInt64 => Self::U64(UInt64Builder::with_capacity(rows)),
+            DataType::Float16 => Self::F16(Float16Builder::with_capacity(rows)),
+            DataType::Float32 => Self::F32(Float32Builder::with_capacity(rows)),
+            DataType::Float64 => Self::F64(Float64Builder::with_capacity(rows)),
+            _ => Self::Bytes(BinaryBuilder::with_capacity(rows, bytes)),
         }
     }
 

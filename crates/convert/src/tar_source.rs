@@ -19,7 +19,7 @@ use shardmill_webdataset::{Consumer, FieldSet, OwnedShard};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::ConvertError;
-use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, foreign};
+use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Room, foreign, rooms};
 
 /// Opens tar files as one source. Without an index their headers are read to learn which fields there are.
 pub(crate) fn open(
@@ -222,6 +222,7 @@ impl Source for TarSource {
             schema: Arc::clone(&self.schema),
             places,
             next: 0,
+            rooms: Vec::new(),
         }))
     }
 
@@ -240,6 +241,8 @@ struct ShardRows {
     schema: SchemaRef,
     places: HashMap<String, usize>,
     next: u64,
+    /// What the columns of the batch before took up.
+    rooms: Vec<Room>,
 }
 
 impl Rows for ShardRows {
@@ -249,8 +252,15 @@ impl Rows for ShardRows {
             return Ok(None);
         }
         let fields = self.schema.fields().len().saturating_sub(1);
-        let mut columns: Vec<BinaryBuilder> = (0..fields).map(|_| BinaryBuilder::new()).collect();
-        let mut keys = StringBuilder::new();
+        let known = std::mem::take(&mut self.rooms);
+        let mut rooms = rooms(&known);
+        let mut columns: Vec<BinaryBuilder> = rooms
+            .by_ref()
+            .take(fields)
+            .map(|room| BinaryBuilder::with_capacity(room.rows, room.bytes))
+            .collect();
+        let room = rooms.next().unwrap_or_default();
+        let mut keys = StringBuilder::with_capacity(room.rows, room.bytes);
         let end = view.len().min(self.next.saturating_add(BATCH_SAMPLES));
         let (mut bytes, mut rows) = (0_usize, 0_usize);
         let mut found = Vec::new();
@@ -285,6 +295,7 @@ impl Rows for ShardRows {
             arrays.push(Arc::new(column.finish()));
         }
         arrays.push(Arc::new(keys.finish()));
+        self.rooms = arrays.iter().map(Room::of).collect();
         RecordBatch::try_new(Arc::clone(&self.schema), arrays)
             .map(Some)
             .map_err(|error| SourceError::Foreign {
