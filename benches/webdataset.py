@@ -8,7 +8,7 @@ within each round, on files in the page cache, to the same disk, which is idle a
 * `shardmill` is the whole process, from start to exit: sha256, index and tables of offsets, durable (fsync), all cores.
 * `webdataset` is `ShardWriter(…, mtime=0)` of the PYTHON that has it, imports left out; no hashes, no index, no fsync.
 * `tar` is GNU `tar cf` of the tree, one file; no hashes, no index, no fsync. `tar+sync` is the same with `sync` of that file.
-* `cp` copies the data set with `cp -r`; no hashes, no fsync.
+* `cp` copies the data set with `cp -r`; no hashes, no fsync. `cp+sync` is the same with `sync -f` behind it.
 """
 
 from __future__ import annotations
@@ -86,9 +86,11 @@ class Bench:
         for compression in ("none", "zstd:3"):
             self.convert(f"tar to MDS, {compression}", tars, "--compression", compression)
         self.convert("MDS to tar", shards, "--to", "webdataset")
+        self.convert("MDS to tar, no hashes", shards, "--to", "webdataset", "--hashes", "none")
         self.convert("tar to tar, zstd:3", tars, "--to", "webdataset", "--compression", "zstd:3")
-        self.run("tar to MDS, none", "cp", ["/bin/cp", "-r", str(tars), str(self.out)])
-        self.run("MDS to tar", "cp", ["/bin/cp", "-r", str(shards), str(self.out)])
+        for task, source in (("tar to MDS, none", tars), ("MDS to tar", shards)):
+            self.run(task, "cp", ["/bin/cp", "-r", str(source), str(self.out)])
+            self.run(task, "cp+sync", ["/bin/sh", "-c", f"cp -r {source} {self.out} && sync -f {self.out}"])
 
     def show(self) -> dict:
         rows = {}
