@@ -110,10 +110,11 @@ bench-read: build bench-inputs ## speed of reading beside the floor, the start o
 	benches/read.sh $(CARGO_TARGET_DIR)/release .cache/bench-inputs .cache/bench-read
 
 .PHONY: bench-webdataset
-bench-webdataset: build ## trees to tar shards beside webdataset and GNU tar, tar shards to MDS and back beside cp
+bench-webdataset: install ## trees to tar shards beside webdataset and GNU tar, tar shards to MDS and back beside cp; reading
 	@scripts/venv.sh .cache/venv-webdataset tests/webdataset/requirements.txt
 	$(PYTHON) benches/webdataset.py --bin $(BIN) --work .cache/bench-webdataset --python .cache/venv-webdataset/bin/python \
 	    --json $(CARGO_TARGET_DIR)/bench/webdataset.json $(BENCH_ARGS)
+	.venv/bin/python benches/webdataset_read.py .cache/bench-webdataset/tars
 
 .PHONY: bench-python
 bench-python: install bench-read ## the Python package beside mosaicml-streaming and neprr-streaming, and what importing it costs

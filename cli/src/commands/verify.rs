@@ -178,9 +178,15 @@ fn show(
             "{dataset}: all is well: {samples} in {shards} ({work})"
         ));
     }
+    let problems = many(report.problem_count, "problem");
+    if report.damaged_shards == 0 {
+        return out.line(format_args!(
+            "{dataset}: {problems} beside the shards: {samples} in {shards} ({work})"
+        ));
+    }
     out.line(format_args!(
         "{dataset}: {} in {} of {shards}, which hold {} of {samples} ({work})",
-        many(report.problem_count, "problem"),
+        problems,
         count(report.damaged_shards),
         count(report.samples.saturating_sub(report.sound_samples)),
     ))
