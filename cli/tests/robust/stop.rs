@@ -1,6 +1,8 @@
 //! SIGINT and SIGTERM: a status of their own, and a conversion that goes on when it is run again.
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -49,6 +51,39 @@ fn a_second_signal_ends_it_at_once() {
     );
     lab.check_interrupted(&golden, "dest", "stopped twice");
     lab.finish(&golden, "dest", &[], "after two signals");
+}
+
+/// Killed between the name of a shard and its note, and then stopped before the next note.
+#[test]
+fn a_shard_that_was_never_noted_is_in_nobodys_way() {
+    let lab = Lab::new(&[SLOW]);
+    let golden = lab.golden(&SLOW);
+    let mut stopped = 0;
+    for millis in [0, 10, 20, 40, 60, 80, 100, 130, 160, 200] {
+        let running = lab.in_the_middle(&SLOW, "dest", 1);
+        running.signal(Signal::KILL).unwrap();
+        running.end(HANGS).unwrap();
+        let journal = lab.at("dest/.shardmill/journal");
+        let notes = fs::read_to_string(&journal).unwrap();
+        fs::write(&journal, notes.split_inclusive('\n').next().unwrap()).unwrap();
+        let mut running = lab.start(&mut lab.convert(&SLOW, "dest"));
+        let wait = Duration::from_millis(millis);
+        running.until(wait, || false).unwrap();
+        running.signal(Signal::INT).unwrap();
+        let ended = running.end(HANGS).unwrap();
+        let is_stopped = ended.code() == Some(130);
+        let is_early = ended.status.signal() == Some(2);
+        assert!(
+            is_stopped || is_early,
+            "{}: {}",
+            ended.status,
+            ended.errors()
+        );
+        stopped += usize::from(is_stopped && !journal.exists());
+        lab.finish(&golden, "dest", &[], &format!("stopped after {millis} ms"));
+        lab.remove("dest");
+    }
+    println!("stopped {stopped} times before a note");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use shardmill_core::{ErrorKind, Limits, Progress};
+use shardmill_core::{ErrorKind, Progress};
 use shardmill_reader::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::parts::is_shard_name;
@@ -335,25 +335,35 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
             target.place.sync()?;
         }
     }
-    let mut files = Vec::new();
     for (folder, ours) in folders.iter().zip(&names) {
-        for entry in target.entries(folder)? {
-            let name = in_folder(folder, &entry.name);
-            if entry.is_folder && entry.name == export::ENERGON_FOLDER {
-                for inner in export::ENERGON_FILES {
-                    target.remove(&in_folder(&name, inner))?;
-                }
-                target.place.remove_folder(&name)?;
-            } else if ours.has(&entry.name, options) && !entry.is_folder {
-                files.push(name);
-            }
-        }
+        remove_ours(target, folder, ours, options)?;
     }
-    remove_all(target, &files)?;
     for folder in folders.iter().filter(|folder| !folder.is_empty()) {
         target.place.remove_folder(folder)?;
     }
     target.place.sync()
+}
+
+/// Removes from a folder what has a name of ours.
+fn remove_ours(
+    target: Target<'_>,
+    folder: &str,
+    ours: &Ours,
+    options: &ConvertOptions,
+) -> Result<(), StorageError> {
+    let mut files = Vec::new();
+    for entry in target.entries(folder)? {
+        let name = in_folder(folder, &entry.name);
+        if entry.is_folder && entry.name == export::ENERGON_FOLDER {
+            for inner in export::ENERGON_FILES {
+                target.remove(&in_folder(&name, inner))?;
+            }
+            target.place.remove_folder(&name)?;
+        } else if ours.has(&entry.name, options) && !entry.is_folder {
+            files.push(name);
+        }
+    }
+    remove_all(target, &files)
 }
 
 /// Removes files, in a store many at a time.
@@ -368,14 +378,21 @@ fn remove_all(target: Target<'_>, names: &[String]) -> Result<(), StorageError> 
 pub(crate) fn discard(
     target: Target<'_>,
     folders: &[String],
-    limits: &Limits,
+    options: &ConvertOptions,
 ) -> Result<(), StorageError> {
-    if let Some(found) = Found::read(target, limits)? {
+    if let Some(found) = Found::read(target, &options.limits)? {
         let names: Vec<String> = found
             .files()
             .map(|(split, name)| in_folder(folders.get(split).map_or("", String::as_str), name))
             .collect();
         remove_all(target, &names)?;
+        // A run that was killed may have published what it did not come to note. The place was empty when the journal
+        // began: what has a name of ours there is ours.
+        for folder in folders {
+            if !has_index(target, folder)? {
+                remove_ours(target, folder, &Ours::of(target, folder, options), options)?;
+            }
+        }
     }
     for folder in folders.iter().filter(|folder| !folder.is_empty()) {
         if target.entries(folder)?.is_empty() {

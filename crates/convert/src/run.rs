@@ -100,7 +100,7 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
         Err(error) => {
             // What failed would fail again, or there is nothing to go on from; and nobody has seen the shards. The
             // destination becomes what it was.
-            let cleaned = dest::discard(target, &plan.folders, &options.limits)
+            let cleaned = dest::discard(target, &plan.folders, options)
                 .and_then(|()| lease.remove_folder(go_on));
             if let Some(dir) = place.as_local().filter(|_| cleaned.is_ok() && !existed) {
                 remove_if_empty(dir);
