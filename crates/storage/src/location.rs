@@ -1,6 +1,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use percent_encoding::percent_decode_str;
 use shardmill_core::escape;
 use url::Url;
 
@@ -476,26 +477,8 @@ fn web(text: &str) -> Result<RemoteLocation, StorageError> {
 
 /// Text in which `%20` stands for a space; `None` where that is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let code = after
-            .get(..2)
-            .filter(|_| first == b'%')
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match code {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
+    let text = percent_decode_str(text).decode_utf8().ok()?;
+    Some(text.into_owned())
 }
 
 /// `/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`: a path where the catalog is mounted.

@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use percent_encoding::percent_decode_str;
+
 use super::Shared;
 use super::answer::{Answer, End, answer};
 use super::fault::{Action, Asked, Fault};
@@ -393,26 +395,7 @@ fn parse_range(value: &str) -> Option<(u64, Option<u64>)> {
 }
 
 fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let coded = after
-            .get(..2)
-            .filter(|_| first == b'%')
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match coded {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// The bytes of a range within an object; `None` where it starts behind the end.
