@@ -24,6 +24,9 @@ class Block:
     def nbytes(self) -> int:
         """Its size in bytes."""
 
+class KnownFiles:
+    """The list of a tree of raw files, for another reader of the same tree."""
+
 class Reader:
     """Streams that are read together, in the process that opened them."""
 
@@ -88,6 +91,9 @@ class Reader:
 
     def file_path(self, sample: int) -> Optional[str]:
         """The path of a raw file in its tree; ``None`` for samples that are none."""
+
+    def known_files(self, stream: int) -> Optional[KnownFiles]:
+        """The list of the raw files of a stream, in any process; ``None`` for streams of shards."""
 
     def files_digest(self) -> Optional[str]:
         """A digest of the paths and lengths of all raw files; ``None`` where there are none."""

@@ -32,6 +32,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<block::Block>()?;
     module.add_class::<reader::Reader>()?;
     module.add_class::<reader::FileUse>()?;
+    module.add_class::<reader::PyKnownFiles>()?;
     module.add_class::<batches::Batches>()?;
     module.add_class::<batches::Order>()?;
     module.add_function(wrap_pyfunction!(reader::is_served, module)?)?;

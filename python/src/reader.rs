@@ -11,7 +11,7 @@ use shardmill_core::{ErrorKind, Limits};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{EpochConfig, State, Weight, World};
 use shardmill_reader::{
-    BatchOptions, CacheOptions, FileForm, FileOptions, FileUse as RustFileUse, Peers,
+    BatchOptions, CacheOptions, FileForm, FileOptions, FileUse as RustFileUse, KnownFiles, Peers,
     Reader as RustReader, ReaderOptions, Schema, SchemaColumn, StreamOptions, TarPattern,
     TarSetError,
 };
@@ -28,7 +28,14 @@ use crate::waiting::wait;
 pub(crate) struct Reader {
     reader: OfProcess<Arc<RustReader>>,
     decoder: Arc<Decoder>,
+    /// For each stream the list of its raw files, which a forked child uses as well.
+    known: Vec<Option<KnownFiles>>,
 }
+
+/// The list of a tree of raw files, for another reader of the same tree.
+#[pyclass(frozen, name = "KnownFiles", module = "shardmill._core")]
+#[derive(Clone)]
+pub(crate) struct PyKnownFiles(KnownFiles);
 
 fn wrong<T: std::fmt::Display>(name: &str, value: T, expected: &str) -> PyErr {
     let message = format!("{name}: {value} is not {expected}");
@@ -124,6 +131,7 @@ fn file_options(options: &Bound<'_, PyDict>) -> PyResult<FileOptions> {
         exclude: value(options, "exclude")?.unwrap_or_default(),
         relist: value(options, "relist")?.unwrap_or(false),
         expect: value(options, "expect")?,
+        known: value::<Py<PyKnownFiles>>(options, "known")?.map(|known| known.get().0.clone()),
     })
 }
 
@@ -269,7 +277,8 @@ impl Reader {
     /// Opens streams: reads their indexes, nothing else.
     ///
     /// `streams`: dicts of `remote`, `local`, `split`, `keep_zip`, `validate_hash`, `expect_index`, one of `proportion`,
-    /// `repeat`, `choose`, and `files` for a tree of raw files: a dict of `form`, `include`, `exclude`, `relist`, `expect`.
+    /// `repeat`, `choose`, and `files` for a tree of raw files: a dict of `form`, `include`, `exclude`, `relist`, `expect`,
+    /// `known`.
     /// `options`: a dict of `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`, `cache_timeout`,
     /// `download_retry`, `download_timeout`, `settings`. `decode_value(encoding, data)` and `decode_line(layout, data)`
     /// decode what is not decoded here, `decode_field(field, data)` the fields of WebDataset samples; without it they are
@@ -292,13 +301,18 @@ impl Reader {
             validate_hash: None,
         };
         let limits = options.limits.clone();
+        let count = streams.len();
         let reader = if streams.iter().any(|stream| stream.remote.is_some()) {
             wait(py, move || RustReader::open(&streams, &options))?
         } else {
             py.detach(|| RustReader::open(&streams, &options))
         };
+        let reader = reader.map_err(|error| raise(&error))?;
         Ok(Self {
-            reader: OfProcess::new(Arc::new(reader.map_err(|error| raise(&error))?)),
+            known: (0..count)
+                .map(|stream| reader.known_files(stream))
+                .collect(),
+            reader: OfProcess::new(Arc::new(reader)),
             decoder: Arc::new(Decoder::new(
                 (decode_value, decode_line, decode_field),
                 limits,
@@ -448,6 +462,11 @@ impl Reader {
     /// The path of a raw file in its tree; `None` for samples that are none.
     fn file_path(&self, sample: u64) -> PyResult<Option<&str>> {
         Ok(self.here()?.file_path(sample))
+    }
+
+    /// The list of the raw files of a stream, in any process; `None` for streams of shards.
+    fn known_files(&self, stream: usize) -> Option<PyKnownFiles> {
+        self.known.get(stream)?.clone().map(PyKnownFiles)
     }
 
     /// A digest of the paths and lengths of all raw files; `None` where there are none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -236,10 +237,11 @@ def test_a_state_of_other_files_is_refused(tmp_path: Path) -> None:
     assert caught.value.id == 'state-files'
     assert dataset.digest in str(caught.value)
     assert other.digest in str(caught.value)
-    # A worker that is forked later reads what the training process has listed, or nothing.
+    # A worker that is forked later reads what the training process has listed; one that is spawned lists for itself.
     dataset._process = -1
+    assert sorted(sample['path'] for sample in dataset) == ['a', 'b']
     with pytest.raises(ConflictError) as caught:
-        list(dataset)
+        pickle.loads(pickle.dumps(dataset))
     assert caught.value.id == 'files-digest'
 
 

@@ -12,7 +12,7 @@ use shardmill_storage::{Dir, Location, PublishMode, Remote, RemoteOptions, Stora
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::{Entry, Shards};
 use crate::error::{Place, ReaderError};
-use crate::files::{self, FileError, FileOptions, open_list};
+use crate::files::{self, FileError, FileList, FileOptions, KnownFiles, open_list};
 use crate::open::Piece;
 use crate::residency::books_folder;
 use crate::scan::{Found, Offsets, Shelf, find_tars, list_tars, scan};
@@ -362,6 +362,14 @@ impl Catalog {
         self.streams.iter().any(is_tree)
     }
 
+    /// The list of the files of a stream; `None` where it is none of raw files.
+    pub(crate) fn known_files(&self, stream: usize) -> Option<KnownFiles> {
+        match &self.streams.get(stream)?.shards {
+            Shards::Files(files) => Some(files.known()),
+            _ => None,
+        }
+    }
+
     /// A digest of the paths and lengths of all raw files, which is the same for copies of the same trees; `None` where
     /// there are none.
     pub(crate) fn files_digest(&self) -> Option<String> {
@@ -552,11 +560,11 @@ fn open_stream(
         None => shown,
     };
     if let Some(files) = &stream.files {
-        let (shards, index_digest) = open_files(&dir, origin.as_ref(), &shown, files, options)?;
+        let list = open_files(&dir, origin.as_ref(), &shown, files, options)?;
         return Ok(Stream {
-            shards,
             offsets: Vec::new(),
-            index_digest,
+            index_digest: list.digest(),
+            shards: Shards::Files(list),
             first_shard,
             local: dir,
             origin,
@@ -617,7 +625,7 @@ fn open_files(
     shown: &str,
     files: &FileOptions,
     options: &CatalogOptions,
-) -> Result<(Shards, [u8; 32]), ReaderError> {
+) -> Result<FileList, ReaderError> {
     if files.form.has_file() && dir.path().to_str().is_none() {
         return Err(StorageError::Name {
             name: dir.path().to_string_lossy().into_owned(),
@@ -630,8 +638,7 @@ fn open_files(
         Some(Origin::Folder(from)) => (files::Shelf::Folder(from), Some(dir)),
         Some(Origin::Store(store)) => (files::Shelf::Store(store), Some(dir)),
     };
-    let (list, digest) = open_list(shelf, local, shown, files, &options.limits)?;
-    Ok((Shards::Files(list), digest))
+    open_list(shelf, local, shown, files, &options.limits)
 }
 
 fn index_missing(shown: &str) -> ReaderError {

@@ -79,7 +79,9 @@ pub use cache::{
 pub use catalog::StreamOptions;
 pub use dataset::{Dataset, OpenOptions};
 pub use error::{Place, ReaderError};
-pub use files::{DATA_COLUMN, FILE_COLUMN, FileError, FileForm, FileOptions, PATH_COLUMN};
+pub use files::{
+    DATA_COLUMN, FILE_COLUMN, FileError, FileForm, FileOptions, KnownFiles, PATH_COLUMN,
+};
 pub use merge::{merge_index_list, merge_indexes};
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use rebuild::{RebuildOptions, rebuild_index};

@@ -15,7 +15,7 @@ use crate::batches::{BatchOptions, Batches};
 use crate::catalog::{Catalog, CatalogOptions, Origin, StreamOptions};
 use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::files::{FileEntry, FileError};
+use crate::files::{FileEntry, FileError, KnownFiles};
 use crate::fill::Supply;
 use crate::foresight::Foresight;
 use crate::keys::Keys;
@@ -379,6 +379,13 @@ impl Reader {
         let (shard, _) = self.supply.catalog.locate(sample)?;
         let file = self.supply.catalog.entry(shard)?.raw_file()?;
         Some(&file.info.basename)
+    }
+
+    /// The list of the files of a stream, for another reader of the same tree: see [`FileOptions::known`]. `None` where it
+    /// is none of raw files.
+    #[must_use]
+    pub fn known_files(&self, stream: usize) -> Option<KnownFiles> {
+        self.supply.catalog.known_files(stream)
     }
 
     /// A digest of the paths and lengths of all raw files, the same for copies of the same trees; `None` where there are

@@ -12,6 +12,7 @@ from shardmill.errors import ConflictError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shardmill import _core
     from shardmill.base.stream import Stream
 
 #: Of how many batches a worker holds the files: torch has it read two ahead of the one that is looked at.
@@ -45,11 +46,18 @@ def holding_options() -> dict[str, int]:
     }
 
 
-def as_listed(streams: list[dict[str, Any]], digest: Optional[str]) -> None:
-    """Has processes of one run read the same files, whatever came or went since the first one listed them."""
-    for stream in streams:
+def as_listed(
+    streams: list[dict[str, Any]], digest: Optional[str], before: Optional[_core.Reader]
+) -> None:
+    """Has processes of one run read the same files, whatever came or went since the first one listed them.
+
+    A forked child has the list of its parent, by the reader that it must not use otherwise; others make one of their
+    own, which has to be the same.
+    """
+    for number, stream in enumerate(streams):
         if stream.get('files') and digest is not None:
-            stream['files'].update(relist=False, expect=digest)
+            known = None if before is None else before.known_files(number)
+            stream['files'].update(relist=False, expect=digest, known=known)
 
 
 def check_files(state: dict[str, Any], digest: Optional[str]) -> None:

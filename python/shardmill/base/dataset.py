@@ -391,7 +391,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             # Keys may be in the files of AWS's own tools, which the Rust reader does not look into.
             options['settings'] = _s3.settings()
         streams = [stream._describe(self._is_fetched_here) for stream in self.streams]
-        as_listed(streams, self._files_digest)
+        as_listed(streams, self._files_digest, getattr(self, '_reader', None))
         if gives_files(self.streams):
             options.update(holding_options())
         return _core.Reader(

@@ -1,6 +1,7 @@
 //! Which files there are: listed by the place itself, or by who was here before.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use glob::{MatchOptions, Pattern};
 use sha2::{Digest as _, Sha256};
@@ -9,7 +10,7 @@ use shardmill_storage::{
     Dir, ListOptions, Manifest, ManifestEntry, PublishMode, Remote, StorageError,
 };
 
-use super::{FileEntry, FileError, FileList, FileOptions};
+use super::{FileEntry, FileError, FileForm, FileList, FileOptions, KnownFiles};
 use crate::error::ReaderError;
 use crate::residency::{books_folder, forget};
 
@@ -73,21 +74,31 @@ impl Filter {
     }
 }
 
-/// The list of a tree, and the hash of all that it says. `local` is where files are fetched to; a tree that is read where
-/// it lies has none, and nothing is written beside it.
+/// The list of a tree. `local` is where files are fetched to; a tree that is read where it lies has none, and nothing is
+/// written beside it.
 pub(crate) fn open_list(
     shelf: Shelf<'_>,
     local: Option<&Dir>,
     location: &str,
     options: &FileOptions,
     limits: &Limits,
-) -> Result<(FileList, [u8; 32]), ReaderError> {
+) -> Result<FileList, ReaderError> {
     let filter = Filter::new(options)?;
     let head = head_of(location, options);
+    if let Some(known) = &options.known
+        && *known.head == *head
+        && !options.relist
+    {
+        return Ok(FileList {
+            known: known.clone(),
+            form: options.form,
+        });
+    }
+    let finish = |found, text: &[u8]| finish(&head, found, text, location, options);
     let Some(local) = local else {
         let found = list(shelf, None, location, &filter, options, limits)?;
         let text = render(&head, &found);
-        return finish(found, &text, location, options);
+        return finish(found, &text);
     };
     let own = books_folder(local)?;
     let path = own.path_of(LIST);
@@ -102,21 +113,17 @@ pub(crate) fn open_list(
         if let Some(kept) = kept {
             if !relist {
                 let entries = parse(&kept, &head, &path)?;
-                return finish(entries, &kept, location, options);
+                return finish(entries, &kept);
             }
             let found = list(shelf, Some(&own), location, &filter, options, limits)?;
             let text = render(&head, &found);
             if text == kept {
-                return finish(found, &text, location, options);
+                return finish(found, &text);
             }
             // The files of the old list go with it: nothing else tells later which of them still count.
             if let Ok(old) = parse(&kept, &head_in(&kept), &path) {
-                let digest: [u8; 32] = Sha256::digest(&kept).into();
-                let old = FileList {
-                    entries: old.into_iter().map(FileEntry::new).collect(),
-                    form: options.form,
-                };
-                let files = forget(local, &digest, &old)?;
+                let old = FileList::new(&head, old, &kept, options.form);
+                let files = forget(local, &old)?;
                 if files > 0 {
                     return Err(FileError::InUse { path, files }.into());
                 }
@@ -127,7 +134,7 @@ pub(crate) fn open_list(
         let found = list(shelf, Some(&own), location, &filter, options, limits)?;
         let text = render(&head, &found);
         match own.publish_bytes(None, LIST, &text, PublishMode::CreateNew) {
-            Ok(()) => return finish(found, &text, location, options),
+            Ok(()) => return finish(found, &text),
             // Somebody was faster: their list counts.
             Err(StorageError::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -140,12 +147,27 @@ pub(crate) fn open_list(
     .into())
 }
 
+impl FileList {
+    /// What `text` says: the entries, of which tree and which patterns.
+    fn new(head: &str, entries: Vec<ManifestEntry>, text: &[u8], form: FileForm) -> Self {
+        Self {
+            known: KnownFiles {
+                head: Arc::from(head),
+                entries: entries.into_iter().map(FileEntry::new).collect(),
+                digest: Sha256::digest(text).into(),
+            },
+            form,
+        }
+    }
+}
+
 fn finish(
+    head: &str,
     entries: Vec<ManifestEntry>,
     text: &[u8],
     location: &str,
     options: &FileOptions,
-) -> Result<(FileList, [u8; 32]), ReaderError> {
+) -> Result<FileList, ReaderError> {
     if entries.is_empty() {
         return Err(FileError::Empty {
             location: location.to_owned(),
@@ -153,11 +175,7 @@ fn finish(
         }
         .into());
     }
-    let list = FileList {
-        entries: entries.into_iter().map(FileEntry::new).collect(),
-        form: options.form,
-    };
-    Ok((list, Sha256::digest(text).into()))
+    Ok(FileList::new(head, entries, text, options.form))
 }
 
 /// Asks the place for its files.

@@ -111,6 +111,20 @@ pub struct FileOptions {
     pub relist: bool,
     /// The digest that the list has to have: see [`Reader::files_digest`](crate::Reader::files_digest).
     pub expect: Option<String>,
+    /// The list of a reader that was opened before, which is used again where it is of the same tree and the same patterns:
+    /// see [`Reader::known_files`](crate::Reader::known_files).
+    pub known: Option<KnownFiles>,
+}
+
+/// The list of a tree as a reader has it, for another reader of this tree: nothing is listed again. It has no threads and no
+/// locks, so that a forked child can use that of its parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownFiles {
+    /// Of which tree and which patterns.
+    head: Arc<str>,
+    entries: Arc<[FileEntry]>,
+    /// Of all that the list says.
+    digest: [u8; 32],
 }
 
 /// A file of a tree.
@@ -143,29 +157,40 @@ impl FileEntry {
 /// The files of a tree, sorted by the bytes of their paths.
 #[derive(Clone, Debug)]
 pub(crate) struct FileList {
-    entries: Arc<[FileEntry]>,
+    known: KnownFiles,
     pub(crate) form: FileForm,
 }
 
 impl FileList {
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.known.entries.len()
     }
 
     pub(crate) fn get(&self, number: usize) -> Option<&FileEntry> {
-        self.entries.get(number)
+        self.known.entries.get(number)
+    }
+
+    /// The list for another reader.
+    pub(crate) fn known(&self) -> KnownFiles {
+        self.known.clone()
+    }
+
+    /// Of all that the list says.
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        self.known.digest
     }
 
     /// The number of a path.
     pub(crate) fn find(&self, path: &str) -> Option<usize> {
-        self.entries
+        self.known
+            .entries
             .binary_search_by(|entry| entry.info.basename.as_bytes().cmp(path.as_bytes()))
             .ok()
     }
 
     /// Paths and lengths, and nothing that differs between copies of the same tree.
     pub(crate) fn hash_into(&self, hasher: &mut Sha256) {
-        for entry in self.entries.iter() {
+        for entry in self.known.entries.iter() {
             hasher.update((entry.info.basename.len() as u64).to_le_bytes());
             hasher.update(entry.info.basename.as_bytes());
             hasher.update(entry.info.bytes.to_le_bytes());

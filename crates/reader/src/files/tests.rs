@@ -499,6 +499,36 @@ fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
 }
 
 #[test]
+fn a_list_that_is_known_is_used_again_for_the_same_tree() {
+    let tree = Tree::new(9);
+    for stream in [tree.in_place(FileForm::Data), tree.cached(FileForm::Data)] {
+        let known = open(&stream).unwrap().known_files(0);
+        assert!(known.is_some());
+        tree.write("a/later.bin", b"not listed");
+        let _ = fs::remove_dir_all(tree.local());
+        let with = |include: &[&str], relist| {
+            let mut stream = stream.clone();
+            let files = stream.files.as_mut().unwrap();
+            files.known.clone_from(&known);
+            files.include = include.iter().map(|one| (*one).to_owned()).collect();
+            files.relist = relist;
+            open(&stream).unwrap()
+        };
+        let again = with(&[], false);
+        assert_eq!((again.samples(), again.known_files(0)), (9, known.clone()));
+        assert_eq!(again.file_path(8), open(&stream).unwrap().file_path(9));
+        let _ = fs::remove_dir_all(tree.local());
+        assert_eq!(again.file_path(9), None);
+        let _ = fs::remove_dir_all(tree.local());
+        assert_eq!(with(&[], true).samples(), 10, "listed anew");
+        let _ = fs::remove_dir_all(tree.local());
+        assert_eq!(with(&["l*"], false).samples(), 1, "of other patterns");
+        let _ = fs::remove_dir_all(tree.local());
+        fs::remove_file(tree.remote().join("a/later.bin")).unwrap();
+    }
+}
+
+#[test]
 fn a_file_in_the_way_is_not_taken_for_the_one_that_was_listed() {
     let tree = Tree::new(2);
     let reader = open(&tree.cached(FileForm::Data)).unwrap();

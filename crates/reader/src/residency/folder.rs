@@ -258,8 +258,8 @@ pub(crate) fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageE
 
 /// Removes what was fetched by a list of files that no longer counts. How many of them others read, which stay, is the
 /// result.
-pub(crate) fn forget(local: &Dir, digest: &[u8; 32], files: &FileList) -> Result<u64, ReaderError> {
-    let folder = Folder::open(local, digest, true)?;
+pub(crate) fn forget(local: &Dir, files: &FileList) -> Result<u64, ReaderError> {
+    let folder = Folder::open(local, &files.digest(), true)?;
     let mut left = 0;
     for number in folder.list()?.markers {
         if let Some(file) = files.get(number)
