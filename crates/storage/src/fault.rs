@@ -45,6 +45,11 @@ pub enum UrlFault {
         /// What to set.
         hint: &'static str,
     },
+    /// The address of a store that takes nobody without a name.
+    NoLogin {
+        /// What to set.
+        hint: &'static str,
+    },
     /// A setting that has no such value.
     Setting {
         /// The name of the setting.
@@ -143,7 +148,10 @@ impl UrlFault {
             Self::Long => "url-long",
             Self::Host => "url-host",
             Self::Plain => "url-plain",
-            Self::Setting { .. } | Self::Unknown { .. } | Self::Missing { .. } => "url-setting",
+            Self::Setting { .. }
+            | Self::Unknown { .. }
+            | Self::Missing { .. }
+            | Self::NoLogin { .. } => "url-setting",
             Self::Profile { .. } => "url-profile",
         }
     }
@@ -159,7 +167,7 @@ impl UrlFault {
                 "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME"
             }
             Self::Plain => "use https, or set ALLOW_HTTP=true where the network is trusted",
-            Self::Missing { hint } => hint,
+            Self::Missing { hint } | Self::NoLogin { hint } => hint,
             Self::Profile { fault } => return fault.hint(),
             Self::Unknown { .. } => "the guide to stores lists the names that are known",
             Self::Control | Self::Parts | Self::Long | Self::Host | Self::Setting { .. } => {
@@ -187,6 +195,7 @@ impl fmt::Display for UrlFault {
             }
             Self::Unknown { name } => write!(f, "{name} is no setting of a store"),
             Self::Missing { .. } => f.write_str("the store has no address"),
+            Self::NoLogin { .. } => f.write_str("nothing says who logs in to the store"),
             Self::Setting { name } => write!(f, "{name} cannot have this value"),
             Self::Profile { fault } => fault.fmt(f),
         }

@@ -5,6 +5,8 @@ use std::path::Path;
 use shardmill_testing::s3::{Action, Flavor, Login};
 
 use super::*;
+use crate::remote::credential::{Credential, Keeper};
+use crate::remote::settings::Access;
 
 const PERSONAL: &str = "hush-personal";
 
@@ -129,6 +131,34 @@ fn of_many_requests_with_an_old_token_one_asks_for_another() {
     let counts = server.counts();
     assert!(counts.denied >= 2, "{counts:?}");
     assert_eq!(counts.tokens, 1);
+}
+
+#[test]
+fn who_finds_out_late_does_not_forget_the_new_token() {
+    let server = serve(client(), Script::default());
+    let access = Access::new(&volume(), &server.environment()).unwrap();
+    let keeper = Keeper::default();
+    let token = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        match runtime.block_on(keeper.credential(&access)) {
+            Ok(Credential::Bearer(token)) => token,
+            _ => panic!(),
+        }
+    };
+    let first = keeper.epoch();
+    assert_eq!(
+        (token(), token()),
+        ("token-1".to_owned(), "token-1".to_owned())
+    );
+    assert!(keeper.renew(&access, first));
+    // Nobody has asked yet.
+    assert!(keeper.renew(&access, first));
+    assert_eq!(token(), "token-2");
+    assert!(keeper.renew(&access, first));
+    assert_eq!(token(), "token-2");
+    assert!(keeper.renew(&access, keeper.epoch()));
+    assert_eq!(token(), "token-3");
 }
 
 #[test]
@@ -517,7 +547,10 @@ fn files_of_profiles_that_cannot_be_read_are_named() {
     std::fs::write(&default, "[app]\nhost = https://adb.net\n").unwrap();
     let error = open(&only(&server, &[at])).unwrap_err();
     assert_eq!(error.id(), "url-setting");
+    assert_eq!(error.to_string(), "the store has no address");
     assert!(error.hint().unwrap().contains(".databrickscfg"));
+    let host = open(&only(&server, &[("DATABRICKS_HOST", "adb.net")])).unwrap_err();
+    assert_eq!(host.to_string(), "nothing says who logs in to the store");
     for settings in [
         &[("DATABRICKS_HOST", "adb.net")][..],
         &[

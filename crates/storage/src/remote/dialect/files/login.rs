@@ -52,9 +52,9 @@ pub(super) fn login(
     location: &RemoteLocation,
     known: &Settings<'_>,
 ) -> Result<(Url, Signing), StorageError> {
-    let missing = || StorageError::Url {
+    let missing = |fault| StorageError::Url {
         shown: location.to_string(),
-        fault: UrlFault::Missing { hint: HINT },
+        fault,
     };
     let named = known.text("DATABRICKS_CONFIG_PROFILE");
     let profile = match named {
@@ -66,7 +66,7 @@ pub(super) fn login(
         (None, Some(profile)) => profile
             .text("host")
             .ok_or_else(|| profile.without("host"))?,
-        (None, None) => return Err(missing()),
+        (None, None) => return Err(missing(UrlFault::Missing { hint: HINT })),
     };
     let url = address(host, known.flag("ALLOW_HTTP")?)?;
     let way = match known.text("DATABRICKS_AUTH_TYPE") {
@@ -93,7 +93,7 @@ pub(super) fn login(
         let secret = half(secret, "client_secret", "DATABRICKS_CLIENT_SECRET")?;
         return Ok((url.clone(), client(&url, id, secret)));
     }
-    let profile = profile.ok_or_else(missing)?;
+    let profile = profile.ok_or_else(|| missing(UrlFault::NoLogin { hint: HINT }))?;
     let signing = profile.signing(&url, way)?;
     Ok((url, signing))
 }
