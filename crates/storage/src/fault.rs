@@ -45,11 +45,93 @@ pub enum UrlFault {
         /// What to set.
         hint: &'static str,
     },
+    /// The address of a store that takes nobody without a name.
+    NoLogin {
+        /// What to set.
+        hint: &'static str,
+    },
     /// A setting that has no such value.
     Setting {
         /// The name of the setting.
         name: &'static str,
     },
+    /// A file of profiles that cannot be used.
+    Profile {
+        /// What is wrong with it.
+        fault: ProfileFault,
+    },
+}
+
+/// Why a profile of Databricks cannot be used. Never has a value of it, but for `auth_type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProfileFault {
+    /// A line that no file of profiles has.
+    Line {
+        /// Its number; the first one is 1.
+        line: usize,
+    },
+    /// The file has no such profile.
+    Absent {
+        /// The name of the profile.
+        profile: String,
+    },
+    /// Another way to log in than those that are served.
+    Login {
+        /// The name of the profile.
+        profile: String,
+        /// The field that asks for it, and its value where that is `auth_type`.
+        field: String,
+    },
+    /// A field that has no such value.
+    Value {
+        /// The name of the profile.
+        profile: String,
+        /// The field.
+        field: &'static str,
+    },
+    /// A field that is needed and has no value.
+    Without {
+        /// The name of the profile.
+        profile: String,
+        /// The field, or the fields.
+        field: &'static str,
+    },
+}
+
+impl ProfileFault {
+    const fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Line { .. } => "a line is [PROFILE], FIELD = VALUE, empty, or begins with # or ;",
+            Self::Absent { .. } => "check DATABRICKS_CONFIG_PROFILE and DATABRICKS_CONFIG_FILE",
+            Self::Login { .. } => {
+                "give it a token, or a client_id and a client_secret, or set DATABRICKS_TOKEN"
+            }
+            Self::Value { .. } | Self::Without { .. } => return None,
+        })
+    }
+}
+
+impl fmt::Display for ProfileFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line { line } => write!(f, "line {line} is none of a file of profiles"),
+            Self::Absent { profile } => write!(f, "the file has no profile {profile:?}"),
+            Self::Login { profile, field } => write!(
+                f,
+                "the profile {profile:?} logs in by {field}, which is not supported"
+            ),
+            Self::Value { profile, field } => {
+                write!(
+                    f,
+                    "{field} of the profile {profile:?} cannot have this value"
+                )
+            }
+            Self::Without { profile, field } => {
+                write!(f, "the profile {profile:?} has no {field}")
+            }
+        }
+    }
 }
 
 impl UrlFault {
@@ -66,7 +148,11 @@ impl UrlFault {
             Self::Long => "url-long",
             Self::Host => "url-host",
             Self::Plain => "url-plain",
-            Self::Setting { .. } | Self::Unknown { .. } | Self::Missing { .. } => "url-setting",
+            Self::Setting { .. }
+            | Self::Unknown { .. }
+            | Self::Missing { .. }
+            | Self::NoLogin { .. } => "url-setting",
+            Self::Profile { .. } => "url-profile",
         }
     }
 
@@ -81,7 +167,8 @@ impl UrlFault {
                 "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME"
             }
             Self::Plain => "use https, or set ALLOW_HTTP=true where the network is trusted",
-            Self::Missing { hint } => hint,
+            Self::Missing { hint } | Self::NoLogin { hint } => hint,
+            Self::Profile { fault } => return fault.hint(),
             Self::Unknown { .. } => "the guide to stores lists the names that are known",
             Self::Control | Self::Parts | Self::Long | Self::Host | Self::Setting { .. } => {
                 return None;
@@ -108,7 +195,9 @@ impl fmt::Display for UrlFault {
             }
             Self::Unknown { name } => write!(f, "{name} is no setting of a store"),
             Self::Missing { .. } => f.write_str("the store has no address"),
+            Self::NoLogin { .. } => f.write_str("nothing says who logs in to the store"),
             Self::Setting { name } => write!(f, "{name} cannot have this value"),
+            Self::Profile { fault } => fault.fmt(f),
         }
     }
 }

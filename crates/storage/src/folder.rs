@@ -208,7 +208,7 @@ impl Folder {
                     name: name.to_owned(),
                     source,
                 })?;
-                Ok(Self::Store(store.beneath(name)?))
+                Ok(Self::Store(store.beneath(name)))
             }
         }
     }
@@ -256,13 +256,13 @@ impl StoreFolder {
         kept.get(name).cloned()
     }
 
-    fn beneath(&self, name: &str) -> Result<Self, StorageError> {
-        let remote = self.remote.beneath(name)?;
-        Ok(Self {
+    fn beneath(&self, name: &str) -> Self {
+        let remote = self.remote.beneath(name);
+        Self {
             path: PathBuf::from(remote.location().to_string()),
             remote,
             kept: Arc::default(),
-        })
+        }
     }
 }
 

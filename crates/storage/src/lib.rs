@@ -65,7 +65,7 @@ pub use append::AppendFile;
 pub use claim::{Claim, ClaimMode, ClaimState};
 pub use dir::{Dir, Entry, EntryKind};
 pub use error::StorageError;
-pub use fault::{RemoteFault, UrlFault};
+pub use fault::{ProfileFault, RemoteFault, UrlFault};
 pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};
 pub use folder::{Folder, StoreFolder, Stored, StoredObject};
 pub use lease::Lease;

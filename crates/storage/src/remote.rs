@@ -15,6 +15,7 @@ mod settings;
 mod spool;
 #[cfg(test)]
 mod tests;
+mod token;
 mod transfer;
 mod walk;
 mod xml;
@@ -86,7 +87,8 @@ pub struct RemoteOptions {
     pub retry_percent: u64,
     /// … and so many more.
     pub retry_floor: u64,
-    /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`].
+    /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`]. `HOME` is where the
+    /// profiles of Databricks are looked for.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -361,11 +363,12 @@ pub fn random_number() -> u64 {
 }
 
 impl Remote {
-    /// A location to read from. Looks at the options only.
+    /// A location to read from. Looks at the options only, and at the file of profiles of Databricks where they do not say
+    /// enough.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an endpoint or a setting that cannot be used.
+    /// `InvalidInput` for an endpoint, a setting or a profile that cannot be used. What is wrong with the file of profiles.
     pub fn open(location: &RemoteLocation, options: &RemoteOptions) -> Result<Self, StorageError> {
         Self::new(location, options, false)
     }
@@ -376,15 +379,29 @@ impl Remote {
         alone: bool,
     ) -> Result<Self, StorageError> {
         let access = Access::new(location, &options.settings)?;
-        Ok(Self {
+        Ok(Self::with(
+            location.clone(),
+            Arc::new(options.clone()),
+            access,
+            alone,
+        ))
+    }
+
+    fn with(
+        location: RemoteLocation,
+        options: Arc<RemoteOptions>,
+        access: Access,
+        alone: bool,
+    ) -> Self {
+        Self {
             shared: Arc::new(Shared {
-                location: location.clone(),
-                options: Arc::new(options.clone()),
+                location,
+                options,
                 access: Hidden(access),
                 alone,
                 live: PerProcess::new(),
             }),
-        })
+        }
     }
 
     /// The part that belongs to this process.
@@ -603,10 +620,15 @@ impl Remote {
         self.error(name, RemoteFault::NotFound { code: None })
     }
 
-    /// A prefix beneath this one, with the same options.
-    pub(crate) fn beneath(&self, name: &str) -> Result<Self, StorageError> {
+    /// A prefix beneath this one, with the same options and the same login.
+    pub(crate) fn beneath(&self, name: &str) -> Self {
         let shared = &self.shared;
-        Self::new(&shared.location.join(name), &shared.options, shared.alone)
+        Self::with(
+            shared.location.join(name),
+            Arc::clone(&shared.options),
+            shared.access.0.clone(),
+            shared.alone,
+        )
     }
 
     /// What is said where a caller did not want to go on.

@@ -5,7 +5,8 @@
 //! is a Google Cloud Storage, an Azure, a volume of Databricks or a web server instead. Bodies are compared with the checksums
 //! that came along. It runs on plain threads, one for each connection, so that it shares nothing with what it
 //! tests. [`Settings`] slow it down as a network would, a [`Script`] decides which requests go wrong and how, and
-//! [`Counts`] tell what was asked of it. It does not check signatures, it only counts them.
+//! [`Counts`] tell what was asked of it. It does not check signatures, it only counts them; the tokens of a [`Login`] are
+//! checked.
 //!
 //! ```
 //! use shardmill_testing::s3::{Objects, S3Server, Settings};
@@ -21,6 +22,7 @@ mod answer;
 mod connection;
 mod fault;
 mod flavor;
+mod login;
 mod objects;
 mod sha256;
 #[cfg(test)]
@@ -29,6 +31,7 @@ mod uploads;
 
 pub use fault::{Action, Asked, Fault, Script};
 pub use flavor::Flavor;
+pub use login::Login;
 pub use objects::Objects;
 
 use std::collections::BTreeMap;
@@ -61,6 +64,8 @@ pub struct Settings {
     pub ignores_conditions: bool,
     /// It does not know `x-amz-checksum-sha256`, and says so.
     pub no_sums: bool,
+    /// Who gets tokens of a volume of Databricks, without which nothing else is answered. Nobody needs one without it.
+    pub login: Option<Login>,
 }
 
 /// What was asked of a server so far.
@@ -74,6 +79,10 @@ pub struct Counts {
     pub lists: u64,
     /// Requests that carried an `Authorization`.
     pub signed: u64,
+    /// Tokens that were given.
+    pub tokens: u64,
+    /// Requests that had none that was good.
+    pub denied: u64,
     /// Requests that a fault was played on.
     pub faults: u64,
     /// Bytes of bodies that were sent.
@@ -138,6 +147,10 @@ struct State {
     /// Requests for each key and kind.
     of_action: BTreeMap<(String, Action), u64>,
     transfers: usize,
+    /// Tokens that were given, and how often each of them was used.
+    tokens: BTreeMap<String, u64>,
+    /// How many there were in all.
+    given: u64,
     stop: bool,
     /// Open connections, to be cut at the end.
     open: BTreeMap<usize, TcpStream>,
@@ -254,10 +267,17 @@ impl S3Server {
                 ("AZURE_STORAGE_ACCOUNT_NAME", "test".to_owned()),
                 ("AZURE_STORAGE_ACCOUNT_KEY", "dGVzdA==".to_owned()),
             ],
-            Flavor::Files => vec![
-                ("DATABRICKS_HOST", self.endpoint()),
-                ("DATABRICKS_TOKEN", "test".to_owned()),
-            ],
+            Flavor::Files => match self.shared.settings().login {
+                Some(login) => vec![
+                    ("DATABRICKS_HOST", self.endpoint()),
+                    ("DATABRICKS_CLIENT_ID", login.id),
+                    ("DATABRICKS_CLIENT_SECRET", login.secret),
+                ],
+                None => vec![
+                    ("DATABRICKS_HOST", self.endpoint()),
+                    ("DATABRICKS_TOKEN", "test".to_owned()),
+                ],
+            },
             Flavor::Web => Vec::new(),
         };
         pairs
@@ -310,6 +330,11 @@ impl S3Server {
     #[must_use]
     pub fn open_connections(&self) -> usize {
         self.shared.state().open.len()
+    }
+
+    /// From now on no token is good that was given before.
+    pub fn revoke_tokens(&self) {
+        self.shared.state().tokens.clear();
     }
 
     /// Forgets what was counted.

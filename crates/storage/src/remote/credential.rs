@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::header::AUTHORIZATION;
@@ -22,13 +22,14 @@ use ring::{digest, hmac};
 
 use super::dialect::{Dialect, files};
 use super::settings::{Access, Settings};
+use super::token::{Client, NoToken, Tokens};
 use crate::fault::RemoteFault;
 
 /// Longest wait for credentials.
-const CREDENTIALS: Duration = Duration::from_secs(20);
+pub(super) const CREDENTIALS: Duration = Duration::from_secs(20);
 
 /// How long a failure to get credentials stands: those that wait behind it do not try again one by one.
-const STANDS: Duration = Duration::from_secs(5);
+pub(super) const STANDS: Duration = Duration::from_secs(5);
 
 /// Where the credentials come from.
 #[derive(Clone)]
@@ -51,6 +52,21 @@ pub(super) enum Signing {
     GoogleProvider(BTreeMap<String, String>),
     /// A key, a signature, an application or a machine has them; these settings say which.
     AzureProvider(BTreeMap<String, String>),
+    /// A workspace gives tokens to this client.
+    Client(Client),
+}
+
+impl Signing {
+    /// Whether somebody is asked for credentials, who may have others after a while.
+    const fn is_provided(&self) -> bool {
+        match self {
+            Self::Anonymous | Self::Aws { .. } | Self::Hmac { .. } | Self::Bearer(_) => false,
+            Self::AwsProvider(_)
+            | Self::GoogleProvider(_)
+            | Self::AzureProvider(_)
+            | Self::Client(_) => true,
+        }
+    }
 }
 
 /// What a request is signed with. Has no `Debug`.
@@ -68,10 +84,19 @@ enum Provider {
     Aws(AwsCredentialProvider),
     Google(GcpCredentialProvider),
     Azure(AzureCredentialProvider),
+    Client(Arc<Tokens>),
 }
 
 impl Provider {
-    async fn ask(&self) -> Option<Credential> {
+    async fn ask(&self) -> Result<Credential, NoToken> {
+        match self {
+            Self::Client(tokens) => Ok(Credential::Bearer(tokens.token().await?)),
+            // The reason may quote an answer with secrets in it.
+            _ => self.find().await.ok_or_else(NoToken::unknown),
+        }
+    }
+
+    async fn find(&self) -> Option<Credential> {
         let graphic = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         match self {
             Self::Aws(provider) => {
@@ -95,6 +120,7 @@ impl Provider {
                 };
                 is_header.then_some(Credential::Azure(found))
             }
+            Self::Client(_) => None,
         }
     }
 }
@@ -102,8 +128,16 @@ impl Provider {
 /// One at a time asks for credentials, all others wait for its answer.
 #[derive(Default)]
 pub(super) struct Keeper {
-    provider: Mutex<Option<(Provider, &'static str)>>,
+    kept: Mutex<Kept>,
     asking: tokio::sync::Mutex<Option<(Instant, RemoteFault)>>,
+}
+
+/// Whom to ask, with a name for messages.
+#[derive(Default)]
+struct Kept {
+    provider: Option<(Provider, &'static str)>,
+    /// How often it was forgotten.
+    epoch: u64,
 }
 
 impl fmt::Debug for Keeper {
@@ -113,10 +147,27 @@ impl fmt::Debug for Keeper {
 }
 
 impl Keeper {
-    /// Forgets credentials that have expired; `false` where there are no others.
-    pub(super) fn renew(&self) -> bool {
-        let mut provider = self.provider.lock().unwrap_or_else(PoisonError::into_inner);
-        provider.take().is_some()
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a request that is about to be signed remembers, to say later which credentials have expired.
+    pub(super) fn epoch(&self) -> u64 {
+        self.kept().epoch
+    }
+
+    /// Forgets credentials of this epoch, which have expired; `false` where there are no others. Of many requests that find
+    /// it out at once the first one does it, so that the others take what it brought.
+    pub(super) fn renew(&self, access: &Access, epoch: u64) -> bool {
+        if !access.signing.is_provided() {
+            return false;
+        }
+        let mut kept = self.kept();
+        if kept.epoch == epoch {
+            kept.provider = None;
+            kept.epoch += 1;
+        }
+        true
     }
 
     pub(super) async fn credential(&self, access: &Access) -> Result<Credential, RemoteFault> {
@@ -144,13 +195,19 @@ impl Keeper {
         }
         let (provider, name) = self.provider(access)?;
         match tokio::time::timeout(CREDENTIALS, provider.ask()).await {
-            Ok(Some(credential)) => {
+            Ok(Ok(credential)) => {
                 *failed = None;
                 Ok(credential)
             }
-            // The reason may quote an answer with secrets in it.
-            _ => {
-                let fault = no_credentials(access.dialect, name);
+            ended => {
+                let found = match ended {
+                    Ok(Err(found)) => found,
+                    _ => NoToken::unknown(),
+                };
+                let fault = RemoteFault::NoCredentials {
+                    reason: format!("{name} {}", found.what),
+                    hint: found.hint.unwrap_or(hint(access.dialect)),
+                };
                 *failed = Some((Instant::now(), fault.clone()));
                 Err(fault)
             }
@@ -158,17 +215,24 @@ impl Keeper {
     }
 
     fn provider(&self, access: &Access) -> Result<(Provider, &'static str), RemoteFault> {
-        let mut kept = self.provider.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(provider) = kept.as_ref() {
+        let mut kept = self.kept();
+        if let Some(provider) = &kept.provider {
             return Ok(provider.clone());
         }
         let made = match &access.signing {
             Signing::AwsProvider(settings) => aws(settings, access)?,
             Signing::GoogleProvider(settings) => google(settings)?,
             Signing::AzureProvider(settings) => azure(settings, access)?,
+            Signing::Client(client) => {
+                let tokens = Tokens::new(client.clone(), access)?;
+                (
+                    Provider::Client(Arc::new(tokens)),
+                    "the token service of the workspace",
+                )
+            }
             _ => return Err(RemoteFault::NoAnswer),
         };
-        *kept = Some(made.clone());
+        kept.provider = Some(made.clone());
         Ok(made)
     }
 }

@@ -49,9 +49,14 @@ impl Signer {
         self.access.dialect
     }
 
-    /// Forgets credentials that have expired; `false` where there are no others.
-    pub(super) fn renew(&self) -> bool {
-        self.keeper.renew()
+    /// What a request that is about to be signed remembers, to say later which credentials have expired.
+    pub(super) fn epoch(&self) -> u64 {
+        self.keeper.epoch()
+    }
+
+    /// Forgets credentials of this epoch, which have expired; `false` where there are no others.
+    pub(super) fn renew(&self, epoch: u64) -> bool {
+        self.keeper.renew(&self.access, epoch)
     }
 
     /// A signed request for `key`.

@@ -76,6 +76,7 @@ pub(super) async fn send<T>(
         let pass = gate.enter().await;
         clock.waited += queued.elapsed();
         attempts += 1;
+        let epoch = live.signer.epoch();
         let failure = match attempt(live, ask, payload, sent, &mut clock)
             .await
             .and_then(&read)
@@ -103,7 +104,7 @@ pub(super) async fn send<T>(
                 fault
             }
             Failure::Expired(fault) => {
-                if renewed || !live.signer.renew() {
+                if renewed || !live.signer.renew(epoch) {
                     return Err(fault);
                 }
                 renewed = true;
@@ -311,7 +312,7 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
 
 /// Whether credentials are tokens that a 401 may be the end of.
 pub(super) const fn has_tokens(dialect: Dialect) -> bool {
-    matches!(dialect, Dialect::Google | Dialect::Azure)
+    matches!(dialect, Dialect::Google | Dialect::Azure | Dialect::Files)
 }
 
 /// An error inside of an answer that began as a success.

@@ -14,7 +14,7 @@ use crate::location::{RemoteLocation, StoreKind, bare_url};
 
 /// Names of the settings that [`settings_of`] picks: those that the tools of each store know, and those of MosaicML
 /// Streaming.
-pub const SETTINGS: [&str; 69] = [
+pub const SETTINGS: [&str; 74] = [
     "ALLOW_HTTP",
     "AWS_ACCESS_KEY_ID",
     "AWS_ALLOW_HTTP",
@@ -65,6 +65,11 @@ pub const SETTINGS: [&str; 69] = [
     "AZURE_STORAGE_USE_EMULATOR",
     "AZURE_TENANT_ID",
     "CLOUDSDK_AUTH_ACCESS_TOKEN",
+    "DATABRICKS_AUTH_TYPE",
+    "DATABRICKS_CLIENT_ID",
+    "DATABRICKS_CLIENT_SECRET",
+    "DATABRICKS_CONFIG_FILE",
+    "DATABRICKS_CONFIG_PROFILE",
     "DATABRICKS_HOST",
     "DATABRICKS_TOKEN",
     "GCS_KEY",
@@ -86,9 +91,13 @@ pub const SETTINGS: [&str; 69] = [
     "STORAGE_EMULATOR_HOST",
 ];
 
-/// The settings among `vars`, usually the environment of the process.
+/// The home folder, in which there may be a file of profiles. It is no setting of a store: no option changes it.
+pub(super) const HOME: &str = "HOME";
+
+/// The settings among `vars`, usually the environment of the process, and the home folder.
 pub fn settings_of(vars: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
-    vars.filter(|(name, value)| SETTINGS.contains(&name.as_str()) && !value.is_empty())
+    let known = |name: &str| name == HOME || SETTINGS.contains(&name);
+    vars.filter(|(name, value)| known(name) && !value.is_empty())
         .collect()
 }
 
@@ -424,9 +433,18 @@ mod tests {
 
     #[test]
     fn only_known_settings_are_picked_and_keys_are_encoded_once() {
-        let vars = [("HOME", "/root"), ("AWS_REGION", "r"), ("AWS_PROFILE", "p")];
+        let vars = [
+            ("HOME", "/root"),
+            ("PATH", "/bin"),
+            ("AWS_REGION", "r"),
+            ("AWS_PROFILE", "p"),
+        ];
         let picked = settings_of(vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
-        assert_eq!(picked.into_keys().collect::<Vec<_>>(), ["AWS_REGION"]);
+        assert_eq!(
+            picked.into_keys().collect::<Vec<_>>(),
+            ["AWS_REGION", "HOME"]
+        );
+        assert_eq!(option("HOME=/root").unwrap_err().id(), "url-setting");
         let access = access("b", &[("AWS_ENDPOINT", "https://s")]).unwrap();
         assert_eq!(
             access.url("a b/ü%20+~x"),

@@ -4,6 +4,7 @@ mod conformance;
 mod dialects;
 mod faults;
 mod lists;
+mod logins;
 mod places;
 mod throughput;
 mod walks;

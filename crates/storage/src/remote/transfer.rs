@@ -264,6 +264,7 @@ pub(super) async fn fetch<S: Sink>(
         let pass = gate.enter().await;
         clock.waited += queued.elapsed();
         attempts += 1;
+        let epoch = live.signer.epoch();
         let failure = match attempt(live, wanted, sink, seen, &mut clock).await {
             Ok(()) => {
                 pass.succeeded();
@@ -290,7 +291,7 @@ pub(super) async fn fetch<S: Sink>(
                 fault
             }
             Failure::Expired(fault) => {
-                if renewed || !live.signer.renew() {
+                if renewed || !live.signer.renew(epoch) {
                     return Err(fault);
                 }
                 renewed = true;

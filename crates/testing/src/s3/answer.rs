@@ -7,6 +7,7 @@ use super::Shared;
 use super::connection::{Request, spoils_success, within};
 use super::fault::{Action, Fault};
 use super::flavor::Flavor;
+use super::login;
 use super::objects::Wanted;
 use super::sha256::{base64, hex, md5, sha256};
 
@@ -125,9 +126,12 @@ fn plain(
         }
         _ => {}
     }
+    if let Some(answer) = login::answer(shared, request, action) {
+        return Ok(answer);
+    }
     let whole = matches!(fault, Some(Fault::WholeObject));
     let answer = match (key, action) {
-        (_, Action::Other) => Answer::error(405, "MethodNotAllowed"),
+        (_, Action::Other | Action::Login) => Answer::error(405, "MethodNotAllowed"),
         (None, _) => Answer::error(404, "NoSuchBucket"),
         (Some(key), Action::List) => list(shared, request, key)?,
         (Some(key), Action::Delete) => {

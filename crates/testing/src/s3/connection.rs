@@ -45,7 +45,8 @@ pub(super) struct Request {
     pub(super) amazon: bool,
     /// `x-goog-if-generation-match: 0`.
     pub(super) no_generation: bool,
-    pub(super) signed: bool,
+    /// `Authorization`.
+    pub(super) authorization: Option<String>,
     pub(super) close: bool,
     /// Waits to be told that the body is wanted.
     pub(super) asks: bool,
@@ -125,7 +126,7 @@ fn count(shared: &Shared, request: &Request, key: Option<&str>) -> Asked {
     counts.heads += u64::from(request.method == "HEAD");
     counts.lists += u64::from(action == Action::List);
     *counts.by_action.entry(action).or_default() += 1;
-    counts.signed += u64::from(request.signed);
+    counts.signed += u64::from(request.authorization.is_some());
     let of_key = counts.by_key.entry(key.to_owned()).or_default();
     let nth = *of_key;
     *of_key += 1;
@@ -304,7 +305,7 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request
         blob: None,
         amazon: false,
         no_generation: false,
-        signed: false,
+        authorization: None,
         close: false,
         asks: false,
         length: 0,
@@ -337,7 +338,7 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request
             "content-length" => request.length = value.parse().map_err(|_| bad())?,
             "transfer-encoding" => return Err(bad()),
             "expect" => request.asks = true,
-            "authorization" => request.signed = true,
+            "authorization" => request.authorization = Some(value.to_owned()),
             "connection" => request.close = value.eq_ignore_ascii_case("close"),
             _ => {}
         }

@@ -109,6 +109,8 @@ pub enum Action {
     Abort,
     /// An object is taken away.
     Delete,
+    /// A token for a client.
+    Login,
     /// Anything else.
     Other,
 }

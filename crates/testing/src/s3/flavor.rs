@@ -49,6 +49,7 @@ impl Flavor {
         let no_key = key.is_none_or(str::is_empty);
         match (self, request.method.as_str(), comp) {
             (Self::Files, "GET", _) if is_folder => Action::List,
+            (Self::Files, "POST", _) if request.path == "oidc/v1/token" => Action::Login,
             (Self::Azure, "GET", Some("list")) => Action::List,
             _ if no_key || is_folder => Action::Other,
             (_, "GET", None) => Action::Get,
@@ -170,6 +171,7 @@ impl Flavor {
                     "NoSuchKey" | "NoSuchBucket" => "NOT_FOUND",
                     "AlreadyExists" => "ALREADY_EXISTS",
                     "AccessDenied" => "PERMISSION_DENIED",
+                    "Unauthorized" => "UNAUTHENTICATED",
                     "SlowDown" | "TooManyRequests" => "RESOURCE_EXHAUSTED",
                     _ => "INTERNAL_ERROR",
                 };

@@ -1,48 +1,27 @@
 //! Volumes of Databricks, by the Files API: one file in one request, and one folder in one listing.
 
+mod login;
+
 use serde_json::Value;
 
 use crate::error::StorageError;
-use crate::fault::UrlFault;
 use crate::location::RemoteLocation;
 
 use super::{Dialect, Listed, Page};
-use crate::remote::credential::Signing;
 use crate::remote::send::{Answer, lie};
-use crate::remote::settings::{Access, Settings, check_endpoint, encode};
+use crate::remote::settings::{Access, Settings, encode};
 use crate::remote::transfer::Failure;
 
-pub(in crate::remote) const HINT: &str =
-    "set DATABRICKS_HOST and DATABRICKS_TOKEN, or run where /Volumes is mounted";
+pub(in crate::remote) const HINT: &str = "set DATABRICKS_HOST with DATABRICKS_TOKEN, or with DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or write them into ~/.databrickscfg, or run where /Volumes is mounted";
 
 pub(in crate::remote) fn access(
     location: &RemoteLocation,
     known: &Settings<'_>,
 ) -> Result<Access, StorageError> {
-    let Some(host) = known.text("DATABRICKS_HOST") else {
-        return Err(StorageError::Url {
-            shown: location.to_string(),
-            fault: UrlFault::Missing { hint: HINT },
-        });
-    };
-    let allow_http = known.flag("ALLOW_HTTP")?;
-    let url = if host.contains("://") {
-        check_endpoint(host, allow_http)?
-    } else {
-        check_endpoint(&format!("https://{host}"), allow_http)?
-    };
+    let (url, signing) = login::login(location, known)?;
     let host = url.as_str().trim_end_matches('/');
     let mut volume = String::new();
     encode(&mut volume, location.bucket(), true);
-    let signing = match known.header("DATABRICKS_TOKEN")? {
-        Some(token) => Signing::Bearer(token),
-        None => {
-            return Err(StorageError::Url {
-                shown: location.to_string(),
-                fault: UrlFault::Missing { hint: HINT },
-            });
-        }
-    };
     let base = format!("{host}/api/2.0/fs/files/Volumes/{volume}");
     Ok(Access {
         folders: format!("{host}/api/2.0/fs/directories/Volumes/{volume}"),

@@ -1,0 +1,399 @@
+//! Tokens that a workspace of Databricks gives to a client for its secret: OAuth from machine to machine.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
+use reqwest::Response;
+use serde_json::Value;
+
+use super::credential::{CREDENTIALS, STANDS};
+use super::engine;
+use super::request::root_of;
+use super::settings::Access;
+use crate::fault::RemoteFault;
+
+/// What is asked for.
+const FORM: &str = "grant_type=client_credentials&scope=all-apis";
+
+/// Longest time to make a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Most requests for one token, and the wait behind the first of them, which doubles.
+const ATTEMPTS: u32 = 3;
+const WAIT: Duration = Duration::from_millis(250);
+
+/// Most bytes of an answer. Tokens have about a thousand.
+const ANSWER: usize = 64 << 10;
+
+/// A token is renewed so long before its end, or when a quarter of its life is left where that is less.
+const MARGIN: Duration = Duration::from_secs(120);
+
+/// Codes of errors that may be shown (RFC 6749, 5.2): what else an answer holds may be what it was asked with.
+const CODES: [&str; 8] = [
+    "invalid_request",
+    "invalid_client",
+    "invalid_grant",
+    "unauthorized_client",
+    "unsupported_grant_type",
+    "invalid_scope",
+    "access_denied",
+    "temporarily_unavailable",
+];
+
+const CLIENT: &str = "check DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or the client of the profile, and that the client belongs to the workspace";
+
+const HOST: &str = "check DATABRICKS_HOST, the network, and whether a proxy answers in its place";
+
+/// A client, and where it gets its tokens. Has no `Debug`: there is a secret in it.
+#[derive(Clone)]
+pub(super) struct Client {
+    /// The workspace, without a slash at the end.
+    pub(super) host: String,
+    pub(super) id: String,
+    pub(super) secret: String,
+}
+
+/// Why there is no token: what the one who was asked did, without anything secret.
+#[derive(Debug)]
+pub(super) struct NoToken {
+    pub(super) what: String,
+    pub(super) hint: Option<&'static str>,
+    /// It may help to ask again.
+    again: bool,
+}
+
+impl NoToken {
+    /// Where it is not known, or must not be said.
+    pub(super) fn unknown() -> Self {
+        Self {
+            what: "gave none".to_owned(),
+            hint: None,
+            again: false,
+        }
+    }
+
+    fn of(what: impl Into<String>, hint: &'static str) -> Self {
+        Self {
+            what: what.into(),
+            hint: Some(hint),
+            again: false,
+        }
+    }
+
+    fn again(what: impl Into<String>) -> Self {
+        Self {
+            again: true,
+            ..Self::of(what, HOST)
+        }
+    }
+}
+
+/// A token that was given. Has no `Debug`.
+struct Token {
+    text: String,
+    /// When another one is asked for; never, where the answer says no end.
+    renew: Option<Instant>,
+    /// When it is of no use any more.
+    end: Option<Instant>,
+}
+
+impl Token {
+    /// `asked` is when it was asked for, and not later than it was made.
+    fn new(text: String, asked: Instant, life: Option<Duration>) -> Self {
+        // An end that no clock shows is none.
+        let after = |time: Duration| asked.checked_add(time);
+        Self {
+            text,
+            renew: life.and_then(|life| after(life.saturating_sub(MARGIN.min(life / 4)))),
+            end: life.and_then(after),
+        }
+    }
+}
+
+/// The token of a client, renewed before its end. Has no `Debug`.
+pub(super) struct Tokens {
+    client: Client,
+    http: reqwest::Client,
+    kept: Mutex<Option<Token>>,
+}
+
+impl Tokens {
+    /// Asks with a client of its own that keeps to what holds for the store: no redirects, the same rules for TLS.
+    pub(super) fn new(client: Client, access: &Access) -> Result<Self, RemoteFault> {
+        Ok(Self {
+            client,
+            http: engine::client(CONNECT, 1, access.loopback, access.is_plain())?,
+            kept: Mutex::default(),
+        })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Token>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The token, or a new one where it is about to end. The caller sees to it that one at a time asks.
+    pub(super) async fn token(&self) -> Result<String, NoToken> {
+        let now = Instant::now();
+        let old = {
+            let kept = self.kept();
+            let token = kept.as_ref();
+            if let Some(token) = token.filter(|token| token.renew.is_none_or(|at| now < at)) {
+                return Ok(token.text.clone());
+            }
+            let good = token.filter(|token| token.end.is_some_and(|end| now < end));
+            good.map(|token| token.text.clone())
+        };
+        let Some(old) = old else {
+            let token = self.fetch().await?;
+            let text = token.text.clone();
+            *self.kept() = Some(token);
+            return Ok(text);
+        };
+        // There is one that is still good: nobody waits long for the next one.
+        match tokio::time::timeout(CREDENTIALS / 4, self.fetch()).await {
+            Ok(Ok(token)) => {
+                let text = token.text.clone();
+                *self.kept() = Some(token);
+                Ok(text)
+            }
+            _ => {
+                if let Some(token) = self.kept().as_mut() {
+                    token.renew = Some(Instant::now() + STANDS);
+                }
+                Ok(old)
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<Token, NoToken> {
+        let mut attempts = 1;
+        loop {
+            match self.attempt().await {
+                Err(failed) if failed.again && attempts < ATTEMPTS => {}
+                ended => return ended,
+            }
+            tokio::time::sleep(WAIT * attempts).await;
+            attempts += 1;
+        }
+    }
+
+    async fn attempt(&self) -> Result<Token, NoToken> {
+        let asked = Instant::now();
+        let request = self
+            .http
+            .post(format!("{}/oidc/v1/token", self.client.host))
+            .basic_auth(&self.client.id, Some(&self.client.secret))
+            .header(ACCEPT, HeaderValue::from_static("application/json"))
+            .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+            .header(
+                CONTENT_TYPE,
+                HeaderValue::from_static("application/x-www-form-urlencoded"),
+            )
+            .body(FORM)
+            .timeout(CREDENTIALS / 2);
+        let cut = |error: reqwest::Error| NoToken::again(format!("failed: {}", root_of(&error)));
+        let mut response = request.send().await.map_err(cut)?;
+        let status = response.status().as_u16();
+        let body = body(&mut response).await;
+        match status {
+            200 => read(&body.map_err(cut)??, asked),
+            300..400 => Err(NoToken::of(
+                "answered with a redirect, which is not followed",
+                HOST,
+            )),
+            400 | 401 | 403 => {
+                let body = body.ok().and_then(Result::ok).unwrap_or_default();
+                let code = code(&body).map(|code| format!(", {code}"));
+                let code = code.unwrap_or_default();
+                Err(NoToken::of(
+                    format!("refused the client ({status}{code})"),
+                    CLIENT,
+                ))
+            }
+            408 | 429 | 500.. => Err(NoToken::again(format!("answered with status {status}"))),
+            _ => Err(NoToken::of(format!("answered with status {status}"), HOST)),
+        }
+    }
+}
+
+/// The body of an answer: the outer error is the connection's, the inner one that of a body that is too long.
+async fn body(response: &mut Response) -> Result<Result<Vec<u8>, NoToken>, reqwest::Error> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = response.chunk().await? {
+        if piece.len() > ANSWER - bytes.len() {
+            return Ok(Err(nonsense("it is too long")));
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(Ok(bytes))
+}
+
+fn nonsense(what: &str) -> NoToken {
+    NoToken::of(format!("gave an answer without a token: {what}"), HOST)
+}
+
+/// The token in an answer.
+fn read(body: &[u8], asked: Instant) -> Result<Token, NoToken> {
+    let json: Value = serde_json::from_slice(body).map_err(|_| nonsense("it is not JSON"))?;
+    let text = json.get("access_token").and_then(Value::as_str);
+    let text = text
+        .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()))
+        .ok_or_else(|| nonsense("it has no access_token"))?;
+    match json.get("token_type") {
+        None => {}
+        Some(Value::String(kind)) if kind.eq_ignore_ascii_case("bearer") => {}
+        Some(_) => return Err(nonsense("its token_type is not Bearer")),
+    }
+    let life = match json.get("expires_in") {
+        None | Some(Value::Null) => None,
+        Some(seconds) => {
+            let seconds = seconds.as_u64().filter(|seconds| *seconds > 0);
+            Some(seconds.ok_or_else(|| nonsense("its expires_in is no number of seconds"))?)
+        }
+    };
+    Ok(Token::new(
+        text.to_owned(),
+        asked,
+        life.map(Duration::from_secs),
+    ))
+}
+
+/// The code of an error, where it is a known one.
+fn code(body: &[u8]) -> Option<&'static str> {
+    let json: Value = serde_json::from_slice(body).ok()?;
+    let found = json.get("error")?.as_str()?;
+    CODES.into_iter().find(|code| *code == found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use shardmill_testing::s3::{
+        Action, Fault, Flavor, Login, Objects, S3Server, Script, Settings,
+    };
+
+    use super::*;
+    use crate::Location;
+
+    fn server(faults: Script) -> S3Server {
+        let settings = Settings {
+            flavor: Flavor::Files,
+            login: Some(Login::new("app", "hush")),
+            faults,
+            ..Settings::default()
+        };
+        S3Server::start(Objects::memory("a/b/c", []), settings).unwrap()
+    }
+
+    fn tokens(server: &S3Server) -> Tokens {
+        let Location::Remote(location) = Location::parse("dbfs:/Volumes/a/b/c").unwrap() else {
+            panic!();
+        };
+        let settings: BTreeMap<String, String> = server.environment();
+        let access = Access::new(&location, &settings).unwrap();
+        let client = Client {
+            host: server.endpoint(),
+            id: "app".to_owned(),
+            secret: "hush".to_owned(),
+        };
+        Tokens::new(client, &access).unwrap()
+    }
+
+    fn wait(tokens: &Tokens) -> Result<String, NoToken> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(tokens.token())
+    }
+
+    /// A token that is to be renewed now, with so much of its life left.
+    fn old(left: Duration) -> Token {
+        let now = Instant::now();
+        Token {
+            text: "old".to_owned(),
+            renew: Some(now),
+            end: Some(now + left),
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_still_good_outlives_a_failure_to_renew_it() {
+        let hour = Duration::from_secs(3600);
+        let refuses = server(Script::on(Action::Login, None, Fault::status(403)));
+        let kept = tokens(&refuses);
+        *kept.kept() = Some(old(hour));
+        for _ in 0..3 {
+            assert_eq!(wait(&kept).unwrap(), "old");
+        }
+        // The failure stands for a while.
+        assert_eq!(refuses.counts().requests, 1);
+        *kept.kept() = Some(old(Duration::ZERO));
+        assert_eq!(wait(&kept).unwrap_err().what, "refused the client (403)");
+
+        let gives = server(Script::default());
+        let kept = tokens(&gives);
+        *kept.kept() = Some(old(hour));
+        for _ in 0..3 {
+            assert_eq!(wait(&kept).unwrap(), "token-1");
+        }
+        assert_eq!(gives.counts().requests, 1);
+    }
+
+    #[test]
+    fn tokens_are_renewed_before_their_end() {
+        let asked = Instant::now();
+        for (life, renew) in [(3600, 3480), (480, 360), (100, 75), (4, 3)] {
+            let token = Token::new("t".to_owned(), asked, Some(Duration::from_secs(life)));
+            assert_eq!(token.renew, Some(asked + Duration::from_secs(renew)));
+            assert_eq!(token.end, Some(asked + Duration::from_secs(life)));
+        }
+        let for_ever = Token::new("t".to_owned(), asked, None);
+        assert_eq!((for_ever.renew, for_ever.end), (None, None));
+        let long = Token::new("t".to_owned(), asked, Some(Duration::MAX));
+        assert_eq!((long.renew, long.end), (None, None));
+    }
+
+    #[test]
+    fn answers_without_a_token_are_told_from_others() {
+        let asked = Instant::now();
+        for (body, what) in [
+            ("", "it is not JSON"),
+            ("<html>", "it is not JSON"),
+            ("[]", "it has no access_token"),
+            (r#"{"token_type":"Bearer"}"#, "it has no access_token"),
+            (r#"{"access_token":""}"#, "it has no access_token"),
+            (r#"{"access_token":"hush\n"}"#, "it has no access_token"),
+            (r#"{"access_token":7}"#, "it has no access_token"),
+            (
+                r#"{"access_token":"hush","token_type":"mac"}"#,
+                "its token_type is not Bearer",
+            ),
+            (
+                r#"{"access_token":"hush","expires_in":"soon"}"#,
+                "its expires_in is no number of seconds",
+            ),
+            (
+                r#"{"access_token":"hush","expires_in":0}"#,
+                "its expires_in is no number of seconds",
+            ),
+        ] {
+            let error = read(body.as_bytes(), asked).err().unwrap();
+            assert_eq!(
+                error.what,
+                format!("gave an answer without a token: {what}")
+            );
+            assert!(!format!("{error:?}").contains("hush"));
+        }
+        for body in [
+            r#"{"access_token":"hush"}"#,
+            r#"{"access_token":"hush","token_type":"bearer","expires_in":3600,"scope":"all-apis"}"#,
+        ] {
+            assert_eq!(read(body.as_bytes(), asked).ok().unwrap().text, "hush");
+        }
+        let known = br#"{"error":"invalid_client","error_description":"hush"}"#;
+        assert_eq!(code(known), Some("invalid_client"));
+        assert_eq!(code(br#"{"error":"hush"}"#), None);
+    }
+}
