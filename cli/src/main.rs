@@ -25,7 +25,8 @@ use output::{Console, Output, exit_code};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let typed: Vec<OsString> = std::env::args_os().collect();
+    signals::survive_file_limit();
+    let typed: Vec<OsString> = asked_for_help(std::env::args_os().collect());
     let cli = match Cli::try_parse_from(&typed) {
         Ok(cli) => cli,
         Err(error) => return not_run(&error, &typed),
@@ -41,6 +42,15 @@ fn main() -> ExitCode {
             failed(&fault, out.console())
         }
     }
+}
+
+/// `shardmill help convert` is `shardmill convert --help`.
+fn asked_for_help(mut typed: Vec<OsString>) -> Vec<OsString> {
+    if typed.get(1).is_some_and(|word| word == "help") {
+        typed.remove(1);
+        typed.push("--help".into());
+    }
+    typed
 }
 
 fn failed(fault: &Fault, console: &Console) -> ExitCode {

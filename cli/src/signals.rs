@@ -1,11 +1,11 @@
 //! The first SIGINT or SIGTERM asks the library to stop where the work can be resumed; the second stops at
 //! once.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use shardmill_core::Progress;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::output::Console;
@@ -26,6 +26,12 @@ pub fn first() -> Option<Signal> {
         1 => Some(Signal::Interrupt),
         _ => Some(Signal::Terminate),
     }
+}
+
+/// A file that would get larger than the process may make it is an error of the write, not the end of the process.
+pub fn survive_file_limit() {
+    // It is never looked at: that there is a handler is enough. Where there can be none, the default stays.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// From now on a signal cancels `progress`, and no longer the one before. Where signals cannot be caught, they

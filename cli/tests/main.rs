@@ -35,6 +35,8 @@ mod plan;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod tars;
 #[cfg(test)]
 mod usage;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
 use crate::args::Cli;
 use crate::error::Stop;
@@ -58,7 +58,7 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
     let shown: Vec<&Arg> = command
         .get_arguments()
         .filter(|arg| !arg.is_hide_set() && (top || !arg.is_global_set()))
-        .filter(|arg| top || !matches!(arg.get_id().as_str(), "help" | "version"))
+        .filter(|arg| top || !is_told_once(arg))
         .collect();
     let mut headings: Vec<&str> = Vec::new();
     for arg in &shown {
@@ -87,6 +87,14 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
         )?;
     }
     Ok(())
+}
+
+/// Whether it is one of those that every command has.
+fn is_told_once(arg: &Arg) -> bool {
+    matches!(
+        arg.get_action(),
+        ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+    )
 }
 
 fn anchor(parent: &str, verb: &Command) -> String {

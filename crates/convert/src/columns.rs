@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use shardmill_core::{Diagnostic, Format, escape};
 use shardmill_mds::{Column, Encoding, ShardConfig, TextColumn, TextEncoding};
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
@@ -121,13 +121,15 @@ pub(crate) fn null_plan(
             Nulls::Error | Nulls::Omit => NullPolicy::Leave,
             Nulls::Drop => NullPolicy::Drop,
             Nulls::Mask => {
-                let value = zero(field.data_type()).ok_or_else(|| {
+                let zero = zero(field.data_type()).filter(|_| stores_zero(field, target));
+                let value = zero.ok_or_else(|| {
                     ConvertError::option_hint(
                         "nulls",
                         format!(
-                            "column {} has type {}, which has no zero",
+                            "column {} has type {}, which has no zero in {}",
                             field.name(),
-                            field.data_type()
+                            field.data_type(),
+                            options.to
                         ),
                         format!(
                             "leave the column out, or store it as JSON with --column {}:json",
@@ -140,6 +142,18 @@ pub(crate) fn null_plan(
         });
     }
     Ok(NullPlan::new(schema, policies))
+}
+
+/// Whether the zero of a type has a form: a list without elements is no array, and no bytes are no image.
+fn stores_zero(field: &Field, target: &Target) -> bool {
+    match target {
+        Target::Mds(Encoding::NdArray { .. }) => !matches!(
+            field.data_type(),
+            DataType::List(_) | DataType::LargeList(_)
+        ),
+        Target::Mds(Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::Pkl) => false,
+        _ => true,
+    }
 }
 
 /// What the rows of a source become.
@@ -200,6 +214,18 @@ pub(crate) fn compile(
         return Err(ConvertError::option(
             "column",
             format!("there are two columns `{}`", twice.name()),
+        ));
+    }
+    // What nobody could read again is not written.
+    let most = options.limits.columns;
+    if encoders.len() as u64 > most {
+        return Err(ConvertError::option_hint(
+            "column",
+            format!(
+                "there are {} columns, and readers take at most {most}",
+                encoders.len()
+            ),
+            "choose some with --column or --select, or raise the limit with --limit columns=N",
         ));
     }
     encoders.sort_by(|a, b| a.name().cmp(b.name()));

@@ -447,6 +447,7 @@ fn open_source(
             "pass --from tree to take the files as they are",
         ));
     }
+    check_source_options(kind, options)?;
     let mut increment = None;
     if options.incremental {
         increment = increment::prepare(kind, options, &source_options)?;
@@ -460,6 +461,43 @@ fn open_source(
         _ => shardmill_source::open(&options.sources, &source_options)?,
     };
     Ok((source, increment))
+}
+
+/// Refuses what is about other sources than this one.
+fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError> {
+    let is_csv = kind == SourceKind::Csv;
+    let is_tree = kind == SourceKind::Tree;
+    let has_keys =
+        is_tree || kind == SourceKind::Webdataset || options.to == ShardFormat::Webdataset;
+    let misplaced = [
+        ("csv-no-header", !options.csv_header && !is_csv, "CSV files"),
+        (
+            "csv-delimiter",
+            options.csv_delimiter != b',' && !is_csv,
+            "CSV files",
+        ),
+        (
+            "follow-links",
+            options.follow_links && !is_tree,
+            "the files of a tree",
+        ),
+        (
+            "key",
+            options.key != DEFAULT_KEY && !has_keys,
+            "trees and tar files, and sources of them",
+        ),
+    ];
+    match misplaced
+        .into_iter()
+        .find(|(_, is_misplaced, _)| *is_misplaced)
+    {
+        None => Ok(()),
+        Some((option, _, what)) => Err(ConvertError::option_hint(
+            option,
+            format!("it is about {what}, and the source holds {kind}"),
+            "leave it out",
+        )),
+    }
 }
 
 /// The name of the key column where nobody chose another.

@@ -191,7 +191,9 @@ impl Source for TarSource {
                 what: format!("there is no unit {unit}"),
             });
         };
-        let data = file.load(&self.limits).map_err(|error| foreign(&error))?;
+        let data = file
+            .load_checked(&self.limits)
+            .map_err(|error| foreign(&error))?;
         let path = file.path();
         let shard = OwnedShard::open(data, &self.limits)
             .map_err(|source| foreign(&TarSetError::tar(path.clone(), source)))?;

@@ -127,6 +127,19 @@ impl HashAlgo {
         }
     }
 
+    /// How long it takes, in no unit: the first are those that read as fast as memory does.
+    const fn cost(self) -> u8 {
+        match self {
+            Self::Xxh3_64 | Self::Xxh3_128 | Self::Xxh128 => 0,
+            Self::Xxh64 => 1,
+            Self::Xxh32 => 2,
+            Self::Sha1 | Self::Sha224 | Self::Sha256 => 3,
+            Self::Blake2b => 4,
+            Self::Md5 | Self::Sha384 | Self::Sha512 | Self::Blake2s => 5,
+            Self::Sha3_224 | Self::Sha3_256 | Self::Sha3_384 | Self::Sha3_512 => 6,
+        }
+    }
+
     /// The place in [`HashAlgo::ALL`].
     const fn code(self) -> u8 {
         self as u8
@@ -507,6 +520,14 @@ impl FileHashes {
     /// [`HashError::Absent`] when no hash of that algorithm is stored, [`HashError::Mismatch`] when it differs.
     pub fn check(&self, algo: HashAlgo, bytes: &[u8]) -> Result<(), HashError> {
         self.check_digest(digest(algo, bytes))
+    }
+
+    /// The stored one that takes the least time to compare; `None` where there is none.
+    #[must_use]
+    pub fn quickest(&self) -> Option<HashAlgo> {
+        self.iter()
+            .map(|digest| digest.algo)
+            .min_by_key(|algo| algo.cost())
     }
 
     /// Compares a digest with the stored one of its algorithm.

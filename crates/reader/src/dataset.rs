@@ -22,7 +22,8 @@ pub struct OpenOptions {
     /// The hash that the index has to have, as `sha256:` and 64 hexadecimal digits. The index holds the
     /// hashes of everything else, so that this is the root of trust. Weak hashes are refused.
     pub expect_index: Option<String>,
-    /// The hash that every shard has to pass when it is read; `None` for none.
+    /// The hash that every shard has to pass when it is read. Without it a shard that is read whole has to pass the
+    /// quickest of those that its index has, if any; one sample of a shard that is not compressed is read alone.
     pub validate_hash: Option<HashAlgo>,
 }
 

@@ -133,7 +133,8 @@ impl<'a> Loader<'a> {
     fn read(&self, shard: usize, info: &FileInfo, file: &Stored) -> Result<Vec<u8>, ReaderError> {
         let mut bytes = Vec::new();
         self.read_into(file, &mut bytes)?;
-        if let Some(algo) = self.hash {
+        // What is read whole is compared with what the index says of it, asked for or not.
+        if let Some(algo) = self.hash.or_else(|| info.hashes.quickest()) {
             info.hashes
                 .check(algo, &bytes)
                 .map_err(|source| ReaderError::Hash {

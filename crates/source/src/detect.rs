@@ -415,7 +415,55 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
             census.count(&name, || shown(&entry.path(), ""));
         }
     }
-    census.kind(|| shown(root, ""))
+    let kind = census.kind(|| shown(root, ""))?;
+    if kind == SourceKind::Tree {
+        check_shards(root)?;
+    }
+    Ok(kind)
+}
+
+/// What a conversion keeps in its destination until it is done.
+const JOURNAL: &str = ".shardmill/journal";
+
+/// Refuses to take shards for files of a tree: those of a conversion that is not done, and data sets beneath a folder.
+fn check_shards(root: &Path) -> Result<(), SourceError> {
+    if root.join(JOURNAL).exists() {
+        return Err(SourceError::Option {
+            option: "--from",
+            reason: format!(
+                "{} holds the shards of a conversion that is not finished: run that again to end it, or say --from tree to take every file",
+                shown(root, "")
+            ),
+        });
+    }
+    let io = |source| SourceError::io("list", shown(root, ""), source);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        if is_dataset(&entry.path().join(INDEX_NAME)) {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort_unstable();
+    match names.first() {
+        None => Ok(()),
+        Some(first) => Err(SourceError::Option {
+            option: "--from",
+            reason: format!(
+                "{} holds data sets in folders, such as {}: name one of them, or say --from tree to take every file",
+                shown(root, ""),
+                shardmill_core::escape(first)
+            ),
+        }),
+    }
+}
+
+/// Whether a file is the index of a data set. What cannot be read is none: it is a file like others.
+fn is_dataset(index: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = fs::File::open(index).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    let has = |word: &[u8]| head.windows(word.len()).any(|found| found == word);
+    read.is_ok() && head.starts_with(b"{") && has(b"\"shards\"")
 }
 
 #[cfg(test)]
@@ -519,6 +567,26 @@ mod tests {
             detect(&root.path().join("train")).unwrap(),
             SourceKind::Arrow
         );
+    }
+
+    #[test]
+    fn shards_are_not_taken_for_files_of_a_tree() {
+        let root = tree(&["train/index.json", "train/shard.00000.mds", "notes.txt"]);
+        assert_eq!(
+            detect(root.path()).unwrap(),
+            SourceKind::Tree,
+            "an index of something else"
+        );
+        fs::write(
+            root.path().join("train/index.json"),
+            "{\"version\": 2, \"shards\": []}",
+        )
+        .unwrap();
+        let error = detect(root.path()).unwrap_err().to_string();
+        assert!(error.contains("such as train"), "{error}");
+        let root = tree(&["shard.00000.mds", ".shardmill/journal"]);
+        let error = detect(root.path()).unwrap_err().to_string();
+        assert!(error.contains("not finished"), "{error}");
     }
 
     #[test]

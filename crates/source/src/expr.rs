@@ -6,11 +6,13 @@ use std::sync::Arc;
 use arrow::array::{AsArray as _, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
-use datafusion::common::{Column, DFSchema, TableReference};
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::common::{Column, DFSchema, Result as EngineResult, TableReference};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
 use shardmill_core::escape;
@@ -120,7 +122,7 @@ fn compile(
                 .build(),
         );
         let expr = simplifier.simplify(simplifier.coerce(expr, &named)?)?;
-        context.create_physical_expr(expr, &named)
+        checked(context.create_physical_expr(expr, &named)?)
     };
     match catch(run) {
         Ok(Ok(expr)) => Ok(expr),
@@ -130,6 +132,17 @@ fn compile(
             reason: panic,
         }),
     }
+}
+
+/// The same with arithmetic that fails where a number does not fit, instead of going around.
+fn checked(expr: Arc<dyn PhysicalExpr>) -> EngineResult<Arc<dyn PhysicalExpr>> {
+    let changed = expr.transform(|expr| {
+        Ok(match expr.downcast_ref::<BinaryExpr>() {
+            Some(binary) => Transformed::yes(Arc::new(binary.clone().with_fail_on_overflow(true))),
+            None => Transformed::no(expr),
+        })
+    })?;
+    Ok(changed.data)
 }
 
 fn column(name: &str) -> Expr {

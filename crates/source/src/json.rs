@@ -123,6 +123,16 @@ fn row_error(input: &InputFile, line: u64, reason: impl Into<String>) -> SourceE
     }
 }
 
+/// Makes spaces of the mark that some editors put in front of a text.
+fn blank_mark(text: &mut [u8]) {
+    const MARK: &[u8] = "\u{feff}".as_bytes();
+    if let Some(mark) = text.get_mut(..MARK.len())
+        && mark == MARK
+    {
+        mark.fill(b' ');
+    }
+}
+
 fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }
@@ -144,6 +154,9 @@ fn scan(input: &InputFile, options: &SourceOptions) -> Result<Scanned, SourceErr
         if block.is_empty() {
             ended = true;
             break;
+        }
+        if number == 0 {
+            blank_mark(&mut block);
         }
         for line in block.split_inclusive(|byte| *byte == b'\n') {
             number += 1;
@@ -324,6 +337,9 @@ impl JsonRows {
             lines.read(input, self.batch_bytes, &mut self.block)?;
             if self.block.is_empty() {
                 return Ok(None);
+            }
+            if self.start == 0 && self.line == 0 {
+                blank_mark(&mut self.block);
             }
             let (mut rows, mut count) = (0, 0);
             for line in self.block.split_inclusive(|byte| *byte == b'\n') {

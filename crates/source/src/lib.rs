@@ -49,6 +49,7 @@ mod expr;
 mod files;
 mod guard;
 mod hive;
+mod ignored;
 mod input;
 mod ipc;
 mod json;

@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::guard::{catch, one_line};
+use crate::ignored::ignored_clause;
 use crate::names::near_names;
 use crate::{SourceError, SourceOptions};
 
@@ -188,15 +189,18 @@ pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement,
     let Some(statement) = statements.pop_front() else {
         return Err(only_select("there is no statement".to_owned()));
     };
-    let reads = match &statement {
-        Statement::Statement(inner) => match inner.as_ref() {
-            ast::Statement::Query(query) => only_reads(&query.body),
-            _ => false,
-        },
-        _ => false,
-    };
-    if reads {
-        return Ok(statement);
+    if let Statement::Statement(inner) = &statement
+        && let ast::Statement::Query(query) = inner.as_ref()
+        && only_reads(&query.body)
+    {
+        return match ignored_clause(query) {
+            None => Ok(statement),
+            Some(name) => Err(SourceError::SqlRefused {
+                clause,
+                what: format!("{name} is not carried out"),
+                hint: "leave it out, or say it with WHERE, ORDER BY and LIMIT",
+            }),
+        };
     }
     let text = statement.to_string();
     let verb = text.split_whitespace().next().unwrap_or_default();

@@ -304,3 +304,25 @@ fn only_needed_columns_are_read() {
     assert_eq!(int(&found, 0), [45]);
     assert_eq!(found.column(0).null_count(), 0);
 }
+
+#[test]
+fn numbers_that_do_not_fit_are_an_error() {
+    let place = Place::new();
+    let path = table(&place);
+    for text in [
+        "id + 9223372036854775000",
+        "-9223372036854775000 - id",
+        "id * 9223372036854775000",
+    ] {
+        let source = open_with(&path, |options| {
+            options.select = Some(format!("{text} AS n"));
+        });
+        let error = batches(source.unwrap().as_ref()).unwrap_err();
+        assert_eq!(error.id(), "sql-run", "{text}: {error}");
+    }
+    let source = open_with(&path, |options| {
+        options.select = Some("id + 9223372036854774808 AS n".to_owned());
+    });
+    let found = read(source.unwrap().as_ref());
+    assert_eq!(int(&found, 0).last(), Some(&i64::MAX));
+}

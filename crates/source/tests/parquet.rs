@@ -577,3 +577,50 @@ fn images_as_hugging_face_stores_them_are_their_bytes() {
     assert_eq!(paths, [Some("1.jpg")]);
     assert_eq!(rows.schema().field(1).data_type(), &DataType::Binary);
 }
+
+/// A file of `fixtures/parquet`.
+fn fixture(name: &str) -> std::path::PathBuf {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/parquet");
+    folder.join(name)
+}
+
+#[test]
+fn timestamps_of_96_bits_keep_their_date() {
+    let expected = [
+        "0001-01-01T00:00:00",
+        "1600-02-29T12:30:15.250",
+        "2024-05-06T07:08:09.123456",
+        "9999-12-31T23:59:59.999999",
+    ];
+    for name in ["int96.parquet", "int96-schema.parquet"] {
+        let found = read(open_one(&fixture(name)).as_ref());
+        let column = |name: &str| found.column_by_name(name).unwrap();
+        let lists = column("l").as_list::<i32>().values();
+        let structs = column("s").as_struct().column(0);
+        for times in [column("t"), lists, structs] {
+            let text = arrow::compute::cast(times, &DataType::Utf8).unwrap();
+            assert_eq!(
+                text.as_string::<i32>(),
+                &StringArray::from(expected.to_vec()),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn checksums_of_pages_are_looked_at() {
+    for name in ["checksums-1.0.parquet", "checksums-2.0.parquet"] {
+        let place = Place::new();
+        let mut bytes = fs::read(fixture(name)).unwrap();
+        let value = 1042_i64.to_le_bytes();
+        let at = bytes.windows(8).position(|found| found == value).unwrap();
+        let source = open_one(&place.write("whole.parquet", &bytes));
+        assert_eq!(read(source.as_ref()).num_rows(), 100);
+        bytes[at] ^= 1;
+        let source = open_one(&place.write("damaged.parquet", &bytes));
+        let error = batches(source.as_ref()).unwrap_err();
+        assert!(error.to_string().contains("CRC"), "{name}: {error}");
+        assert_eq!(error.kind(), shardmill_core::ErrorKind::Corrupt);
+    }
+}

@@ -356,3 +356,16 @@ fn empty_json_and_unlike_ends() {
     );
     assert_eq!(found.column(0).data_type(), &DataType::Utf8);
 }
+
+#[test]
+fn a_mark_in_front_of_json_lines_is_no_text() {
+    let place = Place::new();
+    let path = place.write("x.jsonl", "\u{feff}{\"a\": 1}\n\n{\"a\": 2}\n");
+    let found = read(open_one(&path).as_ref());
+    assert_eq!(
+        found.column(0).as_primitive::<Int64Type>().values(),
+        &[1, 2]
+    );
+    let path = place.write("x.jsonl", "{\"a\": 1}\n\u{feff}{\"a\": 2}\n");
+    assert_eq!(refused(&path, |_| ()).id(), "json-row");
+}

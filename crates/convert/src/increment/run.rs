@@ -341,7 +341,7 @@ impl Shards {
             }
             Self::Tar(set) => {
                 let file = set.shards().get(shard).ok_or_else(|| missing(shard))?;
-                let data = file.load(limits)?;
+                let data = file.load_checked(limits)?;
                 let bytes = data.as_ref();
                 let map = ShardMap::read(bytes, limits);
                 let map =

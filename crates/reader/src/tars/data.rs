@@ -3,7 +3,9 @@
 use shardmill_core::Limits;
 use shardmill_memory::Mapping;
 use shardmill_storage::{StorageError, Stored};
-use shardmill_webdataset::{Survey, Surveyor, TarCompression, decompress, decompress_partial};
+use shardmill_webdataset::{
+    FileHashes, Survey, Surveyor, TarCompression, decompress, decompress_partial,
+};
 
 use super::{TarFile, TarSetError};
 use crate::open::map;
@@ -79,6 +81,36 @@ impl TarFile {
     ///
     /// [`TarSetError`]: what cannot be read or decompressed, and another length than the index says.
     pub fn load(&self, limits: &Limits) -> Result<TarData, TarSetError> {
+        self.load_with(limits, |_| Ok(()))
+    }
+
+    /// The same, once the file has passed the quickest of the hashes that its index has, if any.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load); [`TarSetError::Hash`].
+    pub fn load_checked(&self, limits: &Limits) -> Result<TarData, TarSetError> {
+        self.load_with(limits, |stored| {
+            let hashes = self.entry.as_ref().map(|entry| &entry.stored().hashes);
+            let algo = hashes.and_then(FileHashes::quickest);
+            let (Some(hashes), Some(algo)) = (hashes, algo) else {
+                return Ok(());
+            };
+            hashes
+                .check(algo, stored)
+                .map_err(|source| TarSetError::Hash {
+                    path: self.path(),
+                    source,
+                })
+        })
+    }
+
+    /// `check` gets the bytes of the file as it is stored.
+    fn load_with(
+        &self,
+        limits: &Limits,
+        check: impl FnOnce(&[u8]) -> Result<(), TarSetError>,
+    ) -> Result<TarData, TarSetError> {
         let file = self.open()?;
         if let Some(entry) = &self.entry {
             let expected = entry.stored().bytes;
@@ -91,9 +123,16 @@ impl TarFile {
             }
         }
         let held = match compression(&file)? {
-            None => held(&file, limits)?,
+            None => {
+                let data = TarData {
+                    held: held(&file, limits)?,
+                };
+                check(data.as_ref())?;
+                data.held
+            }
             Some(_) => {
                 let zip = file.read_all(limits.shard_bytes)?;
+                check(&zip)?;
                 let raw_bytes = self.entry.as_ref().map(|entry| entry.raw_data.bytes);
                 Held::Memory(decompress(&zip, raw_bytes, limits).map_err(|source| {
                     TarSetError::Compression {

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use shardmill_core::{Diagnostic, ErrorKind, NameError, escape};
 use shardmill_storage::StorageError;
-use shardmill_webdataset::{BraceError, CompressionError, IndexError, TarError};
+use shardmill_webdataset::{BraceError, CompressionError, HashError, IndexError, TarError};
 
 use crate::error::ReaderError;
 
@@ -68,6 +68,15 @@ pub enum TarSetError {
         /// Its length.
         found: u64,
     },
+    /// A shard with another hash than its index says.
+    #[error("the shard is damaged")]
+    Hash {
+        /// Where it lies.
+        path: PathBuf,
+        /// Which hash, and how.
+        #[source]
+        source: HashError,
+    },
     /// A file that changed, or that the disk gave up on, while it was read.
     #[error("the file changed, or could not be read, while it was looked at")]
     Changed {
@@ -127,6 +136,7 @@ impl TarSetError {
             Self::Index { source, .. } => Some(source),
             Self::Tar { source, .. } => Some(&**source),
             Self::Compression { source, .. } => Some(source),
+            Self::Hash { source, .. } => Some(source),
             Self::Pinned(error) => Some(&**error),
             Self::NoShards { .. }
             | Self::Pattern { .. }
@@ -168,6 +178,7 @@ impl Diagnostic for TarSetError {
             | Self::Tar { path, .. }
             | Self::Compression { path, .. }
             | Self::Length { path, .. }
+            | Self::Hash { path, .. }
             | Self::Changed { path } => Some(escape(&path.display().to_string()).into_owned()),
             Self::Braces(_) | Self::Pattern { .. } | Self::Interrupted => None,
         }

@@ -493,6 +493,17 @@ impl Log<'_> {
                 reason,
             })
         };
+        // A parser of URLs leaves these out, which would be another file.
+        let is_bare = |letter: char| letter.is_control() || letter == ' ';
+        if path.chars().any(char::is_control) || path.starts_with(is_bare) || path.ends_with(is_bare)
+        {
+            return Err(wrong(
+                "which has a control character, or a space at an end, that is not encoded",
+            ));
+        }
+        if path.is_empty() || path.contains("%00") {
+            return Err(wrong("which is the name of no file"));
+        }
         let url = self.root.join(path).map_err(|_| wrong("which is no URL"))?;
         if self.bucket.is_some() {
             return self.key(path, &url);

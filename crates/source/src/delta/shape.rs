@@ -11,7 +11,6 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 use parquet::arrow::{PARQUET_FIELD_ID_META_KEY, parquet_to_arrow_schema};
-use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::error::DeltaError;
@@ -19,6 +18,7 @@ use super::schema::{Column, Item, Mapping, Node};
 use super::variant::to_json;
 use crate::SourceError;
 use crate::guard::{catch, one_line};
+use crate::parquet::{in_microseconds, leaf_count, leaves_of};
 
 /// What becomes of a decoded column.
 #[derive(Clone, Debug)]
@@ -69,53 +69,10 @@ pub(crate) fn file_fields(file: &str, metadata: &ParquetMetaData) -> Result<Fiel
     let schema = catch(|| parquet_to_arrow_schema(descr, None))
         .map_err(footer)?
         .map_err(|error| footer(one_line(&error.to_string())))?;
-    let leaves: usize = schema
-        .fields()
-        .iter()
-        .map(|field| leaf_count(field.data_type()))
-        .sum();
-    if leaves != descr.num_columns() || schema.fields().len() != names.len() {
+    if leaves_of(schema.fields()) != descr.num_columns() || schema.fields().len() != names.len() {
         return Err(footer("its schema has groups without columns".to_owned()));
     }
-    // 96-bit timestamps reach farther than nanoseconds in 64 bits.
-    let mut leaf = 0;
-    let mut wide = |data_type: &DataType| {
-        let physical = (leaf < leaves).then(|| descr.column(leaf).physical_type());
-        leaf += 1;
-        match physical {
-            Some(PhysicalType::INT96) => DataType::Timestamp(TimeUnit::Microsecond, None),
-            _ => data_type.clone(),
-        }
-    };
-    Ok(map_leaves(schema.fields(), &mut wide))
-}
-
-fn map_leaves(fields: &Fields, change: &mut impl FnMut(&DataType) -> DataType) -> Fields {
-    fields
-        .iter()
-        .map(|field| map_field(field, change))
-        .collect()
-}
-
-fn map_field(field: &FieldRef, change: &mut impl FnMut(&DataType) -> DataType) -> FieldRef {
-    let data_type = match field.data_type() {
-        DataType::Struct(fields) => DataType::Struct(map_leaves(fields, change)),
-        DataType::List(item) => DataType::List(map_field(item, change)),
-        DataType::Map(entry, sorted) => DataType::Map(map_field(entry, change), *sorted),
-        leaf => change(leaf),
-    };
-    Arc::new(Field::clone(field).with_data_type(data_type))
-}
-
-fn leaf_count(data_type: &DataType) -> usize {
-    match data_type {
-        DataType::Struct(fields) => fields
-            .iter()
-            .map(|field| leaf_count(field.data_type()))
-            .sum(),
-        DataType::List(item) | DataType::Map(item, _) => leaf_count(item.data_type()),
-        _ => 1,
-    }
+    Ok(in_microseconds(descr, schema.fields()))
 }
 
 fn field_id(field: &Field) -> Option<i64> {

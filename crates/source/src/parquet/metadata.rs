@@ -13,6 +13,7 @@ use parquet::arrow::{
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
 use rayon::prelude::*;
 
+use super::int96::in_microseconds;
 use super::thrift::{Fault, check_footer};
 use crate::SourceError;
 use crate::files::InputFile;
@@ -291,6 +292,7 @@ pub(crate) fn arrow_fields(
     };
     if let Ok(embedded) = convert(footer.key_value_metadata()) {
         let plain: Fields = embedded.fields().iter().map(plain_field).collect();
+        let plain = in_microseconds(schema, &plain);
         if plain == *embedded.fields() {
             return Ok(plain);
         }
@@ -303,7 +305,7 @@ pub(crate) fn arrow_fields(
     }
     // An embedded Arrow schema that does not fit is no reason to refuse the Parquet schema.
     match convert(None) {
-        Ok(schema) => Ok(schema.fields().clone()),
+        Ok(found) => Ok(in_microseconds(schema, found.fields())),
         Err(error) => {
             Err(
                 unsupported_type(file, metadata).unwrap_or_else(|| SourceError::ParquetFooter {

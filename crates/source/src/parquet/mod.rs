@@ -1,5 +1,6 @@
 //! Parquet files: one unit a row group, decoded a batch at a time.
 
+mod int96;
 mod metadata;
 mod pages;
 mod prune;
@@ -22,6 +23,7 @@ use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 use metadata::arrow_fields;
 
+pub(crate) use int96::{in_microseconds, leaf_count, leaves_of};
 pub(crate) use metadata::{
     FooterCache, Tail, add_nulls, fold_in_order, group_ranges, plain_type, read_footer, read_tails,
 };

@@ -190,6 +190,11 @@ fn paths_that_lead_elsewhere_are_refused() {
         "a/../../x.parquet",
         "s3://bucket/x.parquet",
         "x.parquet?version=1",
+        " x.parquet",
+        "x.parquet ",
+        "x\n.parquet",
+        "x.parquet%00",
+        "",
     ] {
         let mut table = Table::plain(fields());
         table.place.write("x.parquet", "");

@@ -1,0 +1,160 @@
+//! Conversions that would give something else than what was asked for, and are refused.
+
+use std::fs;
+use std::sync::Arc;
+
+use arrow::array::{Array as _, ArrayRef, Int64Array, ListArray, RecordBatch};
+use arrow::datatypes::{DataType, Int64Type};
+
+use crate::common::Place;
+
+/// The id of the error that a command ends with.
+fn refused(place: &Place, args: &[&str]) -> String {
+    let ran = place.run(&[args, &["--json"]].concat());
+    assert_ne!(ran.code, 0, "{args:?}: {}", ran.stdout);
+    ran.error()["id"].as_str().unwrap().to_owned()
+}
+
+/// Changes one byte of a file.
+fn damage(place: &Place, name: &str, at: usize) {
+    let mut bytes = place.read(name);
+    bytes[at] ^= 1;
+    place.write(name, bytes);
+}
+
+#[test]
+fn damaged_shards_are_not_given_new_hashes() {
+    let place = Place::with_shards();
+    let stored = place.read("shards/shard.00001.mds").len();
+    damage(&place, "shards/shard.00001.mds", stored - 1);
+    for to in ["mds", "webdataset"] {
+        let args = ["convert", "shards", "again", "--to", to];
+        assert_eq!(refused(&place, &args), "hash-mismatch", "{to}");
+        assert!(!place.exists("again/index.json"));
+        fs::remove_dir_all(place.path().join("again")).unwrap();
+    }
+    // One sample of a shard that is not compressed is read without the others.
+    place.ok(&["cat", "shards", "0"]);
+
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &crate::common::rows(100));
+    place.ok(&["convert", "data", "zipped", "--compression", "zstd"]);
+    let name = "zipped/shard.00000.mds.zstd";
+    damage(&place, name, place.read(name).len() / 2);
+    assert_eq!(
+        refused(&place, &["convert", "zipped", "again"]),
+        "hash-mismatch"
+    );
+    assert_eq!(refused(&place, &["cat", "zipped", "0"]), "hash-mismatch");
+}
+
+#[test]
+fn damaged_tar_files_are_not_given_new_hashes() {
+    for (options, name) in [
+        (&[][..], "tars/shard-000000.tar"),
+        (&["--compression", "zstd"], "tars/shard-000000.tar.zst"),
+    ] {
+        let place = Place::with_tree();
+        place.convert_to_tars(options);
+        let bytes = place.read(name);
+        let text = bytes.windows(6).position(|found| found == b"text 0");
+        damage(&place, name, text.unwrap_or(bytes.len() / 2));
+        let args = ["convert", "tars", "again", "--to", "mds"];
+        assert_eq!(refused(&place, &args), "hash-mismatch", "{name}");
+        assert!(!place.exists("again/index.json"));
+    }
+}
+
+#[test]
+fn options_of_other_sources_are_not_passed_over() {
+    let place = Place::with_shards();
+    for (option, id) in [
+        (&["--csv-no-header"][..], "config-csv-no-header"),
+        (&["--csv-delimiter", ";"], "config-csv-delimiter"),
+        (&["--follow-links"], "config-follow-links"),
+        (&["--key", "nope"], "config-key"),
+    ] {
+        let args = [&["convert", "data", "again"][..], option].concat();
+        assert_eq!(refused(&place, &args), id);
+    }
+}
+
+#[test]
+fn more_columns_than_readers_take_are_not_written() {
+    let place = Place::with_shards();
+    let args = ["convert", "data", "again", "--limit", "columns=4"];
+    assert_eq!(refused(&place, &args), "config-column");
+    assert!(!place.exists("again/index.json"));
+    place.ok(&["convert", "data", "again", "--limit", "columns=5"]);
+}
+
+#[test]
+fn a_null_list_has_no_zero_among_arrays() {
+    let place = Place::new();
+    let lists = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1)]), None]);
+    let columns: [(&str, ArrayRef); 2] = [
+        ("id", Arc::new(Int64Array::from(vec![1, 2]))),
+        ("l", Arc::new(lists)),
+    ];
+    assert_eq!(
+        columns[1].1.data_type(),
+        &DataType::new_list(DataType::Int64, true)
+    );
+    place.parquet(
+        "data/x.parquet",
+        &RecordBatch::try_from_iter(columns).unwrap(),
+    );
+    let mask = ["convert", "data", "again", "--nulls", "mask"];
+    assert_eq!(refused(&place, &mask), "config-nulls");
+    assert!(!place.exists("again"));
+    place.ok(&[&mask[..], &["--column", "id", "--column", "l:json"]].concat());
+}
+
+#[test]
+fn shards_are_not_taken_for_files_of_a_tree() {
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &crate::common::rows(100));
+    place.ok(&["convert", "data", "both", "--split", "train=0.8,val=0.2"]);
+    assert_eq!(
+        refused(&place, &["convert", "both", "again"]),
+        "source-option"
+    );
+    place.write("cut/shard.00000.mds", "x");
+    place.write("cut/.shardmill/journal", "x");
+    assert_eq!(
+        refused(&place, &["convert", "cut", "again"]),
+        "source-option"
+    );
+    assert_eq!(refused(&place, &["inspect", "cut"]), "source-option");
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_told() {
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &crate::common::rows(20_000));
+    let program = assert_cmd::cargo::cargo_bin("shardmill");
+    let limited = std::process::Command::new("bash")
+        .args([
+            "-c",
+            "ulimit -f 100; exec \"$0\" convert data shards --json",
+        ])
+        .arg(program)
+        .current_dir(place.path())
+        .output()
+        .unwrap();
+    assert_eq!(limited.status.code(), Some(7), "{limited:?}");
+    let text = String::from_utf8(limited.stderr).unwrap();
+    assert!(text.contains("\"id\":\"disk-full\""), "{text}");
+    assert!(!place.exists("shards/index.json"));
+}
+
+#[test]
+fn help_is_a_word_too() {
+    let place = Place::new();
+    assert_eq!(place.ok(&["help"]), place.ok(&["--help"]));
+    assert_eq!(
+        place.ok(&["help", "index", "export"]),
+        place.ok(&["index", "export", "--help"])
+    );
+    assert_eq!(refused(&place, &["help", "nothing"]), "usage-unknown-verb");
+}

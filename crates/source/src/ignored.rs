@@ -1,0 +1,76 @@
+//! Clauses that the parser knows and the engine passes over: a query with one of them would give other rows than it says.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Query, Select, TableFactor, Visit as _, Visitor};
+
+/// The first clause of a query that the engine does not look at.
+pub(crate) fn ignored_clause(query: &Query) -> Option<&'static str> {
+    match query.visit(&mut Ignored) {
+        ControlFlow::Break(clause) => Some(clause),
+        ControlFlow::Continue(()) => None,
+    }
+}
+
+struct Ignored;
+
+/// The first clause that is there.
+fn first<const N: usize>(clauses: [(bool, &'static str); N]) -> ControlFlow<&'static str> {
+    match clauses.iter().find(|(is_there, _)| *is_there) {
+        Some((_, clause)) => ControlFlow::Break(clause),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+impl Visitor for Ignored {
+    type Break = &'static str;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
+        first([
+            (!query.locks.is_empty(), "FOR UPDATE"),
+            (query.for_clause.is_some(), "FOR"),
+            (query.settings.is_some(), "SETTINGS"),
+            (query.format_clause.is_some(), "FORMAT"),
+        ])
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Self::Break> {
+        first([
+            (select.prewhere.is_some(), "PREWHERE"),
+            (!select.connect_by.is_empty(), "CONNECT BY"),
+            (select.value_table_mode.is_some(), "AS VALUE or AS STRUCT"),
+            (select.exclude.is_some(), "EXCLUDE behind all columns"),
+            (
+                select.select_modifiers.is_some(),
+                "a modifier behind SELECT",
+            ),
+        ])
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
+        match factor {
+            TableFactor::Table {
+                with_hints,
+                version,
+                with_ordinality,
+                partitions,
+                json_path,
+                sample,
+                index_hints,
+                ..
+            } => first([
+                (sample.is_some(), "TABLESAMPLE"),
+                (!partitions.is_empty(), "PARTITION"),
+                (version.is_some(), "a version behind the table"),
+                (
+                    !with_hints.is_empty() || !index_hints.is_empty(),
+                    "hints behind the table",
+                ),
+                (*with_ordinality, "WITH ORDINALITY"),
+                (json_path.is_some(), "a path behind the table"),
+            ]),
+            TableFactor::Derived { sample, .. } => first([(sample.is_some(), "TABLESAMPLE")]),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
