@@ -716,3 +716,17 @@ fn lists_become_tensors() {
     error[type-unsupported]: column n.ten: a column of type Int64 cannot be stored as ten; convert it first, for example with --column 'n.ten:ten=CAST(n.ten AS …)'
     ");
 }
+
+#[test]
+fn text_of_a_tree_goes_into_tar_files_as_it_is() {
+    let place = Place::new();
+    place.write("tree/a.txt", b"caf\xe9");
+    place.write("tree/a.cls", "1");
+    place.convert_to_tars(&[]);
+    let tar = place.read("tars/shard-000000.tar");
+    assert!(tar.windows(4).any(|found| found == b"caf\xe9"));
+    let ran = place.run(&["convert", "tree", "mds", "--json"]);
+    assert_eq!(ran.error()["id"], "tree-text");
+    let args = ["convert", "tree", "some", "--to", "webdataset", "--where", "txt <> ''"];
+    assert_eq!(place.run(&[&args[..], &["--json"]].concat()).error()["id"], "tree-text");
+}

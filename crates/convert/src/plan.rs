@@ -17,7 +17,7 @@ use crate::export;
 use crate::increment::{self, Increment, PlannedIncrement};
 use crate::mds_source;
 use crate::nulls::NullPlan;
-use crate::options::{ConvertOptions, Nulls, shown};
+use crate::options::{ColumnSpec, ConvertOptions, Nulls, shown};
 use crate::provenance::Identity;
 use crate::split::SplitPlan;
 use crate::tar_source;
@@ -430,6 +430,7 @@ fn open_source(
         group: options.group,
         key_column: options.key.clone(),
         follow_links: options.follow_links,
+        text_as_bytes: takes_bytes(options),
         csv_delimiter: options.csv_delimiter,
         csv_header: options.csv_header,
         infer_rows: options.infer_rows,
@@ -461,6 +462,16 @@ fn open_source(
         _ => shardmill_source::open(&options.sources, &source_options)?,
     };
     Ok((source, increment))
+}
+
+/// Whether files go into tar files as they are, and nobody computes with the text in them.
+fn takes_bytes(options: &ConvertOptions) -> bool {
+    let is_plain = |column: &ColumnSpec| column.expr.is_none() && column.encoding.is_none();
+    options.to == ShardFormat::Webdataset
+        && options.columns.iter().all(is_plain)
+        && (&options.select, &options.filter, &options.sql) == (&None, &None, &None)
+        && options.null_as.is_empty()
+        && options.split_key.is_none()
 }
 
 /// Refuses what is about other sources than this one.

@@ -690,6 +690,9 @@ impl Diagnostic for SourceError {
                 return Some(format!("did you mean {}?", names.join(", ")));
             }
             Self::Unsupported { hint, .. } | Self::SqlRefused { hint, .. } => hint,
+            Self::TreeText { .. } => {
+                "leave the field out with --column, or write --to webdataset, which takes files as they are"
+            }
             Self::Mixed { .. } => "convert them one by one, or say what they hold with --from",
             Self::Changed { .. } => "run again when nothing writes to the source",
             Self::Overlap { .. } => "choose a destination outside the source",

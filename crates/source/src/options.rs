@@ -151,6 +151,8 @@ pub struct SourceOptions {
     pub key_column: String,
     /// Whether symbolic links in a tree are followed.
     pub follow_links: bool,
+    /// Whether the text files of a tree are given as the bytes that they are.
+    pub text_as_bytes: bool,
     /// About how many bytes of decoded data a batch holds.
     pub batch_bytes: usize,
     /// How many threads may list and open files; 0 for all cores.
@@ -187,6 +189,7 @@ impl Default for SourceOptions {
             group: TreeGroup::Stem,
             key_column: "__key__".to_owned(),
             follow_links: false,
+            text_as_bytes: false,
             batch_bytes: 1 << 20,
             jobs: 0,
             memory_limit: None,

@@ -276,10 +276,10 @@ fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
 }
 
 /// What the last extension of a field promises: a type and an encoding.
-fn promise(field: &str) -> (DataType, &'static str) {
+fn promise(field: &str, text_as_bytes: bool) -> (DataType, &'static str) {
     let extension = field.rsplit('.').next().unwrap_or(field);
     match extension.to_ascii_lowercase().as_str() {
-        "txt" => (DataType::Utf8, "str"),
+        "txt" if !text_as_bytes => (DataType::Utf8, "str"),
         "jpg" | "jpeg" => (DataType::Binary, "jpeg"),
         "png" => (DataType::Binary, "png"),
         "json" => (DataType::Binary, "json"),
@@ -293,7 +293,7 @@ fn schema(samples: &Samples, options: &SourceOptions) -> SchemaRef {
         vec![Field::new(&options.key_column, DataType::Utf8, false).with_metadata(encoding("str"))];
     for field in samples.fields() {
         let (data_type, name) = match options.group {
-            TreeGroup::Stem | TreeGroup::Key => promise(&field.name),
+            TreeGroup::Stem | TreeGroup::Key => promise(&field.name, options.text_as_bytes),
             TreeGroup::File => (DataType::Binary, "bytes"),
         };
         let nullable = field.samples < samples.len() as u64;
