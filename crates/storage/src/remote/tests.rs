@@ -5,6 +5,8 @@ mod dialects;
 mod faults;
 mod lists;
 mod places;
+mod rounds;
+mod shapes;
 mod throughput;
 mod walks;
 mod writes;

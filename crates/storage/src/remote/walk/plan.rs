@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::Run;
+use super::Ways;
 use crate::fault::RemoteFault;
 use crate::remote::dialect::{Listed, Page};
 
@@ -284,8 +284,8 @@ impl State {
     }
 
     /// What a task without an interval can do.
-    pub(super) fn steal(&mut self, run: &Run) -> Option<Job> {
-        if run.has_folders || !self.may_waste(run.size) {
+    pub(super) fn steal(&mut self, ways: Ways) -> Option<Job> {
+        if ways.has_folders || !self.may_waste(ways.size) {
             return None;
         }
         let mut order: Vec<(u64, f64)> = self
@@ -301,7 +301,7 @@ impl State {
             let Some(interval) = self.intervals.get(&id) else {
                 continue;
             };
-            if run.begins_anywhere
+            if ways.begins_anywhere
                 && let Some(point) = self.probe(interval)
                 && let Some(new) = self.cut(id, point)
             {
@@ -311,14 +311,14 @@ impl State {
                 continue;
             };
             // Where letters serve as well, the folders on the way to the first page are enough.
-            if (id == 0 || !run.begins_anywhere)
-                && let Some(folder) = self.fold(interval, run.begins_anywhere)
+            if (id == 0 || !ways.begins_anywhere)
+                && let Some(folder) = self.fold(interval, ways.begins_anywhere)
             {
                 self.folded.insert(folder.clone());
                 self.folding.insert(folder.clone());
                 return Some(Job::Fold(id, folder));
             }
-            if !run.begins_anywhere {
+            if !ways.begins_anywhere {
                 continue;
             }
             if let Some(point) = self.point(interval)
