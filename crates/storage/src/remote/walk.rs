@@ -286,12 +286,11 @@ impl<P: Pages> Run<P> {
                 if let (Some(last), Some(first)) = (&interval.pos, objects.first()) {
                     state.differ(last, &first.key);
                 }
-                // Behind all keys of one beginning there is another one.
-                if let (None, Some(after), Some(first)) =
-                    (&interval.pos, &interval.after, objects.first())
-                    && let Some(head) = after.strip_suffix(LAST)
+                // Where it was cut, it goes on here.
+                if let (None, Some(origin), Some(first)) =
+                    (&interval.pos, &interval.origin, objects.first())
                 {
-                    state.differ(head, &first.key);
+                    state.differ(origin, &first.key);
                 }
                 // It may have been cut while the answer was on its way.
                 let end = state.intervals.get(&id).and_then(|known| known.end.clone());
