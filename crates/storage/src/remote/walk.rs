@@ -287,10 +287,9 @@ impl<P: Pages> Run<P> {
                     state.differ(last, &first.key);
                 }
                 // Where it was cut, it goes on here.
-                if let (None, Some(origin), Some(first)) =
-                    (&interval.pos, &interval.origin, objects.first())
-                {
-                    state.differ(origin, &first.key);
+                if interval.pos.is_none() {
+                    let first = objects.first().map(|listed| listed.key.as_str());
+                    state.found(&interval, first);
                 }
                 // It may have been cut while the answer was on its way.
                 let end = state.intervals.get(&id).and_then(|known| known.end.clone());

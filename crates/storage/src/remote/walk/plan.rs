@@ -19,10 +19,13 @@ const WASTE_SHARE: f64 = 0.45;
 const WORTH: f64 = 2.0;
 
 /// With so many requests under way, only intervals are cut that have shown that they are long.
-const ENOUGH: u64 = 16;
+const ENOUGH: u64 = 24;
 
 /// Letters that are looked at for a cut, from the first that may differ.
 const LEVELS: usize = 24;
+
+/// Guesses at a place under way, where none was right or wrong yet.
+const GUESSES: usize = 3;
 
 /// Letters that are remembered.
 const LETTERS: usize = 256;
@@ -43,6 +46,8 @@ pub(super) struct Interval {
     pub(super) from: String,
     /// The key that had been reached where it was cut off.
     pub(super) origin: Option<String>,
+    /// What was not known where it was cut off.
+    pub(super) guess: Option<Guess>,
     /// Pages since it was cut.
     pub(super) pages: u32,
 }
@@ -67,6 +72,23 @@ pub(super) fn child_of<'a>(key: &'a str, folder: &str) -> Option<&'a str> {
     let rest = key.strip_prefix(folder)?;
     let end = folder.len() + rest.find('/')?;
     key.get(..=end)
+}
+
+/// A cut at a letter that was seen elsewhere only.
+#[derive(Clone, Debug)]
+pub(super) struct Guess {
+    /// What is in front of the letter.
+    head: String,
+    letter: char,
+    place: Place,
+}
+
+/// Where to cut.
+struct Point {
+    at: String,
+    guess: Option<Guess>,
+    /// The beginning that it lies behind, if nothing was seen to differ there.
+    tried: Option<String>,
 }
 
 /// What a task does next.
@@ -95,6 +117,12 @@ pub(super) struct State {
     pub(super) varies: BTreeSet<String>,
     /// Beginnings behind which a cut was made only because keys differ at such a place elsewhere.
     pub(super) tried: BTreeSet<String>,
+    /// Places where a guess was made that nobody has answered yet.
+    pub(super) guessing: BTreeMap<Place, usize>,
+    /// Places where a guess was right.
+    pub(super) trusted: BTreeSet<Place>,
+    /// The first letters at a place behind which there was nothing when it was guessed.
+    pub(super) refuted: BTreeMap<Place, char>,
     /// Prefixes whose folders were asked for, and those of them under way.
     pub(super) folded: BTreeSet<String>,
     pub(super) folding: BTreeSet<String>,
@@ -117,6 +145,15 @@ fn letters_of(text: &str) -> impl Iterator<Item = (usize, char, Place)> {
         };
         (at, letter, place)
     })
+}
+
+/// Digits are seldom among letters, small letters among capital ones, ...
+fn kind(letter: char) -> (bool, bool, bool) {
+    (
+        letter.is_ascii_digit(),
+        letter.is_lowercase(),
+        letter.is_alphanumeric(),
+    )
 }
 
 /// Bytes that two texts have in common from their beginning, up to a letter.
@@ -169,6 +206,24 @@ impl State {
         if let Some((head, place)) = self.note(a, b) {
             self.varies.insert(head.to_owned());
             self.wide.insert(place);
+        }
+    }
+
+    /// Learns from the first key behind a cut, if there is one.
+    pub(super) fn found(&mut self, cut: &Interval, key: Option<&str>) {
+        if let Some(guess) = &cut.guess {
+            if let Some(count) = self.guessing.get_mut(&guess.place) {
+                *count = count.saturating_sub(1);
+            }
+            if key.is_some_and(|key| key.starts_with(&guess.head)) {
+                self.trusted.insert(guess.place);
+            } else {
+                let known = self.refuted.entry(guess.place).or_insert(guess.letter);
+                *known = guess.letter.min(*known);
+            }
+        }
+        if let (Some(origin), Some(key)) = (&cut.origin, key) {
+            self.differ(origin, key);
         }
     }
 
@@ -237,8 +292,8 @@ impl State {
         (at > known).then(|| format!("{}{LAST}", pos.get(..at).unwrap_or_default()))
     }
 
-    /// Where to cut an interval; `None` where nothing tells. And the beginning it was tried behind, if nothing was seen there.
-    fn point(&self, interval: &Interval) -> Option<(String, Option<String>)> {
+    /// Where to cut an interval; `None` where nothing tells.
+    fn point(&self, interval: &Interval) -> Option<Point> {
         let pos = interval.pos.as_deref()?;
         let begin = interval.known(pos);
         // The folders of what is in front of it are on their way: deeper ones only.
@@ -272,16 +327,68 @@ impl State {
                 Some((None, _)) => false,
             };
             let above = (Bound::Excluded(here), Bound::Unbounded);
-            // Those of the place, or where there are none, those of any other.
-            let known = self.places.get(&place).map(|known| known.range(above));
-            let mut letters: Vec<char> =
-                known.into_iter().flatten().copied().filter(fits).collect();
-            if letters.is_empty() && is_sure {
-                letters.extend(self.letters.range(above).copied().filter(fits));
+            let known = self.places.get(&place);
+            // Once: is there anything behind all that is known?
+            if is_sure
+                && interval.end.is_none()
+                && let Some(last) = known.and_then(BTreeSet::last)
+                && *last > here
+                && let beyond = format!("{head}{last}{LAST}")
+                && !self.tried.contains(&beyond)
+            {
+                return Some(Point {
+                    tried: Some(beyond.clone()),
+                    at: beyond,
+                    guess: None,
+                });
             }
+            let known = known.into_iter().flat_map(|known| known.range(above));
+            let letters: Vec<char> = known.copied().filter(fits).collect();
             if let Some(letter) = letters.get(letters.len() / 2) {
-                let tried = Some(head.to_owned()).filter(|_| !is_sure);
-                return Some((format!("{head}{letter}"), tried));
+                return Some(Point {
+                    at: format!("{head}{letter}"),
+                    guess: None,
+                    tried: Some(head.to_owned()).filter(|_| !is_sure),
+                });
+            }
+            // Where there are none, those of any other place: few at once, until one is right.
+            let most = if self.refuted.contains_key(&place) {
+                1
+            } else if self.trusted.contains(&place) {
+                usize::MAX
+            } else {
+                GUESSES
+            };
+            if !is_sure
+                || self
+                    .guessing
+                    .get(&place)
+                    .is_some_and(|count| *count >= most)
+            {
+                continue;
+            }
+            let refuted = self.refuted.get(&place).copied().unwrap_or(LAST);
+            let others = self.letters.range(above).copied();
+            let of_kind = |letter: &char| {
+                let known = self.places.get(&place).into_iter().flatten();
+                known
+                    .chain([&here])
+                    .any(|known| kind(*known) == kind(*letter))
+            };
+            let others: Vec<char> = others
+                .filter(|letter| fits(letter) && *letter < refuted && of_kind(letter))
+                .collect();
+            if let Some(letter) = others.get(others.len() / 2) {
+                let guess = Guess {
+                    head: head.to_owned(),
+                    letter: *letter,
+                    place,
+                };
+                return Some(Point {
+                    at: format!("{head}{letter}"),
+                    guess: Some(guess),
+                    tried: None,
+                });
             }
         }
         None
@@ -351,10 +458,16 @@ impl State {
             if !ways.begins_anywhere {
                 continue;
             }
-            if let Some((point, tried)) = self.point(interval)
-                && let Some(new) = self.cut(id, point)
+            if let Some(point) = self.point(interval)
+                && let Some(new) = self.cut(id, point.at)
             {
-                self.tried.extend(tried);
+                self.tried.extend(point.tried);
+                if let Some(guess) = &point.guess {
+                    *self.guessing.entry(guess.place).or_default() += 1;
+                }
+                if let Some(cut) = self.intervals.get_mut(&new) {
+                    cut.guess = point.guess;
+                }
                 return Some(Job::List(new));
             }
         }
