@@ -283,8 +283,8 @@ impl<P: Pages> Run<P> {
                     }
                 }
                 state.learn(&objects);
-                if let (Some(last), Some(first)) = (&interval.pos, objects.first()) {
-                    state.differ(last, &first.key);
+                if let (Some(_), Some(first)) = (&interval.pos, objects.first()) {
+                    state.differ(&interval.from, &first.key);
                 }
                 // Where it was cut, it goes on here.
                 if interval.pos.is_none() {

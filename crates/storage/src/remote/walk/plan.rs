@@ -19,7 +19,7 @@ const WASTE_SHARE: f64 = 0.45;
 const WORTH: f64 = 2.0;
 
 /// With so many requests under way, only intervals are cut that have shown that they are long.
-const ENOUGH: u64 = 24;
+const ENOUGH: u64 = 32;
 
 /// Letters that are looked at for a cut, from the first that may differ.
 const LEVELS: usize = 24;
@@ -154,6 +154,19 @@ fn kind(letter: char) -> (bool, bool, bool) {
         letter.is_lowercase(),
         letter.is_alphanumeric(),
     )
+}
+
+/// Where there may be something behind all letters that are known: behind the digits, behind the capital letters, in the
+/// middle of the small ones that are left; else behind all that begins with the last one.
+fn beyond(head: &str, here: char, last: char) -> Option<String> {
+    let next = match last {
+        '0'..='9' => ':',
+        'A'..='Z' => '[',
+        'a'..'z' => char::from_u32((u32::from(last) + u32::from('{')).div_ceil(2))?,
+        _ if last > here => return Some(format!("{head}{last}{LAST}")),
+        _ => return None,
+    };
+    Some(format!("{head}{next}"))
 }
 
 /// Bytes that two texts have in common from their beginning, up to a letter.
@@ -330,10 +343,11 @@ impl State {
             let known = self.places.get(&place);
             // Once: is there anything behind all that is known?
             if is_sure
-                && interval.end.is_none()
+                && (interval.end.is_none() || matches!(limit, Some((Some(LAST), _))))
                 && let Some(last) = known.and_then(BTreeSet::last)
-                && *last > here
-                && let beyond = format!("{head}{last}{LAST}")
+                && *last >= here
+                && let Some(beyond) = beyond(head, here, *last)
+                && interval.end.as_ref().is_none_or(|end| beyond < *end)
                 && !self.tried.contains(&beyond)
             {
                 return Some(Point {
