@@ -3,9 +3,8 @@
 //! Each page takes one unit of it. Tasks run in one thread until all of them wait; then the clock goes to where the next
 //! answer comes. The same keys give the same figures wherever this runs.
 
-use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -15,7 +14,7 @@ use futures::executor::LocalPool;
 use futures::task::LocalSpawnExt as _;
 use shardmill_testing::draw::Draw;
 
-use super::shapes::{OTHERS, SHAPES, keys};
+use super::shapes::{OTHERS, SHAPES, Shape, keys};
 use crate::fault::RemoteFault;
 use crate::remote::dialect::{Listed, Page, Paging};
 use crate::remote::walk::{Pages, Run, Ways};
@@ -29,7 +28,7 @@ struct Clock {
     now: u64,
     next: u64,
     waiting: BinaryHeap<Reverse<(u64, u64)>>,
-    wakers: std::collections::BTreeMap<u64, (Waker, Arc<AtomicBool>)>,
+    wakers: BTreeMap<u64, (Waker, Arc<AtomicBool>)>,
 }
 
 /// A time to wait for.
@@ -86,7 +85,6 @@ struct Store {
     /// Differences between the times of pages, in hundredths.
     jitter: u64,
     draw: Mutex<Draw>,
-    trace: bool,
 }
 
 impl Store {
@@ -146,22 +144,7 @@ impl Pages for Arc<Store> {
             done: None,
         }
         .await;
-        let page = self.answer(paging);
-        if self.trace {
-            println!(
-                "{:6.2} {:6.2} {} {:?} {:?}: {} and {} folders, {:?} to {:?}",
-                began as f64 / PAGE as f64,
-                (began + took) as f64 / PAGE as f64,
-                if paging.folded { "folders" } else { "page" },
-                paging.prefix,
-                paging.after.or(paging.token),
-                page.objects.len(),
-                page.prefixes.len(),
-                page.objects.first().map(|listed| listed.key.as_str()),
-                page.objects.last().map(|listed| listed.key.as_str()),
-            );
-        }
-        Ok(page)
+        Ok(self.answer(paging))
     }
 }
 
@@ -188,19 +171,12 @@ impl Took {
 #[derive(Clone, Copy)]
 struct How {
     size: u32,
-    tasks: usize,
     jitter: u64,
     begins_anywhere: bool,
-    trace: bool,
 }
 
-const USUAL: How = How {
-    size: 1000,
-    tasks: 32,
-    jitter: 0,
-    begins_anywhere: true,
-    trace: false,
-};
+/// Requests at once.
+const TASKS: usize = 32;
 
 /// Lists all of the keys and compares what comes.
 fn simulate(keys: &Arc<Vec<String>>, how: How) -> Took {
@@ -210,7 +186,6 @@ fn simulate(keys: &Arc<Vec<String>>, how: How) -> Took {
         clock: Arc::clone(&clock),
         jitter: how.jitter,
         draw: Mutex::new(Draw::new(7)),
-        trace: how.trace,
     });
     let ways = Ways {
         size: how.size,
@@ -220,13 +195,12 @@ fn simulate(keys: &Arc<Vec<String>>, how: How) -> Took {
     let run = Arc::new(Run::new(store, ways, String::new(), String::new()));
     let (sender, receiver) = mpsc::channel();
     let mut pool = LocalPool::new();
-    let left = Arc::new(Cell::new(how.tasks));
-    for _ in 0..how.tasks {
+    for _ in 0..TASKS {
         let (run, sender) = (Arc::clone(&run), sender.clone());
         let task = async move { run.work(&sender).await };
         pool.spawner().spawn_local(task).unwrap();
     }
-    drop((left, sender));
+    drop(sender);
     let mut found = Vec::new();
     loop {
         pool.run_until_stalled();
@@ -250,48 +224,87 @@ fn simulate(keys: &Arc<Vec<String>>, how: How) -> Took {
     }
 }
 
-fn shared(keys: BTreeSet<String>) -> Arc<Vec<String>> {
-    Arc::new(keys.into_iter().collect())
+/// The worst of some seeds, with pages that take equally long and with others: times as fast, times the calls.
+fn worst(shape: Shape, count: u64, size: u32, seeds: u64) -> (f64, f64) {
+    let (mut times, mut calls) = (f64::MAX, 0.0f64);
+    for seed in 0..seeds {
+        let keys = Arc::new(keys(shape, count, seed).into_iter().collect());
+        for jitter in [0, 40] {
+            let how = How {
+                size,
+                jitter,
+                begins_anywhere: true,
+            };
+            let took = simulate(&keys, how);
+            times = times.min(took.times());
+            calls = calls.max(took.calls_ratio());
+        }
+    }
+    (times, calls)
 }
 
 #[test]
-fn table_of_shapes() {
-    let only = std::env::var("SHAPE").ok();
+fn two_hundred_pages_take_the_time_of_twenty_five() {
     for shape in SHAPES.into_iter().chain(OTHERS) {
-        if only
-            .as_ref()
-            .is_some_and(|only| *only != format!("{shape:?}"))
-        {
-            continue;
+        let (times, calls) = worst(shape, 20_000, 100, 1);
+        println!("{shape:?}: {times:.1} times as fast, {calls:.2} times the pages");
+        assert!(times >= 8.0 && calls <= 1.6, "{shape:?}");
+    }
+}
+
+#[test]
+fn few_pages_take_no_longer() {
+    for shape in SHAPES.into_iter().chain(OTHERS) {
+        for pages in [1, 2, 3, 10] {
+            let (times, calls) = worst(shape, pages * 100, 100, 2);
+            // The last cut may come with the last page; and pages that take other times are drawn anew.
+            let most = pages as f64 + if pages < 10 { 1.2 } else { 0.0 };
+            assert!(
+                times * most >= pages as f64,
+                "{shape:?}: {times:.2} with {pages} pages"
+            );
+            assert!(
+                calls * pages as f64 <= pages as f64 * 1.5 + 24.0,
+                "{shape:?}: {calls:.2}"
+            );
         }
-        let mut line = format!("{:12}", format!("{shape:?}"));
-        for (count, size, seeds) in [
-            (200_000, 1000, 1),
+    }
+}
+
+#[test]
+fn a_store_that_begins_nowhere_is_listed_whole() {
+    for shape in SHAPES.into_iter().chain(OTHERS) {
+        let keys = Arc::new(keys(shape, 5000, 0).into_iter().collect());
+        let how = How {
+            size: 100,
+            jitter: 0,
+            begins_anywhere: false,
+        };
+        let took = simulate(&keys, how);
+        println!(
+            "{shape:?}: {:.1} times as fast, {:.2} times the pages",
+            took.times(),
+            took.calls_ratio()
+        );
+    }
+}
+
+/// The table of the reference: seeds, sizes of pages and numbers of keys, for each shape.
+#[test]
+#[ignore = "prints figures, and takes a minute"]
+fn table_of_shapes() {
+    for shape in SHAPES.into_iter().chain(OTHERS) {
+        let cases = [
+            (200_000, 1000, 3),
             (20_000, 100, 3),
-            (6_000, 100, 1),
+            (60_000, 1000, 1),
             (10_000, 1000, 1),
-            (1_000, 100, 3),
-            (40_000, 20, 1),
-        ] {
-            let (mut worst, mut calls) = (f64::MAX, 0.0f64);
-            for seed in 0..seeds {
-                let keys = shared(keys(shape, count, seed));
-                for jitter in [0, 40] {
-                    let took = simulate(
-                        &keys,
-                        How {
-                            size,
-                            jitter,
-                            trace: only.is_some() && count == 200_000 && seed == 0 && jitter == 0,
-                            ..USUAL
-                        },
-                    );
-                    worst = worst.min(took.times());
-                    calls = calls.max(took.calls_ratio());
-                }
-            }
-            line.push_str(&format!(" | {worst:5.1} {calls:4.2}"));
-        }
-        println!("{line}");
+            (200_000, 100, 1),
+        ];
+        let cells = cases.map(|(count, size, seeds)| {
+            let (times, calls) = worst(shape, count, size, seeds);
+            format!("{times:.1} ({calls:.2})")
+        });
+        println!("| {shape:?} | {} |", cells.join(" | "));
     }
 }

@@ -122,7 +122,7 @@ fn key(shape: Shape, count: u64, at: u64, draw: &mut Draw) -> String {
             2020 + draw.below(5),
             1 + draw.below(12),
             draw.below(200),
-            draw.next() as u32
+            draw.below(1 << 32)
         ),
         Shape::Bushy => {
             let mut key = String::new();
@@ -148,7 +148,7 @@ fn key(shape: Shape, count: u64, at: u64, draw: &mut Draw) -> String {
         }
         Shape::LongCommon => format!(
             "org/department/project/experiment-with-a-very-long-name/output/attempt_2024_000/{}/org/department/project/experiment-with-a-very-long-name/file_{:08}",
-            ["a", "b", "c"][draw.below(3) as usize],
+            draw.pick(&["a", "b", "c"]).unwrap(),
             draw.below(count * 4)
         ),
         Shape::Runs => format!(

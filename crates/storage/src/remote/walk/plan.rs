@@ -162,7 +162,7 @@ fn beyond(head: &str, here: char, last: char) -> Option<String> {
     let next = match last {
         '0'..='9' => ':',
         'A'..='Z' => '[',
-        'a'..'z' => char::from_u32((u32::from(last) + u32::from('{')).div_ceil(2))?,
+        'a'..='y' => char::from_u32((u32::from(last) + u32::from('{')).div_ceil(2))?,
         _ if last > here => return Some(format!("{head}{last}{LAST}")),
         _ => return None,
     };
