@@ -4,6 +4,7 @@ mod conformance;
 mod dialects;
 mod faults;
 mod lists;
+mod millions;
 mod places;
 mod rounds;
 mod shapes;
