@@ -3,7 +3,8 @@
 //! The key space is cut into intervals that touch each other, so that no key is lost wherever the cuts are. A task lists
 //! an interval page by page; one that has nothing to do takes a part of the interval that seems to have the most left.
 //! Where to cut is taken from what was seen: from the folders at the place, or else from the letters at which keys
-//! have been seen to differ. A cut in the wrong place costs a request that finds nothing, and such requests have a budget.
+//! have been seen to differ, there or at such a place elsewhere. A cut in the wrong place costs a request that finds nothing,
+//! and such requests have a budget.
 
 mod plan;
 

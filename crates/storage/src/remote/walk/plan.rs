@@ -18,7 +18,7 @@ const WASTE_SHARE: f64 = 0.45;
 /// Pages that an interval has to have left to be cut.
 const WORTH: f64 = 2.0;
 
-/// With so many requests under way, only intervals are cut that have shown that they are long.
+/// With so many requests under way, only intervals are cut that have shown that they are long: as many as there are usually.
 const ENOUGH: u64 = 32;
 
 /// Letters that are looked at for a cut, from the first that may differ.
