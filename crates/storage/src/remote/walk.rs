@@ -3,7 +3,8 @@
 //! The key space is cut into intervals that touch each other, so that no key is lost wherever the cuts are. A task lists
 //! an interval page by page; one that has nothing to do takes a part of the interval that seems to have the most left.
 //! Where to cut is taken from what was seen: from the folders at the place, or else from the letters at which keys
-//! have been seen to differ. A cut in the wrong place costs a request that finds nothing, and such requests have a budget.
+//! have been seen to differ, there or at such a place elsewhere. A cut in the wrong place costs a request that finds nothing,
+//! and such requests have a budget.
 
 mod plan;
 
@@ -98,25 +99,70 @@ pub struct ListReport {
     pub no_paths: u64,
 }
 
+/// Where pages come from.
+pub(super) trait Pages {
+    fn page(&self, paging: Paging<'_>) -> impl Future<Output = Result<Page, RemoteFault>> + Send;
+}
+
+impl Pages for Arc<Live> {
+    async fn page(&self, paging: Paging<'_>) -> Result<Page, RemoteFault> {
+        page(self, paging).await
+    }
+}
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ways {
+    /// Objects on a page.
+    pub(super) size: u32,
+    pub(super) begins_anywhere: bool,
+    pub(super) has_folders: bool,
+}
+
 /// What the tasks of a listing share.
-struct Run {
-    live: Arc<Live>,
+pub(super) struct Run<P> {
+    pages: P,
+    pub(super) ways: Ways,
+    wanted: String,
     state: Mutex<State>,
     changed: Notify,
     held: Arc<Semaphore>,
-    size: u32,
-    wanted: String,
-    begins_anywhere: bool,
-    has_folders: bool,
 }
 
 /// A page on its way to the disk.
-struct Sent {
-    objects: Vec<Listed>,
+pub(super) struct Sent {
+    pub(super) objects: Vec<Listed>,
     _held: OwnedSemaphorePermit,
 }
 
-impl Run {
+impl<P: Pages> Run<P> {
+    /// A listing of what begins with `begin`, of which `wanted` is to be kept.
+    pub(super) fn new(pages: P, ways: Ways, begin: String, wanted: String) -> Self {
+        let run = Self {
+            pages,
+            ways,
+            wanted,
+            state: Mutex::default(),
+            changed: Notify::new(),
+            held: Arc::new(Semaphore::new(HELD)),
+        };
+        run.state().add(Interval {
+            prefix: begin,
+            ..Interval::default()
+        });
+        run
+    }
+
+    /// How it went: what failed, the requests that were answered, and whether all of it was listed.
+    pub(super) fn outcome(&self) -> (Option<RemoteFault>, u64, bool) {
+        let state = self.state();
+        (
+            state.failed.clone(),
+            state.calls,
+            state.intervals.is_empty(),
+        )
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,7 +182,7 @@ impl Run {
 
     async fn ask(&self, paging: Paging<'_>) -> Result<Page, RemoteFault> {
         self.state().active += 1;
-        let answer = page(&self.live, paging).await;
+        let answer = self.pages.page(paging).await;
         let mut state = self.state();
         state.active -= 1;
         state.calls += 1;
@@ -144,7 +190,7 @@ impl Run {
     }
 
     /// Works until there is nothing left.
-    async fn work(&self, out: &Sender<Sent>) {
+    pub(super) async fn work(&self, out: &Sender<Sent>) {
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
@@ -157,7 +203,7 @@ impl Run {
                 }
                 match state.waiting.pop() {
                     Some(id) => Some(Job::List(id)),
-                    None => state.steal(self),
+                    None => state.steal(self.ways),
                 }
             };
             // PERF: whoever found something to do wakes the next one. To look for it costs more than it seems, and all of
@@ -203,9 +249,9 @@ impl Run {
                 .ask(Paging {
                     prefix: &interval.prefix,
                     folded: false,
-                    after: after.filter(|_| self.begins_anywhere),
+                    after: after.filter(|_| self.ways.begins_anywhere),
                     token: interval.token.as_deref(),
-                    most: self.size,
+                    most: self.ways.size,
                 })
                 .await?;
             let Page {
@@ -224,7 +270,7 @@ impl Run {
             self.check(&interval, after, &objects)?;
             let more = {
                 let mut state = self.state();
-                if self.has_folders {
+                if self.ways.has_folders {
                     objects.retain(|listed| listed.key.starts_with(&self.wanted));
                     for prefix in prefixes {
                         let leads =
@@ -238,15 +284,13 @@ impl Run {
                     }
                 }
                 state.learn(&objects);
-                if let (Some(last), Some(first)) = (&interval.pos, objects.first()) {
-                    state.differ(last, &first.key);
+                if let (Some(_), Some(first)) = (&interval.pos, objects.first()) {
+                    state.differ(&interval.from, &first.key);
                 }
-                // Behind all keys of one beginning there is another one.
-                if let (None, Some(after), Some(first)) =
-                    (&interval.pos, &interval.after, objects.first())
-                    && let Some(head) = after.strip_suffix(LAST)
-                {
-                    state.differ(head, &first.key);
+                // Where it was cut, it goes on here.
+                if interval.pos.is_none() {
+                    let first = objects.first().map(|listed| listed.key.as_str());
+                    state.found(&interval, first);
                 }
                 // It may have been cut while the answer was on its way.
                 let end = state.intervals.get(&id).and_then(|known| known.end.clone());
@@ -265,7 +309,7 @@ impl Run {
                             known.pos = Some(last.key.clone());
                             known.pages += 1;
                         }
-                        known.token = next.filter(|_| !self.begins_anywhere);
+                        known.token = next.filter(|_| !self.ways.begins_anywhere);
                     }
                 } else {
                     state.intervals.remove(&id);
@@ -293,7 +337,7 @@ impl Run {
                 what: "a key that was not asked for",
             });
         }
-        if self.has_folders {
+        if self.ways.has_folders {
             return Ok(());
         }
         if !objects.is_sorted_by(|a, b| a.key < b.key) {
@@ -302,7 +346,7 @@ impl Run {
             });
         }
         let begins = objects.first().map(|listed| listed.key.as_str());
-        if self.begins_anywhere && begins.is_some() && begins <= after {
+        if self.ways.begins_anywhere && begins.is_some() && begins <= after {
             return Err(endless());
         }
         Ok(())
@@ -322,15 +366,15 @@ impl Run {
                 .ask(Paging {
                     prefix: folder,
                     folded: true,
-                    after: after.as_deref().filter(|_| self.begins_anywhere),
+                    after: after.as_deref().filter(|_| self.ways.begins_anywhere),
                     token: all.next.as_deref(),
-                    most: self.size,
+                    most: self.ways.size,
                 })
                 .await?;
             all.prefixes.extend(found.prefixes);
             all.objects.extend(found.objects);
             all.next = found.next;
-            if self.begins_anywhere {
+            if self.ways.begins_anywhere {
                 self.state().cut_at_folders(id, &all.prefixes);
                 return Ok(());
             }
@@ -399,20 +443,12 @@ impl Remote {
             (true, Some((folder, _))) => format!("{folder}/"),
             (true, None) => String::new(),
         };
-        let run = Arc::new(Run {
-            live: Arc::clone(&live),
-            state: Mutex::default(),
-            changed: Notify::new(),
-            held: Arc::new(Semaphore::new(HELD)),
+        let ways = Ways {
             size: options.page.clamp(1, 1000),
-            wanted,
             begins_anywhere: dialect.can_begin_anywhere(),
             has_folders,
-        });
-        run.state().add(Interval {
-            prefix: begin,
-            ..Interval::default()
-        });
+        };
+        let run = Arc::new(Run::new(Arc::clone(&live), ways, begin, wanted));
         let (sender, receiver) = mpsc::channel::<Sent>();
         let tasks = (0..options.tasks.clamp(1, 1024)).map(|_| {
             let (run, sender) = (Arc::clone(&run), sender.clone());
@@ -444,14 +480,11 @@ impl Remote {
                 return Err(failed(RemoteFault::Interrupted));
             }
         }
-        let (fault, pages, left) = {
-            let state = run.state();
-            (state.failed.clone(), state.calls, state.intervals.len())
-        };
+        let (fault, pages, is_whole) = run.outcome();
         if let Some(fault) = fault {
             return Err(failed(fault));
         }
-        if left > 0 {
+        if !is_whole {
             return Err(failed(RemoteFault::NoAnswer));
         }
         let shown = self.display(prefix);

@@ -27,6 +27,11 @@ enum Place {
         /// What a file had as its tag when it was as long and as old.
         tags: Mutex<BTreeMap<String, (u64, SystemTime, String)>>,
     },
+    /// So many keys in order, which are made when they are asked for.
+    Made {
+        count: u64,
+        key: fn(u64) -> String,
+    },
 }
 
 /// One object, with its contents where they are in memory.
@@ -74,6 +79,17 @@ impl Objects {
         }
     }
 
+    /// A bucket of so many empty objects, whose keys are made when they are asked for: `key` gives the one at a place, and
+    /// later places have greater keys. It can be listed and not written to.
+    #[must_use]
+    pub fn made(bucket: &str, count: u64, key: fn(u64) -> String) -> Self {
+        Self {
+            bucket: bucket.to_owned(),
+            place: Place::Made { count, key },
+            sums: Mutex::default(),
+        }
+    }
+
     /// The name of the bucket.
     #[must_use]
     pub fn bucket(&self) -> &str {
@@ -99,7 +115,7 @@ impl Objects {
     pub fn count(&self) -> usize {
         match &self.place {
             Place::Memory(objects) => lock(objects).len(),
-            Place::Folder { .. } => 0,
+            Place::Folder { .. } | Place::Made { .. } => 0,
         }
     }
 
@@ -111,7 +127,7 @@ impl Objects {
                 .iter()
                 .map(|(key, contents)| (key.clone(), contents.to_vec()))
                 .collect(),
-            Place::Folder { .. } => BTreeMap::new(),
+            Place::Folder { .. } | Place::Made { .. } => BTreeMap::new(),
         }
     }
 
@@ -162,6 +178,7 @@ impl Objects {
                 std::fs::write(&half, &bytes)?;
                 std::fs::rename(&half, &path)?;
             }
+            Place::Made { .. } => return Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         }
         let mut sums = lock(&self.sums);
         match sum {
@@ -225,6 +242,15 @@ impl Objects {
                     from: From::File(file),
                 }))
             }
+            Place::Made { count, key: made } => {
+                let at = first_at(*count, |at| made(at).as_str() >= key);
+                let is_there = at < *count && made(at) == key;
+                Ok(is_there.then(|| Found {
+                    bytes: 0,
+                    etag: tag(xxh3_64(b"")),
+                    from: From::Memory(Arc::default()),
+                }))
+            }
         }
     }
 
@@ -246,6 +272,7 @@ impl Objects {
                     }
                 }))
             }
+            Place::Made { count, key } => Ok(page_of_made(*count, *key, wanted)),
         }
     }
 
@@ -263,6 +290,7 @@ impl Objects {
                     Err(error) => Err(error),
                 }
             }
+            Place::Made { .. } => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         }
     }
 }
@@ -337,6 +365,52 @@ fn page_of<T>(
         }
         from = Bound::Excluded(last.clone());
     }
+}
+
+/// The first of so many places where something holds that holds at all later ones.
+fn first_at(count: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
+fn page_of_made(count: u64, key: fn(u64) -> String, wanted: &Wanted<'_>) -> Page {
+    let mut page = Page::default();
+    let etag = tag(xxh3_64(b""));
+    let mut at = match wanted.after {
+        Some(after) if after >= wanted.prefix => first_at(count, |at| key(at).as_str() > after),
+        _ => first_at(count, |at| key(at).as_str() >= wanted.prefix),
+    };
+    let mut last = String::new();
+    while at < count {
+        let name = key(at);
+        let Some(rest) = name.strip_prefix(wanted.prefix) else {
+            break;
+        };
+        if page.objects.len() + page.prefixes.len() >= wanted.most {
+            page.next = Some(last);
+            break;
+        }
+        if let Some(slash) = rest.find('/').filter(|_| wanted.folded) {
+            let prefix = name.get(..=wanted.prefix.len() + slash);
+            let prefix = prefix.unwrap_or_default().to_owned();
+            last = format!("{prefix}\u{10ffff}");
+            at = first_at(count, |at| key(at) > last);
+            page.prefixes.push(prefix);
+        } else {
+            last.clone_from(&name);
+            page.objects.push((name, 0, etag.clone()));
+            at += 1;
+        }
+    }
+    page
 }
 
 impl Found {

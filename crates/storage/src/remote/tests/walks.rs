@@ -4,72 +4,12 @@ use std::collections::BTreeSet;
 
 use shardmill_testing::s3::Flavor;
 
+use super::shapes::{SHAPES, Shape, keys};
 use super::*;
 use crate::{Dir, ListOptions, ListReport, Manifest, ManifestEntry};
 
 fn go_on(_: u64) -> bool {
     true
-}
-
-/// What keys look like.
-#[derive(Clone, Copy, Debug)]
-enum Shape {
-    Uniform,
-    Numbered,
-    Skewed,
-    Dated,
-    Deep,
-    Utf8,
-}
-
-const SHAPES: [Shape; 6] = [
-    Shape::Uniform,
-    Shape::Numbered,
-    Shape::Skewed,
-    Shape::Dated,
-    Shape::Deep,
-    Shape::Utf8,
-];
-
-fn keys(shape: Shape, count: u64) -> BTreeSet<String> {
-    let mut draw = Draw::new(count);
-    let letters: Vec<char> = "абвгдежзийклмнопрстуфхцчшщ日本語漢字年月".chars().collect();
-    let mut keys = BTreeSet::new();
-    let mut at = 0;
-    while (keys.len() as u64) < count {
-        at += 1;
-        let key = match shape {
-            Shape::Uniform => format!("{:016x}.jpg", draw.next()),
-            Shape::Numbered => format!("train/part-{at:08}.parquet"),
-            // Nine tenths lie in one of a hundred folders.
-            Shape::Skewed if draw.below(10) > 0 => format!("big/{:08}", draw.below(10 * count)),
-            Shape::Skewed => format!("{:02}/{:06}", draw.below(100), draw.below(1_000_000)),
-            Shape::Dated => format!(
-                "events/year={}/month={:02}/day={:02}/{:010x}.json",
-                2019 + draw.below(6),
-                1 + draw.below(12),
-                1 + draw.below(28),
-                draw.next() % (1 << 40)
-            ),
-            Shape::Deep => {
-                let mut key = "a/very/long/way/down/".to_owned();
-                for _ in 0..draw.below(6) {
-                    key.push_str(&format!(
-                        "{}/",
-                        draw.pick(&["left", "right", "up", "down"]).unwrap()
-                    ));
-                }
-                key.push_str(&format!("{:x}", draw.below(1 << 36)));
-                key
-            }
-            Shape::Utf8 => {
-                let name: String = (0..6).map(|_| *draw.pick(&letters).unwrap()).collect();
-                format!("файлы/{name}")
-            }
-        };
-        keys.insert(key);
-    }
-    keys
 }
 
 fn serve(flavor: Flavor, keys: &BTreeSet<String>, latency: u64) -> S3Server {
@@ -136,7 +76,7 @@ fn many_keys_are_listed_in_a_fraction_of_the_time() {
     let count = if strict { 200_000 } else { 40_000 };
     let mut missed = Vec::new();
     for shape in SHAPES {
-        let keys = keys(shape, count);
+        let keys = keys(shape, count, 0);
         let server = serve(Flavor::S3, &keys, 30);
         let one = ListOptions::default().with_tasks(1);
         let (alone, slow) = listed(&server, &keys, &one, "alone");
@@ -166,7 +106,7 @@ fn many_keys_are_listed_in_a_fraction_of_the_time() {
 #[test]
 fn few_keys_are_not_listed_more_slowly() {
     for shape in SHAPES {
-        let keys = keys(shape, 10_000);
+        let keys = keys(shape, 10_000, 0);
         let server = serve(Flavor::S3, &keys, 30);
         let one = ListOptions::default().with_tasks(1);
         let (alone, slow) = listed(&server, &keys, &one, "alone");
@@ -185,7 +125,7 @@ fn few_keys_are_not_listed_more_slowly() {
 fn every_store_is_listed_exactly() {
     for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
         for shape in SHAPES {
-            let keys = keys(shape, 3000);
+            let keys = keys(shape, 3000, 0);
             let server = serve(flavor, &keys, 1);
             // Small pages, so that there are many of them.
             let options = ListOptions::default().with_page(50);
@@ -216,7 +156,7 @@ fn keys_that_are_no_paths_are_listed_and_counted() {
 
 #[test]
 fn a_part_of_the_keys_and_too_many() {
-    let keys = keys(Shape::Dated, 2000);
+    let keys = keys(Shape::Dated, 2000, 0);
     for flavor in [Flavor::S3, Flavor::Azure, Flavor::Files] {
         let server = serve(flavor, &keys, 0);
         let root = tempfile::tempdir().unwrap();
@@ -251,7 +191,7 @@ fn a_part_of_the_keys_and_too_many() {
 
 #[test]
 fn a_listing_adapts_to_a_store_that_asks_to_slow_down() {
-    let keys = keys(Shape::Numbered, 3000);
+    let keys = keys(Shape::Numbered, 3000, 0);
     let server = serve(Flavor::S3, &keys, 2);
     server.set(Settings {
         faults: Script::random(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::Run;
+use super::Ways;
 use crate::fault::RemoteFault;
 use crate::remote::dialect::{Listed, Page};
 
@@ -18,11 +18,14 @@ const WASTE_SHARE: f64 = 0.45;
 /// Pages that an interval has to have left to be cut.
 const WORTH: f64 = 2.0;
 
-/// With so many requests under way, only intervals are cut that have shown that they are long.
-const ENOUGH: u64 = 16;
+/// With so many requests under way, only intervals are cut that have shown that they are long: as many as there are usually.
+const ENOUGH: u64 = 32;
 
 /// Letters that are looked at for a cut, from the first that may differ.
 const LEVELS: usize = 24;
+
+/// Guesses at a place under way, where none was right or wrong yet.
+const GUESSES: usize = 3;
 
 /// Letters that are remembered.
 const LETTERS: usize = 256;
@@ -41,11 +44,21 @@ pub(super) struct Interval {
     pub(super) pos: Option<String>,
     /// The first key of the last page.
     pub(super) from: String,
+    /// The key that had been reached where it was cut off.
+    pub(super) origin: Option<String>,
+    /// What was not known where it was cut off.
+    pub(super) guess: Option<Guess>,
     /// Pages since it was cut.
     pub(super) pages: u32,
 }
 
 impl Interval {
+    /// How many bytes at the beginning of a key in it all that is left of it has.
+    fn known(&self, key: &str) -> usize {
+        let end = self.end.as_ref();
+        end.map_or(self.prefix.len(), |end| common(key, end))
+    }
+
     /// Whether all that is left of it begins with a folder.
     fn is_within(&self, folder: &str) -> bool {
         self.prefix.starts_with(folder)
@@ -59,6 +72,23 @@ pub(super) fn child_of<'a>(key: &'a str, folder: &str) -> Option<&'a str> {
     let rest = key.strip_prefix(folder)?;
     let end = folder.len() + rest.find('/')?;
     key.get(..=end)
+}
+
+/// A cut at a letter that was seen elsewhere only.
+#[derive(Clone, Debug)]
+pub(super) struct Guess {
+    /// What is in front of the letter.
+    head: String,
+    letter: char,
+    place: Place,
+}
+
+/// Where to cut.
+struct Point {
+    at: String,
+    guess: Option<Guess>,
+    /// The beginning that it lies behind, if nothing was seen to differ there.
+    tried: Option<String>,
 }
 
 /// What a task does next.
@@ -79,26 +109,71 @@ pub(super) struct State {
     pub(super) active: u64,
     pub(super) keys: u64,
     pub(super) letters: BTreeSet<char>,
+    /// The letters that were seen to differ at a place.
+    pub(super) places: BTreeMap<Place, BTreeSet<char>>,
+    /// Places at which keys differ that are a page apart, or more.
+    pub(super) wide: BTreeSet<Place>,
     /// Beginnings of keys behind which different letters were seen.
     pub(super) varies: BTreeSet<String>,
-    /// The letters that were seen to differ behind so many others: where keys have numbers of one width, they are the same
-    /// everywhere.
-    pub(super) levels: BTreeMap<usize, BTreeSet<char>>,
+    /// Beginnings behind which a cut was made only because keys differ at such a place elsewhere.
+    pub(super) tried: BTreeSet<String>,
+    /// Places where a guess was made that nobody has answered yet.
+    pub(super) guessing: BTreeMap<Place, usize>,
+    /// Places where a guess was right.
+    pub(super) trusted: BTreeSet<Place>,
+    /// The first letters at a place behind which there was nothing when it was guessed.
+    pub(super) refuted: BTreeMap<Place, char>,
     /// Prefixes whose folders were asked for, and those of them under way.
     pub(super) folded: BTreeSet<String>,
     pub(super) folding: BTreeSet<String>,
     pub(super) failed: Option<RemoteFault>,
 }
 
-/// Letters that two texts have in common from their beginning.
-fn common(a: &str, b: &str) -> usize {
-    a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count()
+/// Where in a key a letter is: behind so many signs that are no letters or digits, and so many letters behind the last of
+/// them. Names of other lengths in front of it do not matter then.
+pub(super) type Place = (usize, usize);
+
+/// The letters of a text: where each begins, and its place.
+fn letters_of(text: &str) -> impl Iterator<Item = (usize, char, Place)> {
+    let mut next = (0, 0);
+    text.char_indices().map(move |(at, letter)| {
+        let place = next;
+        next = if letter.is_alphanumeric() {
+            (place.0, place.1 + 1)
+        } else {
+            (place.0 + 1, 0)
+        };
+        (at, letter, place)
+    })
 }
 
-/// The first so many letters.
-fn first(text: &str, letters: usize) -> &str {
-    let end = text.char_indices().nth(letters);
-    end.map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
+/// Digits are seldom among letters, small letters among capital ones, ...
+fn kind(letter: char) -> (bool, bool, bool) {
+    (
+        letter.is_ascii_digit(),
+        letter.is_lowercase(),
+        letter.is_alphanumeric(),
+    )
+}
+
+/// Where there may be something behind all letters that are known: behind the digits, behind the capital letters, in the
+/// middle of the small ones that are left; else behind all that begins with the last one.
+fn beyond(head: &str, here: char, last: char) -> Option<String> {
+    let next = match last {
+        '0'..='9' => ':',
+        'A'..='Z' => '[',
+        'a'..='y' => char::from_u32((u32::from(last) + u32::from('{')).div_ceil(2))?,
+        _ if last > here => return Some(format!("{head}{last}{LAST}")),
+        _ => return None,
+    };
+    Some(format!("{head}{next}"))
+}
+
+/// Bytes that two texts have in common from their beginning, up to a letter.
+fn common(a: &str, b: &str) -> usize {
+    let mut pairs = a.char_indices().zip(b.chars());
+    let differs = pairs.find(|((_, a), b)| a != b);
+    differs.map_or_else(|| a.len().min(b.len()), |((at, _), _)| at)
 }
 
 fn number(count: usize) -> f64 {
@@ -125,37 +200,52 @@ impl State {
         }
     }
 
-    /// Remembers the letters at which two keys differ; how many are in front of them.
-    fn note(&mut self, a: &str, b: &str) -> Option<usize> {
-        let pairs = a.chars().zip(b.chars()).enumerate();
-        let (level, (a, b)) = pairs.into_iter().find(|(_, (a, b))| a != b)?;
+    /// Remembers the letters at which two keys differ; what is in front of them, and their place.
+    fn note<'a>(&mut self, a: &'a str, b: &str) -> Option<(&'a str, Place)> {
+        let mut pairs = letters_of(a).zip(b.chars());
+        let ((at, a_letter, place), b_letter) = pairs.find(|((_, a, _), b)| a != b)?;
         if self.letters.len() < LETTERS {
-            self.letters.extend([a, b]);
+            self.letters.extend([a_letter, b_letter]);
         }
-        let here = self.levels.entry(level).or_default();
+        let here = self.places.entry(place).or_default();
         if here.len() < LETTERS {
-            here.extend([a, b]);
+            here.extend([a_letter, b_letter]);
         }
-        Some(level)
+        Some((a.get(..at)?, place))
     }
 
+    /// Learns from two keys that are far from each other.
     pub(super) fn differ(&mut self, a: &str, b: &str) {
-        if let Some(level) = self.note(a, b) {
-            self.varies.insert(first(a, level).to_owned());
+        if let Some((head, place)) = self.note(a, b) {
+            self.varies.insert(head.to_owned());
+            self.wide.insert(place);
         }
     }
 
-    /// Whether keys may differ behind a beginning with so many letters.
-    fn may_differ(&self, head: &str, level: usize) -> bool {
-        self.levels.contains_key(&level) || self.varies.contains(head)
+    /// Learns from the first key behind a cut, if there is one.
+    pub(super) fn found(&mut self, cut: &Interval, key: Option<&str>) {
+        if let Some(guess) = &cut.guess {
+            if let Some(count) = self.guessing.get_mut(&guess.place) {
+                *count = count.saturating_sub(1);
+            }
+            if key.is_some_and(|key| key.starts_with(&guess.head)) {
+                self.trusted.insert(guess.place);
+            } else {
+                let known = self.refuted.entry(guess.place).or_insert(guess.letter);
+                *known = guess.letter.min(*known);
+            }
+        }
+        if let (Some(origin), Some(key)) = (&cut.origin, key) {
+            self.differ(origin, key);
+        }
     }
 
-    /// The text from a level on as a number below 1, in the letters that were seen.
-    fn value(&self, text: &str, level: usize) -> f64 {
+    /// The text from a letter on as a number below 1, in the letters that were seen.
+    fn value(&self, text: &str, at: usize) -> f64 {
         let base = number(self.letters.len().max(2));
         let mut digit = 1.0 / base;
         let mut value = 0.0;
-        for letter in text.chars().skip(level).take(4) {
+        for letter in text.get(at..).unwrap_or_default().chars().take(4) {
             value += number(self.letters.range(..letter).count()) * digit;
             digit /= base;
         }
@@ -172,17 +262,23 @@ impl State {
         let level = common(&interval.from, pos);
         let width = self.value(pos, level) - self.value(&interval.from, level);
         let base = number(self.letters.len().max(2));
-        let end_level = interval
-            .end
-            .as_ref()
-            .map_or_else(|| interval.prefix.chars().count(), |end| common(pos, end));
+        let end_level = interval.known(pos);
         let guess = if width <= 0.0 {
             MANY
         } else if end_level >= level {
             let end = interval.end.as_deref().unwrap_or_default();
             (self.value(end, level) - self.value(pos, level)) / width
         } else {
-            let more = self.levels.range(end_level..level).count();
+            let may_differ = |(at, _, place): &(usize, char, Place)| {
+                self.wide.contains(place)
+                    || pos
+                        .get(..*at)
+                        .is_some_and(|head| self.varies.contains(head))
+            };
+            let between = letters_of(pos)
+                .skip_while(|(at, ..)| *at < end_level)
+                .take_while(|(at, ..)| *at < level);
+            let more = between.filter(may_differ).count();
             let more = i32::try_from(more).unwrap_or(i32::MAX);
             base.powi(more.min(30)) / width
         };
@@ -194,61 +290,119 @@ impl State {
     /// whether keys differ nearer to their beginnings as well; where there is nothing, that is never looked at again.
     fn probe(&self, interval: &Interval) -> Option<String> {
         let pos = interval.pos.as_deref()?;
-        let known = interval
-            .end
-            .as_ref()
-            .map_or_else(|| interval.prefix.chars().count(), |end| common(pos, end));
+        let known = interval.known(pos);
         let deepest = common(&interval.from, pos);
-        let level = (known..=deepest)
-            .find(|level| *level == deepest || self.may_differ(first(pos, *level), *level))?;
-        (level > known).then(|| format!("{}{LAST}", first(pos, level)))
+        let (at, ..) =
+            letters_of(pos)
+                .skip_while(|(at, ..)| *at < known)
+                .find(|(at, _, place)| {
+                    *at >= deepest
+                        || self.wide.contains(place)
+                        || pos
+                            .get(..*at)
+                            .is_some_and(|head| self.varies.contains(head))
+                })?;
+        (at > known).then(|| format!("{}{LAST}", pos.get(..at).unwrap_or_default()))
     }
 
     /// Where to cut an interval; `None` where nothing tells.
-    fn point(&self, interval: &Interval) -> Option<String> {
-        let pos: Vec<char> = interval.pos.as_ref()?.chars().collect();
-        let end: Option<Vec<char>> = interval.end.as_ref().map(|end| end.chars().collect());
-        let text = interval.pos.as_deref().unwrap_or_default();
-        let begin = match &interval.end {
-            Some(end) => common(text, end),
-            None => interval.prefix.chars().count(),
-        };
+    fn point(&self, interval: &Interval) -> Option<Point> {
+        let pos = interval.pos.as_deref()?;
+        let begin = interval.known(pos);
         // The folders of what is in front of it are on their way: deeper ones only.
-        let folding = self
-            .folding
-            .iter()
-            .filter(|folder| text.starts_with(*folder));
-        let behind = folding
-            .filter_map(|folder| {
-                let child = text.get(folder.len()..)?.find('/')?;
-                Some(text.get(..=folder.len() + child)?.chars().count())
-            })
-            .max();
-        let from = begin.max(behind.unwrap_or_default());
+        let folding = self.folding.iter();
+        let behind = folding.filter_map(|folder| child_of(pos, folder).map(str::len));
+        let from = begin.max(behind.max().unwrap_or_default());
         // Behind the letter at which the last page differs, all of a kind fit on a page.
-        let deepest = common(&interval.from, text);
-        for level in (from..pos.len().min(deepest + 1)).take(LEVELS) {
-            let head: String = pos.get(..level)?.iter().collect();
-            let here = *pos.get(level)?;
-            if !self.may_differ(&head, level) {
+        let deepest = common(&interval.from, pos);
+        let mut looked = 0;
+        for (at, here, place) in letters_of(pos) {
+            if at < from {
                 continue;
             }
-            let limit = end.as_ref().filter(|_| level == begin);
+            if at > deepest || looked > LEVELS {
+                return None;
+            }
+            let head = pos.get(..at)?;
+            let is_sure = self.varies.contains(head);
+            if !is_sure && (!self.wide.contains(&place) || self.tried.contains(head)) {
+                continue;
+            }
+            looked += 1;
+            let limit = interval.end.as_ref().filter(|_| at == begin);
+            let limit = limit.map(|end| {
+                let mut rest = end.get(at..).unwrap_or_default().chars();
+                (rest.next(), rest.next().is_some())
+            });
             let fits = |letter: &char| match limit {
                 None => true,
-                Some(end) => end
-                    .get(level)
-                    .is_some_and(|last| letter < last || letter == last && end.len() > level + 1),
+                Some((Some(last), goes_on)) => *letter < last || *letter == last && goes_on,
+                Some((None, _)) => false,
             };
             let above = (Bound::Excluded(here), Bound::Unbounded);
-            // Those of the place, or where there are none, those of any other.
-            let here = self.levels.get(&level).map(|known| known.range(above));
-            let mut letters: Vec<char> = here.into_iter().flatten().copied().filter(fits).collect();
-            if letters.is_empty() {
-                letters.extend(self.letters.range(above).copied().filter(fits));
+            let known = self.places.get(&place);
+            // Once: is there anything behind all that is known?
+            if is_sure
+                && (interval.end.is_none() || matches!(limit, Some((Some(LAST), _))))
+                && let Some(last) = known.and_then(BTreeSet::last)
+                && *last >= here
+                && let Some(beyond) = beyond(head, here, *last)
+                && interval.end.as_ref().is_none_or(|end| beyond < *end)
+                && !self.tried.contains(&beyond)
+            {
+                return Some(Point {
+                    tried: Some(beyond.clone()),
+                    at: beyond,
+                    guess: None,
+                });
             }
+            let known = known.into_iter().flat_map(|known| known.range(above));
+            let letters: Vec<char> = known.copied().filter(fits).collect();
             if let Some(letter) = letters.get(letters.len() / 2) {
-                return Some(format!("{head}{letter}"));
+                return Some(Point {
+                    at: format!("{head}{letter}"),
+                    guess: None,
+                    tried: Some(head.to_owned()).filter(|_| !is_sure),
+                });
+            }
+            // Where there are none, those of any other place: few at once, until one is right.
+            let most = if self.refuted.contains_key(&place) {
+                1
+            } else if self.trusted.contains(&place) {
+                usize::MAX
+            } else {
+                GUESSES
+            };
+            if !is_sure
+                || self
+                    .guessing
+                    .get(&place)
+                    .is_some_and(|count| *count >= most)
+            {
+                continue;
+            }
+            let refuted = self.refuted.get(&place).copied().unwrap_or(LAST);
+            let others = self.letters.range(above).copied();
+            let of_kind = |letter: &char| {
+                let known = self.places.get(&place).into_iter().flatten();
+                known
+                    .chain([&here])
+                    .any(|known| kind(*known) == kind(*letter))
+            };
+            let others: Vec<char> = others
+                .filter(|letter| fits(letter) && *letter < refuted && of_kind(letter))
+                .collect();
+            if let Some(letter) = others.get(others.len() / 2) {
+                let guess = Guess {
+                    head: head.to_owned(),
+                    letter: *letter,
+                    place,
+                };
+                return Some(Point {
+                    at: format!("{head}{letter}"),
+                    guess: Some(guess),
+                    tried: None,
+                });
             }
         }
         None
@@ -257,11 +411,8 @@ impl State {
     /// The shallowest folder in an interval whose folders nobody has asked for, of those that the last page did not leave.
     fn fold(&self, interval: &Interval, begins_anywhere: bool) -> Option<String> {
         let pos = interval.pos.as_deref()?;
-        let level = match &interval.end {
-            Some(end) => common(pos, end),
-            None => interval.prefix.chars().count(),
-        };
-        let mut folder = first(pos, level).rfind('/').map_or(0, |at| at + 1);
+        let known = pos.get(..interval.known(pos))?;
+        let mut folder = known.rfind('/').map_or(0, |at| at + 1);
         loop {
             let name = pos.get(..folder)?;
             let child = pos.get(folder..)?.find('/')?;
@@ -284,8 +435,8 @@ impl State {
     }
 
     /// What a task without an interval can do.
-    pub(super) fn steal(&mut self, run: &Run) -> Option<Job> {
-        if run.has_folders || !self.may_waste(run.size) {
+    pub(super) fn steal(&mut self, ways: Ways) -> Option<Job> {
+        if ways.has_folders || !self.may_waste(ways.size) {
             return None;
         }
         let mut order: Vec<(u64, f64)> = self
@@ -301,7 +452,7 @@ impl State {
             let Some(interval) = self.intervals.get(&id) else {
                 continue;
             };
-            if run.begins_anywhere
+            if ways.begins_anywhere
                 && let Some(point) = self.probe(interval)
                 && let Some(new) = self.cut(id, point)
             {
@@ -311,19 +462,26 @@ impl State {
                 continue;
             };
             // Where letters serve as well, the folders on the way to the first page are enough.
-            if (id == 0 || !run.begins_anywhere)
-                && let Some(folder) = self.fold(interval, run.begins_anywhere)
+            if (id == 0 || !ways.begins_anywhere)
+                && let Some(folder) = self.fold(interval, ways.begins_anywhere)
             {
                 self.folded.insert(folder.clone());
                 self.folding.insert(folder.clone());
                 return Some(Job::Fold(id, folder));
             }
-            if !run.begins_anywhere {
+            if !ways.begins_anywhere {
                 continue;
             }
             if let Some(point) = self.point(interval)
-                && let Some(new) = self.cut(id, point)
+                && let Some(new) = self.cut(id, point.at)
             {
+                self.tried.extend(point.tried);
+                if let Some(guess) = &point.guess {
+                    *self.guessing.entry(guess.place).or_default() += 1;
+                }
+                if let Some(cut) = self.intervals.get_mut(&new) {
+                    cut.guess = point.guess;
+                }
                 return Some(Job::List(new));
             }
         }
@@ -343,6 +501,7 @@ impl State {
             prefix: interval.prefix.clone(),
             after: Some(point.clone()),
             end: interval.end.replace(point),
+            origin: interval.pos.clone(),
             ..Interval::default()
         };
         interval.pages = 0;

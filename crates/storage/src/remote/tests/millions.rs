@@ -1,0 +1,135 @@
+//! Listings of millions of keys: exact, sorted, and in bounded memory.
+
+use shardmill_testing::s3::Flavor;
+
+use super::*;
+use crate::{Dir, ListOptions, Manifest};
+
+const MILLIONS: u64 = 10_000_000;
+
+/// A number that looks random, of so many bits.
+const fn noise(at: u64, bits: u32) -> u64 {
+    at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) >> (64 - bits)
+}
+
+/// Hexadecimal digits, spread evenly.
+fn hashed(at: u64) -> String {
+    format!(
+        "{:010x}-{:08x}.jpg",
+        at << 16 | noise(at, 16),
+        noise(at, 32)
+    )
+}
+
+/// Some hundreds of keys for each minute of eleven months.
+fn dated(at: u64) -> String {
+    let minute = at / 21;
+    let (hour, day) = (minute / 60 % 24, minute / 1440 % 28);
+    let month = minute / 40_320 % 12;
+    format!(
+        "events/year={}/month={:02}/day={:02}/hour={hour:02}/{minute:08}-{:02}-{:08x}.json",
+        2020 + minute / 483_840,
+        month + 1,
+        day + 1,
+        at % 21,
+        noise(at, 32)
+    )
+}
+
+/// Seven levels of four folders, with files in the last.
+fn deep(at: u64) -> String {
+    let mut key = "a/very/long/way/down/".to_owned();
+    let folder = at / 700;
+    for level in (0..7).rev() {
+        let name = ["down/", "left/", "right/", "up/"];
+        key.push_str(name[usize::try_from(folder >> (2 * level) & 3).unwrap()]);
+    }
+    key.push_str(&format!("{at:09x}"));
+    key
+}
+
+/// What the process has needed most so far, in MiB, without what the files take.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let number = line.unwrap().split_whitespace().nth(1).unwrap();
+    number.parse::<u64>().unwrap() / 1024
+}
+
+fn listed(name: &str, count: u64, key: fn(u64) -> String, latency: u64) {
+    let settings = Settings {
+        flavor: Flavor::S3,
+        latency: Duration::from_millis(latency),
+        ..Settings::default()
+    };
+    let server = S3Server::start(Objects::made("bucket", count, key), settings).unwrap();
+    let Location::Remote(location) = Location::parse(&server.url()).unwrap() else {
+        panic!();
+    };
+    let options = RemoteOptions {
+        settings: server.environment(),
+        ..RemoteOptions::default()
+    };
+    let remote = Remote::new(&location, &options, true).unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let dir = Dir::open(root.path()).unwrap();
+    let before = peak();
+    let began = Instant::now();
+    let report = remote
+        .list_to("", &dir, "list", &ListOptions::default(), &mut |_| true)
+        .unwrap();
+    let took = began.elapsed();
+    println!(
+        "{name}: {count} keys at {latency} ms a page in {took:.1?}: {} pages, {:.3} times as many as are full; peak {before} MiB before and {} MiB behind it, the server's share included; {} MiB of manifest, {:.1} requests at once",
+        report.pages,
+        report.pages as f64 * 1000.0 / count as f64,
+        peak(),
+        std::fs::metadata(root.path().join("list")).unwrap().len() >> 20,
+        server.counts().mean_transfers(),
+    );
+    let manifest = Manifest::open(&dir, "list").unwrap();
+    let began = Instant::now();
+    let mut at = 0;
+    for entry in manifest.entries() {
+        assert_eq!(entry.unwrap().name, key(at));
+        at += 1;
+    }
+    println!(
+        "{name}: read again in {:.1?}, peak {} MiB",
+        began.elapsed(),
+        peak()
+    );
+    assert_eq!((at, report.objects, report.repeated), (count, count, 0));
+    // Nothing else is left.
+    assert_eq!(dir.list().unwrap(), ["list"]);
+}
+
+#[test]
+fn keys_that_nobody_holds_are_listed() {
+    for (name, key) in [
+        ("hashed", hashed as fn(u64) -> String),
+        ("dated", dated),
+        ("deep", deep),
+    ] {
+        listed(name, 20_000, key, 0);
+    }
+}
+
+/// `SHARDMILL_KEYS=dated`: of one kind only, for a peak of its own.
+#[test]
+#[ignore = "takes minutes"]
+fn ten_million_keys_are_listed_in_bounded_memory() {
+    let only = std::env::var("SHARDMILL_KEYS").unwrap_or_default();
+    for (name, key) in [
+        ("hashed", hashed as fn(u64) -> String),
+        ("dated", dated),
+        ("deep", deep),
+    ] {
+        if !only.is_empty() && only != name {
+            continue;
+        }
+        for latency in [0, 5, 30] {
+            listed(name, MILLIONS, key, latency);
+        }
+    }
+}
