@@ -37,7 +37,7 @@ fn a_plan_says_where_keys_come_from() {
 
     column  type    nulls  encoding
     cls     Binary      0  bytes
-    txt     Utf8        0  str
+    txt     Binary      0  bytes
     "
     );
     place.write("rows.csv", "id,caption\n1,a\n2,b\n");
@@ -727,6 +727,17 @@ fn text_of_a_tree_goes_into_tar_files_as_it_is() {
     assert!(tar.windows(4).any(|found| found == b"caf\xe9"));
     let ran = place.run(&["convert", "tree", "mds", "--json"]);
     assert_eq!(ran.error()["id"], "tree-text");
-    let args = ["convert", "tree", "some", "--to", "webdataset", "--where", "txt <> ''"];
-    assert_eq!(place.run(&[&args[..], &["--json"]].concat()).error()["id"], "tree-text");
+    let args = [
+        "convert",
+        "tree",
+        "some",
+        "--to",
+        "webdataset",
+        "--where",
+        "txt <> ''",
+    ];
+    assert_eq!(
+        place.run(&[&args[..], &["--json"]].concat()).error()["id"],
+        "tree-text"
+    );
 }

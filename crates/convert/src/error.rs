@@ -277,6 +277,9 @@ fn option_id(option: &str) -> &'static str {
         "index-for" => "config-index-for",
         "group" => "config-group",
         "part" => "config-part",
+        "csv-delimiter" => "config-csv-delimiter",
+        "csv-no-header" => "config-csv-no-header",
+        "follow-links" => "config-follow-links",
         _ => "config-option",
     }
 }

@@ -16,7 +16,9 @@ pub(crate) fn near_names(name: &str, schema: &Schema) -> Vec<String> {
         })
         .filter(|(distance, candidate)| {
             let shorter = wanted.chars().count().min(candidate.chars().count());
-            *distance <= if shorter < 3 { 0 } else { shorter.div_ceil(3) }
+            let is_near = *distance <= if shorter < 3 { 0 } else { shorter.div_ceil(3) };
+            // A column of this very name is not what is missing.
+            is_near && *candidate != name
         })
         .collect();
     near.sort_unstable();

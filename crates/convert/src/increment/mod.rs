@@ -163,7 +163,13 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
                 "make each split a data set of its own, as in --where \"md5(key) < 'cc'\"",
             ));
         }
-        () if !options.tar.index_for.is_empty() => "it does not go with --index-for",
+        () if !options.tar.index_for.is_empty() => {
+            return Err(ConvertError::option_hint(
+                "incremental",
+                "it does not go with --index-for: the indexes of others cannot be replaced together with ours",
+                "leave --index-for out, and run `shardmill index export` with --force behind it",
+            ));
+        }
         () => return Ok(()),
     };
     Err(refused(reason.to_owned()))

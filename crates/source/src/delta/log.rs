@@ -228,7 +228,12 @@ impl Log<'_> {
             return failure.into();
         }
         match error.without_backtrace() {
-            KernelError::Unsupported(what) => self.feature(one_line(what), None),
+            KernelError::Unsupported(what) => {
+                let what = one_line(what);
+                // Our words say the rest.
+                let name = what.strip_prefix("Feature '").and_then(|rest| rest.split('\'').next());
+                self.feature(name.unwrap_or(&what), None)
+            }
             KernelError::MaxCatalogVersion(_) => {
                 self.feature("catalogManaged or catalogOwned-preview", Some(CATALOG))
             }
@@ -495,7 +500,9 @@ impl Log<'_> {
         };
         // A parser of URLs leaves these out, which would be another file.
         let is_bare = |letter: char| letter.is_control() || letter == ' ';
-        if path.chars().any(char::is_control) || path.starts_with(is_bare) || path.ends_with(is_bare)
+        if path.chars().any(char::is_control)
+            || path.starts_with(is_bare)
+            || path.ends_with(is_bare)
         {
             return Err(wrong(
                 "which has a control character, or a space at an end, that is not encoded",
