@@ -34,7 +34,8 @@ fn damaged_shards_are_not_given_new_hashes() {
         let args = ["convert", "shards", "again", "--to", to];
         assert_eq!(refused(&place, &args), "hash-mismatch", "{to}");
         assert!(!place.exists("again/index.json"));
-        fs::remove_dir_all(place.path().join("again")).unwrap();
+        // A conversion to MDS has begun there, one to tar files has not.
+        let _ = fs::remove_dir_all(place.path().join("again"));
     }
     // One sample of a shard that is not compressed is read without the others.
     place.ok(&["cat", "shards", "0"]);

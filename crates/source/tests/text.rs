@@ -367,5 +367,5 @@ fn a_mark_in_front_of_json_lines_is_no_text() {
         &[1, 2]
     );
     let path = place.write("x.jsonl", "{\"a\": 1}\n\u{feff}{\"a\": 2}\n");
-    assert_eq!(refused(&path, |_| ()).id(), "json-row");
+    assert_eq!(refused(&path, |_| ()).id(), "jsonl-row");
 }

@@ -230,8 +230,10 @@ fn a_hash_that_is_to_be_validated_has_to_be_there() {
         );
         assert_eq!(error.object().unwrap(), "shard.00001.mds");
     }
-    // Nobody asked, and the structure is as it was.
-    fixture.open().shard(1).unwrap();
+    // Nobody asked: what is read whole is compared all the same, and one sample is read alone.
+    let error = fixture.open().shard(1).unwrap_err();
+    assert_eq!(error.id(), "hash-mismatch");
+    fixture.open().sample(3).unwrap();
 }
 
 #[test]

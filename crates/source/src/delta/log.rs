@@ -231,7 +231,9 @@ impl Log<'_> {
             KernelError::Unsupported(what) => {
                 let what = one_line(what);
                 // Our words say the rest.
-                let name = what.strip_prefix("Feature '").and_then(|rest| rest.split('\'').next());
+                let name = what
+                    .strip_prefix("Feature '")
+                    .and_then(|rest| rest.split('\'').next());
                 self.feature(name.unwrap_or(&what), None)
             }
             KernelError::MaxCatalogVersion(_) => {
