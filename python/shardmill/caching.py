@@ -126,9 +126,21 @@ class CacheClient:
         self._timeout = timeout
         self._used: dict[str, list[weakref.ref[CachedFile]]] = {}
         self._reader: Optional[_core.Reader] = self._open()
+        self._check_quota(self._reader)
         self._process = os.getpid()
         # Those who are forked or spawned list nothing.
         self._stream.relist = False
+
+    def _check_quota(self, reader: _core.Reader) -> None:
+        """Refuses a quota that has no room for the list of the files, let alone for one of them."""
+        least = reader.least_limit(0)
+        if self._quota is not None and self._stream.remote is not None and self._quota <= least:
+            raise UsageError(
+                f'`quota` is {self._quota} bytes, and the list of the files alone takes {least}',
+                'config-cache-limit',
+                'quota',
+                f'give at least {reader.least_limit(1)} bytes, which have room for the largest file',
+            )
 
     def _open(self) -> _core.Reader:
         import resource
@@ -196,7 +208,18 @@ class CacheClient:
             OSError: There was no room for it in time.
         """
         reader = self._here()
-        file = CachedFile(name, reader.hold_file(reader.find_file(name)))
+        number = reader.find_file(name)
+        try:
+            file = CachedFile(name, reader.hold_file(number))
+        except UsageError as error:
+            if error.id != 'config-cache-limit':
+                raise
+            raise UsageError(
+                f'{name}: `quota` is {self._quota} bytes, which have no room for this file',
+                error.id,
+                'quota',
+                error.hint,
+            ) from error
         alive = [ref for ref in self._used.get(name, []) if ref() is not None]
         self._used[name] = [*alive, weakref.ref(file)]
         return file

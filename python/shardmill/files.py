@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from shardmill.base._raw import gives_files, kept_batches
 from shardmill.base.array import Array
@@ -16,7 +16,7 @@ from shardmill.base.stream import Stream, is_folder
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from shardmill import _core
     from shardmill.base.world import World
@@ -236,7 +236,7 @@ class FileDataset(StreamingDataset):
         sample = super().get_item(sample_id, retry)
         return sample if self.transform is None else self.transform(sample)
 
-    def __getitem__(self, at: Union[int, slice, list[int], Any]) -> Any:
+    def __getitem__(self, at: Any) -> Any:
         """One sample by its number or by its path in the tree, or several.
 
         Args:
@@ -271,9 +271,9 @@ class FileDataset(StreamingDataset):
             raise IndexError(f'there is no file {number}: the tree has {self.num_samples}')
         return path
 
-    def paths(self) -> Iterator[str]:
+    def paths(self) -> list[str]:
         """The paths of all files in the tree, in order."""
-        return map(self.path_of, range(self.num_samples))
+        return [self.path_of(number) for number in range(self.num_samples)]
 
     @property
     def digest(self) -> str:

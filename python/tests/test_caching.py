@@ -101,11 +101,24 @@ def test_bytes_past_the_quota(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         cache.use('large')
     assert caught.value.id == 'config-cache-limit'
+    assert caught.value.object == 'quota'
+    assert 'large: `quota` is ' in str(caught.value)
     assert cache.read('large') == b'l' * 100_000
     assert cache.read('small') == b's'
     assert cache.contains('small')
     assert not cache.contains('large')
     assert used(tmp_path / 'local') <= room(tmp_path / 'tree', 5)
+
+
+def test_a_quota_without_room_for_anything(tmp_path: Path) -> None:
+    tree = written(tmp_path)
+    for quota in ('10', 1):
+        with pytest.raises(
+            UsageError, match=r'`quota` is .* the list of the files alone'
+        ) as caught:
+            CacheClient(str(tree), str(tmp_path / 'local'), quota=quota)
+        assert (caught.value.id, caught.value.object) == ('config-cache-limit', 'quota')
+        assert 'cache_limit' not in str(caught.value)
 
 
 def test_known_again_and_pickled(tmp_path: Path) -> None:

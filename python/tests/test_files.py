@@ -95,7 +95,7 @@ def test_all_files_in_place(tree: Path) -> None:
     check(first)
     check(second)
     assert [sample['path'] for sample in first] != [sample['path'] for sample in second]
-    paths = list(dataset.paths())
+    paths = dataset.paths()
     assert paths == sorted(EXPECTED, key=str.encode)
     assert dataset[3] == {'path': paths[3], 'data': EXPECTED[paths[3]]}
     assert dataset[paths[3]] == dataset[3]
@@ -342,7 +342,7 @@ def test_trees_that_are_none(tmp_path: Path) -> None:
     assert caught.value.id == 'tree-empty'
     tree = write_tree(tmp_path / 'tree', {'a.jpg': b'1', 'b/c.txt': b'2', 'b/d.jpg': b'3'})
     jpg = FileDataset(remote=str(tree), batch_size=1, include=['*.jpg'], exclude=['b/*'])
-    assert list(jpg.paths()) == ['a.jpg']
+    assert jpg.paths() == ['a.jpg']
     with pytest.raises(UsageError):
         FileDataset(remote=str(tree), batch_size=1, include='*.jpg')
     with pytest.raises(UsageError):

@@ -22,7 +22,7 @@ from support.samples import BATCH, SAMPLES, flat, in_worker, numbers, same, samp
 from torch.utils.data import DataLoader, IterableDataset
 
 from shardmill import LocalDataset, Stream, StreamingDataLoader, StreamingDataset
-from shardmill.errors import DataError
+from shardmill.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,6 +90,24 @@ def test_the_length_is_that_of_a_rank(data: Path) -> None:
         {'sampling_granularity': 0},
         {'shuffle_seed': -1},
         {'epoch_size': -5},
+        {'epoch_size': 1 << 63},
+        {'batch_size': -1},
+        {'batch_size': np.int64(-1)},
+        {'cache_limit': -1},
+        {'download_retry': -1},
+        {'download_timeout': -0.5},
+        {'num_canonical_nodes': -1},
+        {'predownload': -1},
+        {'sampling_granularity': -1},
+        {'shuffle_block_size': -1},
+        {'shuffle_block_size': 1 << 63},
+        {'shuffle_seed': 1 << 63},
+        {'threads': -1},
+        {'rank': -1, 'world_size': 1},
+        {'rank': 0, 'world_size': 0},
+        {'rank': 0, 'world_size': 1, 'local_world_size': -1},
+        {'worker': -1, 'num_workers': 1},
+        {'worker': 0, 'num_workers': -1},
         {'rank': 0},
         {'worker': 1},
         {'remote': None, 'local': None},
@@ -103,6 +121,14 @@ def test_arguments_that_make_no_sense(data: Path, options: dict[str, Any]) -> No
     with pytest.raises(ValueError) as raised:
         StreamingDataset(**{'local': str(data), 'batch_size': BATCH, **options})
     assert str(raised.value)
+
+
+@pytest.mark.parametrize('name', ['batch_size', 'num_canonical_nodes', 'shuffle_block_size'])
+def test_a_number_that_makes_no_sense_is_named(data: Path, name: str) -> None:
+    options: dict[str, Any] = {'batch_size': BATCH, name: -1}
+    with pytest.raises(UsageError, match=f'`{name}` must be .* but got: -1') as raised:
+        StreamingDataset(local=str(data), **options)
+    assert (raised.value.id, raised.value.object) == ('config-value', name)
 
 
 @pytest.mark.parametrize(

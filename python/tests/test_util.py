@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
 
@@ -100,7 +100,9 @@ def test_waiting_for_a_file(tmp_path: Path) -> None:
 def test_missing_packages() -> None:
     message = get_import_exception_message('pillow', 'shardmill[images]')
     assert 'pillow' in message
+    assert 'without pillow support' in message
     assert 'pip install shardmill[images]' in message
+    assert '[pillow]' in message
 
 
 class Flaky:
@@ -342,6 +344,21 @@ def test_remote_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [path.name for path in local.iterdir()] == ['a']
 
 
+@pytest.mark.parametrize('second', ['g/1', 'g/sub/2'])
+@pytest.mark.parametrize('only', [None, 'local', 'remote'])
+def test_partitions_in_a_folder_and_its_remote_folder(
+    tmp_path: Path, second: str, only: Optional[str]
+) -> None:
+    local, remote = tmp_path / 'local', tmp_path / 'remote'
+    for root in (local, remote):
+        write(root, 'g/0')
+        if only in (None, root.name):
+            write(root, second)
+    for _ in range(2):
+        merge_index((str(local), str(remote)))
+        assert names(local) == names(remote) == expected('g/0', second)
+
+
 @pytest.mark.parametrize(
     ('remote', 'files', 'urls'),
     [
@@ -351,6 +368,7 @@ def test_remote_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             ['s3://bucket/top/a/index.json'],
         ),
         ('gs://bucket', ['index.json', 'a/index.json'], ['gs://bucket/a/index.json']),
+        ('/top', ['/top/index.json', '/top/a/index.json'], ['/top/a/index.json']),
         (
             'dbfs:/Volumes/x',
             ['Volumes/x/index.json', 'Volumes/x/a/index.json'],

@@ -116,6 +116,8 @@ class Fetcher:
 
     def samples(self, order: _core.Order) -> Iterator[Any]:
         """The samples of an epoch, their shards fetched ahead by a thread."""
+        import numpy as np
+
         ahead: Queue[Optional[tuple[list[int], Optional[BaseException]]]] = Queue(
             maxsize=max(1, self._batches_ahead())
         )
@@ -132,7 +134,8 @@ class Fetcher:
                 numbers, error = item
                 if error is not None:
                     raise error
-                for number in numbers:
+                # COMPAT: NumPy's numbers, as in `StreamingDataset`.
+                for number in np.asarray(numbers, np.int64):
                     yield self._dataset[number]
         finally:
             stopped.set()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 __all__ = ['Array']
 
@@ -33,8 +30,12 @@ class Array:
         """The indexes that a slice selects."""
         yield from range(*at.indices(self.size))
 
-    def __getitem__(self, at: Union[int, slice, list[Any], NDArray[np.integer[Any]]]) -> Any:
+    def __getitem__(self, at: Any) -> Any:
         """The item at an index, which may count from the end, or a list of items.
+
+        Args:
+            at: An integer, Python's or NumPy's, which `get_item` is given as it is; a slice; a list or an array of
+                integers. It has no type for type checkers, so that subclasses may accept less.
 
         Raises:
             IndexError: There is no such item.
@@ -49,15 +50,15 @@ class Array:
         import numpy as np
 
         if isinstance(at, np.integer):
-            return self._at(int(at))
+            return self._at(at)
         if isinstance(at, np.ndarray) and np.issubdtype(at.dtype, np.integer):
             return self[at.tolist()]
         raise ValueError(
             f'items are indexed by an integer, a slice, or a list or an array, not by {type(at)}'
         )
 
-    def _at(self, index: int) -> Any:
+    def _at(self, index: Any) -> Any:
         size = self.size
         if not -size <= index < size:
             raise IndexError(f'index {index} is outside of the {size} items')
-        return self.get_item(index + size if index < 0 else index)
+        return self.get_item(int(index) + size if index < 0 else index)

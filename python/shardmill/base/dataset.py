@@ -13,10 +13,12 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
+from shardmill.base._arguments import check_choice, check_numbers, check_pair, epoch_samples
 from shardmill.base._board import Board
 from shardmill.base._counts import Counts
 from shardmill.base._fetching import Fetcher
 from shardmill.base._fields import field_decoder
+from shardmill.base._folders import folders_of
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
 from shardmill.base._raw import (
@@ -32,7 +34,7 @@ from shardmill.base.array import Array
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.registry_utils import construct_from_registry
 from shardmill.base.stream import Stream, find_index, streams_registry
-from shardmill.base.util import bytes_to_int, number_abbrev_to_int
+from shardmill.base.util import bytes_to_int
 from shardmill.base.world import World
 from shardmill.errors import DataError, IndexSyntaxError, UsageError
 
@@ -49,8 +51,6 @@ __all__ = ['StreamingDataset']
 
 logger = logging.getLogger(__name__)
 
-_SAMPLING_METHODS = ('balanced', 'fixed')
-_BATCHING_METHODS = ('random', 'stratified', 'per_stream', 'device_per_stream')
 #: What a process makes for itself, and a pickled data set leaves behind.
 _OWN = (
     '_batches',
@@ -102,7 +102,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         num_canonical_nodes: Into how many parts sample space is divided, whatever the number of nodes.
         batch_size: Samples of a batch of one rank: that of the ``DataLoader``.
         shuffle: Whether to shuffle.
-        shuffle_algo: ``py1e``, ``py1br``, ``py1b``, ``py1s``, ``py2s``, ``naive`` or ``shardmill``.
+        shuffle_algo: ``py1e``, ``py1br``, ``py1s``, ``py2s``, ``naive`` or ``shardmill``.
         shuffle_seed: Decides the order.
         shuffle_block_size: How far a sample may move.
         batching_method: ``random``, ``stratified``, ``per_stream`` or ``device_per_stream``.
@@ -176,26 +176,26 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             raise ValueError(
                 'give either `streams`, or `remote` and `local`; not both, not neither'
             )
-        if sampling_method not in _SAMPLING_METHODS:
-            raise ValueError(
-                f'Invalid sampling method: {sampling_method}. Must be one of {_SAMPLING_METHODS}.'
-            )
-        if sampling_granularity <= 0:
-            raise ValueError(
-                f'`sampling_granularity` must be a positive integer, but got: {sampling_granularity}.'
-            )
-        if batching_method not in _BATCHING_METHODS:
-            raise ValueError(
-                f'Invalid batching method: {batching_method}. Must be one of {_BATCHING_METHODS}.'
-            )
-        if shuffle_seed < 0:
-            raise ValueError(
-                f'`shuffle_seed` must be a non-negative integer, but got: {shuffle_seed}.'
-            )
-        if (rank is None) != (world_size is None):
-            raise ValueError('`rank` and `world_size` go together')
-        if (worker is None) != (num_workers is None):
-            raise ValueError('`worker` and `num_workers` go together')
+        check_choice(sampling_method=sampling_method, batching_method=batching_method)
+        check_pair(rank=rank, world_size=world_size)
+        check_pair(worker=worker, num_workers=num_workers)
+        check_numbers(
+            batch_size=batch_size,
+            cache_limit=cache_limit,
+            download_retry=download_retry,
+            download_timeout=download_timeout,
+            local_world_size=local_world_size,
+            num_canonical_nodes=num_canonical_nodes,
+            num_workers=num_workers,
+            predownload=predownload,
+            rank=rank,
+            sampling_granularity=sampling_granularity,
+            shuffle_block_size=shuffle_block_size,
+            shuffle_seed=shuffle_seed,
+            threads=threads,
+            worker=worker,
+            world_size=world_size,
+        )
 
         self.predownload = predownload
         self.cache_limit = bytes_to_int(cache_limit) if cache_limit else cache_limit
@@ -230,14 +230,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
                 stacklevel=2,
             )
 
-        self._epoch_size_given: Optional[int] = None
-        if epoch_size:
-            self._epoch_size_given = number_abbrev_to_int(epoch_size)
-            if self._epoch_size_given < 0:
-                raise ValueError(
-                    f'Epoch size cannot be negative. Received {self._epoch_size_given}.'
-                )
-
+        self._epoch_size_given = epoch_samples(epoch_size)
         default = {
             'remote': remote,
             'local': local,
@@ -351,7 +344,8 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         for stream in self.streams:
             find_index(stream)
         try:
-            return self._make_reader()
+            with folders_of(self.streams):
+                return self._make_reader()
         except DataError as error:
             if error.id in ('index-empty', 'index-json'):
                 raise IndexSyntaxError(
@@ -719,11 +713,14 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
 
     def _each(self, batches: _core.Batches) -> Iterator[Any]:
         """Samples for a subclass with its own `get_item`, read ahead a batch at a time."""
+        import numpy as np
+
         while True:
             batch = batches.next_numbered()
             if batch is None:
                 return
-            for number, sample in zip(*batch):
+            # COMPAT: numbers are NumPy's in streaming, and subclasses use that.
+            for number, sample in zip(np.asarray(batch[0], np.int64), batch[1]):
                 self._ready = (number, sample)
                 yield self[number]
 

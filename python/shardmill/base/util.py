@@ -150,10 +150,19 @@ def get_import_exception_message(package_name: str, extra_deps: str) -> str:
     """What an ImportError says when an optional package is missing.
 
     Args:
-        package_name: The package.
+        package_name: The package, by the name of the extra of mosaicml-streaming.
         extra_deps: What to install to have it.
     """
-    return f'{package_name} is not installed, which this needs: run `pip install {extra_deps}`'
+    return (
+        f'shardmill was installed without {package_name} support. To use {package_name} related '
+        f'packages with it, run `pip install {extra_deps}`, which is what '
+        f'`mosaicml-streaming[{package_name}]` would bring.'
+    )
+
+
+def missing_package(module: str, package: str) -> str:
+    """What an ImportError says of a module that a package brings."""
+    return f'{module} is not installed, which this needs: run `pip install {package}`'
 
 
 def merge_index(*args: Any, **kwargs: Any) -> None:
@@ -245,6 +254,8 @@ def _merge_index_from_root(
     found: list[_Place] = []
     if uploader is None or uploader.remote is None:
         found.extend(_local_index_files(local))
+    elif not urllib.parse.urlparse(uploader.remote).scheme:
+        found.extend(_index_files_of_both(local, uploader.remote))
     else:
         for url in _format_remote_index_files(uploader.remote, uploader.list_objects()):
             path = os.path.join(local, _folder_of([url], [uploader.remote]), _INDEX)
@@ -275,6 +286,14 @@ def _local_index_files(root: str) -> list[str]:
     return sorted(found)
 
 
+def _index_files_of_both(local: str, remote: str) -> list[tuple[str, str]]:
+    """Every index in a folder beneath one of two roots, by its path beneath each of them."""
+    names = {
+        os.path.relpath(path, root) for root in (local, remote) for path in _local_index_files(root)
+    }
+    return [(os.path.join(local, name), os.path.join(remote, name)) for name in sorted(names)]
+
+
 def _not_merged_index(index_file_path: str, out: str) -> bool:
     """Whether an index is not the one of `out` itself, a path or a URL, but one beneath it."""
     folder = os.path.dirname(index_file_path).strip('/')
@@ -285,10 +304,12 @@ def _format_remote_index_files(remote: str, files: list[str]) -> list[str]:
     """The URLs of those files that are indexes of partitions.
 
     Args:
-        remote: The URL of the root.
-        files: Paths of files within its bucket.
+        remote: The URL of the root, or its path.
+        files: Paths of files within its bucket, or as they are.
     """
     url = urllib.parse.urlparse(remote)
+    if not url.scheme:
+        return [file for file in files if file.endswith(_INDEX) and _not_merged_index(file, remote)]
     # A volume of Databricks has no bucket: dbfs:/Volumes/...
     is_volume = url.scheme == 'dbfs' and url.path.split('/')[1:2] == ['Volumes']
     start = f'{url.scheme}:/' if is_volume else f'{url.scheme}://{url.netloc}/'

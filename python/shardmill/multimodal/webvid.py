@@ -7,6 +7,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Optional
 
+from shardmill.base.array import Array
 from shardmill.base.dataset import StreamingDataset
 from shardmill.errors import DataError
 
@@ -21,6 +22,19 @@ _THREADS = 4
 
 class StreamingInsideWebVid(StreamingDataset):
     """WebVid with the videos in the shards: a `StreamingDataset` as it is."""
+
+    def get_item(self, idx: int, retry: int = 7) -> Any:
+        """A sample, as it is in its shard."""
+        return super().get_item(idx, retry)
+
+    def _is_plain(self) -> bool:
+        own = type(self)
+        return (
+            own.get_item is StreamingInsideWebVid.get_item
+            and own.__getitem__ is Array.__getitem__
+            and own.__iter__ is StreamingDataset.__iter__
+            and not self._is_fetched_here
+        )
 
 
 class _Outside(StreamingDataset):
@@ -72,9 +86,9 @@ class _Outside(StreamingDataset):
         self.extra_local = extra_local
         self.extra_remote = extra_remote
 
-    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+    def get_item(self, idx: int, retry: int = 7) -> Any:
         """A sample; with both extra places given, the bytes of its video are its ``content``."""
-        sample = super().get_item(sample_id, retry)
+        sample = super().get_item(idx, retry)
         self._fill(sample)
         return sample
 
@@ -127,11 +141,11 @@ class StreamingOutsideDTWebVid(_Outside):
 
     _is_ahead = False
 
-    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+    def get_item(self, idx: int, retry: int = 7) -> Any:
         """A sample; with both extra places given, the bytes of its video are its ``content``."""
         if self._is_ahead:
-            return StreamingDataset.get_item(self, sample_id, retry)
-        return super().get_item(sample_id, retry)
+            return StreamingDataset.get_item(self, idx, retry)
+        return super().get_item(idx, retry)
 
     def __iter__(self) -> Iterator[Any]:
         """The samples of an epoch."""

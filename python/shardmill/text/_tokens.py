@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardmill.base.util import get_import_exception_message
+from shardmill.base.util import missing_package
 
 
 def make_tokenizer(name: str) -> Any:
@@ -12,7 +12,7 @@ def make_tokenizer(name: str) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise ImportError(get_import_exception_message('transformers', 'transformers')) from error
+        raise ImportError(missing_package('transformers', 'transformers')) from error
     auto: Any = transformers.AutoTokenizer
     tokenizer = auto.from_pretrained(name)
     if tokenizer.pad_token is None:

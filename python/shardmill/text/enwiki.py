@@ -74,14 +74,14 @@ class StreamingEnWiki(StreamingDataset):
             'labels': np.int32,
         }
 
-    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+    def get_item(self, idx: int, retry: int = 7) -> Any:
         """The inputs and labels of a sample, by name: arrays of as many numbers as it has tokens.
 
         Labels are -100 where nothing is masked.
         """
         import numpy as np
 
-        sample = super().get_item(sample_id, retry)
+        sample = super().get_item(idx, retry)
         fields = {
             name: np.frombuffer(data, self.field_dtypes[name]) for name, data in sample.items()
         }

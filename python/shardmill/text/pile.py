@@ -79,7 +79,7 @@ class StreamingPile(StreamingDataset):
         self.group_method = group_method
         self.tokenizer = make_tokenizer(tokenizer_name)
 
-    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+    def get_item(self, idx: int, retry: int = 7) -> Any:
         """What the tokenizer makes of the text of a sample."""
-        sample = super().get_item(sample_id, retry)
+        sample = super().get_item(idx, retry)
         return tokens_of(self.tokenizer, sample['text'], self.max_seq_len)

@@ -68,9 +68,9 @@ class StreamingADE20K(StreamingDataset):
         self.transform = transform
         self.target_transform = target_transform
 
-    def get_item(self, sample_id: int, retry: int = 7) -> tuple[Any, Any]:
+    def get_item(self, idx: int, retry: int = 7) -> tuple[Any, Any]:
         """The image and the annotation of a sample, transformed."""
-        sample = super().get_item(sample_id, retry)
+        sample = super().get_item(idx, retry)
         x, y = sample['x'], sample['y']
         if self.joint_transform:
             x, y = self.joint_transform((x, y))

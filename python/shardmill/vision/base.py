@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 
 from shardmill import _torch
 from shardmill.base.dataset import StreamingDataset
-from shardmill.base.util import get_import_exception_message
+from shardmill.base.util import missing_package
 from shardmill.errors import UsageError
 
 __all__ = ['StandardTransform', 'StreamingVisionDataset']
@@ -40,7 +40,7 @@ def _to_tensor(image: Any) -> Any:
     try:
         from torchvision.transforms import functional  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError as error:
-        raise ImportError(get_import_exception_message('torchvision', 'torchvision')) from error
+        raise ImportError(missing_package('torchvision', 'torchvision')) from error
     return functional.to_tensor(image)
 
 
@@ -112,9 +112,9 @@ class StreamingVisionDataset(StreamingDataset, _torch.Placeholder):
         self.target_transform = target_transform
         self.transforms = transforms or StandardTransform(transform, target_transform)
 
-    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+    def get_item(self, idx: int, retry: int = 7) -> Any:
         """The image and the label of a sample, transformed."""
-        sample = super().get_item(sample_id, retry)
+        sample = super().get_item(idx, retry)
         return self.transforms(sample['x'], sample['y'])
 
 

@@ -66,9 +66,9 @@ class StreamingCOCO(StreamingDataset):
         )
         self.transform = transform
 
-    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+    def get_item(self, idx: int, retry: int = 7) -> Any:
         """Image (RGB), its number, its height and width as a tuple, sizes and labels of boxes."""
-        sample = super().get_item(sample_id, retry)
+        sample = super().get_item(idx, retry)
         image, size = sample['img'].convert('RGB'), (sample['htot'], sample['wtot'])
         boxes, labels = sample['bbox_sizes'], sample['bbox_labels']
         if self.transform:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from shardmill.base.util import get_import_exception_message
+from shardmill.base.util import missing_package
 
 __all__ = ['azure_credential', 'sdk']
 
@@ -19,7 +19,7 @@ def sdk(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        message = get_import_exception_message(module, package)
+        message = missing_package(module, package)
         raise ImportError(message, name=error.name, path=error.path) from error
 
 

@@ -43,9 +43,11 @@ logger = logging.getLogger(__name__)
 
 BOTOCORE_CLIENT_ERROR_CODES = {'403', '404', 'NoSuchKey'}
 
+# The first words are what callers look for.
 GCS_ERROR_NO_AUTHENTICATION = (
-    'no credentials for Google Cloud Storage: set GCS_KEY and GCS_SECRET to an HMAC key, or log in '
-    'so that Application Default Credentials are there'
+    'Either set the environment variables `GCS_KEY` and `GCS_SECRET` or use any of the methods in '
+    'https://cloud.google.com/docs/authentication/external/set-up-adc to have Application Default '
+    'Credentials'
 )
 
 # Bytes that are copied at once.

@@ -19,6 +19,7 @@ from shardmill.base.storage import _s3
 from shardmill.base.storage._sdk import azure_credential, sdk
 from shardmill.base.storage.download import (
     BOTOCORE_CLIENT_ERROR_CODES,
+    GCS_ERROR_NO_AUTHENTICATION,
     alipan_api,
     databricks_client,
     gcs_client,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    'GCS_ERROR_NO_AUTHENTICATION',
     'AlipanUploader',
     'AzureDataLakeUploader',
     'AzureUploader',
