@@ -131,6 +131,49 @@ fn shards_are_not_taken_for_files_of_a_tree() {
 }
 
 #[test]
+fn shards_of_a_conversion_that_has_not_ended_get_no_index() {
+    for place in [Place::with_shards(), Place::with_tars()] {
+        let folder = if place.exists("tars") {
+            "tars"
+        } else {
+            "shards"
+        };
+        fs::remove_file(place.path().join(folder).join("index.json")).unwrap();
+        place.write(&format!("{folder}/.shardmill/journal"), "x");
+        let ran = place.run(&["index", "rebuild", folder, "--json"]);
+        assert_eq!(
+            (ran.code, ran.error()["id"].as_str()),
+            (4, Some("index-unfinished"))
+        );
+        assert!(!place.exists(&format!("{folder}/index.json")));
+        fs::remove_dir_all(place.path().join(folder).join(".shardmill")).unwrap();
+        place.ok(&["index", "rebuild", folder]);
+    }
+}
+
+#[test]
+fn tar_files_in_folders_are_read_in_training_too() {
+    let place = Place::with_tars();
+    for (from, to) in [
+        ("shard-000000.tar", "a/0.tar"),
+        ("shard-000001.tar", "b/c/1.tar"),
+    ] {
+        let bytes = place.read(&format!("tars/{from}"));
+        place.write(&format!("deep/{to}"), &bytes);
+    }
+    let read = |folder: &str| place.json(&["bench", folder, "--json"])["samples"].clone();
+    assert_eq!(read("deep"), 5);
+    // A copy that is fetched has the folders as well.
+    let ran = place.json(&["bench", "deep", "--local", "copy", "--json"]);
+    assert_eq!(ran["samples"], 5);
+    assert!(place.exists("copy/b/c/1.tar"));
+    // Data sets of their own in folders are not part of the one above.
+    place.write("deep/2.tar", place.read("tars/shard-000000.tar"));
+    place.write("deep/a/index.json", "{}");
+    assert_eq!(read("deep"), 3);
+}
+
+#[test]
 fn a_file_that_may_not_grow_is_told() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &crate::common::rows(20_000));

@@ -296,6 +296,12 @@ pub enum ReaderError {
         /// The directory.
         path: PathBuf,
     },
+    /// A directory to index holds shards of a conversion that has not ended.
+    #[error("a conversion is not finished here")]
+    Unfinished {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The numbers of the shards in a directory are not 0, 1, 2, ….
     #[error(
         "shard {missing} is missing: the directory has {found} shards, the last of them number {last}"
@@ -545,6 +551,7 @@ impl ReaderError {
             | Self::NoSample { path, .. }
             | Self::NoShard { path, .. }
             | Self::NoShards { path }
+            | Self::Unfinished { path }
             | Self::Gap { path, .. }
             | Self::NothingToMerge { path }
             | Self::Outside { path, .. }
@@ -608,6 +615,7 @@ impl Diagnostic for ReaderError {
             | Self::NoShards { .. }
             | Self::NothingToMerge { .. }
             | Self::PatternShard { .. } => ErrorKind::NotFound,
+            Self::Unfinished { .. } => ErrorKind::Conflict,
             Self::Limit { .. } => ErrorKind::Unsupported,
             Self::NoStreams
             | Self::StreamNowhere
@@ -657,6 +665,7 @@ impl Diagnostic for ReaderError {
             Self::FillerLost => "internal-filler",
             Self::Thread { .. } => "no-thread",
             Self::NoShards { .. } => "index-no-shards",
+            Self::Unfinished { .. } => "index-unfinished",
             Self::Gap { .. } => "index-gap",
             Self::Ambiguous { .. } => "shard-ambiguous",
             Self::StoredForm { .. } => "shard-stored-form",
@@ -702,6 +711,9 @@ impl Diagnostic for ReaderError {
                 Self::TarSamples { .. } | Self::TarFields { .. } => "make the index anew from the shards",
                 Self::ShardLength { .. } => "the file was cut short, or belongs to another index; fetch or write it again",
                 Self::Gap { .. } => "an index without it would number the samples differently; find the file first",
+                Self::Unfinished { .. } => {
+                    "run it again to end it, or `shardmill gc` to give it up; the shards that are there are not all of them"
+                }
                 Self::Ambiguous { .. } => "move one of the files away",
                 Self::NothingToMerge { .. } => "each part needs an index of its own",
                 Self::Limit { source, .. } => return Some(source.hint()),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
-use shardmill_storage::{Dir, EntryKind, Remote, StorageError};
+use shardmill_storage::{Dir, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
     TarError, decompress,
@@ -13,7 +13,7 @@ use shardmill_webdataset::{
 use crate::error::{Place, ReaderError};
 use crate::keys::hash_key;
 use crate::open::map;
-use crate::tars::{TarPattern, drop_unpacked, is_tar_name, raw_tar_name};
+use crate::tars::{TarPattern, drop_unpacked, is_tar_name, is_tar_path, raw_tar_name, tars_below};
 use shardmill_core::parallel::for_each;
 
 /// Samples whose places are kept from the scan, over all shards: 8 bytes each. Beyond that a shard is scanned again when
@@ -137,27 +137,26 @@ pub(crate) fn scan(
     Ok((Index { shards }, places))
 }
 
-/// The tar files in a folder, in the order of the bytes of their names. What is in folders beneath it does not count.
+/// The tar files below a folder, in the order of the bytes of their names. Beneath a folder with data sets each of these is
+/// looked at for itself, and what lies right in it counts.
 pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Vec<Found>, StorageError> {
     let mut found = Vec::new();
     match shelf {
         Shelf::Folder(dir) => {
-            for entry in dir.entries()? {
-                let name = entry
-                    .name
-                    .to_str()
-                    .filter(|name| Found::of(name, 0).is_some());
-                if let Some(name) = name
-                    && entry.kind == EntryKind::File
-                {
-                    let bytes = dir.open_file(name)?.len();
-                    found.extend(Found::of(name, bytes));
-                }
+            for name in tars_below(dir)? {
+                let bytes = dir.open_file(&name)?.len();
+                found.extend(Found::of(&name, bytes));
             }
         }
         Shelf::Store(store) => {
-            for object in store.list("", MOST_OBJECTS, &mut |_| true)? {
-                if !object.name.contains('/') {
+            let objects = store.list("", MOST_OBJECTS, &mut |_| true)?;
+            let is_index = |name: &str| {
+                let folder = name.strip_suffix("/index.json");
+                folder.is_some_and(|folder| !folder.contains('/'))
+            };
+            let has_data_sets = objects.iter().any(|object| is_index(&object.name));
+            for object in objects {
+                if is_tar_path(&object.name) && !(has_data_sets && object.name.contains('/')) {
                     found.extend(Found::of(&object.name, object.bytes));
                 }
             }

@@ -9,9 +9,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_mds::Content;
-use shardmill_storage::{StorageError, Stored};
+use shardmill_storage::{Dir, StorageError, Stored};
 
 use crate::dataset::INDEX_NAME;
+use crate::error::ReaderError;
 use crate::report::{ContentReport, Problem};
 
 pub use pending::{PENDING_BYTES, PENDING_NAME, Pending};
@@ -28,6 +29,23 @@ pub const TOMBSTONES_NAME: &str = "index.tombstones";
 
 /// The folder that writers work in.
 pub(crate) const WORK_FOLDER: &str = ".shardmill";
+
+/// What a conversion notes of its shards until it publishes their index.
+pub const JOURNAL_NAME: &str = ".shardmill/journal";
+
+/// Refuses a directory in which a conversion has not ended: the shards that are there are not all that there will be.
+///
+/// # Errors
+///
+/// [`ReaderError::Unfinished`]; what keeps the directory from being looked at.
+pub fn check_finished(dir: &Dir) -> Result<(), ReaderError> {
+    if dir.exists(JOURNAL_NAME)? {
+        return Err(ReaderError::Unfinished {
+            path: dir.path().to_owned(),
+        });
+    }
+    Ok(())
+}
 
 /// Most bytes of a provenance.
 pub const PROVENANCE_BYTES: u64 = 64 << 20;

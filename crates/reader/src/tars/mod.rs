@@ -120,15 +120,38 @@ pub fn holds_tars(location: &Path) -> Result<bool, StorageError> {
         return is_tar_index(&dir.open_file(INDEX_NAME)?);
     }
     // Beneath a folder with data sets, each is looked at for itself.
-    let is_data_set = |name: &str| matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true));
-    if dir.entries()?.iter().any(|entry| {
-        entry.kind == EntryKind::Directory && entry.name.to_str().is_some_and(is_data_set)
-    }) {
+    if has_data_sets(&dir)? {
         return Ok(false);
     }
     let mut names = Vec::new();
     list(&dir, "", 0, &mut names)?;
     Ok(!names.is_empty())
+}
+
+/// Whether folders right beneath one are data sets.
+fn has_data_sets(dir: &Dir) -> Result<bool, StorageError> {
+    let is_data_set = |name: &str| matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true));
+    Ok(dir.entries()?.iter().any(|entry| {
+        entry.kind == EntryKind::Directory && entry.name.to_str().is_some_and(is_data_set)
+    }))
+}
+
+/// The tar files that are a data set without an index: all below a folder; where folders in it are data sets, those right in
+/// it.
+pub(crate) fn tars_below(dir: &Dir) -> Result<Vec<String>, StorageError> {
+    let mut names = Vec::new();
+    let depth = if has_data_sets(dir)? { MOST_DEPTH } else { 0 };
+    list(dir, "", depth, &mut names)?;
+    Ok(names)
+}
+
+/// Whether a name beneath a prefix may be that of a tar file of a data set: none in a hidden folder, and none that no folder
+/// could hold.
+pub(crate) fn is_tar_path(name: &str) -> bool {
+    let (_, file) = name.rsplit_once('/').unwrap_or(("", name));
+    is_tar_name(file)
+        && !name.split('/').any(|part| part.starts_with('.'))
+        && check_relative_path(name).is_ok()
 }
 
 /// Whether a prefix in a store holds tar shards, as [`holds_tars`] says it of a folder. Its index is read, and kept for
@@ -168,13 +191,7 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, Stora
 /// The tar files below a prefix in a store.
 fn tar_names(folder: &Folder) -> Result<Vec<String>, StorageError> {
     let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
-    let is_wanted = |name: &String| {
-        let (_, file) = name.rsplit_once('/').unwrap_or(("", name));
-        is_tar_name(file)
-            && !name.split('/').any(|part| part.starts_with('.'))
-            && check_relative_path(name).is_ok()
-    };
-    let mut names: Vec<String> = names.into_iter().filter(is_wanted).collect();
+    let mut names: Vec<String> = names.into_iter().filter(|name| is_tar_path(name)).collect();
     drop_unpacked(&mut names, String::as_str);
     names.sort();
     Ok(names)
