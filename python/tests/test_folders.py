@@ -62,7 +62,7 @@ def test_one_remote_however_it_is_spelled(tmp_path: Path) -> None:
     one, _ = both(tmp_path)
     local = str(tmp_path / 'local')
     (tmp_path / 'link').symlink_to(one)
-    for remote in (one, one, f'{one}/', os.path.relpath(one), str(tmp_path / 'link')):
+    for remote in (one, f'{one}/', f'file://{one}', os.path.relpath(one), str(tmp_path / 'link')):
         assert ids(remote=remote, local=local) == list(range(SAMPLES))
     assert ids(local=local) == list(range(SAMPLES))
     # A split is a folder like any other.

@@ -28,6 +28,7 @@ from shardmill.base.storage import (
     OCIDownloader,
     OCIUploader,
     SFTPDownloader,
+    download,
     upload,
 )
 
@@ -550,3 +551,12 @@ def test_alipan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('ALIPAN_ENCRYPT_TYPE', 'other')
     with pytest.raises(ValueError, match='ALIPAN_ENCRYPT_TYPE'):
         CloudUploader.get('alipan:///a')
+
+
+def test_the_words_for_missing_credentials_are_those_that_are_looked_for() -> None:
+    words = upload.GCS_ERROR_NO_AUTHENTICATION
+    assert words is download.GCS_ERROR_NO_AUTHENTICATION
+    assert words.startswith(
+        'Either set the environment variables `GCS_KEY` and `GCS_SECRET` or use'
+    )
+    assert 'Application Default Credentials' in words

@@ -54,6 +54,7 @@ def folders_of(streams: Sequence[Stream]) -> Iterator[None]:
 
 def _without_spelling(remote: str) -> str:
     """A remote without what two spellings of it may differ in."""
+    remote = remote[len('file://') :] if remote.startswith('file://') else remote
     if '://' in remote or remote.startswith('dbfs:'):
         return remote.rstrip('/')
     return os.path.realpath(remote)
