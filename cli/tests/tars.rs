@@ -706,13 +706,13 @@ fn lists_become_tensors() {
     ]), @r"
     exit 3
     --- stderr
-    error[field-array]: column v.ten: row 0 of the result: field `v.ten` cannot hold an array of u4
+    error[type-unsupported]: column v.ten: a column of type List(UInt32) cannot be stored as ten; convert it first, for example with --column 'v.ten:ten=CAST("v.ten" AS …)'
     ");
     insta::assert_snapshot!(place.shown(&[
         "convert", "small.csv", "t3", "--to", "webdataset", "--key", "id", "--column", "n.ten:ten=n",
     ]), @r"
     exit 3
     --- stderr
-    error[type-unsupported]: column n.ten: a column of type Int64 cannot be stored as ten; convert it first, for example with --column 'n.ten:ten=CAST(n.ten AS …)'
+    error[type-unsupported]: column n.ten: a column of type Int64 cannot be stored as ten; convert it first, for example with --column 'n.ten:ten=CAST("n.ten" AS …)'
     ");
 }
