@@ -652,6 +652,28 @@ fn a_place_is_tried() {
 }
 
 #[test]
+fn fields_are_what_readers_take_them_for() {
+    let place = Place::new();
+    place.write("rows.csv", "id,class,n\nx,cat,1\ny,dog,2\n");
+    place.ok(&["convert", "rows.csv", "tars", "--to", "webdataset"]);
+    let index = String::from_utf8(place.read("tars/index.json")).unwrap();
+    let fields = "\"fields\": [\"class.txt\", \"id.txt\", \"n.cls\"]";
+    assert!(index.contains(fields), "{index}");
+    place.ok(&["verify", "tars", "--deep"]);
+    let zipped = ["--column", "txt.gz=class", "--column", "cls.gz=n"];
+    let convert = ["convert", "rows.csv", "zipped", "--to", "webdataset"];
+    place.ok(&[&convert[..], &zipped[..]].concat());
+    place.ok(&["verify", "zipped", "--deep"]);
+    let refused = ["convert", "rows.csv", "never", "--to", "webdataset", "--column", "cls=class"];
+    insta::assert_snapshot!(place.shown(&refused), @r"
+    exit 3
+    --- stderr
+    error[type-unsupported]: column cls: a column of type Utf8 cannot be stored as str in a field of that name; readers expect a whole number there: call the field `txt`, or store texts of digits with the encoding `int`
+    ");
+    assert!(!place.exists("never"));
+}
+
+#[test]
 fn lists_become_tensors() {
     use shardmill_webdataset::{Array, DType, Datum, encode};
 
