@@ -652,6 +652,28 @@ fn a_place_is_tried() {
 }
 
 #[test]
+fn fields_are_what_readers_take_them_for() {
+    let place = Place::new();
+    place.write("rows.csv", "id,class,n\nx,cat,1\ny,dog,2\n");
+    place.ok(&["convert", "rows.csv", "tars", "--to", "webdataset"]);
+    let index = String::from_utf8(place.read("tars/index.json")).unwrap();
+    let fields = "\"fields\": [\"class.txt\", \"id.txt\", \"n.cls\"]";
+    assert!(index.contains(fields), "{index}");
+    place.ok(&["verify", "tars", "--deep"]);
+    let zipped = ["--column", "txt.gz=class", "--column", "cls.gz=n"];
+    let convert = ["convert", "rows.csv", "zipped", "--to", "webdataset"];
+    place.ok(&[&convert[..], &zipped[..]].concat());
+    place.ok(&["verify", "zipped", "--deep"]);
+    let refused = ["convert", "rows.csv", "never", "--to", "webdataset", "--column", "cls=class"];
+    insta::assert_snapshot!(place.shown(&refused), @r"
+    exit 3
+    --- stderr
+    error[type-unsupported]: column cls: a column of type Utf8 cannot be stored as str in a field of that name; readers expect a whole number there: call the field `txt`, or store texts of digits with the encoding `int`
+    ");
+    assert!(!place.exists("never"));
+}
+
+#[test]
 fn lists_become_tensors() {
     use shardmill_webdataset::{Array, DType, Datum, encode};
 
@@ -706,14 +728,14 @@ fn lists_become_tensors() {
     ]), @r"
     exit 3
     --- stderr
-    error[field-array]: column v.ten: row 0 of the result: field `v.ten` cannot hold an array of u4
+    error[type-unsupported]: column v.ten: a column of type List(UInt32) cannot be stored as ten; convert it first, for example with --column 'v.ten:ten=CAST("v.ten" AS …)'
     ");
     insta::assert_snapshot!(place.shown(&[
         "convert", "small.csv", "t3", "--to", "webdataset", "--key", "id", "--column", "n.ten:ten=n",
     ]), @r"
     exit 3
     --- stderr
-    error[type-unsupported]: column n.ten: a column of type Int64 cannot be stored as ten; convert it first, for example with --column 'n.ten:ten=CAST(n.ten AS …)'
+    error[type-unsupported]: column n.ten: a column of type Int64 cannot be stored as ten; convert it first, for example with --column 'n.ten:ten=CAST("n.ten" AS …)'
     ");
 }
 

@@ -268,13 +268,12 @@ fn compile(
                 })?)
             }
         };
-        let column = ColumnEncoder::compile(at, field, target, limits).map_err(raised)?;
-        columns.push(match names {
-            NameForm::Tar(_) if !is_named => {
-                column.renamed(default_field(field).map_err(raised)?.0)
-            }
-            _ => column,
-        });
+        let mut field = field.clone();
+        if matches!(names, NameForm::Tar(_)) && !is_named {
+            let name = default_field(&field).map_err(raised)?.0;
+            field.set_name(name);
+        }
+        columns.push(ColumnEncoder::compile(at, &field, target, limits).map_err(raised)?);
     }
     columns.sort_by(|a, b| a.name().cmp(b.name()));
     let mut seen = BTreeSet::new();

@@ -380,21 +380,50 @@ fn bytes() -> Vec<Case> {
             "image-frame",
             &["column x", "row 0", FILE],
         ),
-        values("three bytes as int32", binary(vec![b"abcd", b"abc"])).unconvertible(
-            "--column x:int32",
+        values("three bytes as four numbers", binary(vec![b"abcd", b"abc"])).unconvertible(
+            "--column x:ndarray:uint8:4",
             3,
-            "sample-size|value-length",
+            "sample-size|array-shape",
             &["column x", "row 1", FILE],
         ),
-        values(
-            "bytes that are no array",
-            binary(vec![b"\x08\x04\x01a", b"\xff\x04\x01a"]),
-        )
-        .unconvertible(
+        values("digits as a number", binary(vec![b"0"])).unconvertible(
+            "--column x:uint8",
+            3,
+            "type-unsupported",
+            &["column x", "CAST(CAST(x AS VARCHAR) AS BIGINT)"],
+        ),
+        values("a file as an array", binary(vec![b"\x08\x04\x01a"])).unconvertible(
             "--column x:ndarray",
             3,
-            "array-dtype",
-            &["column x", "row 1", FILE],
+            "type-unsupported",
+            &["column x", "--column x:bytes"],
+        ),
+        values("JSON with a key twice", || {
+            column(StringArray::from(vec!["{}", "{\"a\": 1, \"a\": 2}"]))
+        })
+        .unconvertible(
+            "--column x:json",
+            3,
+            "json-syntax",
+            &["column x", "row 1", FILE, "`a` twice"],
+        ),
+        values("a fraction in a field of whole numbers", || {
+            column(Float64Array::from(vec![0.5]))
+        })
+        .unconvertible(
+            "--to webdataset --column cls=x",
+            3,
+            "type-unsupported",
+            &["column cls", "`json`"],
+        ),
+        values("text in a field of JSON", || {
+            column(StringArray::from(vec!["{}", "plain"]))
+        })
+        .unconvertible(
+            "--to webdataset --column json=x",
+            3,
+            "json-syntax",
+            &["column json", "row 1"],
         ),
         values("the separator in CSV", || {
             column(StringArray::from(vec!["a", "b,c"]))
@@ -436,7 +465,7 @@ fn types() -> Vec<Case> {
                 inner,
             )]))
         })
-        .unconvertible("", 3, "type-unsupported", &["column x", "Struct"]),
+        .unconvertible("", 3, "type-unsupported", &["column x", "`x.a` is Binary"]),
         values("a struct as int", || {
             let inner: ArrayRef = Arc::new(Int32Array::from(vec![1]));
             column(StructArray::from(vec![(

@@ -191,18 +191,19 @@ pub(crate) fn compile(
         if Some(position) == skip || key.as_ref().is_some_and(|key| key.hides(position)) {
             continue;
         }
-        let encoder = ColumnEncoder::compile(position, field, target, &options.limits)?;
         // A column that was asked for by name is called so.
         let is_named = options
             .columns
             .iter()
             .any(|column| column.name == *field.name());
-        let encoder = match options.nulls {
+        let mut field = field.as_ref().clone();
+        if options.to == ShardFormat::Webdataset && !is_named {
+            let name = default_field(&field)?.0;
+            field.set_name(name);
+        }
+        let encoder = ColumnEncoder::compile(position, &field, target, &options.limits)?;
+        encoders.push(match options.nulls {
             Nulls::Omit if field.is_nullable() => encoder.omitting_nulls(),
-            _ => encoder,
-        };
-        encoders.push(match options.to {
-            ShardFormat::Webdataset if !is_named => encoder.renamed(default_field(field)?.0),
             _ => encoder,
         });
     }

@@ -295,6 +295,14 @@ impl Diagnostic for WriteError {
                 ..
             } => Some("choose another --separator, or --to mds or jsonl".to_owned()),
             Self::Value {
+                reason: ValueReason::Datum(ValueError::JsonSyntax { .. }),
+                column,
+                ..
+            } => Some(format!(
+                "what is no JSON is stored with the encoding str, in tar files under a name like {}.txt",
+                escape(column)
+            )),
+            Self::Value {
                 reason: ValueReason::Datum(error),
                 ..
             } => error.hint(),

@@ -184,7 +184,7 @@ pub fn check_datum(encoding: &Encoding, datum: &[u8], limits: &Limits) -> Result
     }
 }
 
-fn check_digits(encoding: &Encoding, digits: u64) -> Result<(), ValueError> {
+pub(crate) fn check_digits(encoding: &Encoding, digits: u64) -> Result<(), ValueError> {
     if digits > limits::INTEGER_TEXT_DIGITS {
         return Err(ValueError::NumberDigits {
             encoding: encoding.clone(),

@@ -236,6 +236,12 @@ pub enum ValueError {
         /// The byte there; `None` at the end of the text.
         found: Option<u8>,
     },
+    /// A JSON object with a key twice, of which readers keep one.
+    #[error("a JSON object has the key `{}` twice", escape(key))]
+    JsonKeyTwice {
+        /// The key.
+        key: String,
+    },
 }
 
 /// A byte count that may be beyond 64 bits.
@@ -285,13 +291,16 @@ impl Diagnostic for ValueError {
             | Self::ListItems { .. }
             | Self::ListReserved { .. }
             | Self::ListEmpty => "list-frame",
-            Self::JsonSyntax { .. } => "json-syntax",
+            Self::JsonSyntax { .. } | Self::JsonKeyTwice { .. } => "json-syntax",
         }
     }
 
     fn hint(&self) -> Option<String> {
         match self {
             Self::Limit(limit) => Some(limit.hint()),
+            Self::JsonKeyTwice { .. } => {
+                Some("let each key be there once: readers keep one of the values".to_owned())
+            }
             _ => None,
         }
     }

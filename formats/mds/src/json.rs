@@ -1,6 +1,9 @@
+use std::collections::BTreeSet;
+
 use shardmill_core::Limits;
 
 use crate::decode::text;
+use crate::encode::check_digits;
 use crate::encoding::Encoding;
 use crate::error::ValueError;
 use crate::text::plain_run;
@@ -19,6 +22,22 @@ pub fn check_json(json: &[u8], limits: &Limits) -> Result<(), ValueError> {
     scan(json, limits).map(drop)
 }
 
+/// [`check_json`] for a text that is about to be written: its keys may not repeat, since readers keep one of the values
+/// and lose the others. Keys are compared as readers see them, without their escapes.
+///
+/// Keeps the keys of the objects that are open.
+///
+/// # Errors
+///
+/// [`ValueError`]: those of [`check_json`], a whole number that Python does not read, and
+/// [`JsonKeyTwice`](ValueError::JsonKeyTwice).
+pub fn check_new_json(json: &[u8], limits: &Limits) -> Result<(), ValueError> {
+    Limits::check("sample-bytes", json.len() as u64, limits.sample_bytes)?;
+    text(&Encoding::Json, json)?;
+    let scan = scanned(json, limits, Some(Vec::new()))?;
+    check_digits(&Encoding::Json, scan.longest_integer_digits)
+}
+
 /// What a text has in it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
@@ -28,10 +47,15 @@ pub(crate) struct Scan {
 
 /// [`check_json`] for bytes that are known to be UTF-8.
 pub(crate) fn scan(json: &[u8], limits: &Limits) -> Result<Scan, ValueError> {
+    scanned(json, limits, None)
+}
+
+fn scanned(json: &[u8], limits: &Limits, keys: Option<Vec<Keys>>) -> Result<Scan, ValueError> {
     let mut scanner = Scanner {
         json,
         at: 0,
         open: Nesting::default(),
+        keys,
         limits,
         seen: Scan::default(),
     };
@@ -82,10 +106,15 @@ enum Next {
     AfterValue,
 }
 
+/// The keys of an object so far.
+type Keys = BTreeSet<Vec<u8>>;
+
 struct Scanner<'a> {
     json: &'a [u8],
     at: usize,
     open: Nesting,
+    /// The keys of the objects that are open, where somebody asks for them.
+    keys: Option<Vec<Keys>>,
     limits: &'a Limits,
     seen: Scan,
 }
@@ -145,6 +174,11 @@ impl Scanner<'_> {
 
     fn close(&mut self) -> Next {
         self.at += 1;
+        if let Some(keys) = &mut self.keys
+            && self.open.in_object() == Some(true)
+        {
+            keys.pop();
+        }
         self.open.pop();
         Next::AfterValue
     }
@@ -169,12 +203,33 @@ impl Scanner<'_> {
         if !self.eat(b'"') {
             return self.error(expected);
         }
+        let start = self.at - 1;
         self.string()?;
+        self.note(start)?;
         self.skip_blanks();
         if !self.eat(b':') {
             return self.error("`:`");
         }
         Ok(Next::Value)
+    }
+
+    /// Notes the key that began at `start`, and was read just now.
+    fn note(&mut self, start: usize) -> Result<(), ValueError> {
+        let Some(keys) = self.keys.as_mut().and_then(|keys| keys.last_mut()) else {
+            return Ok(());
+        };
+        let quoted = self.json.get(start..self.at).unwrap_or_default();
+        // Half of a surrogate pair is no text; such a key is compared as it is spelled.
+        let key = match serde_json::from_slice::<String>(quoted) {
+            Ok(key) => key.into_bytes(),
+            Err(_) => quoted.to_vec(),
+        };
+        match keys.replace(key) {
+            None => Ok(()),
+            Some(twice) => Err(ValueError::JsonKeyTwice {
+                key: String::from_utf8_lossy(&twice).into_owned(),
+            }),
+        }
     }
 
     fn value(&mut self, expected: &'static str) -> Result<Next, ValueError> {
@@ -185,6 +240,11 @@ impl Scanner<'_> {
                 let object = bracket == b'{';
                 self.at += 1;
                 self.open.push(object);
+                if let Some(keys) = &mut self.keys
+                    && object
+                {
+                    keys.push(Keys::new());
+                }
                 return Ok(if object {
                     Next::KeyOrClose
                 } else {
@@ -358,6 +418,38 @@ mod tests {
             "a datum of encoding `json` is not UTF-8 from byte 3 of 5"
         );
         assert_eq!(error.id(), "sample-utf8");
+    }
+
+    #[test]
+    fn keys_of_a_new_text_do_not_repeat() {
+        let check = |json: &str| check_new_json(json.as_bytes(), &Limits::default());
+        for json in [
+            "{}",
+            r#"{"a": 1, "b": {"a": 1, "b": [{"a": 1}, {"a": 2}]}, "A": NaN}"#,
+            r#"[{"a": 1}, {"a": 1}]"#,
+            r#"{"a": "a", "": "a"}"#,
+            r#"{"\ud800": 1, "\ud801": 2}"#,
+        ] {
+            assert_eq!(check(json), Ok(()), "{json}");
+        }
+        for (json, key) in [
+            (r#"{"a": 1, "a": 1}"#, "a"),
+            (r#"{"b": [], "a": {"c": {}}, "b": 2}"#, "b"),
+            (r#"[{}, {"x": {"y": 1, "z": 2, "y": 3}}]"#, "y"),
+            (r#"{"\u00e9": 1, "é": 2}"#, "é"),
+            (r#"{"\ud800": 1, "\ud800": 2}"#, r#""\ud800""#),
+        ] {
+            let error = check(json).unwrap_err();
+            let key = key.to_owned();
+            assert_eq!(error, ValueError::JsonKeyTwice { key }, "{json}");
+            assert_eq!(error.id(), "json-syntax");
+            assert_eq!(
+                super::check_json(json.as_bytes(), &Limits::default()),
+                Ok(())
+            );
+        }
+        assert_eq!(check("{").unwrap_err().id(), "json-syntax");
+        assert_eq!(check(&"1".repeat(5000)).unwrap_err().id(), "number-digits");
     }
 
     #[test]

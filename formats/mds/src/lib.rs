@@ -54,7 +54,7 @@ pub use encode::{check_datum, encode_jpeg_array, encode_list, encode_pil, ndarra
 pub use encoding::{DType, Encoding, ImageKind};
 pub use error::{EncodingError, ValueError};
 pub use half::f16;
-pub use json::check_json;
+pub use json::{check_json, check_new_json};
 pub use text::{write_decimal, write_float, write_json_float, write_json_string};
 pub use value::{Image, NdArray, PilFrame, Value};
 pub use {compression::*, config::*, hash::*, index::*, shard::*};

@@ -52,20 +52,34 @@ pub fn encode(field: &str, datum: &Datum<'_>, out: &mut Vec<u8>) -> Result<(), F
         _ if is_gzip => {
             let mut raw = Vec::new();
             encode_plain(field, kind, datum, &mut raw)?;
-            let mut encoder = flate2::GzBuilder::new()
-                .mtime(0)
-                .write(out, flate2::Compression::new(9));
-            encoder
-                .write_all(&raw)
-                .and_then(|()| encoder.try_finish())
-                .map_err(|error| FieldError::Gzip {
-                    field: field.to_owned(),
-                    reason: error.to_string(),
-                })?;
+            deflate(field, &raw, out)?;
         }
         _ => encode_plain(field, kind, datum, out)?,
     }
     Ok(())
+}
+
+/// Appends the bytes of a field with the gzip that a trailing `.gz` stands for, and as they are without it: the way back
+/// from [`inflate`](crate::inflate). The same bytes come out whenever it is done.
+///
+/// # Errors
+///
+/// [`FieldError::Gzip`], which memory never gives.
+pub fn deflate(field: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), FieldError> {
+    if !FieldKind::of(field).1 {
+        out.extend_from_slice(bytes);
+        return Ok(());
+    }
+    let mut encoder = flate2::GzBuilder::new()
+        .mtime(0)
+        .write(out, flate2::Compression::new(9));
+    encoder
+        .write_all(bytes)
+        .and_then(|()| encoder.try_finish())
+        .map_err(|error| FieldError::Gzip {
+            field: field.to_owned(),
+            reason: error.to_string(),
+        })
 }
 
 fn encode_plain(

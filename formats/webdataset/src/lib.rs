@@ -52,7 +52,7 @@ mod testdata;
 pub use array::{Array, DType, npy_header};
 pub use braces::{BraceError, MOST_NAMES, expand_braces};
 pub use decode::{Value, decode, inflate};
-pub use encode::{Datum, encode};
+pub use encode::{Datum, deflate, encode};
 pub use error::{MemberKind, TarError, WriteError};
 pub use field::{FieldError, FieldKind};
 pub use group::{FieldEntry, Grouper, SampleEntry};

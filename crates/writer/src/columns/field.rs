@@ -6,16 +6,19 @@ use std::str::FromStr;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{filter, is_not_null};
 use arrow::datatypes::{DataType, Field};
-use shardmill_core::Limits;
-use shardmill_mds::{DType, Encoding, ImageKind, NdArray, Value, check_datum};
-use shardmill_webdataset::{Array as Tensor, Datum, FieldError, FieldKind, encode, npy_header};
+use shardmill_core::{Limits, escape};
+use shardmill_mds::{DType, Encoding, ImageKind, NdArray, Value};
+use shardmill_webdataset::{
+    Array as Tensor, Datum, FieldError, FieldKind, deflate, encode, npy_header,
+};
 
 use super::datums::Datums;
+use super::hint;
 use super::{
-    ENCODED_KEY, ENCODING_KEY, Target, bytes_slices, is_binary, is_text, json, list, number, text,
-    value_type,
+    ENCODED_KEY, ENCODING_KEY, bytes_slices, check_new, is_binary, is_integer_text, is_text, json,
+    list, number, stored_type, text,
 };
-use crate::error::{RowError, ValueReason, WriteError};
+use crate::error::{RowError, WriteError};
 
 /// How a value becomes the bytes of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +102,7 @@ impl FromStr for FieldEncoding {
 }
 
 /// The MDS encoding of the values of a column that was read from MDS shards.
-fn encoded_as(field: &Field) -> Option<Encoding> {
+pub(super) fn encoded_as(field: &Field) -> Option<Encoding> {
     let is_encoded = field
         .metadata()
         .get(ENCODED_KEY)
@@ -109,7 +112,11 @@ fn encoded_as(field: &Field) -> Option<Encoding> {
 }
 
 /// The field that a column becomes when nobody says: its name with the extension by which readers know what is in it,
-/// unless it has one already; and the encoding.
+/// unless it has one already; and the encoding. An extension that stands for something else is none: text in a column `id`
+/// becomes `id.txt`, since readers take `id` for a number. Bytes stay under the name that they have, for they are the files
+/// of a tree or of another tar file.
+///
+/// JSON and tensors are made where the name asks for them: text in a column `json` has to be JSON.
 ///
 /// # Errors
 ///
@@ -119,7 +126,7 @@ pub fn default_field(field: &Field) -> Result<(String, FieldEncoding), WriteErro
         column: field.name().clone(),
         data_type: field.data_type().to_string(),
         encoding: "a field of webdataset".to_owned(),
-        hint: Some(hint.to_owned()),
+        hint: Some(hint::with_obstacle(field, hint)),
     };
     let name = field.name();
     let with = |extension: &str, known: &[&str]| {
@@ -151,24 +158,115 @@ pub fn default_field(field: &Field) -> Result<(String, FieldEncoding), WriteErro
     let encoding = default_encoding(field)
         .ok_or_else(|| unsupported("leave the column out with --select or --column"))?;
     let (kind, _) = FieldKind::of(name);
-    let fits = match encoding {
+    let encoding = called_for(kind, field, encoding);
+    let has_extension = match encoding {
         FieldEncoding::Bytes => true,
-        // Text is stored as it is, whatever the extension says.
-        FieldEncoding::Str => kind != FieldKind::Other,
+        FieldEncoding::Str => kind == FieldKind::Text,
         FieldEncoding::Int => matches!(kind, FieldKind::Int | FieldKind::Json),
         FieldEncoding::Json => kind == FieldKind::Json,
         FieldEncoding::Npy => kind == FieldKind::Npy,
         FieldEncoding::Ten => kind == FieldKind::Tensors,
     };
     Ok(match encoding.extension() {
-        Some(extension) if !fits => (format!("{name}.{extension}"), encoding),
+        Some(extension) if !has_extension => (format!("{name}.{extension}"), encoding),
         _ => (name.clone(), encoding),
+    })
+}
+
+/// The encoding of a column whose name has an extension, which the original encodes by.
+fn called_for(kind: FieldKind, field: &Field, encoding: FieldEncoding) -> FieldEncoding {
+    let asked = match (kind, encoding) {
+        (FieldKind::Json, FieldEncoding::Str | FieldEncoding::Npy) => FieldEncoding::Json,
+        (FieldKind::Tensors, FieldEncoding::Npy) => FieldEncoding::Ten,
+        _ => return encoding,
+    };
+    let data_type = stored_type(field.data_type());
+    // Arrays of MDS are bytes, which are no JSON.
+    let is_possible = asked == FieldEncoding::Ten || !is_binary(&data_type);
+    match is_possible && is_storable(field, &data_type, asked) {
+        true => asked,
+        false => encoding,
+    }
+}
+
+/// Refuses a field whose content readers would take for something else.
+///
+/// # Errors
+///
+/// [`WriteError::TypeUnsupported`], which names an extension that fits.
+pub(super) fn check_extension(
+    field: &Field,
+    data_type: &DataType,
+    encoding: FieldEncoding,
+) -> Result<(), WriteError> {
+    let name = field.name();
+    let (kind, is_gzip) = FieldKind::of(name);
+    // What is there as bytes is what its name says, or its owner wants it so.
+    if encoding == FieldEncoding::Bytes && is_binary(data_type) {
+        return Ok(());
+    }
+    let expected = match (kind, encoding) {
+        (FieldKind::Other, _)
+        | (
+            FieldKind::Text,
+            FieldEncoding::Bytes | FieldEncoding::Str | FieldEncoding::Int | FieldEncoding::Json,
+        )
+        | (FieldKind::Int, FieldEncoding::Int)
+        | (FieldKind::Json, FieldEncoding::Json)
+        | (FieldKind::Npy, FieldEncoding::Npy)
+        | (FieldKind::Tensors, FieldEncoding::Ten) => return Ok(()),
+        // A number is JSON as well; a text of digits may begin with zeros.
+        (FieldKind::Json, FieldEncoding::Int) if !is_text(data_type) => return Ok(()),
+        (FieldKind::Text, _) => "text",
+        (FieldKind::Int, _) => "a whole number",
+        (FieldKind::Json, _) => "JSON",
+        (FieldKind::Npy, _) => "a NumPy file",
+        (FieldKind::Npz, _) => "NumPy files in a ZIP file",
+        (FieldKind::Tensors, _) => "tensors",
+        (FieldKind::MessagePack, _) => "MessagePack",
+        (FieldKind::Cbor, _) => "CBOR",
+        (FieldKind::Image, _) => "an image",
+        (FieldKind::Video, _) => "a video",
+        (FieldKind::Audio, _) => "sound",
+        (FieldKind::Pickle, _) => "a pickle",
+    };
+    let rest = if is_gzip {
+        name.strip_suffix(".gz").unwrap_or(name)
+    } else {
+        name
+    };
+    let extension = encoding.extension().unwrap_or("txt");
+    let other = match rest.rsplit_once('.') {
+        Some((before, _)) => format!("{before}.{extension}"),
+        None => extension.to_owned(),
+    };
+    let mut hint = format!(
+        "readers expect {expected} there: call the field `{}`",
+        escape(&other)
+    );
+    match kind {
+        FieldKind::Int if is_text(data_type) => {
+            hint.push_str(", or store texts of digits with the encoding `int`");
+        }
+        FieldKind::Text if json::is_representable(data_type) => {
+            hint.push_str(", or store it as text with the encoding `json`");
+        }
+        _ => {}
+    }
+    Err(WriteError::TypeUnsupported {
+        column: name.clone(),
+        data_type: field.data_type().to_string(),
+        encoding: format!("{encoding} in a field of that name"),
+        hint: Some(hint),
     })
 }
 
 /// The encoding that follows from the type.
 pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
-    let data_type = value_type(field.data_type());
+    if is_integer_text(field) {
+        return Some(FieldEncoding::Int);
+    }
+    let data_type = &stored_type(field.data_type());
     Some(match (data_type, encoded_as(field)) {
         (_, Some(Encoding::NdArray { .. })) => FieldEncoding::Npy,
         (_, Some(Encoding::Json)) => FieldEncoding::Json,
@@ -213,9 +311,17 @@ pub(super) fn is_storable(field: &Field, data_type: &DataType, encoding: FieldEn
                 || (*data_type != DataType::Null && json::is_representable(data_type))
         }
         FieldEncoding::Npy | FieldEncoding::Ten => {
-            let (leaf, levels) = list::leaf_type(data_type);
-            matches!(encoded_as(field), Some(Encoding::NdArray { .. }))
-                || (levels > 0 && number::dtype_of(leaf).is_some())
+            let dtype = match encoded_as(field) {
+                Some(Encoding::NdArray { dtype: None, .. }) => return true,
+                Some(Encoding::NdArray { dtype, .. }) => dtype,
+                _ => match list::leaf_type(data_type) {
+                    (leaf, 1..) => number::dtype_of(leaf),
+                    _ => None,
+                },
+            };
+            // Tensors have no type for these numbers.
+            let is_tensor = encoding == FieldEncoding::Ten;
+            dtype.is_some_and(|dtype| !is_tensor || dtype != DType::U32)
         }
     }
 }
@@ -226,13 +332,17 @@ pub(super) struct FieldEncoder {
     encoding: FieldEncoding,
     /// The MDS encoding that the values have now.
     encoded: Option<Encoding>,
+    /// Whether the values are compressed one by one, since the name ends in `.gz`. Bytes are what they should be already.
+    is_gzip: bool,
 }
 
 impl FieldEncoder {
-    pub(super) fn new(field: &Field, encoding: FieldEncoding) -> Self {
+    pub(super) fn new(field: &Field, data_type: &DataType, encoding: FieldEncoding) -> Self {
+        let are_files = encoding == FieldEncoding::Bytes && is_binary(data_type);
         Self {
             encoding,
             encoded: encoded_as(field),
+            is_gzip: FieldKind::of(field.name()).1 && !are_files,
         }
     }
 
@@ -243,13 +353,28 @@ impl FieldEncoder {
         name: &str,
         limits: &Limits,
     ) -> Result<Datums, RowError> {
-        let target = Target::Field(self.encoding);
+        let datums = self.values(array, name, limits)?;
+        if !self.is_gzip {
+            return Ok(datums);
+        }
+        let mut raw = Vec::new();
+        text::try_render(array.len(), |row, out| {
+            let (prefix, value) = datums.value(row);
+            raw.clear();
+            raw.extend_from_slice(prefix);
+            raw.extend_from_slice(value);
+            deflate(name, &raw, out).map_err(|error| RowError {
+                row,
+                reason: error.into(),
+            })
+        })
+    }
+
+    fn values(&self, array: &ArrayRef, name: &str, limits: &Limits) -> Result<Datums, RowError> {
+        let target = self.encoding.name();
         let unfit = || RowError {
             row: 0,
-            reason: ValueReason::Range {
-                value: format!("a value of type {}", array.data_type()),
-                encoding: target.name(),
-            },
+            reason: number::mismatch(array, target),
         };
         let data_type = array.data_type();
         let plain = || bytes_slices(array).or_else(|| text::string_slices(array));
@@ -258,23 +383,17 @@ impl FieldEncoder {
             FieldEncoding::Str if is_binary(data_type) => {
                 checked(plain().ok_or_else(unfit)?, array, &Encoding::Str, limits)
             }
-            FieldEncoding::Str if data_type.is_floating() => {
-                text::float_texts(array).ok_or_else(unfit)
-            }
-            FieldEncoding::Str if data_type.is_integer() => {
-                text::number_texts(array).ok_or_else(unfit)
-            }
-            FieldEncoding::Str => text::rendered(array).ok_or_else(unfit),
+            FieldEncoding::Str if data_type.is_floating() => text::float_texts(array, target),
+            FieldEncoding::Str if data_type.is_integer() => text::number_texts(array, target),
+            FieldEncoding::Str => text::rendered(array, target),
             FieldEncoding::Int => match text::string_slices(array) {
                 Some(datums) => checked(datums, array, &Encoding::StrInt, limits),
-                None => {
-                    text::plain_values(array, shardmill_mds::TextEncoding::Int).ok_or_else(unfit)
-                }
+                None => text::plain_values(array, shardmill_mds::TextEncoding::Int),
             },
             FieldEncoding::Json => match plain() {
-                Some(datums) if self.encoded.is_some() => Ok(datums),
+                Some(datums) if self.encoded == Some(Encoding::Json) => Ok(datums),
                 Some(datums) => checked(datums, array, &Encoding::Json, limits),
-                None => text::json_texts(array).ok_or_else(unfit),
+                None => text::json_texts(array, target),
             },
             FieldEncoding::Npy | FieldEncoding::Ten if array.null_count() > 0 => {
                 self.spread(array, name, limits, unfit)
@@ -310,7 +429,7 @@ impl FieldEncoder {
             .filter(|row| array.is_valid(*row))
             .collect();
         let datums = self
-            .prepare(&values, name, limits)
+            .values(&values, name, limits)
             .map_err(|error| RowError {
                 row: rows.get(error.row).copied().unwrap_or(error.row),
                 reason: error.reason,
@@ -340,7 +459,7 @@ fn checked(
 ) -> Result<Datums, RowError> {
     for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
         let (_, value) = datums.value(row);
-        check_datum(encoding, value, limits).map_err(|error| RowError {
+        check_new(encoding, value, limits).map_err(|error| RowError {
             row,
             reason: error.into(),
         })?;
@@ -430,7 +549,25 @@ mod tests {
             ("image", DataType::LargeBinary, ("image", "bytes")),
             ("caption", DataType::Utf8, ("caption.txt", "str")),
             ("txt", DataType::Utf8View, ("txt", "str")),
-            ("json", DataType::Utf8, ("json", "str")),
+            ("json", DataType::Utf8, ("json", "json")),
+            ("json", DataType::Date32, ("json", "json")),
+            ("json", list(DataType::Int8), ("json", "json")),
+            ("id", DataType::Utf8, ("id.txt", "str")),
+            ("inx", DataType::Utf8View, ("inx.txt", "str")),
+            ("a.count", DataType::LargeUtf8, ("a.count.txt", "str")),
+            ("class", DataType::Date32, ("class.txt", "str")),
+            ("npy", DataType::Utf8, ("npy.txt", "str")),
+            ("mp", DataType::Utf8, ("mp.txt", "str")),
+            ("pth", DataType::Utf8, ("pth.txt", "str")),
+            ("image", DataType::Utf8, ("image.txt", "str")),
+            ("id", DataType::Int64, ("id", "int")),
+            ("id", DataType::Binary, ("id", "bytes")),
+            ("cls", DataType::Binary, ("cls", "bytes")),
+            ("cls", DataType::Float32, ("cls.json", "json")),
+            ("ten", list(DataType::Int16), ("ten", "ten")),
+            ("ten", list(DataType::UInt32), ("ten.npy", "npy")),
+            ("npz", list(DataType::Int16), ("npz.npy", "npy")),
+            ("cost", DataType::Decimal64(9, 2), ("cost.txt", "str")),
             ("label", DataType::Int32, ("label.cls", "int")),
             ("cls", DataType::UInt64, ("cls", "int")),
             ("ok", DataType::Boolean, ("ok.cls", "int")),
@@ -451,6 +588,7 @@ mod tests {
             ("pkl", Some("x.pkl")),
             ("ndarray:float32", Some("x.npy")),
             ("bytes", Some("x")),
+            ("json", Some("x.json")),
             ("pil", None),
             ("list[jpeg]", None),
         ] {

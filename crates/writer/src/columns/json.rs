@@ -1,30 +1,48 @@
 //! Arrow values as JSON text in the dialect of the original writers: `", "` and `": "`, ASCII only, keys in
 //! the order of the fields.
 
+use std::collections::BTreeSet;
+
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Decimal128Type, Decimal256Type, DecimalType, Float16Type, Float32Type, Float64Type,
     Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use shardmill_mds::{write_json_float, write_json_string};
+use shardmill_core::escape;
+use shardmill_mds::{ValueError, write_json_float, write_json_string};
+
+use super::text::{Texts, texts};
+use crate::error::ValueReason;
 
 /// Whether values of that type have a JSON form. Bytes have none; decimals and times are written as strings.
 pub(crate) fn is_representable(data_type: &DataType) -> bool {
+    obstacle(data_type, "").is_none()
+}
+
+/// What keeps values of a type from having a JSON form: which part of it, as `path` and what lies below, and why.
+pub(crate) fn obstacle(data_type: &DataType, path: &str) -> Option<String> {
     match data_type {
-        DataType::Struct(fields) => fields
-            .iter()
-            .all(|field| is_representable(field.data_type())),
+        DataType::Struct(fields) => {
+            let mut seen = BTreeSet::new();
+            fields.iter().find_map(|field| {
+                if !seen.insert(field.name()) {
+                    let name = escape(field.name());
+                    return Some(format!("`{}` has two fields `{name}`", escape(path)));
+                }
+                obstacle(field.data_type(), &format!("{path}.{}", field.name()))
+            })
+        }
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
-            is_representable(field.data_type())
+            obstacle(field.data_type(), &format!("{path}[]"))
         }
         DataType::Map(entries, _) => match entries.data_type() {
             DataType::Struct(fields) => fields
                 .iter()
-                .all(|field| is_representable(field.data_type())),
-            _ => false,
+                .find_map(|field| obstacle(field.data_type(), &format!("{path}[]"))),
+            _ => Some(no_form(path, data_type)),
         },
-        DataType::Dictionary(_, values) => is_representable(values),
+        DataType::Dictionary(_, values) => obstacle(values, path),
         DataType::Null
         | DataType::Boolean
         | DataType::Utf8
@@ -34,10 +52,38 @@ pub(crate) fn is_representable(data_type: &DataType) -> bool {
         | DataType::Date64
         | DataType::Time32(_)
         | DataType::Time64(_)
-        | DataType::Timestamp(..)
-        | DataType::Decimal128(..)
-        | DataType::Decimal256(..) => true,
-        other => other.is_numeric(),
+        | DataType::Timestamp(..) => None,
+        other if other.is_numeric() => None,
+        other => Some(no_form(path, other)),
+    }
+}
+
+fn no_form(path: &str, data_type: &DataType) -> String {
+    format!(
+        "`{}` is {data_type}, which has no form in JSON",
+        escape(path)
+    )
+}
+
+/// Why a value cannot be written.
+#[derive(Debug)]
+pub(crate) enum Unwritable {
+    /// A map with a key twice, of which readers keep one.
+    Key(String),
+    /// A time that no calendar has.
+    Time(String),
+}
+
+impl Unwritable {
+    /// The reason, for a value that was to be stored with `encoding`.
+    pub(crate) fn reason(self, encoding: &str) -> ValueReason {
+        match self {
+            Self::Key(key) => ValueReason::Datum(ValueError::JsonKeyTwice { key }),
+            Self::Time(value) => ValueReason::Range {
+                value,
+                encoding: encoding.to_owned(),
+            },
+        }
     }
 }
 
@@ -56,7 +102,7 @@ pub(crate) enum Node {
     F16(arrow::array::Float16Array),
     F32(arrow::array::Float32Array),
     F64(arrow::array::Float64Array),
-    Text(arrow::array::LargeStringArray),
+    Text(Texts),
     Struct {
         array: ArrayRef,
         fields: Vec<(Vec<u8>, Node)>,
@@ -69,7 +115,7 @@ pub(crate) enum Node {
     Map {
         array: ArrayRef,
         bounds: Bounds,
-        keys: Box<Node>,
+        keys: Texts,
         values: Box<Node>,
     },
 }
@@ -143,12 +189,14 @@ impl Node {
                 Self::Map {
                     array: ArrayRef::clone(array),
                     bounds: Bounds::I32(map.offsets().clone()),
-                    keys: Box::new(Self::text(map.keys())?),
+                    keys: texts(map.keys())?,
                     values: Box::new(Self::new(map.values())?),
                 }
             }
             DataType::Dictionary(_, values) => Self::new(&cast(array, values).ok()?)?,
-            DataType::Decimal128(..) | DataType::Decimal256(..) => Self::Text(decimals(array)?),
+            DataType::Decimal128(..) | DataType::Decimal256(..) => {
+                Self::Text(decimals(array)?.into())
+            }
             DataType::Utf8
             | DataType::LargeUtf8
             | DataType::Utf8View
@@ -156,7 +204,7 @@ impl Node {
             | DataType::Date64
             | DataType::Time32(_)
             | DataType::Time64(_)
-            | DataType::Timestamp(..) => Self::text(array)?,
+            | DataType::Timestamp(..) => Self::Text(texts(array)?),
             _ => return None,
         })
     }
@@ -167,11 +215,6 @@ impl Node {
             bounds,
             values: Box::new(Self::new(values)?),
         })
-    }
-
-    fn text(array: &ArrayRef) -> Option<Self> {
-        let text = cast(array, &DataType::LargeUtf8).ok()?;
-        Some(Self::Text(text.as_string::<i64>().clone()))
     }
 
     fn is_null(&self, row: usize) -> bool {
@@ -189,7 +232,7 @@ impl Node {
             Self::F16(array) => array.is_null(row),
             Self::F32(array) => array.is_null(row),
             Self::F64(array) => array.is_null(row),
-            Self::Text(array) => array.is_null(row),
+            Self::Text(texts) => texts.is_null(row),
             Self::Struct { array, .. } | Self::List { array, .. } | Self::Map { array, .. } => {
                 array.is_null(row)
             }
@@ -197,10 +240,10 @@ impl Node {
     }
 
     /// Appends the JSON text of value `row`.
-    pub(crate) fn write(&self, row: usize, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Unwritable> {
         if self.is_null(row) {
             out.extend_from_slice(b"null");
-            return;
+            return Ok(());
         }
         match self {
             Self::Null => {}
@@ -218,7 +261,7 @@ impl Node {
             Self::F16(array) => write_json_float(array.value(row).to_f64(), out),
             Self::F32(array) => write_json_float(array.value(row).into(), out),
             Self::F64(array) => write_json_float(array.value(row), out),
-            Self::Text(array) => write_json_string(array.value(row), out),
+            Self::Text(texts) => write_json_string(texts.value(row)?, out),
             Self::Struct { fields, .. } => {
                 out.push(b'{');
                 for (position, (key, node)) in fields.iter().enumerate() {
@@ -226,7 +269,7 @@ impl Node {
                         out.extend_from_slice(b", ");
                     }
                     out.extend_from_slice(key);
-                    node.write(row, out);
+                    node.write(row, out)?;
                 }
                 out.push(b'}');
             }
@@ -236,7 +279,7 @@ impl Node {
                     if position > 0 {
                         out.extend_from_slice(b", ");
                     }
-                    values.write(at, out);
+                    values.write(at, out)?;
                 }
                 out.push(b']');
             }
@@ -246,18 +289,24 @@ impl Node {
                 values,
                 ..
             } => {
+                let mut seen = BTreeSet::new();
                 out.push(b'{');
                 for (position, at) in bounds.range(row).enumerate() {
                     if position > 0 {
                         out.extend_from_slice(b", ");
                     }
-                    keys.write(at, out);
+                    let key = keys.value(at)?;
+                    if !seen.insert(key) {
+                        return Err(Unwritable::Key(key.to_owned()));
+                    }
+                    write_json_string(key, out);
                     out.extend_from_slice(b": ");
-                    values.write(at, out);
+                    values.write(at, out)?;
                 }
                 out.push(b'}');
             }
         }
+        Ok(())
     }
 }
 

@@ -2,18 +2,22 @@
 
 mod datums;
 mod field;
+mod hint;
 mod json;
 mod list;
 mod number;
 mod text;
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::Buffer;
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{
-    DType, Encoding, ImageKind, TextEncoding, check_datum, encode_jpeg_array, encode_list,
+    DType, Encoding, ImageKind, TextEncoding, ValueError, check_datum, check_new_json,
+    encode_jpeg_array, encode_list,
 };
 
 pub(crate) use datums::Datums;
@@ -87,13 +91,13 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
             return default_field(field).map(|(_, encoding)| Target::Field(encoding));
         }
     };
-    let unsupported = |hint: Option<&str>| WriteError::TypeUnsupported {
+    let unsupported = |hint: &str| WriteError::TypeUnsupported {
         column: field.name().clone(),
         data_type: field.data_type().to_string(),
         encoding: format.to_string(),
-        hint: hint.map(str::to_owned),
+        hint: Some(hint::with_obstacle(field, hint)),
     };
-    let data_type = value_type(field.data_type());
+    let data_type = &stored_type(field.data_type());
     match format {
         Format::Mds => {
             if let Some(name) = field.metadata().get(ENCODING_KEY)
@@ -103,7 +107,7 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
             }
             mds_encoding(data_type)
                 .map(Target::Mds)
-                .ok_or_else(|| unsupported(Some("leave the column out with --select or --column")))
+                .ok_or_else(|| unsupported("leave the column out with --select or --column"))
         }
         Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
             let encoding = if is_integer_text(field) {
@@ -112,7 +116,7 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
                 text_encoding(data_type)
             };
             let encoding =
-                encoding.ok_or_else(|| unsupported(Some("--to mds stores bytes and arrays")))?;
+                encoding.ok_or_else(|| unsupported("--to mds stores bytes and arrays"))?;
             Ok(if format == Format::Json {
                 Target::Json(encoding)
             } else {
@@ -129,10 +133,33 @@ fn is_integer_text(field: &Field) -> bool {
         .is_some_and(|value| value == ENCODED_TEXT)
 }
 
-fn value_type(data_type: &DataType) -> &DataType {
+/// The type as which values are stored: that of the values of a dictionary, lists for views of lists, and decimals of
+/// one width. [`ColumnEncoder::prepare`] casts to it.
+fn stored_type(data_type: &DataType) -> DataType {
     match data_type {
-        DataType::Dictionary(_, values) => values,
-        other => other,
+        DataType::Dictionary(_, values) => plain_type(values),
+        other => plain_type(other),
+    }
+}
+
+/// [`stored_type`] of what stands inside something else, where dictionaries stay what they are.
+fn plain_type(data_type: &DataType) -> DataType {
+    let plain = |field: &FieldRef| -> FieldRef {
+        let data_type = plain_type(field.data_type());
+        Arc::new(field.as_ref().clone().with_data_type(data_type))
+    };
+    match data_type {
+        DataType::List(field) | DataType::ListView(field) => DataType::List(plain(field)),
+        DataType::LargeList(field) | DataType::LargeListView(field) => {
+            DataType::LargeList(plain(field))
+        }
+        DataType::FixedSizeList(field, len) => DataType::FixedSizeList(plain(field), *len),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(plain).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(plain(entries), *sorted),
+        DataType::Decimal32(precision, scale) | DataType::Decimal64(precision, scale) => {
+            DataType::Decimal128(*precision, *scale)
+        }
+        other => other.clone(),
     }
 }
 
@@ -193,9 +220,9 @@ fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
 /// Texts and files that already are JSON have none: there a null is a value that is missing.
 #[must_use]
 pub fn stores_null(field: &Field, target: &Target) -> bool {
-    let data_type = value_type(field.data_type());
+    let data_type = stored_type(field.data_type());
     match target {
-        Target::Mds(Encoding::Json) => !is_text(data_type) && !is_binary(data_type),
+        Target::Mds(Encoding::Json) => !is_text(&data_type) && !is_binary(&data_type),
         // A number is JSON as well, but nobody expects it to be null.
         Target::Field(FieldEncoding::Json) => data_type.is_nested(),
         _ => false,
@@ -203,11 +230,13 @@ pub fn stores_null(field: &Field, target: &Target) -> bool {
 }
 
 impl ColumnEncoder {
-    /// Decides how column `source` of the batches, described by `field`, is stored as `target`.
+    /// Decides how column `source` of the batches, described by `field`, is stored as `target`. The name of `field` is the
+    /// one that the column has in the shards; see [`default_field`].
     ///
     /// # Errors
     ///
-    /// [`WriteError::TypeUnsupported`] when values of that type cannot be stored so.
+    /// [`WriteError::TypeUnsupported`] when values of that type cannot be stored so, or when the extension of a field
+    /// stands for something else.
     pub fn compile(
         source: usize,
         field: &Field,
@@ -220,13 +249,16 @@ impl ColumnEncoder {
             .is_some_and(|value| value == "true")
             && matches!(&target, Target::Mds(encoding) if field.metadata().get(ENCODING_KEY) == Some(&encoding.to_string()));
         let integer_text = is_integer_text(field);
-        let data_type = if integer_text {
-            &DataType::Int64
+        let data_type = &if integer_text {
+            DataType::Int64
         } else {
-            value_type(field.data_type())
+            stored_type(field.data_type())
         };
         let storable = match &target {
             Target::Field(encoding) => field::is_storable(field, data_type, *encoding),
+            Target::Mds(encoding) if is_binary(data_type) => {
+                encoded || takes_bytes(encoding, field::encoded_as(field).as_ref())
+            }
             _ => encoded || is_storable(data_type, &target),
         };
         if !storable {
@@ -234,17 +266,15 @@ impl ColumnEncoder {
                 column: field.name().clone(),
                 data_type: field.data_type().to_string(),
                 encoding: target.name(),
-                hint: Some(format!(
-                    "convert it first, for example with --column '{}:{}=CAST({} AS …)'",
-                    field.name(),
-                    target.name(),
-                    field.name()
-                )),
+                hint: Some(hint::for_target(field, data_type, &target)),
             });
+        }
+        if let Target::Field(encoding) = &target {
+            field::check_extension(field, data_type, *encoding)?;
         }
         let stores_null = stores_null(field, &target);
         let encoder = match &target {
-            Target::Field(encoding) => Some(FieldEncoder::new(field, *encoding)),
+            Target::Field(encoding) => Some(FieldEncoder::new(field, data_type, *encoding)),
             _ => None,
         };
         Ok(Self {
@@ -258,13 +288,6 @@ impl ColumnEncoder {
             field: encoder,
             limits: limits.clone(),
         })
-    }
-
-    /// The same column under another name in the shards.
-    #[must_use]
-    pub fn renamed(mut self, name: String) -> Self {
-        self.name = name;
-        self
     }
 
     /// The same column, with nothing in the sample where it is null. Only tar files have a form for that.
@@ -314,11 +337,10 @@ impl ColumnEncoder {
 
     /// Encodes the values of one batch. Nulls have been replaced before, but where [`Self::stores_null`].
     pub(crate) fn prepare(&self, array: &ArrayRef) -> Result<Datums, RowError> {
-        let array = match array.data_type() {
-            DataType::Dictionary(_, values) => {
-                &cast(array, values).map_err(|_| self.unfit(array))?
-            }
-            _ => array,
+        let stored = stored_type(array.data_type());
+        let array = match *array.data_type() == stored {
+            true => array,
+            false => &cast(array, &stored).map_err(|_| self.unfit(array))?,
         };
         match &self.target {
             Target::Json(TextEncoding::Int) | Target::Xsv(TextEncoding::Int)
@@ -335,12 +357,8 @@ impl ColumnEncoder {
         match &self.target {
             Target::Mds(encoding) if self.encoded => self.encoded(array, encoding),
             Target::Mds(encoding) => self.mds(array, encoding),
-            Target::Json(encoding) => {
-                text::json_values(array, *encoding).ok_or_else(|| self.unfit(array))
-            }
-            Target::Xsv(encoding) => {
-                text::plain_values(array, *encoding).ok_or_else(|| self.unfit(array))
-            }
+            Target::Json(encoding) => text::json_values(array, *encoding),
+            Target::Xsv(encoding) => text::plain_values(array, *encoding),
             Target::Field(_) => match &self.field {
                 Some(field) => field.prepare(array, &self.name, &self.limits),
                 None => Err(self.unfit(array)),
@@ -380,7 +398,7 @@ impl ColumnEncoder {
                     array.len(),
                     encoding,
                 ),
-                None => text::rendered(array).ok_or_else(|| self.unfit(array)),
+                None => text::rendered(array, &name()),
             },
             Encoding::Bytes => bytes_slices(array)
                 .or_else(|| text::string_slices(array))
@@ -392,15 +410,15 @@ impl ColumnEncoder {
                     array.len(),
                     encoding,
                 ),
-                None => text::json_texts(array).ok_or_else(|| self.unfit(array)),
+                None => text::json_texts(array, &name()),
             },
             Encoding::StrInt | Encoding::StrDecimal => match text::string_slices(array) {
                 Some(datums) => self.checked(datums, array.len(), encoding),
-                None => text::number_texts(array).ok_or_else(|| self.unfit(array)),
+                None => text::number_texts(array, &name()),
             },
             Encoding::StrFloat => match text::string_slices(array) {
                 Some(datums) => self.checked(datums, array.len(), encoding),
-                None => text::float_texts(array).ok_or_else(|| self.unfit(array)),
+                None => text::float_texts(array, &name()),
             },
             Encoding::NdArray { .. } if is_binary(array.data_type()) => self.checked(
                 bytes_slices(array).ok_or_else(|| self.unfit(array))?,
@@ -425,11 +443,6 @@ impl ColumnEncoder {
 
     fn number(&self, array: &ArrayRef, dtype: DType) -> Result<Datums, RowError> {
         let width = usize::try_from(dtype.size_bytes()).unwrap_or(8);
-        if is_binary(array.data_type()) {
-            // COMPAT: bytes bypass every encoder of the original; here they must have the right length.
-            let datums = bytes_slices(array).ok_or_else(|| self.unfit(array))?;
-            return self.checked(datums, array.len(), &Encoding::Number(dtype));
-        }
         Ok(Datums::Fixed {
             width,
             bytes: number::to_bytes(array, dtype, &self.target.name())?,
@@ -468,7 +481,7 @@ impl ColumnEncoder {
     ) -> Result<Datums, RowError> {
         for row in 0..rows {
             let (_, value) = datums.value(row);
-            check_datum(encoding, value, &self.limits).map_err(|error| RowError {
+            check_new(encoding, value, &self.limits).map_err(|error| RowError {
                 row,
                 reason: error.into(),
             })?;
@@ -538,7 +551,37 @@ fn is_text(data_type: &DataType) -> bool {
     )
 }
 
-/// The pairs of type and target that [`ColumnEncoder::prepare`] serves.
+/// Whether readers will understand a value that others made, and all of it.
+fn check_new(encoding: &Encoding, value: &[u8], limits: &Limits) -> Result<(), ValueError> {
+    match encoding {
+        Encoding::Json => check_new_json(value, limits),
+        _ => check_datum(encoding, value, limits),
+    }
+}
+
+/// Whether bytes from elsewhere can be values of the encoding: files, texts, and arrays without a header. `now` is the
+/// encoding that they have already, in MDS shards. A number is none of them: what a file has in it are digits.
+fn takes_bytes(encoding: &Encoding, now: Option<&Encoding>) -> bool {
+    match encoding {
+        Encoding::Bytes
+        | Encoding::Str
+        | Encoding::Json
+        | Encoding::Pkl
+        | Encoding::Image(_)
+        | Encoding::JpegArray { .. }
+        | Encoding::List(_) => true,
+        Encoding::NdArray { .. } => {
+            encoding.fixed_size().is_some() && now.is_none_or(|now| *now == Encoding::Bytes)
+        }
+        Encoding::Int
+        | Encoding::Number(_)
+        | Encoding::StrInt
+        | Encoding::StrFloat
+        | Encoding::StrDecimal => false,
+    }
+}
+
+/// The pairs of type and target that [`ColumnEncoder::prepare`] serves; [`takes_bytes`] has those of bytes.
 fn is_storable(data_type: &DataType, target: &Target) -> bool {
     let encoding = match target {
         Target::Json(encoding) | Target::Xsv(encoding) => {
@@ -552,18 +595,17 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
         Target::Field(_) => return false,
     };
     match encoding {
-        Encoding::Bytes => is_binary(data_type) || is_text(data_type),
-        Encoding::Str => is_binary(data_type) || is_text(data_type) || text::is_temporal(data_type),
-        Encoding::Int => is_binary(data_type) || number::converts(data_type, DType::I64),
-        Encoding::Number(dtype) => is_binary(data_type) || number::converts(data_type, *dtype),
+        Encoding::Bytes => is_text(data_type),
+        Encoding::Str => is_text(data_type) || text::is_temporal(data_type),
+        Encoding::Int => number::converts(data_type, DType::I64),
+        Encoding::Number(dtype) => number::converts(data_type, *dtype),
         Encoding::NdArray { dtype, .. } => {
             let (leaf, levels) = list::leaf_type(data_type);
-            is_binary(data_type)
-                || levels > 0
-                    && match dtype {
-                        Some(dtype) => number::converts(leaf, *dtype),
-                        None => number::dtype_of(leaf).is_some(),
-                    }
+            levels > 0
+                && match dtype {
+                    Some(dtype) => number::converts(leaf, *dtype),
+                    None => number::dtype_of(leaf).is_some(),
+                }
         }
         Encoding::StrInt => {
             is_text(data_type)
@@ -582,12 +624,12 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
                     DataType::Decimal128(..) | DataType::Decimal256(..)
                 )
         }
-        Encoding::Json => is_binary(data_type) || json::is_representable(data_type),
-        Encoding::Pkl | Encoding::Image(_) => is_binary(data_type),
+        Encoding::Json => json::is_representable(data_type),
+        Encoding::Pkl | Encoding::Image(_) => false,
         Encoding::JpegArray { .. }
         | Encoding::List(ImageKind::Pil | ImageKind::Jpeg | ImageKind::Png) => {
             let (leaf, levels) = list::leaf_type(data_type);
-            is_binary(data_type) || (levels == 1 && is_binary(leaf))
+            levels == 1 && is_binary(leaf)
         }
     }
 }
@@ -641,3 +683,6 @@ fn gathered<'a>(values: impl Iterator<Item = &'a [u8]>) -> Datums {
     }
     Datums::rendered(bytes, offsets)
 }
+
+#[cfg(test)]
+mod tests;

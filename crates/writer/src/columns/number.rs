@@ -153,7 +153,8 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
     }
 }
 
-fn mismatch(array: &ArrayRef, encoding: &str) -> ValueReason {
+/// What is wrong with a column whose type does not fit.
+pub(crate) fn mismatch(array: &ArrayRef, encoding: &str) -> ValueReason {
     ValueReason::Range {
         value: format!("a value of type {}", array.data_type()),
         encoding: encoding.to_owned(),

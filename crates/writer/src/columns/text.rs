@@ -1,13 +1,17 @@
 //! Columns that become text: strings, numbers, times, JSON.
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, LargeStringArray, LargeStringBuilder};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, UInt64Type};
-use shardmill_mds::{TextEncoding, write_float, write_json_float, write_json_string};
+use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, TimeUnit, UInt64Type};
+use shardmill_mds::{DType, TextEncoding, write_float, write_json_float, write_json_string};
 
 use super::datums::{Datums, Offsets};
-use super::json::{self, Node};
-use super::{gathered, is_text};
+use super::json::{self, Node, Unwritable};
+use super::{gathered, is_text, number};
+use crate::error::RowError;
 
 /// Whether the type is a date, a time or a moment, which is stored in ISO 8601.
 pub(crate) const fn is_temporal(data_type: &DataType) -> bool {
@@ -63,36 +67,165 @@ fn render(rows: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Datums {
     Datums::rendered(bytes, offsets)
 }
 
-/// The text of any representable value: strings as they are, times in ISO 8601, decimals in full, anything
-/// nested as JSON.
-pub(crate) fn rendered(array: &ArrayRef) -> Option<Datums> {
-    match array.data_type() {
-        data_type if is_text(data_type) => string_slices(array),
-        data_type if is_temporal(data_type) => {
-            string_slices(&cast(array, &DataType::LargeUtf8).ok()?)
+/// Renders every row into one buffer, up to the first that fails.
+pub(crate) fn try_render(
+    rows: usize,
+    mut write: impl FnMut(usize, &mut Vec<u8>) -> Result<(), RowError>,
+) -> Result<Datums, RowError> {
+    let mut failed = None;
+    let datums = render(rows, |row, out| {
+        if failed.is_none() {
+            failed = write(row, out).err();
         }
-        DataType::Decimal128(..) | DataType::Decimal256(..) => number_texts(array),
-        _ => json_texts(array),
+    });
+    failed.map_or(Ok(datums), Err)
+}
+
+/// What is said where a whole column does not fit, which its type should have told.
+fn unfit(array: &ArrayRef, encoding: &str) -> RowError {
+    RowError {
+        row: 0,
+        reason: number::mismatch(array, encoding),
+    }
+}
+
+/// A column as text.
+pub(crate) struct Texts {
+    array: LargeStringArray,
+    /// The values that have no text, and what they are.
+    misfits: BTreeMap<usize, String>,
+}
+
+impl From<LargeStringArray> for Texts {
+    fn from(array: LargeStringArray) -> Self {
+        Self {
+            array,
+            misfits: BTreeMap::new(),
+        }
+    }
+}
+
+impl Texts {
+    pub(crate) fn is_null(&self, row: usize) -> bool {
+        self.array.is_null(row)
+    }
+
+    /// The text of value `row`.
+    pub(crate) fn value(&self, row: usize) -> Result<&str, Unwritable> {
+        match self.misfits.get(&row) {
+            None => Ok(self.array.value(row)),
+            Some(value) => Err(Unwritable::Time(value.clone())),
+        }
+    }
+}
+
+/// The texts of a column; `None` for types without any. Times are in ISO 8601; those that no calendar has are kept apart,
+/// since nobody may ever ask for them.
+pub(crate) fn texts(array: &ArrayRef) -> Option<Texts> {
+    if let Ok(text) = cast(array, &DataType::LargeUtf8) {
+        let text = text.as_string::<i64>();
+        return Some(match array.data_type() {
+            // A day has no time; what has one in spite of the type keeps it.
+            DataType::Date64 => text
+                .iter()
+                .map(|text| text.map(|text| text.strip_suffix("T00:00:00").unwrap_or(text)))
+                .collect::<LargeStringArray>()
+                .into(),
+            _ => text.clone().into(),
+        });
+    }
+    // Without values, what fails is the type: a time zone that nobody knows.
+    if !is_temporal(array.data_type()) || cast(&array.slice(0, 0), &DataType::LargeUtf8).is_err() {
+        return None;
+    }
+    let mut builder = LargeStringBuilder::new();
+    let mut misfits = BTreeMap::new();
+    for row in 0..array.len() {
+        let one = array.slice(row, 1);
+        match texts_of_one(&one) {
+            _ if array.is_null(row) => builder.append_null(),
+            Some(text) => builder.append_value(text),
+            None => {
+                builder.append_value("");
+                misfits.insert(row, beyond(&one));
+            }
+        }
+    }
+    Some(Texts {
+        array: builder.finish(),
+        misfits,
+    })
+}
+
+/// The text of the one value of an array that has one.
+fn texts_of_one(array: &ArrayRef) -> Option<String> {
+    cast(array, &DataType::LargeUtf8).ok()?;
+    texts(array)?.value(0).ok().map(str::to_owned)
+}
+
+/// A time that no calendar has, in the unit in which it is counted.
+fn beyond(array: &ArrayRef) -> String {
+    let number = number::to_bytes(array, DType::I64, "int64").ok();
+    let number = number.and_then(|bytes| bytes.as_slice().try_into().ok());
+    let number = i64::from_le_bytes(number.unwrap_or_default());
+    let unit = |unit: &TimeUnit| match unit {
+        TimeUnit::Second => "seconds",
+        TimeUnit::Millisecond => "milliseconds",
+        TimeUnit::Microsecond => "microseconds",
+        TimeUnit::Nanosecond => "nanoseconds",
+    };
+    match array.data_type() {
+        DataType::Date32 => format!("the date {number} days from 1970-01-01"),
+        DataType::Date64 => format!("the date {number} milliseconds from 1970-01-01"),
+        DataType::Timestamp(of, _) => format!("the time {number} {} from 1970-01-01", unit(of)),
+        DataType::Time32(of) | DataType::Time64(of) => {
+            format!("the time of day {number} {}", unit(of))
+        }
+        other => format!("a value of type {other}"),
+    }
+}
+
+/// The text of any representable value: strings as they are, times in ISO 8601, decimals in full, anything
+/// nested as JSON. `encoding` is for messages.
+pub(crate) fn rendered(array: &ArrayRef, encoding: &str) -> Result<Datums, RowError> {
+    match array.data_type() {
+        data_type if is_text(data_type) => {
+            string_slices(array).ok_or_else(|| unfit(array, encoding))
+        }
+        data_type if is_temporal(data_type) => {
+            let texts = texts(array).ok_or_else(|| unfit(array, encoding))?;
+            if let Some((row, value)) = texts.misfits.into_iter().next() {
+                let reason = Unwritable::Time(value).reason(encoding);
+                return Err(RowError { row, reason });
+            }
+            let array: ArrayRef = Arc::new(texts.array);
+            string_slices(&array).ok_or_else(|| unfit(&array, encoding))
+        }
+        DataType::Decimal128(..) | DataType::Decimal256(..) => number_texts(array, encoding),
+        _ => json_texts(array, encoding),
     }
 }
 
 /// JSON texts, `null` for nulls.
-pub(crate) fn json_texts(array: &ArrayRef) -> Option<Datums> {
-    let node = Node::new(array)?;
-    Some(render(array.len(), |row, out| node.write(row, out)))
+pub(crate) fn json_texts(array: &ArrayRef, encoding: &str) -> Result<Datums, RowError> {
+    let node = Node::new(array).ok_or_else(|| unfit(array, encoding))?;
+    try_render(array.len(), |row, out| {
+        node.write(row, out).map_err(|error| RowError {
+            row,
+            reason: error.reason(encoding),
+        })
+    })
 }
 
 /// Integers and decimals in Python's spelling.
-pub(crate) fn number_texts(array: &ArrayRef) -> Option<Datums> {
+pub(crate) fn number_texts(array: &ArrayRef, encoding: &str) -> Result<Datums, RowError> {
     match array.data_type() {
         DataType::Decimal128(..) | DataType::Decimal256(..) => {
-            let mut fit = true;
-            let datums = render(array.len(), |row, out| {
-                fit &= json::write_decimal_at(array, row, out).is_some()
-            });
-            fit.then_some(datums)
+            try_render(array.len(), |row, out| {
+                json::write_decimal_at(array, row, out).ok_or_else(|| unfit(array, encoding))
+            })
         }
-        _ => integers(array),
+        _ => integers(array).ok_or_else(|| unfit(array, encoding)),
     }
 }
 
@@ -112,8 +245,8 @@ fn integers(array: &ArrayRef) -> Option<Datums> {
 
 /// Floats in the spelling of Python's `str(float)`. Single and half precision are widened first, as Python
 /// widens them.
-pub(crate) fn float_texts(array: &ArrayRef) -> Option<Datums> {
-    floats(array, write_float)
+pub(crate) fn float_texts(array: &ArrayRef, encoding: &str) -> Result<Datums, RowError> {
+    floats(array, write_float).ok_or_else(|| unfit(array, encoding))
 }
 
 fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<Datums> {
@@ -141,29 +274,30 @@ fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<Datums> {
 }
 
 /// Values for a JSON line.
-pub(crate) fn json_values(array: &ArrayRef, encoding: TextEncoding) -> Option<Datums> {
+pub(crate) fn json_values(array: &ArrayRef, encoding: TextEncoding) -> Result<Datums, RowError> {
+    let name = encoding.to_string();
+    let unfit = || unfit(array, &name);
     match encoding {
-        TextEncoding::Int => integers(array),
-        TextEncoding::Float => floats(array, write_json_float),
+        TextEncoding::Int => integers(array).ok_or_else(unfit),
+        TextEncoding::Float => floats(array, write_json_float).ok_or_else(unfit),
         TextEncoding::Str => {
-            let texts = rendered(array)?;
-            let mut fit = true;
-            let datums = render(array.len(), |row, out| {
-                match std::str::from_utf8(texts.value(row).1) {
-                    Ok(text) => write_json_string(text, out),
-                    Err(_) => fit = false,
-                }
-            });
-            fit.then_some(datums)
+            let texts = rendered(array, &name)?;
+            try_render(array.len(), |row, out| {
+                let text = std::str::from_utf8(texts.value(row).1).map_err(|_| unfit())?;
+                write_json_string(text, out);
+                Ok(())
+            })
         }
     }
 }
 
 /// Values for a line of separated values.
-pub(crate) fn plain_values(array: &ArrayRef, encoding: TextEncoding) -> Option<Datums> {
+pub(crate) fn plain_values(array: &ArrayRef, encoding: TextEncoding) -> Result<Datums, RowError> {
+    let name = encoding.to_string();
+    let unfit = || unfit(array, &name);
     match encoding {
-        TextEncoding::Int => integers(array),
-        TextEncoding::Float => floats(array, write_float),
-        TextEncoding::Str => rendered(array),
+        TextEncoding::Int => integers(array).ok_or_else(unfit),
+        TextEncoding::Float => floats(array, write_float).ok_or_else(unfit),
+        TextEncoding::Str => rendered(array, &name),
     }
 }

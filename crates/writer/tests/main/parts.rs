@@ -649,8 +649,8 @@ pub(crate) fn tar() -> (RowEncoder, ShardForm) {
     let batch = batch(&[]);
     let target = Target::Field(FieldEncoding::Int);
     let schema = batch.schema();
-    let column = ColumnEncoder::compile(0, schema.field(0), target, &Limits::default()).unwrap();
-    let column = column.renamed("cls".to_owned());
+    let field = schema.field(0).clone().with_name("cls");
+    let column = ColumnEncoder::compile(0, &field, target, &Limits::default()).unwrap();
     let profile = Profile::default();
     let keys = TarKeys::Number;
     let form = TarForm {

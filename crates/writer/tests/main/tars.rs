@@ -29,9 +29,10 @@ fn encoder(schema: &Schema, keys: TarKeys, nulls: bool) -> RowEncoder {
             continue;
         }
         let (name, encoding) = default_field(field).unwrap();
+        let field = field.as_ref().clone().with_name(name.to_lowercase());
         let column =
-            ColumnEncoder::compile(at, field, Target::Field(encoding), &Limits::default()).unwrap();
-        let column = column.renamed(name.to_lowercase());
+            ColumnEncoder::compile(at, &field, Target::Field(encoding), &Limits::default())
+                .unwrap();
         columns.push(if nulls {
             column.omitting_nulls()
         } else {

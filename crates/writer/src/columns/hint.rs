@@ -1,0 +1,71 @@
+//! What would work where a column cannot be stored as asked.
+
+use arrow::datatypes::{DataType, Field};
+use shardmill_mds::{DType, Encoding};
+
+use super::field::FieldEncoding;
+use super::{Target, is_binary, json, number, stored_type};
+
+/// What would work for a column whose type has no form as `target`.
+pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -> String {
+    let name = field.name();
+    let column = |expr: String| format!("--column '{name}:{}={expr}'", target.name());
+    let quoted = quoted(name);
+    let text = format!("CAST({quoted} AS VARCHAR)");
+    if is_binary(data_type) {
+        let digits = |sql: &str| {
+            let column = column(format!("CAST({text} AS {sql})"));
+            format!("bytes are no number; where they are its digits, {column}")
+        };
+        match target {
+            Target::Mds(Encoding::Number(dtype)) if number::is_float(*dtype) => {
+                return digits("DOUBLE");
+            }
+            Target::Mds(Encoding::Number(DType::U64)) => return digits("BIGINT UNSIGNED"),
+            Target::Mds(Encoding::Int | Encoding::Number(_))
+            | Target::Field(FieldEncoding::Int) => return digits("BIGINT"),
+            Target::Mds(Encoding::StrInt | Encoding::StrFloat | Encoding::StrDecimal) => {
+                return format!("convert it first, with {}", column(text));
+            }
+            Target::Mds(Encoding::NdArray { .. }) => {
+                return format!(
+                    "--column {name}:bytes keeps the bytes; numbers without a header need a type and a shape, as in \
+                     --column {name}:ndarray:float32:2,3"
+                );
+            }
+            Target::Field(FieldEncoding::Npy | FieldEncoding::Ten) => {
+                return format!("--column {name}:bytes keeps the bytes");
+            }
+            _ => {}
+        }
+    }
+    let cast = column(format!("CAST({quoted} AS …)"));
+    let convert = format!("convert it first, for example with {cast}");
+    match target {
+        Target::Mds(Encoding::Json) | Target::Field(FieldEncoding::Json) => {
+            with_obstacle(field, &convert)
+        }
+        _ => convert,
+    }
+}
+
+/// A hint for a column without a form, which begins with the part of it that is to blame where that is inside.
+pub(super) fn with_obstacle(field: &Field, hint: &str) -> String {
+    let data_type = stored_type(field.data_type());
+    match json::obstacle(&data_type, field.name()) {
+        Some(obstacle) if data_type.is_nested() => format!("{obstacle}: {hint}"),
+        _ => hint.to_owned(),
+    }
+}
+
+/// A column as SQL names it.
+fn quoted(name: &str) -> String {
+    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    match is_plain {
+        true => name.to_owned(),
+        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
