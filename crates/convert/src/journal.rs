@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use shardmill_core::Limits;
 use shardmill_mds::Hasher;
+use shardmill_reader::JOURNAL_NAME;
 use shardmill_storage::{Dir, GoOn, Place, PlaceLog, StorageError};
 use shardmill_writer::{Content, FileCheck, IndexEntry, Ledger, Position, Published};
 
@@ -15,7 +16,6 @@ use crate::target::Target;
 pub(crate) use shardmill_writer::parts::WORK_FOLDER;
 /// The lease of the running writer.
 pub(crate) const LEASE_NAME: &str = ".shardmill/lease";
-const JOURNAL_NAME: &str = ".shardmill/journal";
 /// Bytes that are hashed at a time when published files are checked.
 const STEP_BYTES: u64 = 1 << 20;
 const MAX_BYTES: u64 = 4 << 30;

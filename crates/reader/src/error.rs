@@ -65,6 +65,14 @@ pub enum ReaderError {
     IndexMissing {
         /// The directory.
         path: PathBuf,
+        /// Whether a conversion into it is not finished.
+        unfinished: bool,
+    },
+    /// An index would be made of the shards that an interrupted conversion has written so far.
+    #[error("a conversion into this directory is not finished, and more shards are to come")]
+    Unfinished {
+        /// The directory.
+        path: PathBuf,
     },
     /// An index that cannot be used.
     #[error("cannot read the index{}", at(source))]
@@ -536,7 +544,8 @@ impl ReaderError {
             Self::Cache(error) => error.path(),
             Self::Files(error) => error.path(),
             Self::Shared(error) => error.path(),
-            Self::IndexMissing { path }
+            Self::IndexMissing { path, .. }
+            | Self::Unfinished { path }
             | Self::Index { path, .. }
             | Self::TarIndex { path, .. }
             | Self::Merge { path, .. }
@@ -622,7 +631,7 @@ impl Diagnostic for ReaderError {
             | Self::Outside { .. }
             | Self::DirectoryName { .. } => ErrorKind::InvalidInput,
             Self::FillerLost => ErrorKind::Bug,
-            Self::CacheForeign { .. } => ErrorKind::Conflict,
+            Self::CacheForeign { .. } | Self::Unfinished { .. } => ErrorKind::Conflict,
             Self::OutOfMemory { .. } | Self::Thread { .. } => ErrorKind::Resource,
             Self::Interrupted => ErrorKind::Interrupted,
             _ => ErrorKind::Corrupt,
@@ -635,6 +644,7 @@ impl Diagnostic for ReaderError {
         }
         match self {
             Self::IndexMissing { .. } => "index-missing",
+            Self::Unfinished { .. } => "dest-unfinished",
             Self::IndexMismatch { .. } => "index-mismatch",
             Self::ExpectIndex { .. } => "config-expect-index",
             Self::Limit { source, .. } => source.id(),
@@ -692,6 +702,12 @@ impl Diagnostic for ReaderError {
         }
         Some(
             match self {
+                Self::IndexMissing {
+                    unfinished: true, ..
+                } => "a conversion into it is not finished: run it again, and it goes on where it was",
+                Self::Unfinished { .. } => {
+                    "run the conversion again, and it goes on where it was; `shardmill gc` removes what it has left"
+                }
                 Self::IndexMissing { .. } => {
                     "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
                 }

@@ -4,16 +4,20 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_core::Limits;
-use shardmill_storage::{Dir, EntryKind, Remote, StorageError};
+use shardmill_storage::{Dir, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
     TarError, decompress,
 };
 
+use crate::beside::{is_journal, is_unfinished};
+use crate::dataset::INDEX_NAME;
 use crate::error::{Place, ReaderError};
 use crate::keys::hash_key;
 use crate::open::map;
-use crate::tars::{TarPattern, drop_unpacked, is_tar_name, raw_tar_name};
+use crate::tars::{
+    TarPattern, drop_unpacked, holds_data_sets, is_tar_below, is_tar_name, raw_tar_name, tars_below,
+};
 use shardmill_core::parallel::for_each;
 
 /// Samples whose places are kept from the scan, over all shards: 8 bytes each. Beyond that a shard is scanned again when
@@ -137,35 +141,49 @@ pub(crate) fn scan(
     Ok((Index { shards }, places))
 }
 
-/// The tar files in a folder, in the order of the bytes of their names. What is in folders beneath it does not count.
-pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Vec<Found>, StorageError> {
+/// The tar files below a folder, in the order of the bytes of their names: those that [`TarSet`](crate::TarSet) finds
+/// there. Of a folder with data sets there are none. `None` where a conversion is not finished: some of them are missing.
+pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Option<Vec<Found>>, StorageError> {
     let mut found = Vec::new();
     match shelf {
         Shelf::Folder(dir) => {
-            for entry in dir.entries()? {
-                let name = entry
-                    .name
-                    .to_str()
-                    .filter(|name| Found::of(name, 0).is_some());
-                if let Some(name) = name
-                    && entry.kind == EntryKind::File
-                {
-                    let bytes = dir.open_file(name)?.len();
-                    found.extend(Found::of(name, bytes));
-                }
+            if is_unfinished(dir)? {
+                return Ok(None);
+            }
+            if holds_data_sets(dir)? {
+                return Ok(Some(found));
+            }
+            for name in tars_below(dir)? {
+                let bytes = dir.open_file(&name)?.len();
+                found.extend(Found::of(&name, bytes));
             }
         }
         Shelf::Store(store) => {
-            for object in store.list("", MOST_OBJECTS, &mut |_| true)? {
-                if !object.name.contains('/') {
+            let objects = store.list("", MOST_OBJECTS, &mut |_| true)?;
+            if objects.iter().any(|object| is_journal(&object.name)) {
+                return Ok(None);
+            }
+            if objects.iter().any(|object| is_index_below(&object.name)) {
+                return Ok(Some(found));
+            }
+            for object in objects {
+                if is_tar_below(&object.name) {
                     found.extend(Found::of(&object.name, object.bytes));
                 }
             }
+            drop_unpacked(&mut found, |shard| &shard.name);
+            found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         }
     }
-    drop_unpacked(&mut found, |shard| &shard.name);
-    found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+    Ok(Some(found))
+}
+
+/// Whether an object is the index of a data set in the folder that was listed.
+fn is_index_below(name: &str) -> bool {
+    match name.split_once('/') {
+        Some((folder, name)) => name == INDEX_NAME && !folder.starts_with('.'),
+        None => false,
+    }
 }
 
 /// The tar files of a pattern, in its order; all of them have to be there.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_mds::Content;
-use shardmill_storage::{StorageError, Stored};
+use shardmill_storage::{Dir, StorageError, Stored};
 
 use crate::dataset::INDEX_NAME;
 use crate::report::{ContentReport, Problem};
@@ -28,6 +28,24 @@ pub const TOMBSTONES_NAME: &str = "index.tombstones";
 
 /// The folder that writers work in.
 pub(crate) const WORK_FOLDER: &str = ".shardmill";
+
+/// The name of the journal of a conversion that is not finished. In a store it is the folder of its objects.
+pub const JOURNAL_NAME: &str = ".shardmill/journal";
+
+/// Whether a conversion into this folder was begun and is not finished.
+pub(crate) fn is_unfinished(dir: &Dir) -> Result<bool, StorageError> {
+    match dir.exists(JOURNAL_NAME) {
+        // A link that is called so is nobody's journal.
+        Err(StorageError::Symlink { .. }) => Ok(false),
+        found => found,
+    }
+}
+
+/// Whether an object of a store is of the journal of a conversion into the prefix that was listed.
+pub(crate) fn is_journal(name: &str) -> bool {
+    let rest = name.strip_prefix(JOURNAL_NAME);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// Most bytes of a provenance.
 pub const PROVENANCE_BYTES: u64 = 64 << 20;
