@@ -143,7 +143,7 @@ fn shards_of_a_conversion_that_has_not_ended_get_no_index() {
         let ran = place.run(&["index", "rebuild", folder, "--json"]);
         assert_eq!(
             (ran.code, ran.error()["id"].as_str()),
-            (4, Some("index-unfinished"))
+            (4, Some("dest-unfinished"))
         );
         assert!(!place.exists(&format!("{folder}/index.json")));
         fs::remove_dir_all(place.path().join(folder).join(".shardmill")).unwrap();

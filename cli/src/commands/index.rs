@@ -66,6 +66,7 @@ fn made(
 ) -> Result<(String, u64, u64), Stop> {
     let is_none = match shardmill_reader::rebuild_index(path, &options, progress) {
         Err(ReaderError::NoShards { path }) => ReaderError::NoShards { path },
+        Err(error @ ReaderError::Unfinished { .. }) => return Err(error.into()),
         _ if hashes.is_some() => {
             let fact = "the headers of these shards say which hashes their index has";
             return Err(CliError::option("hashes", fact, "leave it out").into());

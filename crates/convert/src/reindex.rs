@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shardmill_core::{Limits, Progress, escape};
 use shardmill_mds::{FileHashes, HashAlgo, Hasher};
 use shardmill_reader::{TarFile, TarSet, TarSetError, each_in_order};
-use shardmill_storage::{Dir, Location, Place, RemoteOptions};
+use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_webdataset::{
     FieldSet, FileInfo, Index, IndexShard, ShardMap, offsets_name, write_offsets,
 };
@@ -48,7 +48,6 @@ pub fn reindex_tars(
         Err(TarSetError::NoShards { .. }) => return Ok(None),
         set => set?,
     };
-    shardmill_reader::check_finished(&Dir::open(folder)?)?;
     let shards = set.shards();
     check_names(shards)?;
     let location = Location::Local(folder.to_owned());

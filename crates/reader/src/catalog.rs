@@ -644,6 +644,7 @@ fn open_files(
 fn index_missing(shown: &str) -> ReaderError {
     ReaderError::IndexMissing {
         path: PathBuf::from(shown),
+        unfinished: false,
     }
 }
 
@@ -676,13 +677,19 @@ fn scan_tars(
         Some(Origin::Store(store)) => Shelf::Store(store),
     };
     let found = match pattern {
-        Some(pattern) => find_tars(shelf, pattern)?,
+        Some(pattern) => Some(find_tars(shelf, pattern)?),
         None => match list_tars(shelf) {
             Ok(found) => found,
             // Where nothing may be listed, and a bucket that is not there, the index is what is missing.
-            Err(error) if is_unlisted(&error) => Vec::new(),
+            Err(error) if is_unlisted(&error) => Some(Vec::new()),
             Err(error) => return Err(error.into()),
         },
+    };
+    let Some(found) = found else {
+        return Err(ReaderError::IndexMissing {
+            path: PathBuf::from(shown),
+            unfinished: true,
+        });
     };
     if found.is_empty() {
         return Err(index_missing(shown));
@@ -711,6 +718,7 @@ fn open_dir(path: &Path, has_index: bool) -> Result<Dir, ReaderError> {
         if error.is_not_found() && has_index {
             ReaderError::IndexMissing {
                 path: path.to_owned(),
+                unfinished: false,
             }
         } else {
             error.into()

@@ -6,6 +6,7 @@ use shardmill_core::Limits;
 use shardmill_mds::{Digest, HashAlgo, HashError, Hasher, Index, ShardEntry, digest};
 use shardmill_storage::{Dir, FileHandle, Folder, Location, RemoteOptions, StorageError, Stored};
 
+use crate::beside::is_unfinished;
 use crate::error::{Place, ReaderError};
 use crate::load::{Loader, parts};
 use crate::place::InPlace;
@@ -106,6 +107,7 @@ impl Dataset {
             Err(error) if error.is_not_found() => {
                 return Err(ReaderError::IndexMissing {
                     path: folder.path().to_owned(),
+                    unfinished: false,
                 });
             }
             Err(error) => return Err(error.into()),
@@ -329,6 +331,7 @@ pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), ReaderError> 
             Ok(file) => Ok((dir, file)),
             Err(error) if error.is_not_found() => Err(ReaderError::IndexMissing {
                 path: path.to_owned(),
+                unfinished: is_unfinished(&dir).unwrap_or_default(),
             }),
             Err(error) => Err(error.into()),
         },

@@ -65,6 +65,14 @@ pub enum ReaderError {
     IndexMissing {
         /// The directory.
         path: PathBuf,
+        /// Whether a conversion into it is not finished.
+        unfinished: bool,
+    },
+    /// An index would be made of the shards that an interrupted conversion has written so far.
+    #[error("a conversion into this directory is not finished, and more shards are to come")]
+    Unfinished {
+        /// The directory.
+        path: PathBuf,
     },
     /// An index that cannot be used.
     #[error("cannot read the index{}", at(source))]
@@ -293,12 +301,6 @@ pub enum ReaderError {
     /// A directory to index has no shards.
     #[error("there are no shards in this directory")]
     NoShards {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A directory to index holds shards of a conversion that has not ended.
-    #[error("a conversion is not finished here")]
-    Unfinished {
         /// The directory.
         path: PathBuf,
     },
@@ -542,7 +544,8 @@ impl ReaderError {
             Self::Cache(error) => error.path(),
             Self::Files(error) => error.path(),
             Self::Shared(error) => error.path(),
-            Self::IndexMissing { path }
+            Self::IndexMissing { path, .. }
+            | Self::Unfinished { path }
             | Self::Index { path, .. }
             | Self::TarIndex { path, .. }
             | Self::Merge { path, .. }
@@ -551,7 +554,6 @@ impl ReaderError {
             | Self::NoSample { path, .. }
             | Self::NoShard { path, .. }
             | Self::NoShards { path }
-            | Self::Unfinished { path }
             | Self::Gap { path, .. }
             | Self::NothingToMerge { path }
             | Self::Outside { path, .. }
@@ -615,7 +617,6 @@ impl Diagnostic for ReaderError {
             | Self::NoShards { .. }
             | Self::NothingToMerge { .. }
             | Self::PatternShard { .. } => ErrorKind::NotFound,
-            Self::Unfinished { .. } => ErrorKind::Conflict,
             Self::Limit { .. } => ErrorKind::Unsupported,
             Self::NoStreams
             | Self::StreamNowhere
@@ -630,7 +631,7 @@ impl Diagnostic for ReaderError {
             | Self::Outside { .. }
             | Self::DirectoryName { .. } => ErrorKind::InvalidInput,
             Self::FillerLost => ErrorKind::Bug,
-            Self::CacheForeign { .. } => ErrorKind::Conflict,
+            Self::CacheForeign { .. } | Self::Unfinished { .. } => ErrorKind::Conflict,
             Self::OutOfMemory { .. } | Self::Thread { .. } => ErrorKind::Resource,
             Self::Interrupted => ErrorKind::Interrupted,
             _ => ErrorKind::Corrupt,
@@ -643,6 +644,7 @@ impl Diagnostic for ReaderError {
         }
         match self {
             Self::IndexMissing { .. } => "index-missing",
+            Self::Unfinished { .. } => "dest-unfinished",
             Self::IndexMismatch { .. } => "index-mismatch",
             Self::ExpectIndex { .. } => "config-expect-index",
             Self::Limit { source, .. } => source.id(),
@@ -665,7 +667,6 @@ impl Diagnostic for ReaderError {
             Self::FillerLost => "internal-filler",
             Self::Thread { .. } => "no-thread",
             Self::NoShards { .. } => "index-no-shards",
-            Self::Unfinished { .. } => "index-unfinished",
             Self::Gap { .. } => "index-gap",
             Self::Ambiguous { .. } => "shard-ambiguous",
             Self::StoredForm { .. } => "shard-stored-form",
@@ -701,6 +702,12 @@ impl Diagnostic for ReaderError {
         }
         Some(
             match self {
+                Self::IndexMissing {
+                    unfinished: true, ..
+                } => "a conversion into it is not finished: run it again, and it goes on where it was",
+                Self::Unfinished { .. } => {
+                    "run the conversion again, and it goes on where it was; `shardmill gc` removes what it has left"
+                }
                 Self::IndexMissing { .. } => {
                     "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
                 }
@@ -711,9 +718,6 @@ impl Diagnostic for ReaderError {
                 Self::TarSamples { .. } | Self::TarFields { .. } => "make the index anew from the shards",
                 Self::ShardLength { .. } => "the file was cut short, or belongs to another index; fetch or write it again",
                 Self::Gap { .. } => "an index without it would number the samples differently; find the file first",
-                Self::Unfinished { .. } => {
-                    "run it again to end it, or `shardmill gc` to give it up; the shards that are there are not all of them"
-                }
                 Self::Ambiguous { .. } => "move one of the files away",
                 Self::NothingToMerge { .. } => "each part needs an index of its own",
                 Self::Limit { source, .. } => return Some(source.hint()),

@@ -9,7 +9,7 @@ use shardmill_mds::{
 };
 use shardmill_storage::Dir;
 
-use crate::beside::check_finished;
+use crate::beside::is_unfinished;
 use crate::error::{Place, ReaderError};
 use shardmill_core::parallel;
 
@@ -31,7 +31,7 @@ pub struct RebuildOptions {
 ///
 /// # Errors
 ///
-/// [`ReaderError::NoShards`]; [`ReaderError::Unfinished`]; [`ReaderError::Gap`] when a number is missing;
+/// [`ReaderError::Unfinished`] where an interrupted conversion has left its journal; [`ReaderError::NoShards`]; [`ReaderError::Gap`] when a number is missing;
 /// [`ReaderError::Ambiguous`], [`ReaderError::Format`], [`ReaderError::StoredForm`],
 /// [`ReaderError::PartnerMissing`] when the files do not fit each other; [`ReaderError::Shard`] and
 /// [`ReaderError::Decompress`] for damaged shards; `Interrupted`.
@@ -41,7 +41,11 @@ pub fn rebuild_index(
     progress: &Progress,
 ) -> Result<Index, ReaderError> {
     let dir = Dir::open(path)?;
-    check_finished(&dir)?;
+    if is_unfinished(&dir)? {
+        return Err(ReaderError::Unfinished {
+            path: path.to_owned(),
+        });
+    }
     let found = find(&dir, &options.limits)?;
     progress.set_totals(0, 0, found.len() as u64);
     let configs = Mutex::new(Vec::new());

@@ -10,10 +10,14 @@ use shardmill_webdataset::{
     TarError, decompress,
 };
 
+use crate::beside::{is_journal, is_unfinished};
+use crate::dataset::INDEX_NAME;
 use crate::error::{Place, ReaderError};
 use crate::keys::hash_key;
 use crate::open::map;
-use crate::tars::{TarPattern, drop_unpacked, is_tar_name, is_tar_path, raw_tar_name, tars_below};
+use crate::tars::{
+    TarPattern, drop_unpacked, holds_data_sets, is_tar_below, is_tar_name, raw_tar_name, tars_below,
+};
 use shardmill_core::parallel::for_each;
 
 /// Samples whose places are kept from the scan, over all shards: 8 bytes each. Beyond that a shard is scanned again when
@@ -137,12 +141,18 @@ pub(crate) fn scan(
     Ok((Index { shards }, places))
 }
 
-/// The tar files below a folder, in the order of the bytes of their names. Beneath a folder with data sets each of these is
-/// looked at for itself, and what lies right in it counts.
-pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Vec<Found>, StorageError> {
+/// The tar files below a folder, in the order of the bytes of their names: those that [`TarSet`](crate::TarSet) finds
+/// there. Of a folder with data sets there are none. `None` where a conversion is not finished: some of them are missing.
+pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Option<Vec<Found>>, StorageError> {
     let mut found = Vec::new();
     match shelf {
         Shelf::Folder(dir) => {
+            if is_unfinished(dir)? {
+                return Ok(None);
+            }
+            if holds_data_sets(dir)? {
+                return Ok(Some(found));
+            }
             for name in tars_below(dir)? {
                 let bytes = dir.open_file(&name)?.len();
                 found.extend(Found::of(&name, bytes));
@@ -150,21 +160,30 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Vec<Found>, StorageError> {
         }
         Shelf::Store(store) => {
             let objects = store.list("", MOST_OBJECTS, &mut |_| true)?;
-            let is_index = |name: &str| {
-                let folder = name.strip_suffix("/index.json");
-                folder.is_some_and(|folder| !folder.contains('/'))
-            };
-            let has_data_sets = objects.iter().any(|object| is_index(&object.name));
+            if objects.iter().any(|object| is_journal(&object.name)) {
+                return Ok(None);
+            }
+            if objects.iter().any(|object| is_index_below(&object.name)) {
+                return Ok(Some(found));
+            }
             for object in objects {
-                if is_tar_path(&object.name) && !(has_data_sets && object.name.contains('/')) {
+                if is_tar_below(&object.name) {
                     found.extend(Found::of(&object.name, object.bytes));
                 }
             }
+            drop_unpacked(&mut found, |shard| &shard.name);
+            found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         }
     }
-    drop_unpacked(&mut found, |shard| &shard.name);
-    found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+    Ok(Some(found))
+}
+
+/// Whether an object is the index of a data set in the folder that was listed.
+fn is_index_below(name: &str) -> bool {
+    match name.split_once('/') {
+        Some((folder, name)) => name == INDEX_NAME && !folder.starts_with('.'),
+        None => false,
+    }
 }
 
 /// The tar files of a pattern, in its order; all of them have to be there.

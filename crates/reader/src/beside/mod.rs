@@ -12,7 +12,6 @@ use shardmill_mds::Content;
 use shardmill_storage::{Dir, StorageError, Stored};
 
 use crate::dataset::INDEX_NAME;
-use crate::error::ReaderError;
 use crate::report::{ContentReport, Problem};
 
 pub use pending::{PENDING_BYTES, PENDING_NAME, Pending};
@@ -30,21 +29,22 @@ pub const TOMBSTONES_NAME: &str = "index.tombstones";
 /// The folder that writers work in.
 pub(crate) const WORK_FOLDER: &str = ".shardmill";
 
-/// What a conversion notes of its shards until it publishes their index.
+/// The name of the journal of a conversion that is not finished. In a store it is the folder of its objects.
 pub const JOURNAL_NAME: &str = ".shardmill/journal";
 
-/// Refuses a directory in which a conversion has not ended: the shards that are there are not all that there will be.
-///
-/// # Errors
-///
-/// [`ReaderError::Unfinished`]; what keeps the directory from being looked at.
-pub fn check_finished(dir: &Dir) -> Result<(), ReaderError> {
-    if dir.exists(JOURNAL_NAME)? {
-        return Err(ReaderError::Unfinished {
-            path: dir.path().to_owned(),
-        });
+/// Whether a conversion into this folder was begun and is not finished.
+pub(crate) fn is_unfinished(dir: &Dir) -> Result<bool, StorageError> {
+    match dir.exists(JOURNAL_NAME) {
+        // A link that is called so is nobody's journal.
+        Err(StorageError::Symlink { .. }) => Ok(false),
+        found => found,
     }
-    Ok(())
+}
+
+/// Whether an object of a store is of the journal of a conversion into the prefix that was listed.
+pub(crate) fn is_journal(name: &str) -> bool {
+    let rest = name.strip_prefix(JOURNAL_NAME);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Most bytes of a provenance.

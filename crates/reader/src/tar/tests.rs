@@ -5,7 +5,8 @@ use std::path::Path;
 
 use shardmill_core::Diagnostic as _;
 use shardmill_order::World;
-use shardmill_storage::Location;
+use shardmill_storage::{Location, RemoteOptions};
+use shardmill_testing::s3::{Objects, S3Server, Settings};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, HashAlgo, Index, IndexShard, Profile, ShardBuilder,
     TarCompression, compress_shard, offsets_name, write_offsets,
@@ -281,4 +282,173 @@ fn single_samples_of_another_folder_are_read_by_their_bytes() {
     assert_eq!(found.bytes, expected);
     let stats = reader.cache_stats();
     assert_eq!((stats.alone_samples, stats.fetched_shards), (1, 0));
+}
+
+/// Tar files of ten samples each below a folder, and what a reader must not take for more of them.
+fn nested(root: &Path) -> Vec<String> {
+    let bare = TarSet {
+        offsets: false,
+        ..TarSet::default()
+    };
+    let names = ["a.tar", "b/c/1.tar", "b/c.tar", "z/0.tar"];
+    let made = tempfile::tempdir().unwrap();
+    bare.write(made.path(), &plain(names.len()));
+    for (number, name) in names.iter().enumerate() {
+        let to = root.join(name);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(made.path().join(format!("shard-{number:06}.tar")), to).unwrap();
+    }
+    for hidden in [".cache", ".shardmill/cache-0"] {
+        bare.write(&root.join(hidden), &plain(1));
+    }
+    fs::write(root.join("b/.hidden.tar"), b"no shard").unwrap();
+    // By the bytes of their names, in which a dot comes before a slash.
+    ["a.tar", "b/c.tar", "b/c/1.tar", "z/0.tar"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+#[test]
+fn tar_files_in_folders_below_are_read_as_the_command_line_finds_them() {
+    let root = tempfile::tempdir().unwrap();
+    let tars = root.path().join("tars");
+    let names = nested(&tars);
+    let set = crate::TarSet::open(
+        std::slice::from_ref(&tars),
+        &shardmill_core::Limits::default(),
+    );
+    let set = set.unwrap();
+    let found: Vec<&str> = set.shards().iter().map(crate::TarFile::name).collect();
+    assert_eq!(found, names);
+    assert!(crate::holds_tars(&tars).unwrap());
+
+    let server = S3Server::start(Objects::folder("bucket", &tars), Settings::default()).unwrap();
+    let options = ReaderOptions {
+        remote: RemoteOptions {
+            settings: server.environment(),
+            ..RemoteOptions::default()
+        },
+        ..ReaderOptions::default()
+    };
+    let local = |name: &str| root.path().join(name);
+    let store = Location::parse("s3://bucket").unwrap();
+    for (stream, copy) in [
+        (StreamOptions::local(&tars), None),
+        (
+            StreamOptions::remote(Location::Local(tars.clone()), local("copy")),
+            Some("copy"),
+        ),
+        (
+            StreamOptions::remote(store, local("fetched")),
+            Some("fetched"),
+        ),
+    ] {
+        // The second time from what the first one kept.
+        for _ in 0..2 {
+            let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
+            assert_eq!((reader.samples(), reader.shards()), (40, 4), "{copy:?}");
+            // The numbers of the shards as they were written, in the order of their names.
+            for (place, written) in [0, 2, 1, 3].into_iter().enumerate() {
+                let key = format!("{written}-3");
+                assert_eq!(
+                    reader.key_of(place as u64 * 10 + 3).unwrap(),
+                    Some(key),
+                    "{copy:?}"
+                );
+            }
+            let config = reader.epoch_config(4, World::SINGLE);
+            let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
+            let mut seen = 0;
+            while let Some(batch) = batches.next_batch().unwrap() {
+                seen += batch.len();
+            }
+            assert_eq!(seen, 40, "{copy:?}");
+        }
+        if let Some(copy) = copy {
+            assert!(local(copy).join("b/c/1.tar").is_file());
+            assert!(!local(copy).join(".cache").exists());
+        }
+    }
+}
+
+#[test]
+fn a_folder_of_data_sets_is_none_of_tar_files() {
+    let root = tempfile::tempdir().unwrap();
+    let bare = TarSet {
+        offsets: false,
+        ..TarSet::default()
+    };
+    nested(root.path());
+    TarSet::default().write(&root.path().join("train"), &plain(1));
+    assert!(!crate::holds_tars(root.path()).unwrap());
+    assert_eq!(read(root.path()).unwrap_err().id(), "index-missing");
+    let server = S3Server::start(Objects::folder("bucket", root.path()), Settings::default());
+    let options = ReaderOptions {
+        remote: RemoteOptions {
+            settings: server.as_ref().unwrap().environment(),
+            ..RemoteOptions::default()
+        },
+        ..ReaderOptions::default()
+    };
+    let copy = tempfile::tempdir().unwrap();
+    let store = Location::parse("s3://bucket").unwrap();
+    let streams = [StreamOptions::remote(store, copy.path().join("local"))];
+    let error = Reader::open(&streams, &options).unwrap_err();
+    assert_eq!(error.id(), "index-missing");
+    // A hidden one is somebody's cache.
+    fs::rename(root.path().join("train"), root.path().join(".train")).unwrap();
+    assert!(crate::holds_tars(root.path()).unwrap());
+    assert_eq!(read(root.path()).unwrap(), 40);
+    bare.write(&root.path().join("deep/er"), &plain(1));
+    fs::remove_file(root.path().join("deep/er/index.json")).unwrap();
+    assert_eq!(read(root.path()).unwrap(), 50);
+}
+
+#[test]
+fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_data_set() {
+    let root = tempfile::tempdir().unwrap();
+    let tars = root.path().join("tars");
+    TarSet::default().write(&tars, &plain(2));
+    fs::create_dir(tars.join(".shardmill")).unwrap();
+    fs::write(tars.join(crate::JOURNAL_NAME), b"{}\n").unwrap();
+    // What changes a data set leaves it in the meantime.
+    assert_eq!(read(&tars).unwrap(), 20);
+    fs::remove_file(tars.join("index.json")).unwrap();
+    let is_told = |error: &ReaderError| {
+        assert_eq!(error.id(), "index-missing");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("not finished"), "{hint}");
+        assert!(!hint.contains("rebuild"), "{hint}");
+    };
+    is_told(&read(&tars).unwrap_err());
+    let opened = crate::Dataset::open(&tars, &crate::OpenOptions::default());
+    is_told(&opened.unwrap_err());
+
+    // In a store it is a folder of objects.
+    let journal = fs::read(tars.join(crate::JOURNAL_NAME)).unwrap();
+    let shard = fs::read(tars.join("shard-000000.tar")).unwrap();
+    let server = S3Server::start(
+        Objects::memory(
+            "bucket",
+            [
+                (".shardmill/journal/0000000000".to_owned(), journal),
+                ("shard-000000.tar".to_owned(), shard),
+            ],
+        ),
+        Settings::default(),
+    )
+    .unwrap();
+    let options = ReaderOptions {
+        remote: RemoteOptions {
+            settings: server.environment(),
+            ..RemoteOptions::default()
+        },
+        ..ReaderOptions::default()
+    };
+    let store = Location::parse("s3://bucket").unwrap();
+    let streams = [StreamOptions::remote(store, root.path().join("local"))];
+    is_told(&Reader::open(&streams, &options).unwrap_err());
+
+    fs::remove_file(tars.join(crate::JOURNAL_NAME)).unwrap();
+    assert_eq!(read(&tars).unwrap(), 20);
 }

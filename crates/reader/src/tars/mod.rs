@@ -25,6 +25,7 @@ pub use pattern::TarPattern;
 pub use scan::each_in_order;
 pub use verify::verify_tars;
 
+use crate::beside::is_unfinished;
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::begins_as_tar_index;
 use crate::error::ReaderError;
@@ -119,39 +120,17 @@ pub fn holds_tars(location: &Path) -> Result<bool, StorageError> {
     if dir.exists(INDEX_NAME)? {
         return is_tar_index(&dir.open_file(INDEX_NAME)?);
     }
-    // Beneath a folder with data sets, each is looked at for itself.
-    if has_data_sets(&dir)? {
-        return Ok(false);
-    }
-    let mut names = Vec::new();
-    list(&dir, "", 0, &mut names)?;
-    Ok(!names.is_empty())
+    Ok(!holds_data_sets(&dir)? && !tars_below(&dir)?.is_empty())
 }
 
-/// Whether folders right beneath one are data sets.
-fn has_data_sets(dir: &Dir) -> Result<bool, StorageError> {
-    let is_data_set = |name: &str| matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true));
+/// Whether folders in a folder have indexes. Beneath it, each is looked at for itself then.
+pub(crate) fn holds_data_sets(dir: &Dir) -> Result<bool, StorageError> {
+    let is_data_set = |name: &str| {
+        !name.starts_with('.') && matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true))
+    };
     Ok(dir.entries()?.iter().any(|entry| {
         entry.kind == EntryKind::Directory && entry.name.to_str().is_some_and(is_data_set)
     }))
-}
-
-/// The tar files that are a data set without an index: all below a folder; where folders in it are data sets, those right in
-/// it.
-pub(crate) fn tars_below(dir: &Dir) -> Result<Vec<String>, StorageError> {
-    let mut names = Vec::new();
-    let depth = if has_data_sets(dir)? { MOST_DEPTH } else { 0 };
-    list(dir, "", depth, &mut names)?;
-    Ok(names)
-}
-
-/// Whether a name beneath a prefix may be that of a tar file of a data set: none in a hidden folder, and none that no folder
-/// could hold.
-pub(crate) fn is_tar_path(name: &str) -> bool {
-    let (_, file) = name.rsplit_once('/').unwrap_or(("", name));
-    is_tar_name(file)
-        && !name.split('/').any(|part| part.starts_with('.'))
-        && check_relative_path(name).is_ok()
 }
 
 /// Whether a prefix in a store holds tar shards, as [`holds_tars`] says it of a folder. Its index is read, and kept for
@@ -177,7 +156,7 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, Stora
     let entries = folder.entries()?;
     for entry in entries
         .iter()
-        .filter(|entry| entry.is_folder)
+        .filter(|entry| entry.is_folder && !entry.name.starts_with('.'))
         .take(MOST_SPLITS)
     {
         let index = format!("{}/{INDEX_NAME}", entry.name);
@@ -191,7 +170,27 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, Stora
 /// The tar files below a prefix in a store.
 fn tar_names(folder: &Folder) -> Result<Vec<String>, StorageError> {
     let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
-    let mut names: Vec<String> = names.into_iter().filter(|name| is_tar_path(name)).collect();
+    let mut names: Vec<String> = names
+        .into_iter()
+        .filter(|name| is_tar_below(name))
+        .collect();
+    drop_unpacked(&mut names, String::as_str);
+    names.sort();
+    Ok(names)
+}
+
+/// Whether an object beneath a prefix is one of its tar shards: it lies in no hidden folder.
+pub(crate) fn is_tar_below(name: &str) -> bool {
+    let (_, file) = name.rsplit_once('/').unwrap_or(("", name));
+    is_tar_name(file)
+        && !name.split('/').any(|part| part.starts_with('.'))
+        && check_relative_path(name).is_ok()
+}
+
+/// The tar shards below a folder, hidden ones left out, by the bytes of their names.
+pub(crate) fn tars_below(dir: &Dir) -> Result<Vec<String>, StorageError> {
+    let mut names = Vec::new();
+    list(dir, "", 0, &mut names)?;
     drop_unpacked(&mut names, String::as_str);
     names.sort();
     Ok(names)
@@ -361,8 +360,13 @@ impl TarSet {
         let pinned = |error| TarSetError::Pinned(Box::new(error));
         let file = match folder.open_file(INDEX_NAME) {
             Err(error) if error.is_not_found() => {
-                let path = folder.path().to_owned();
-                return Err(pinned(ReaderError::IndexMissing { path }));
+                return Err(pinned(ReaderError::IndexMissing {
+                    path: folder.path().to_owned(),
+                    unfinished: match folder {
+                        Folder::Local(dir) => is_unfinished(dir)?,
+                        _ => false,
+                    },
+                }));
             }
             file => file?,
         };
@@ -447,15 +451,12 @@ impl TarSet {
             let path = dir.path_of(INDEX_NAME);
             return self.add_index(&Folder::Local(dir), &path, &bytes, limits);
         }
-        let mut names = Vec::new();
-        list(&dir, "", 0, &mut names)?;
+        let names = tars_below(&dir)?;
         if names.is_empty() {
             return Err(TarSetError::NoShards {
                 path: root.to_owned(),
             });
         }
-        drop_unpacked(&mut names, String::as_str);
-        names.sort();
         self.shards.extend(names.into_iter().map(|name| TarFile {
             root: root.to_owned(),
             store: None,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use shardmill_core::{Diagnostic, ErrorKind, Format, Limits, Progress};
 use shardmill_mds::{HashAlgo, Index, ShardConfig};
 use shardmill_reader::{
-    ReaderError, RebuildOptions, merge_index_list, merge_indexes, rebuild_index,
+    JOURNAL_NAME, ReaderError, RebuildOptions, merge_index_list, merge_indexes, rebuild_index,
 };
 
 use crate::support::{Fixture, id, mds, raw_shard, sample, text, write_dataset, write_shard};
@@ -409,4 +409,22 @@ fn configs_that_agree_are_shared() {
         std::sync::Arc::ptr_eq(&index.shards[a].config, &index.shards[b].config)
     };
     assert!(shared(0, 1) && shared(0, 5) && !shared(0, 3));
+}
+
+#[test]
+fn the_shards_of_a_conversion_that_is_not_finished_get_no_index() {
+    let fixture = Fixture::new(mds(Some("zstd"), &[]), &[3, 1]);
+    let root = fixture.temp.path();
+    fs::create_dir(root.join(".shardmill")).unwrap();
+    fs::write(root.join(JOURNAL_NAME), b"{}\n").unwrap();
+    let error = rebuild(root).unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("dest-unfinished", ErrorKind::Conflict)
+    );
+    assert_eq!(error.object().unwrap(), root.to_string_lossy());
+    assert!(error.hint().unwrap().contains("again"));
+    // The folder alone says nothing: the next run would begin anew.
+    fs::remove_file(root.join(JOURNAL_NAME)).unwrap();
+    assert_eq!(rebuild(root).unwrap().samples(), 4);
 }
