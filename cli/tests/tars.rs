@@ -664,7 +664,15 @@ fn fields_are_what_readers_take_them_for() {
     let convert = ["convert", "rows.csv", "zipped", "--to", "webdataset"];
     place.ok(&[&convert[..], &zipped[..]].concat());
     place.ok(&["verify", "zipped", "--deep"]);
-    let refused = ["convert", "rows.csv", "never", "--to", "webdataset", "--column", "cls=class"];
+    let refused = [
+        "convert",
+        "rows.csv",
+        "never",
+        "--to",
+        "webdataset",
+        "--column",
+        "cls=class",
+    ];
     insta::assert_snapshot!(place.shown(&refused), @r"
     exit 3
     --- stderr
@@ -725,18 +733,18 @@ fn lists_become_tensors() {
     insta::assert_snapshot!(place.shown(&[
         "convert", "small.csv", "t2", "--to", "webdataset", "--key", "id", "--sql",
         "SELECT id, make_array(arrow_cast(n, 'UInt32')) AS v FROM source", "--column", "v.ten:ten=v",
-    ]), @r"
+    ]), @r#"
     exit 3
     --- stderr
     error[type-unsupported]: column v.ten: a column of type List(UInt32) cannot be stored as ten; convert it first, for example with --column 'v.ten:ten=CAST("v.ten" AS …)'
-    ");
+    "#);
     insta::assert_snapshot!(place.shown(&[
         "convert", "small.csv", "t3", "--to", "webdataset", "--key", "id", "--column", "n.ten:ten=n",
-    ]), @r"
+    ]), @r#"
     exit 3
     --- stderr
     error[type-unsupported]: column n.ten: a column of type Int64 cannot be stored as ten; convert it first, for example with --column 'n.ten:ten=CAST("n.ten" AS …)'
-    ");
+    "#);
 }
 
 #[test]
