@@ -11,8 +11,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(decode_field, module)?)
 }
 
-/// What a field holds, as a kind and a value: `int`, `text`, `json` (its text), `arrays` (name, type, shape, bytes of each)
-/// or `bytes` (without the gzip that a trailing `.gz` stands for).
+/// What a field holds, as a kind and a value: `int`, `text`, `json` (its text), `array`, `arrays` and `named` (name, type,
+/// shape, bytes of each; the type of a whole NumPy file is `npy`) or `bytes` (without the gzip that a trailing `.gz`
+/// stands for).
 #[pyfunction]
 fn decode_field<'py>(
     py: Python<'py>,
@@ -28,7 +29,7 @@ fn decode_field<'py>(
         for (name, bytes) in &files {
             match decode("npy", bytes, &limits) {
                 Ok(Value::Array(one)) => list.append(array(py, name, &one)?)?,
-                Ok(_) => {}
+                Ok(_) => list.append(numpy_file(py, name, bytes)?)?,
                 Err(error) => return Err(raise(&error)),
             }
         }
@@ -45,6 +46,7 @@ fn decode_field<'py>(
         Value::Json(text) => ("json", text.into_pyobject(py)?.into_any()),
         Value::Int(number) => ("int", number.into_pyobject(py)?.into_any()),
         Value::Array(one) => ("array", array(py, "", &one)?.into_any()),
+        Value::NumPy(file) => ("array", numpy_file(py, "", file)?.into_any()),
         Value::Arrays(several) => {
             let list = PyList::empty(py);
             for one in &several {
@@ -64,4 +66,9 @@ fn array<'py>(py: Python<'py>, name: &str, array: &Array<'_>) -> PyResult<Bound<
         PyBytes::new(py, array.data),
     )
         .into_pyobject(py)
+}
+
+/// The same for a whole NumPy file, which NumPy reads: it has a type of its own and no shape.
+fn numpy_file<'py>(py: Python<'py>, name: &str, file: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+    (name, "npy", Vec::<u64>::new(), PyBytes::new(py, file)).into_pyobject(py)
 }

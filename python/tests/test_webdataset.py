@@ -130,6 +130,48 @@ def test_decoders_are_those_of_the_original(tmp_path: Path) -> None:
             assert type(own) is type(value), name
 
 
+ARRAYS = [
+    np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1),
+    np.asfortranarray(np.ones((3, 2), np.float32)),
+    np.arange(6, dtype='>i2').reshape(2, 3),
+    np.array(['one', 'zwölf']),
+    np.array([b'a', b'bc']),
+    np.array([1 + 2j]),
+    np.array(['2026-01-02T03:04:05', 'NaT'], 'datetime64[ns]'),
+    np.array([7], 'm8[25s]'),
+    np.array([(1, [2, 3], 'x')], [('é', '<i4'), ('b', '>f8', (2,)), ('c', [('d', '<U1')])]),
+    np.zeros(2, np.dtype([('a', 'i1'), ('b', '<f8')], align=True)),
+    np.array(3, '>f4'),
+    np.zeros((0, 3), 'S4'),
+]
+
+
+@pytest.mark.parametrize('array', ARRAYS, ids=lambda array: f'{array.dtype.kind}{array.ndim}')
+def test_arrays_of_every_kind_are_those_of_numpy(array: Any, tmp_path: Path) -> None:
+    numbers, archive = io.BytesIO(), io.BytesIO()
+    np.save(numbers, array)
+    np.savez(archive, a=array, plain=np.arange(3))
+    fields = {'npy': numbers.getvalue(), 'npz': archive.getvalue()}
+    write_tar(tmp_path / 'a.tar', [('one', {**fields, 'npy.gz': gzip.compress(fields['npy'])})])
+    found = LocalDataset(str(tmp_path), decode=True)[0]
+    wanted = np.load(io.BytesIO(fields['npy']), allow_pickle=False)
+    for own in (found['npy'], found['npy.gz'], found['npz']['a']):
+        assert own.dtype == wanted.dtype
+        assert own.shape == wanted.shape
+        assert own.flags.f_contiguous == wanted.flags.f_contiguous
+        assert own.tobytes() == wanted.tobytes()
+    assert found['npz']['plain'].tolist() == [0, 1, 2]
+
+
+def test_arrays_of_objects_are_refused(tmp_path: Path) -> None:
+    numbers = io.BytesIO()
+    np.save(numbers, np.array([None, {}], object), allow_pickle=True)
+    write_tar(tmp_path / 'a.tar', [('one', {'npy': numbers.getvalue()})])
+    with pytest.raises(DataError, match='pickles') as caught:
+        LocalDataset(str(tmp_path), decode=True)[0]
+    assert caught.value.id == 'field-array'
+
+
 SPECS = [
     *('l8', 'rgb8', 'rgba8', 'l', 'rgb', 'rgba', 'pil', 'pill', 'pilrgb', 'pilrgba', 'torch'),
     *('torchl8', 'torchrgb8', 'torchrgba8', 'torchl', 'torchrgb', 'torchrgba'),
@@ -143,14 +185,29 @@ def test_images_are_those_of_the_original(spec: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     image = Image.fromarray(rng.integers(0, 256, (5, 7, 3), np.uint8))
     fields = {}
-    for field, form in (('png', 'PNG'), ('jpg', 'JPEG'), ('seg.png', 'PNG')):
+    for field, form, mode in (
+        ('png', 'PNG', 'RGB'),
+        ('jpg', 'JPEG', 'RGB'),
+        ('seg.png', 'PNG', 'L'),
+        ('a.png', 'PNG', 'RGBA'),
+        ('p.png', 'PNG', 'P'),
+        ('apng', 'PNG', 'RGB'),
+        ('jpe', 'JPEG', 'L'),
+        ('jfif', 'JPEG', 'CMYK'),
+        ('tga', 'TGA', 'RGB'),
+        ('ico', 'ICO', 'RGB'),
+    ):
         data = io.BytesIO()
-        image.save(data, form)
+        image.convert(mode).save(data, form)
         fields[field] = data.getvalue()
-    write_tar(tmp_path / 'a.tar', [('one', {**fields, 'cls': b'3'})])
+    # These two names stand for no form.
+    others = {'img': fields['png'], 'image': fields['jpg']}
+    write_tar(tmp_path / 'a.tar', [('one', {**fields, **others, 'cls': b'3'})])
     (wanted,) = original(tmp_path / 'a.tar', spec)
     (found,) = StreamingDataset(local=str(tmp_path), batch_size=1, decode=spec)
     assert found['cls'] == wanted['cls'] == 3
+    for field, data in others.items():
+        assert found[field] == wanted[field] == data
     for field in fields:
         own, other = found[field], wanted[field]
         if spec.startswith('pil'):

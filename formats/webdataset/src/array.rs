@@ -1,8 +1,13 @@
 //! Arrays of numbers, as NumPy files (`npy`) and in the original's own form (`ten`).
 
+mod npy;
+
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use shardmill_core::Limits;
+
+use self::npy::{Descr, Head, Item};
 
 /// The type of the numbers of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -162,8 +167,18 @@ fn write_npy_header(dtype: DType, shape: &[u64], out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
+/// An array in a NumPy file.
+pub(crate) enum Npy<'a> {
+    /// Numbers that lie as [`Array`] says.
+    Plain(Array<'a>),
+    /// Anything else that NumPy reads without unpickling. Its header is one, and its data are as long as that says.
+    Other,
+}
+
 /// Reads a NumPy file.
-pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Array<'a>, String> {
+///
+/// Source: NumPy 2.1, `numpy/lib/format.py`. Data behind the array, which NumPy leaves alone, are an error here.
+pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Npy<'a>, String> {
     let rest = bytes
         .strip_prefix(NPY_MAGIC)
         .ok_or("does not begin as a NumPy file does")?;
@@ -185,29 +200,61 @@ pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Array<'a>
     }
     let length = usize::try_from(length).map_err(|_| cut())?;
     let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
-    let header = std::str::from_utf8(header).map_err(|_| "has a NumPy header that is not text")?;
-    let (descr, fortran, shape) = Header(header)
-        .dict()
-        .ok_or("has a NumPy header that is not a description of an array")?;
-    let dtype = match descr.split_at_checked(1) {
-        Some(("<" | "=", short)) => DType::from_short(short),
-        Some(("|", short)) => DType::from_short(short).filter(|dtype| dtype.bytes() == 1),
-        Some((">", short)) if DType::from_short(short).is_some_and(|one| one.bytes() > 1) => {
-            return Err(format!("is a big-endian NumPy file of `{descr}`"));
-        }
-        _ => None,
+    let header = match std::str::from_utf8(header) {
+        Ok(header) => Cow::Borrowed(header),
+        // Up to version 2 a header is Latin-1.
+        Err(_) if *major < 3 => Cow::Owned(header.iter().copied().map(char::from).collect()),
+        Err(_) => return Err("has a NumPy header that is not text".to_owned()),
     };
-    let Some(dtype) = dtype else {
-        let shown: String = descr.chars().take(40).collect();
-        return Err(format!("is a NumPy file of `{shown}`"));
+    let Head {
+        descr,
+        is_fortran,
+        shape,
+    } = npy::head(&header).ok_or("has a NumPy header that is not a description of an array")?;
+    let (name, item) = match descr {
+        Descr::Name(name) => (name, Item::of(name)),
+        Descr::Record(item) => ("", Some(item)),
+    };
+    let item_bytes = match item {
+        Some(Item::Bytes(bytes)) => bytes,
+        Some(Item::Object) => {
+            return Err("is a NumPy file of Python objects, which are pickles".to_owned());
+        }
+        None => {
+            let shown: String = name.chars().take(40).collect();
+            return Err(format!("is a NumPy file of `{shown}`"));
+        }
     };
     if shape.len() as u64 > limits.array_dims {
         return Err(format!("is an array of {} dimensions", shape.len()));
     }
-    if fortran && shape.iter().filter(|dim| **dim > 1).count() > 1 {
-        return Err("is a NumPy file in the order of Fortran".to_owned());
+    let plain = match name.split_at_checked(1) {
+        Some(("<" | "=", short)) => DType::from_short(short),
+        Some(("|", short)) => DType::from_short(short).filter(|dtype| dtype.bytes() == 1),
+        _ => None,
+    };
+    let is_turned = is_fortran && shape.iter().filter(|dim| **dim > 1).count() > 1;
+    if let Some(dtype) = plain.filter(|_| !is_turned) {
+        return check_data(dtype, shape, data).map(Npy::Plain);
     }
-    check_data(dtype, shape, data)
+    // Elements without bytes would let a few bytes stand for any number of them.
+    let most = if item_bytes == 0 {
+        limits.sample_bytes
+    } else {
+        u64::MAX
+    };
+    let count = shape
+        .iter()
+        .try_fold(1_u64, |product, dim| product.checked_mul(*dim))
+        .filter(|count| *count <= most);
+    let needed = count.and_then(|count| count.checked_mul(item_bytes));
+    if needed == Some(data.len() as u64) {
+        return Ok(Npy::Other);
+    }
+    Err(format!(
+        "has {} bytes of data for an array of shape {shape:?} and elements of {item_bytes} bytes",
+        data.len()
+    ))
 }
 
 fn check_data(dtype: DType, shape: Vec<u64>, data: &[u8]) -> Result<Array<'_>, String> {
@@ -221,74 +268,6 @@ fn check_data(dtype: DType, shape: Vec<u64>, data: &[u8]) -> Result<Array<'_>, S
         dtype.short(),
         array.shape
     ))
-}
-
-/// The text of a NumPy header, of which nothing is evaluated.
-struct Header<'a>(&'a str);
-
-impl<'a> Header<'a> {
-    fn dict(mut self) -> Option<(&'a str, bool, Vec<u64>)> {
-        let (mut descr, mut fortran, mut shape) = (None, None, None);
-        self.token("{")?;
-        while self.token("}").is_none() {
-            let key = self.string()?;
-            self.token(":")?;
-            match key {
-                "descr" if descr.is_none() => descr = Some(self.string()?),
-                "fortran_order" if fortran.is_none() => fortran = Some(self.boolean()?),
-                "shape" if shape.is_none() => shape = Some(self.tuple()?),
-                _ => return None,
-            }
-            if self.token(",").is_none() {
-                self.token("}")?;
-                break;
-            }
-        }
-        if !self.0.trim().is_empty() {
-            return None;
-        }
-        Some((descr?, fortran?, shape?))
-    }
-
-    fn token(&mut self, token: &str) -> Option<()> {
-        self.0 = self.0.trim_start().strip_prefix(token)?;
-        Some(())
-    }
-
-    fn string(&mut self) -> Option<&'a str> {
-        let text = self.0.trim_start();
-        let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
-        let (string, rest) = text.get(1..)?.split_once(quote)?;
-        self.0 = rest;
-        Some(string)
-    }
-
-    fn boolean(&mut self) -> Option<bool> {
-        match self.token("True") {
-            Some(()) => Some(true),
-            None => self.token("False").map(|()| false),
-        }
-    }
-
-    fn tuple(&mut self) -> Option<Vec<u64>> {
-        let mut shape = Vec::new();
-        self.token("(")?;
-        while self.token(")").is_none() {
-            let text = self.0.trim_start();
-            let end = text
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(text.len());
-            let (digits, rest) = text.split_at_checked(end)?;
-            shape.push(digits.parse().ok()?);
-            // Python 2 marked long numbers.
-            self.0 = rest.strip_prefix('L').unwrap_or(rest);
-            if self.token(",").is_none() {
-                self.token(")")?;
-                break;
-            }
-        }
-        Some(shape)
-    }
 }
 
 /// In front of each chunk of a `ten` file.

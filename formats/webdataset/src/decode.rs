@@ -6,7 +6,7 @@ use std::io::Read as _;
 use serde::de::IgnoredAny;
 use shardmill_core::{LimitExceeded, Limits};
 
-use crate::array::{Array, read_npy, read_ten};
+use crate::array::{Array, Npy, read_npy, read_ten};
 use crate::field::{FieldError, FieldKind};
 
 /// What a field holds, borrowing its bytes.
@@ -23,6 +23,9 @@ pub enum Value<'a> {
     Json(&'a str),
     /// An array.
     Array(Array<'a>),
+    /// A NumPy file whose array is no [`Array`]: in the order of Fortran, big-endian, or of text, times, complex numbers
+    /// or records. Its header and its length are right; the rest is left to NumPy, which reads it without unpickling.
+    NumPy(&'a [u8]),
     /// Arrays.
     Arrays(Vec<Array<'a>>),
 }
@@ -82,7 +85,10 @@ pub fn decode<'a>(field: &str, bytes: &'a [u8], limits: &Limits) -> Result<Value
             check_json(field, text)?;
             Value::Json(text)
         }
-        FieldKind::Npy => Value::Array(read_npy(bytes, limits).map_err(array_error)?),
+        FieldKind::Npy => match read_npy(bytes, limits).map_err(array_error)? {
+            Npy::Plain(array) => Value::Array(array),
+            Npy::Other => Value::NumPy(bytes),
+        },
         FieldKind::Tensors => Value::Arrays(read_ten(bytes, limits).map_err(array_error)?),
         FieldKind::Pickle => {
             return Err(FieldError::Pickle {
@@ -287,11 +293,81 @@ mod tests {
             "{'descr': '<i2', 'fortran_order': True, 'shape': (2L,), }",
             "{'descr': '=i2', 'fortran_order': False, 'shape': (1, 2), }",
         ] {
-            assert!(
-                decode("npy", &npy(header, &data), &limits).is_ok(),
+            let bytes = npy(header, &data);
+            let value = decode("npy", &bytes, &limits).unwrap();
+            assert!(matches!(value, Value::Array(_)), "{header}");
+        }
+        for (descr, shape) in [
+            ("'>i2'", "(2,)"),
+            ("'>i2'", "(2, 1)"),
+            ("'>f4'", "()"),
+            ("'|S2'", "(2,)"),
+            ("'|S0'", "(2, 0)"),
+            ("'<U1'", "(1,)"),
+            ("'|V4'", "(1, 1, 1)"),
+            ("'f4'", "(1,)"),
+            ("[('a', '<i2')]", "(2,)"),
+            ("[('a', '|S1'), ('b', '|u1', (3,))]", "(1,)"),
+            ("[('a', '|S1'), ('b\\'\"', '|u1', 3)]", "(1,)"),
+            (
+                "[('é', [('x', '>i2'), ('', '|V1')]), (('title', 'z'), '|b1')]",
+                "(1,)",
+            ),
+        ] {
+            let header =
+                format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
+            let data = if shape.contains('0') {
+                &data[..0]
+            } else {
+                &data
+            };
+            let bytes = npy(&header, data);
+            assert_eq!(
+                decode("npy", &bytes, &limits),
+                Ok(Value::NumPy(&bytes)),
                 "{header}"
             );
         }
+        for (descr, size) in [
+            ("<c8", 8),
+            (">c16", 16),
+            ("<M8[25s]", 8),
+            ("<m8", 8),
+            ("<f16", 16),
+        ] {
+            let header =
+                format!("{{'descr': '{descr}', 'fortran_order': True, 'shape': (3, 2), }}");
+            let bytes = npy(&header, &vec![1; size * 6]);
+            assert_eq!(
+                decode("npy", &bytes, &limits),
+                Ok(Value::NumPy(&bytes)),
+                "{header}"
+            );
+        }
+        let turned = npy(
+            "{'descr': '<i2', 'fortran_order': True, 'shape': (1, 2, 1), }",
+            &data,
+        );
+        assert!(matches!(
+            decode("npy", &turned, &limits),
+            Ok(Value::Array(_))
+        ));
+        let turned = npy(
+            "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 2), }",
+            &data,
+        );
+        assert_eq!(decode("npy", &turned, &limits), Ok(Value::NumPy(&turned)));
+        // Names of fields are Latin-1 where they can be.
+        let mut latin = npy(
+            "{'descr': [('~', '<i2')], 'fortran_order': False, 'shape': (2,), }",
+            &data,
+        );
+        for byte in latin.iter_mut().filter(|byte| **byte == b'~') {
+            *byte = 0xe9;
+        }
+        assert_eq!(decode("npy", &latin, &limits), Ok(Value::NumPy(&latin)));
+        latin[6] = 3;
+        assert!(decode("npy", &latin, &limits).is_err());
         let deep = format!(
             "{{'descr': '|u1', 'fortran_order': False, 'shape': ({}) }}",
             "1,".repeat(33)
@@ -300,9 +376,23 @@ mod tests {
             "",
             "{}",
             "{'descr': '|O', 'fortran_order': False, 'shape': (2,), }",
-            "{'descr': '>i2', 'fortran_order': False, 'shape': (2,), }",
-            "{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '|O8', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '>i2', 'fortran_order': False, 'shape': (3,), }",
+            "{'descr': '<i3', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '<S', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '<i2[s]', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': '|S0', 'fortran_order': False, 'shape': (99999999999999, ), }",
+            "{'descr': '<U9999999999999999999', 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': [('a', '<i2'), ('b', '<i3')], 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': [('a', '<i2'], 'fortran_order': False, 'shape': (2,), }",
+            "{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (2,), }",
             "{'descr': '<i2', 'fortran_order': True, 'shape': (2, 2), }",
+            &format!(
+                "{{'descr': {}'<i2'{}, 'fortran_order': False, 'shape': (2,), }}",
+                "[('a', ".repeat(3000),
+                ")]".repeat(3000)
+            ),
             "{'descr': '<i2', 'fortran_order': False, 'shape': (3,), }",
             "{'descr': '<i2', 'fortran_order': False, 'shape': (-1,), }",
             "{'descr': '<i2', 'fortran_order': False, 'shape': (99999999999999999999,), }",
@@ -320,6 +410,24 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn damaged_headers_are_values_or_errors(
+            changes in proptest::collection::vec((0..80_usize, 32..127_u8), 0..6),
+        ) {
+            let mut header = *b"{'descr': [('a', '<i2', (2,)), ('b', [('c', '|S4')])], 'fortran_order': True, 'shape': (1, 2), }";
+            for (at, to) in changes {
+                header[at] = to;
+            }
+            let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+            let bytes = [b"\x93NUMPY\x01\x00", &length[..], &header, &[0; 16]].concat();
+            let value = decode("npy", &bytes, &Limits::default());
+            let is_right = match &value {
+                Ok(value) => matches!(value, Value::NumPy(_) | Value::Array(_)),
+                Err(error) => error.id() == "field-array",
+            };
+            prop_assert!(is_right, "{:?}", value);
+        }
+
         #[test]
         fn damaged_arrays_are_values_or_errors(
             cut in 0..500_usize,
