@@ -309,3 +309,44 @@ fn patterns_are_a_folder_and_names() {
     let path = write(&root, "x{0..1}.tar", "");
     assert_eq!(TarPattern::parse(path.to_str().unwrap()).unwrap(), None);
 }
+
+#[test]
+fn a_single_tar_file_is_a_pattern_of_one() {
+    let root = tempfile::tempdir().unwrap();
+    let inside = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
+    let braces = write(&root, "x{0..1}.tar", "");
+    write(&root, "folder.tar/a.tar", "");
+    let folder = root.path().to_str().unwrap();
+    for (text, expected, names) in [
+        ("k.tar", ".", &["k.tar"][..]),
+        ("a/k.TGZ", "a", &["k.TGZ"]),
+        ("/k.tar.gz", "/", &["k.tar.gz"]),
+        ("s3://b/k.tar.zst", "s3://b", &["k.tar.zst"]),
+        ("https://h/p/x%20y.tar", "https://h/p", &["x y.tar"]),
+        ("file:///d/k.tar", "/d", &["k.tar"]),
+        // One that is really called so, and one that is gone.
+        (braces.to_str().unwrap(), folder, &["x{0..1}.tar"]),
+        (&inside("gone.tar"), folder, &["gone.tar"]),
+        // What is a pattern stays one.
+        ("a/{0..1}.tar", "a", &["0.tar", "1.tar"]),
+    ] {
+        let pattern = TarPattern::named(text).unwrap().expect(text);
+        assert_eq!(pattern.folder().to_string(), expected, "{text}");
+        assert_eq!(pattern.names(), names, "{text}");
+        assert_eq!(pattern.text(), text);
+    }
+    for text in [
+        "",
+        "a",
+        ".tar",
+        "a/.tar",
+        "k.tar.idx",
+        "k.tar/",
+        "s3://b/k.tar/",
+        "s3://b",
+        &inside("folder.tar"),
+        folder,
+    ] {
+        assert_eq!(TarPattern::named(text).unwrap(), None, "{text}");
+    }
+}
