@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_webdataset::{
-    FieldSet, FileInfo, Index, IndexShard, Profile, ShardBuilder, ShardMap, Survey, TarCompression,
-    compress_shard, write_offsets,
+    FieldSet, FileHashes, FileInfo, HashAlgo, Index, IndexShard, Profile, ShardBuilder, ShardMap,
+    Survey, TarCompression, compress_shard, write_offsets,
 };
 
 use super::{TarPattern, TarSet, TarSetError, each_in_order, holds_tars, is_tar_name, verify_tars};
@@ -192,6 +192,25 @@ fn an_index_is_compared_with_its_shards() {
     let at = usize::try_from(map.samples[1].field("cls").unwrap().offset).unwrap();
     bad[at] = b'x';
     assert_eq!(ids(same, &bad, None), ["field-number"]);
+}
+
+#[test]
+fn the_samples_of_a_shard_that_cannot_be_looked_into_are_counted_by_the_index() {
+    let root = tempfile::tempdir().unwrap();
+    let (bytes, map) = shard(0, 3);
+    let mut index = index("0.tar", &bytes, &map);
+    let other = FileHashes::of(&[HashAlgo::Sha256], b"other bytes");
+    index.shards[0].raw_data.hashes = other;
+    write(&root, "0.tar", &bytes);
+    write(&root, "0.tar.idx", write_offsets(&map.offsets()));
+    write(&root, "index.json", index.to_json());
+    let set = open(root.path().to_owned()).unwrap();
+    let options = VerifyOptions::default();
+    let report = verify_tars(&set, &options, &Limits::default(), &Progress::new()).unwrap();
+    let problems: Vec<&str> = report.problems.iter().map(|problem| problem.id).collect();
+    assert_eq!(problems, ["hash-mismatch"]);
+    assert_eq!((report.damaged_shards, report.shards), (1, 1));
+    assert_eq!((report.samples, report.sound_samples), (3, 0));
 }
 
 #[test]
