@@ -166,7 +166,7 @@ class Order:
         """The epoch as it is carried out."""
 
 def tar_folder(text: str) -> Optional[str]:
-    """The folder of the tar files that a pattern names; ``None`` for what is no pattern."""
+    """The folder of the tar files that a pattern names, or of a single one; ``None`` for what is neither."""
 
 def is_served(remote: Optional[str]) -> bool:
     """Whether the Rust reader can read a remote."""

@@ -190,11 +190,11 @@ fn cache_options(options: &Bound<'_, PyDict>) -> PyResult<CacheOptions> {
     Ok(cache)
 }
 
-/// The folder of the tar files that a pattern names; `None` for what is no pattern.
+/// The folder of the tar files that a pattern names, or of a single one; `None` for what is neither.
 #[pyfunction]
 #[pyo3(signature = (text))]
 pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
-    match TarPattern::parse(text) {
+    match TarPattern::named(text) {
         Ok(pattern) => Ok(pattern.map(|pattern| match pattern.folder() {
             Location::Local(path) => path.to_string_lossy().into_owned(),
             folder => folder.to_string(),

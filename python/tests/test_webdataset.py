@@ -433,6 +433,50 @@ def test_patterns_in_a_store(served: Path, store: Store, tmp_path: Path) -> None
     apart(from_a_pattern, remote, tmp_path, environment=store.environment)
 
 
+def test_a_single_tar_file(tmp_path: Path) -> None:
+    folder = write_tars(tmp_path / 'tars', shard_samples=40)
+    tar = str(folder / 'shard-000040.tar')
+    local = LocalDataset(tar, decode=tar_value)
+    assert len(local) == 40
+    assert all(same(local[at], 40 + at) for at in range(40))
+    for stream in [
+        {'local': tar},
+        {'remote': tar, 'local': str(tmp_path / 'cache')},
+        {'remote': tar, 'local': str(tmp_path / 'cache')},
+    ]:
+        dataset = StreamingDataset(**stream, batch_size=1, decode=tar_value)
+        assert len(dataset) == 40
+        assert sorted(int(sample['number']) for sample in dataset) == list(range(40, 80))
+    with pytest.raises(FileNotFoundError, match=r'gone\.tar'):
+        LocalDataset(str(folder / 'gone.tar'))
+    with pytest.raises(ValueError, match='split'):
+        LocalDataset(tar, 'train')
+
+
+def test_tar_files_below_a_folder(tmp_path: Path) -> None:
+    folder = write_tars(tmp_path / 'tars', shard_samples=40)
+    for name in ('index.json', *(path.name for path in folder.glob('*.idx'))):
+        (folder / name).unlink(missing_ok=True)
+    for number, path in enumerate(sorted(folder.glob('*.tar'))):
+        below = folder / f'{number:02}' / 'below'
+        below.mkdir(parents=True)
+        path.rename(below / path.name)
+    hidden = folder / '.cache'
+    hidden.mkdir()
+    (hidden / 'x.tar').write_bytes(b'no shard')
+    local = LocalDataset(str(folder), decode=tar_value)
+    assert len(local) == SAMPLES
+    assert all(same(local[number], number) for number in (0, 57, SAMPLES - 1))
+    for stream in [
+        {'local': str(folder)},
+        {'remote': str(folder), 'local': str(tmp_path / 'cache')},
+        {'remote': str(folder), 'local': str(tmp_path / 'cache')},
+    ]:
+        dataset = StreamingDataset(**stream, batch_size=BATCH, shuffle=True, decode=tar_value)
+        found = sorted(int(sample['number']) for sample in dataset)
+        assert found == list(range(SAMPLES))
+
+
 # Keys.
 
 

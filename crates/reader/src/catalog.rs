@@ -46,16 +46,16 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
-    /// A data set as people name it: a folder, the URL of a prefix, or a pattern of tar files, see [`TarPattern`]. Without
-    /// `remote`, `local` is the data set.
+    /// A data set as people name it: a folder, the URL of a prefix, a tar file, or a pattern of tar files, see
+    /// [`TarPattern`]. Without `remote`, `local` is the data set.
     ///
     /// # Errors
     ///
-    /// As [`TarPattern::parse`]; [`StorageError::Url`].
+    /// As [`TarPattern::named`]; [`StorageError::Url`].
     pub fn named(remote: Option<&str>, local: Option<PathBuf>) -> Result<Self, TarSetError> {
         let pattern = match (remote, local.as_deref().and_then(Path::to_str)) {
-            (Some(remote), _) => TarPattern::parse(remote)?,
-            (None, Some(local)) => TarPattern::parse(local)?,
+            (Some(remote), _) => TarPattern::named(remote)?,
+            (None, Some(local)) => TarPattern::named(local)?,
             (None, None) => None,
         };
         let location = match &pattern {

@@ -479,6 +479,7 @@ impl Reader {
                 place,
                 listed: file.info.bytes,
                 found,
+                store: matches!(stream.origin, Some(Origin::Store(_))),
             }
             .into()),
         }

@@ -185,6 +185,23 @@ pub enum TarError {
         /// The second member.
         second: String,
     },
+    /// A member whose field would replace what a reader says of the sample itself.
+    #[error(
+        "sample `{}` has the field `{}`, in `{}`, and readers give out something of their own under that name",
+        escape(key),
+        escape(field),
+        escape(member)
+    )]
+    ReservedField {
+        /// Where its header begins.
+        offset: u64,
+        /// The key of the sample.
+        key: String,
+        /// The field, in lower case.
+        field: String,
+        /// The member.
+        member: String,
+    },
     /// A key that was there before, with other samples in between.
     #[error("the key `{}` returns at byte {offset} after other keys", escape(key))]
     SplitSample {
@@ -234,6 +251,7 @@ impl TarError {
             | Self::Name { offset, .. }
             | Self::Kind { offset, .. }
             | Self::DuplicateField { offset, .. }
+            | Self::ReservedField { offset, .. }
             | Self::SplitSample { offset, .. }
             | Self::Limit { offset, .. } => Some(*offset),
             Self::NoSample { .. } | Self::Offsets { .. } => None,
@@ -247,7 +265,8 @@ impl TarError {
             Self::Short { member, .. }
             | Self::Size { member, .. }
             | Self::Name { member, .. }
-            | Self::Kind { member, .. } => Some(member),
+            | Self::Kind { member, .. }
+            | Self::ReservedField { member, .. } => Some(member),
             Self::DuplicateField { second, .. } => Some(second),
             _ => None,
         }
@@ -276,7 +295,7 @@ impl Diagnostic for TarError {
             Self::Extension { .. } => "tar-extension",
             Self::Name { .. } => "tar-name",
             Self::Kind { .. } => "tar-kind",
-            Self::DuplicateField { .. } => "tar-duplicate",
+            Self::DuplicateField { .. } | Self::ReservedField { .. } => "tar-duplicate",
             Self::SplitSample { .. } => "tar-split",
             Self::NoSample { .. } => "sample-missing",
             Self::Offsets { .. } => "tar-offsets",
@@ -292,6 +311,9 @@ impl Diagnostic for TarError {
             ),
             Self::Kind { .. } | Self::DuplicateField { .. } | Self::SplitSample { .. } => {
                 Some("rewrite the shard with only the files of its samples, each sample in one run".to_owned())
+            }
+            Self::ReservedField { .. } => {
+                Some("write the shard again without this member, or with another extension".to_owned())
             }
             Self::Limit { problem, .. } => Some(problem.hint()),
             _ => None,

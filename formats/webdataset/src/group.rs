@@ -6,7 +6,7 @@ use std::ops::Range;
 use shardmill_core::Limits;
 
 use crate::error::{MemberKind, TarError};
-use crate::names::Consumer;
+use crate::names::{Consumer, is_reserved};
 use crate::survey::MemberEntry;
 use crate::tar::Member;
 
@@ -80,8 +80,9 @@ impl Grouper {
     ///
     /// # Errors
     ///
-    /// [`TarError::DuplicateField`] (`Corrupt`) and [`TarError::Limit`] (`Unsupported`) for too many fields. The member
-    /// is left out of the sample then, and the grouping can go on.
+    /// [`TarError::DuplicateField`] and, by the rules of `webdataset`, [`TarError::ReservedField`] (`Corrupt`);
+    /// [`TarError::Limit`] (`Unsupported`) for too many fields. The member is left out of the sample then, and the grouping
+    /// can go on.
     pub fn push(&mut self, member: &Member<'_>) -> Result<Option<SampleEntry>, TarError> {
         if member.kind != MemberKind::File {
             return Ok(None);
@@ -130,6 +131,14 @@ impl Grouper {
         let Some((key, field)) = self.consumer.split(seen_name) else {
             return Ok(None);
         };
+        if self.consumer == Consumer::Webdataset && is_reserved(&field) {
+            return Err(TarError::ReservedField {
+                offset: range.start,
+                key: key.to_owned(),
+                field: field.into_owned(),
+                member: name.to_owned(),
+            });
+        }
         let entry = FieldEntry {
             name: field.into(),
             member: name.into(),

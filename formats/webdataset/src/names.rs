@@ -197,6 +197,14 @@ fn is_metadata(name: &str) -> bool {
     first.len() >= 4 && first.starts_with("__") && first.ends_with("__")
 }
 
+/// Whether a field has a name under which the original gives out something of its own: the key, where the shard lies, and
+/// where its copy lies.
+///
+/// Source: webdataset 1.0.2, `tariterators.py`, `group_by_keys`, to which these are duplicates.
+pub(crate) fn is_reserved(field: &str) -> bool {
+    matches!(field, "__key__" | "__url__" | "__local_path__")
+}
+
 /// The name of shard `number`: `PREFIX000012.tar`, `.tar.gz`, `.tar.zst`.
 ///
 /// The number has `digits` digits at least; six are what most data sets have.

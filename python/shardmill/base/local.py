@@ -25,7 +25,8 @@ class LocalDataset(Array, KeyAccess, _torch.Placeholder):
     """A map-style data set for torch: samples by their number.
 
     Args:
-        local: The folder of the data set, or a pattern of tar files, such as ``data/train-{000..146}.tar``.
+        local: The folder of the data set, a tar file, or a pattern of tar files, such as
+            ``data/train-{000..146}.tar``.
         split: A folder beneath it, such as ``train``.
         decode: What becomes of the fields of WebDataset samples, as for ``StreamingDataset``.
 

@@ -45,8 +45,8 @@ class Stream:
     """A data set from which samples are streamed and cached.
 
     Args:
-        remote: Where the data set is kept: a folder, the URL of a prefix, or a pattern of tar files, such as
-            ``data/train-{000000..000146}.tar``. ``None`` if it is local already.
+        remote: Where the data set is kept: a folder, the URL of a prefix, a tar file, or a pattern of tar files, such
+            as ``data/train-{000000..000146}.tar``. ``None`` if it is local already.
         local: The folder it is read from, or that its shards are fetched to. ``None`` for a folder of the temporary
             directory that depends on ``remote`` and ``split`` alone.
         split: A folder beneath both, such as ``train``.
@@ -523,13 +523,18 @@ def find_index(stream: Stream) -> None:
 
 
 def _has_tars(folder: str) -> bool:
-    """Whether there are shards in a folder that need no index."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return False
+    """Whether there are shards below a folder that need no index, hidden ones left out."""
     endings = ('.tar', '.tar.gz', '.tgz', '.tar.zst')
-    return any(name.lower().endswith(endings) for name in names)
+    for here, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith('.')]
+        if here == folder and any(
+            os.path.exists(os.path.join(folder, name, get_index_basename())) for name in folders
+        ):
+            # What holds data sets is none itself.
+            return False
+        if any(name.lower().endswith(endings) and not name.startswith('.') for name in names):
+            return True
+    return False
 
 
 def is_folder(remote: str) -> bool:

@@ -85,7 +85,11 @@ pub enum FileError {
     /// A file that was listed is another one now.
     #[error(
         "the file has changed since it was listed: {listed} bytes then, {found} now{}",
-        if listed == found { ", and another time of change" } else { "" }
+        match (listed == found, store) {
+            (false, _) => "",
+            (true, false) => ", and another time of change",
+            (true, true) => ", and another ETag",
+        }
     )]
     Changed {
         /// Where.
@@ -94,6 +98,14 @@ pub enum FileError {
         listed: u64,
         /// Its length now.
         found: u64,
+        /// Whether it is an object of a store.
+        store: bool,
+    },
+    /// An object of a store is not the one that was listed.
+    #[error("the object has changed since it was listed: it has another ETag")]
+    ObjectChanged {
+        /// Where.
+        place: Place,
     },
     /// A file of the local folder that the cache did not write.
     #[error("nothing tells whether it is the file that was listed")]
@@ -119,9 +131,10 @@ impl FileError {
     #[must_use]
     pub const fn place(&self) -> Option<&Place> {
         match self {
-            Self::Missing { place } | Self::Changed { place, .. } | Self::Untold { place } => {
-                Some(place)
-            }
+            Self::Missing { place }
+            | Self::Changed { place, .. }
+            | Self::ObjectChanged { place }
+            | Self::Untold { place } => Some(place),
             _ => None,
         }
     }
@@ -136,6 +149,13 @@ impl FileError {
     }
 }
 
+impl FileError {
+    /// Whether the place has another file than was listed, however often it is asked.
+    pub(crate) const fn is_change(&self) -> bool {
+        matches!(self, Self::Changed { .. } | Self::ObjectChanged { .. })
+    }
+}
+
 impl Diagnostic for FileError {
     fn kind(&self) -> ErrorKind {
         match self {
@@ -143,7 +163,10 @@ impl Diagnostic for FileError {
             Self::Pattern { .. } | Self::NoTree => ErrorKind::InvalidInput,
             Self::Clash { .. } => ErrorKind::Unsupported,
             Self::Other { .. } | Self::Digest { .. } | Self::InUse { .. } => ErrorKind::Conflict,
-            Self::List { .. } | Self::Changed { .. } | Self::Untold { .. } => ErrorKind::Corrupt,
+            Self::List { .. }
+            | Self::Changed { .. }
+            | Self::ObjectChanged { .. }
+            | Self::Untold { .. } => ErrorKind::Corrupt,
         }
     }
 
@@ -158,6 +181,7 @@ impl Diagnostic for FileError {
             Self::InUse { .. } => "files-in-use",
             Self::Missing { .. } => "file-missing",
             Self::Changed { .. } => "file-changed",
+            Self::ObjectChanged { .. } => "remote-changed",
             Self::Untold { .. } => "file-untold",
             Self::NoFile { .. } => "no-such-file",
             Self::NoTree => "config-files",
@@ -188,7 +212,10 @@ impl Diagnostic for FileError {
             Self::Empty { .. } => "see whether the place is the right one",
             Self::Clash { .. } => "leave one of them out with `exclude`",
             Self::Other { .. } => "name another local folder",
-            Self::List { .. } | Self::Missing { .. } | Self::Changed { .. } => {
+            Self::List { .. }
+            | Self::Missing { .. }
+            | Self::Changed { .. }
+            | Self::ObjectChanged { .. } => {
                 "list the files anew (`relist`), or name another local folder"
             }
             Self::Digest { .. } => "go on with the files that the run began with, or begin anew",

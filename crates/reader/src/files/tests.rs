@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use shardmill_core::Diagnostic as _;
 use shardmill_order::{EpochConfig, ShuffleAlgo, World};
-use shardmill_storage::{Location, RemoteOptions};
+use shardmill_storage::Location;
 use shardmill_testing::mds::{Spec, sample};
-use shardmill_testing::s3::{Objects, S3Server, Settings};
 
 use super::{FileForm, FileOptions};
 use crate::{
     Batch, BatchData, BatchOptions, CacheOptions, Reader, ReaderError, ReaderOptions, StreamOptions,
 };
+
+mod stores;
 
 /// A tree, and a folder to keep it in.
 struct Tree {
@@ -689,105 +690,4 @@ fn files_by_name_are_held_preloaded_and_leave_by_their_last_use() {
 
 fn number_in(reader: &Reader, name: usize) -> u64 {
     reader.find_file(&format!("{name:03}")).unwrap()
-}
-
-/// A store with these objects, and how to read them.
-fn store(objects: &[(&str, &[u8])]) -> (S3Server, tempfile::TempDir, StreamOptions, ReaderOptions) {
-    let objects = objects
-        .iter()
-        .map(|(name, bytes)| (format!("tree/{name}"), bytes.to_vec()));
-    let server = S3Server::start(Objects::memory("bucket", objects), Settings::default()).unwrap();
-    let root = tempfile::tempdir().unwrap();
-    let stream = StreamOptions {
-        remote: Some(Location::parse("s3://bucket/tree").unwrap()),
-        local: Some(root.path().join("local")),
-        files: Some(FileOptions::default()),
-        ..StreamOptions::default()
-    };
-    let options = ReaderOptions {
-        remote: RemoteOptions {
-            settings: server.environment(),
-            ..RemoteOptions::default()
-        },
-        ..ReaderOptions::default()
-    };
-    (server, root, stream, options)
-}
-
-#[test]
-fn objects_of_a_store_are_pinned_to_what_was_listed() {
-    let (server, root, stream, options) = store(&[
-        ("b/ü +%.txt", b"1"),
-        ("a.txt", b"22"),
-        ("folder/", b""),
-        ("folder/c", b"333"),
-        ("changed", b"before"),
-        ("gone", b"4"),
-        ("empty", b""),
-    ]);
-    let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
-    let path = |number| reader.file_path(number).unwrap();
-    let paths: Vec<&str> = (0..reader.samples()).map(path).collect();
-    assert_eq!(
-        paths,
-        [
-            "a.txt",
-            "b/ü +%.txt",
-            "changed",
-            "empty",
-            "folder/c",
-            "gone"
-        ]
-    );
-    let names: Vec<_> = fs::read_dir(root.path().join(".local.shardmill"))
-        .unwrap()
-        .collect();
-    assert_eq!(names.len(), 1, "the list and nothing else");
-    server.objects().put("tree/changed", b"behind".to_vec());
-    server.objects().remove("tree/gone");
-    let get = |name: &str| reader.sample(reader.find_file(name).unwrap());
-    assert_eq!(
-        get("b/ü +%.txt").unwrap().bytes,
-        sample(&[(false, b"1"), (false, "b/ü +%.txt".as_bytes())])
-    );
-    assert_eq!(
-        get("empty").unwrap().bytes,
-        sample(&[(false, b""), (false, b"empty")])
-    );
-    let error = get("changed").unwrap_err();
-    assert_eq!(error.id(), "remote-changed");
-    assert!(error.object().unwrap().contains("changed"));
-    let error = get("gone").unwrap_err();
-    assert_eq!(
-        (error.id(), error.object().unwrap().as_str()),
-        ("file-missing", "gone")
-    );
-    let check = |name: &str| reader.check_file(reader.find_file(name).unwrap());
-    check("a.txt").unwrap();
-    assert_eq!(check("changed").unwrap_err().id(), "file-changed");
-    assert_eq!(check("gone").unwrap_err().id(), "file-missing");
-}
-
-#[test]
-fn keys_that_no_folder_can_hold_are_refused_unless_they_are_left_out() {
-    for (key, id) in [
-        ("a//b", "path-traversal"),
-        ("../up", "path-traversal"),
-        ("x/../../up", "path-traversal"),
-        ("line\nfeed", "path-character"),
-        ("back\\slash", "path-character"),
-        ("good/beneath", "tree-clash"),
-    ] {
-        let (_server, root, mut stream, options) = store(&[("good", b"1"), (key, b"2")]);
-        let error = Reader::open(std::slice::from_ref(&stream), &options).unwrap_err();
-        assert_eq!(error.id(), id, "{key}: {error}");
-        assert!(!root.path().join("up").exists());
-        stream.files.as_mut().unwrap().include = vec!["good".to_owned()];
-        let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
-        assert_eq!(reader.samples(), 1, "{key}");
-        assert_eq!(
-            reader.sample(0).unwrap().bytes,
-            sample(&[(false, b"1"), (false, b"good")])
-        );
-    }
 }

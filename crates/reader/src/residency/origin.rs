@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use shardmill_mds::FileInfo;
-use shardmill_storage::{Dir, FileHandle, StorageError};
+use shardmill_storage::{Dir, FileHandle, RemoteFault, StorageError};
 
 use crate::catalog::{Catalog, Origin, Stream};
 use crate::entry::Entry;
@@ -75,8 +75,12 @@ impl Fetch for Origins {
                     return Box::new(());
                 }
                 let missing = missing(catalog, shard);
+                let changed = changed(catalog, shard);
                 let done = move |result: Result<Vec<u8>, StorageError>| {
-                    done(result.map_err(|error| named(error, missing)));
+                    done(result.map_err(|error| match changed {
+                        Some(changed) if is_other(&error) => changed.into(),
+                        _ => named(error, missing),
+                    }));
                 };
                 Box::new(remote.fetch(&info.basename, info.bytes, done))
             }
@@ -191,8 +195,27 @@ pub(crate) fn check_listed(
         place: catalog.place(shard),
         listed: entry.info.bytes,
         found: file.len(),
+        store: false,
     }
     .into())
+}
+
+/// What it means that a raw file of a store is not the object that was listed.
+fn changed(catalog: &Catalog, shard: usize) -> Option<FileError> {
+    let place = catalog.place(shard);
+    let is_file = matches!(catalog.entry(shard), Some(Entry::File(..)));
+    is_file.then_some(FileError::ObjectChanged { place })
+}
+
+/// Whether a store has another object than the one that was asked for.
+fn is_other(error: &StorageError) -> bool {
+    matches!(
+        error,
+        StorageError::Remote {
+            fault: RemoteFault::Changed,
+            ..
+        }
+    )
 }
 
 /// What a file that is not there means.

@@ -406,7 +406,8 @@ impl Engine {
             Ok(raw) => self
                 .settle_raw(shard, raw, place, needed)
                 .unwrap_or_else(Outcome::Failed),
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            // Damage may have come on the way; that a file was replaced stays so.
+            Err(error) if error.kind() == ErrorKind::Corrupt && !is_change(&error) => {
                 let mut state = self.lock();
                 state.stats.bad_fetches += 1;
                 if failures + 1 < ATTEMPTS {
@@ -754,4 +755,9 @@ fn check_fetched(limits: &Limits, files: &[Vec<u8>]) -> Result<(), ReaderError> 
 /// Whether an error says that there is no space left.
 fn is_full(error: &StorageError) -> bool {
     error.id() == "disk-full"
+}
+
+/// Whether a raw file is not the one that was listed.
+fn is_change(error: &ReaderError) -> bool {
+    matches!(error, ReaderError::Files(error) if error.is_change())
 }

@@ -452,3 +452,29 @@ fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_data_set() {
     fs::remove_file(tars.join(crate::JOURNAL_NAME)).unwrap();
     assert_eq!(read(&tars).unwrap(), 20);
 }
+
+#[test]
+fn a_single_tar_file_is_a_data_set() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    TarSet::default().write(&path("tars"), &plain(2));
+    let tar = path("tars/shard-000001.tar");
+    let text = tar.to_str().unwrap();
+    let gone = path("tars/gone.tar");
+    for (remote, local) in [
+        (None, tar.clone()),
+        (Some(text), path("copy")),
+        // The second time from the copy.
+        (Some(text), path("copy")),
+    ] {
+        let stream = StreamOptions::named(remote, Some(local)).unwrap();
+        let reader = Reader::open(&[stream], &ReaderOptions::default()).unwrap();
+        // Whatever an index beside it says.
+        assert_eq!((reader.samples(), reader.shards()), (10, 1));
+        assert_eq!(reader.key_of(4).unwrap().unwrap(), "1-4");
+    }
+    assert!(path("copy/index.json").is_file());
+    let stream = StreamOptions::named(None, Some(gone)).unwrap();
+    let error = Reader::open(&[stream], &ReaderOptions::default()).unwrap_err();
+    assert_eq!(error.id(), "shard-missing");
+}

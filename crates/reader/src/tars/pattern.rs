@@ -48,13 +48,45 @@ impl TarPattern {
         if all.iter().any(|name| !is_tar_name(name)) || matches!(&*all, [one] if one == text) {
             return Ok(None);
         }
+        Self::of_all(text, &all).map(Some)
+    }
+
+    /// What a text names as a data set: a pattern, or a single tar file, which is a pattern of one. `None` for folders and
+    /// whatever else is not called like a tar file. A local file need not be there.
+    ///
+    /// # Errors
+    ///
+    /// As [`TarPattern::parse`].
+    pub fn named(text: &str) -> Result<Option<Self>, TarSetError> {
+        if let Some(pattern) = Self::parse(text)? {
+            return Ok(Some(pattern));
+        }
+        let (_, name) = text.rsplit_once('/').unwrap_or(("", text));
+        if !is_tar_name(name) {
+            return Ok(None);
+        }
+        let is_file = match Location::parse(text)? {
+            Location::Local(path) => !path.is_dir(),
+            Location::Remote(location) => {
+                let name = location.split_name().map(|(_, name)| name);
+                name.is_some_and(is_tar_name)
+            }
+        };
+        if !is_file {
+            return Ok(None);
+        }
+        Self::of_all(text, &[text.to_owned()]).map(Some)
+    }
+
+    /// The files of these names, which the text stands for.
+    fn of_all(text: &str, all: &[String]) -> Result<Self, TarSetError> {
         let fail = |fault| TarSetError::Pattern {
             pattern: text.to_owned(),
             fault,
         };
-        let common = common_folder(&all);
+        let common = common_folder(all);
         let rest = common.split_once("://").map(|(_, rest)| rest);
-        if rest.is_some_and(|rest| rest.is_empty()) || common.is_empty() && has_url(&all) {
+        if rest.is_some_and(|rest| rest.is_empty()) || common.is_empty() && has_url(all) {
             return Err(fail(PatternFault::Apart));
         }
         let folder = Location::parse(match common {
@@ -64,7 +96,7 @@ impl TarPattern {
         })?;
         let mut seen = HashSet::new();
         let mut names = Vec::with_capacity(all.len());
-        for full in &all {
+        for full in all {
             let name = beneath(&folder, common, full)?;
             let Some(name) = name else {
                 return Err(fail(PatternFault::Apart));
@@ -77,11 +109,11 @@ impl TarPattern {
             }
             names.push(name);
         }
-        Ok(Some(Self {
+        Ok(Self {
             text: text.to_owned(),
             folder,
             names,
-        }))
+        })
     }
 
     /// As it was written.

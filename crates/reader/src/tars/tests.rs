@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_webdataset::{
-    FieldSet, FileInfo, Index, IndexShard, Profile, ShardBuilder, ShardMap, Survey, TarCompression,
-    compress_shard, write_offsets,
+    FieldSet, FileHashes, FileInfo, HashAlgo, Index, IndexShard, Profile, ShardBuilder, ShardMap,
+    Survey, TarCompression, compress_shard, write_offsets,
 };
 
 use super::{TarPattern, TarSet, TarSetError, each_in_order, holds_tars, is_tar_name, verify_tars};
@@ -195,6 +195,25 @@ fn an_index_is_compared_with_its_shards() {
 }
 
 #[test]
+fn the_samples_of_a_shard_that_cannot_be_looked_into_are_counted_by_the_index() {
+    let root = tempfile::tempdir().unwrap();
+    let (bytes, map) = shard(0, 3);
+    let mut index = index("0.tar", &bytes, &map);
+    let other = FileHashes::of(&[HashAlgo::Sha256], b"other bytes");
+    index.shards[0].raw_data.hashes = other;
+    write(&root, "0.tar", &bytes);
+    write(&root, "0.tar.idx", write_offsets(&map.offsets()));
+    write(&root, "index.json", index.to_json());
+    let set = open(root.path().to_owned()).unwrap();
+    let options = VerifyOptions::default();
+    let report = verify_tars(&set, &options, &Limits::default(), &Progress::new()).unwrap();
+    let problems: Vec<&str> = report.problems.iter().map(|problem| problem.id).collect();
+    assert_eq!(problems, ["hash-mismatch"]);
+    assert_eq!((report.damaged_shards, report.shards), (1, 1));
+    assert_eq!((report.samples, report.sound_samples), (3, 0));
+}
+
+#[test]
 fn results_come_in_order_whatever_the_threads_do() {
     for jobs in [1, 2, 5] {
         let mut taken = Vec::new();
@@ -308,4 +327,45 @@ fn patterns_are_a_folder_and_names() {
     let root = tempfile::tempdir().unwrap();
     let path = write(&root, "x{0..1}.tar", "");
     assert_eq!(TarPattern::parse(path.to_str().unwrap()).unwrap(), None);
+}
+
+#[test]
+fn a_single_tar_file_is_a_pattern_of_one() {
+    let root = tempfile::tempdir().unwrap();
+    let inside = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
+    let braces = write(&root, "x{0..1}.tar", "");
+    write(&root, "folder.tar/a.tar", "");
+    let folder = root.path().to_str().unwrap();
+    for (text, expected, names) in [
+        ("k.tar", ".", &["k.tar"][..]),
+        ("a/k.TGZ", "a", &["k.TGZ"]),
+        ("/k.tar.gz", "/", &["k.tar.gz"]),
+        ("s3://b/k.tar.zst", "s3://b", &["k.tar.zst"]),
+        ("https://h/p/x%20y.tar", "https://h/p", &["x y.tar"]),
+        ("file:///d/k.tar", "/d", &["k.tar"]),
+        // One that is really called so, and one that is gone.
+        (braces.to_str().unwrap(), folder, &["x{0..1}.tar"]),
+        (&inside("gone.tar"), folder, &["gone.tar"]),
+        // What is a pattern stays one.
+        ("a/{0..1}.tar", "a", &["0.tar", "1.tar"]),
+    ] {
+        let pattern = TarPattern::named(text).unwrap().expect(text);
+        assert_eq!(pattern.folder().to_string(), expected, "{text}");
+        assert_eq!(pattern.names(), names, "{text}");
+        assert_eq!(pattern.text(), text);
+    }
+    for text in [
+        "",
+        "a",
+        ".tar",
+        "a/.tar",
+        "k.tar.idx",
+        "k.tar/",
+        "s3://b/k.tar/",
+        "s3://b",
+        &inside("folder.tar"),
+        folder,
+    ] {
+        assert_eq!(TarPattern::named(text).unwrap(), None, "{text}");
+    }
 }

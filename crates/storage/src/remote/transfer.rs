@@ -389,13 +389,16 @@ async fn attempt<S: Sink>(
         Ok(Ok(response)) => response,
     };
     let head = Head::of(&response);
+    if matches!(head.status, 200 | 206) {
+        // Another version may have another length, which once more would not mend.
+        live.check_pin(wanted.key, head.etag.as_deref())
+            .map_err(Failure::Final)?;
+    }
     let end = match head.status {
         200 => begin_whole(wanted, sink, &head, range.as_ref())?,
         206 => begin_range(wanted, &head, range.as_ref())?,
         _ => return Err(refused(live, wanted, response, head, range).await),
     };
-    live.check_pin(wanted.key, head.etag.as_deref())
-        .map_err(Failure::Final)?;
     let whole = match (&head.range, end) {
         (Some((_, _, whole)), _) if head.status == 206 => *whole,
         (_, end) => end.filter(|_| wanted.range.is_none()),

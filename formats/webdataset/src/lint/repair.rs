@@ -36,6 +36,9 @@ pub struct Repaired {
     pub lost: Vec<Lost>,
 }
 
+/// Where a header says what its member is.
+const TYPE_AT: usize = 156;
+
 /// A run of members with one key.
 struct Run {
     sample: SampleEntry,
@@ -191,11 +194,17 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
             }
             Err(error) => error,
         };
+        let here = (error.id(), error.to_string());
+        let behind = match begun_key(data, &error) {
+            // Its last member is whole, and the next one is of another sample.
+            Some(key) if grouper.open_key().is_some_and(|open| open != key) => doubt.take(),
+            _ => Some(here.clone()),
+        };
         runs.extend(grouper.abandon().map(|sample| Run {
             sample,
-            doubt: Some((error.id(), error.to_string())),
+            doubt: behind,
         }));
-        doubt = Some((error.id(), error.to_string()));
+        doubt = Some(here);
         let next = find_header(data, at.saturating_add(512));
         lost.push(loss(&error, at, next.unwrap_or(length)));
         match next {
@@ -203,6 +212,19 @@ fn runs(data: &[u8], limits: &Limits) -> (Vec<Run>, Vec<Lost>) {
             None => return (runs, lost),
         }
     }
+}
+
+/// The key of a member whose header is sound and whose content is cut off.
+fn begun_key<'a>(data: &[u8], error: &'a TarError) -> Option<&'a str> {
+    let TarError::Short { offset, member, .. } = error else {
+        return None;
+    };
+    // The header of an extension has a name of its own, and that of its member is not known.
+    let kind = data.get(usize::try_from(*offset).ok()?.checked_add(TYPE_AT)?)?;
+    let (key, _) = Consumer::Webdataset
+        .split(member)
+        .filter(|_| matches!(kind, 0 | b'0' | b'7'))?;
+    Some(key)
 }
 
 fn loss(error: &TarError, begin: u64, end: u64) -> Lost {

@@ -57,6 +57,11 @@ fn what_is_wrong_for_everybody() {
             vec![("tar-duplicate", Error), ("field-case", Warning)],
         ),
         (
+            "reserved",
+            archive(&[one("a.x"), one("a.__key__"), one("b.x")]),
+            vec![("tar-duplicate", Error)],
+        ),
+        (
             "links",
             archive(&[one("a.x"), RawHeader::new("b.x", 0).kind(b'2').block()]),
             vec![("tar-kind", Error)],
@@ -404,9 +409,8 @@ fn a_shard_cut_anywhere_keeps_its_whole_samples() {
             .iter()
             .filter(|sample| sample.end <= cut as u64)
             .count();
-        // The first sample alone does not tell which fields a sample has.
-        let expected = if whole == 1 && cut < usize::try_from(map.samples[1].begin).unwrap() + 1024
-        {
+        // The first sample alone does not tell which fields a sample has; that another one begins behind it tells.
+        let expected = if whole == 1 && cut < usize::try_from(map.samples[1].begin).unwrap() + 512 {
             0
         } else {
             whole
@@ -443,6 +447,30 @@ fn damage_in_the_middle_costs_its_own_sample() {
         lost,
         [(Some("d/0002"), "tar-checksum"), (None, "tar-checksum")]
     );
+}
+
+#[test]
+fn the_sample_in_front_of_a_member_that_is_cut_is_whole() {
+    let limits = Limits::default();
+    let data = archive(&[one("0.cls"), one("0.txt"), one("1.cls"), one("1.txt")]);
+    let keys = |cut: usize| -> Vec<String> {
+        let repaired = repair(&data[..cut], &limits);
+        let samples = repaired.map.samples.iter();
+        samples.map(|sample| sample.key.to_string()).collect()
+    };
+    // The header of `1.cls` is there, and its content is not.
+    assert_eq!(keys(5 * 512), ["0"]);
+    // Half a header says nothing of whose it is, and `0.txt` may not be the last of its sample.
+    assert_eq!(keys(5 * 512 - 1), [""; 0]);
+    assert_eq!(keys(2 * 512), [""; 0]);
+    // Nor does the header of an extension, whose name is its own.
+    let pax = [
+        archive(&[one("0.cls")])[..1024].to_vec(),
+        RawHeader::new("PaxHeaders/1.cls", 300).kind(b'x').block(),
+    ];
+    let repaired = repair(&pax.concat(), &limits);
+    assert!(repaired.map.samples.is_empty());
+    assert_eq!(repaired.lost.len(), 2);
 }
 
 #[test]

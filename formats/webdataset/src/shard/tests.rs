@@ -54,6 +54,24 @@ fn samples_that_readers_would_tear_are_refused() {
     assert_eq!(id(&[one("a.x"), one("b.x"), one("a.y")]), "tar-split");
     assert_eq!(id(&[one("a.x"), one("a.x")]), "tar-duplicate");
     assert_eq!(id(&[one("a.x"), one("a.X")]), "tar-duplicate");
+    // What the original gives out itself.
+    for field in ["__key__", "__URL__", "__local_path__"] {
+        let name = format!("a.{field}");
+        for parts in [[one("a.x"), one(&name)], [one(&name), one("a.x")]] {
+            assert_eq!(id(&parts), "tar-duplicate", "{name}");
+            let data = archive(&parts);
+            let view = ShardView::with_offsets(&data, &[0, 2048], &limits).unwrap();
+            assert_eq!(view.fields(0).unwrap_err().id(), "tar-duplicate", "{name}");
+        }
+    }
+    assert!(
+        keys(&archive(&[
+            one("a.x.__key__"),
+            one("a.__key"),
+            one("a.key")
+        ]))
+        .is_ok()
+    );
     let many: Vec<Vec<u8>> = (0..1025).map(|n| one(&format!("a.{n}"))).collect();
     assert_eq!(id(&many), "limit-fields");
     // Without a scan, too.

@@ -7,7 +7,7 @@ use shardmill_core::Limits;
 
 use super::ShardScan;
 use crate::error::{MemberKind, TarError};
-use crate::names::Consumer;
+use crate::names::{Consumer, is_reserved};
 use crate::tar::{BLOCK, Scanner, Step, block_at, check_member};
 
 /// One field of a sample.
@@ -201,6 +201,14 @@ fn sample_fields<'a>(
             None => key = Some(member_key.to_owned()),
             Some(key) if key == member_key => {}
             Some(_) => return Err(stale("it holds members of two keys")),
+        }
+        if is_reserved(&name) {
+            return Err(TarError::ReservedField {
+                offset: member.begin,
+                member: format!("{member_key}.{name}"),
+                key: key.unwrap_or_default(),
+                field: name.into_owned(),
+            });
         }
         if let Some(first) = fields.iter().find(|field| field.name == name) {
             let first = first.offset;
