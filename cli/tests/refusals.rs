@@ -167,10 +167,9 @@ fn tar_files_in_folders_are_read_in_training_too() {
     let ran = place.json(&["bench", "deep", "--local", "copy", "--json"]);
     assert_eq!(ran["samples"], 5);
     assert!(place.exists("copy/b/c/1.tar"));
-    // Data sets of their own in folders are not part of the one above.
-    place.write("deep/2.tar", place.read("tars/shard-000000.tar"));
+    // Data sets of their own in folders are not one data set.
     place.write("deep/a/index.json", "{}");
-    assert_eq!(read("deep"), 3);
+    assert_eq!(refused(&place, &["bench", "deep"]), "index-missing");
 }
 
 #[test]

@@ -502,6 +502,17 @@ fn indexes_of_other_readers_are_written_beside() {
 }
 
 #[test]
+fn an_index_has_the_fields_as_its_reader_calls_them() {
+    let place = Place::new();
+    place.write("odd/0.tar", shard(&[("A", &[("JPG", b"x")])]));
+    place.ok(&["index", "export", "odd", "--for", "dali"]);
+    insta::assert_snapshot!(String::from_utf8(place.read("odd/0.idx")).unwrap(), @r"
+    v1.2 1
+    JPG 512 1 A.JPG
+    ");
+}
+
+#[test]
 fn every_cut_at_a_block_is_found() {
     let place = Place::with_tars();
     let bytes = place.read("tars/shard-000000.tar");

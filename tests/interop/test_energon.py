@@ -1,10 +1,12 @@
 """Megatron-Energon beside what shardmill writes for it: the same index as its own `prepare`, and its loader reads it."""
 
+import io
 import json
 import os
 import random
 import shutil
 import sqlite3
+import tarfile
 
 import pytest
 
@@ -86,6 +88,22 @@ def written(request, run, tree, tmp_path):
                     )
         run("index", "export", out, "--for", "energon")
     return out
+
+
+def test_the_index_of_tar_files_of_others_is_that_of_prepare(run, tmp_path):
+    """A header for all members, directories, files that are no fields, capitals."""
+    out = tmp_path / "out"
+    out.mkdir()
+    with tarfile.open(out / "0.tar", "w", format=tarfile.PAX_FORMAT, pax_headers={"comment": "all"}) as tar:
+        for name in ("d", "d/A.JPG", "d/A.Seg.png", "README", "e", "e/.hidden", "__meta__", "f.txt", "f.json", "g"):
+            member = tarfile.TarInfo(name)
+            if len(name) == 1:
+                member.type = tarfile.DIRTYPE
+            else:
+                member.size = len(name)
+            tar.addfile(member, io.BytesIO(name.encode()))
+    run("index", "export", out, "--for", "energon")
+    test_the_index_is_that_of_prepare(out, tmp_path)
 
 
 def test_the_index_is_that_of_prepare(written, tmp_path):

@@ -12,7 +12,7 @@ use shardmill_storage::{
 use shardmill_webdataset::sidecar::{
     SidecarShard, dali_index, dali_name, energon, open_clip_sizes, wids_index,
 };
-use shardmill_webdataset::{Consumer, Index, SampleEntry, Survey, offsets_name, write_offsets};
+use shardmill_webdataset::{Consumer, Index, SampleEntry, offsets_name, write_offsets};
 use shardmill_writer::{INDEX_NAME, ShardPattern};
 
 use crate::error::ConvertError;
@@ -55,7 +55,7 @@ pub struct ExportOptions {
 pub struct Exported {
     /// Shards that were looked at.
     pub shards: u64,
-    /// Samples in them.
+    /// Samples in them, as the first of the readers groups them.
     pub samples: u64,
     /// The files, relative to the data set, in the order in which they were written.
     pub files: Vec<String>,
@@ -211,23 +211,40 @@ pub(crate) fn export_index(
     write(&beside, &shards, &options, None, progress)
 }
 
+/// The samples of a shard, as each of the readers groups them.
+type Grouped = Vec<(Consumer, Vec<SampleEntry>)>;
+
 /// One shard, as the indexes describe it.
 struct Described {
     name: String,
     bytes: u64,
     md5: Option<String>,
-    samples: Vec<SampleEntry>,
+    grouped: Grouped,
 }
 
 impl Described {
-    fn sidecar(&self) -> SidecarShard<'_> {
+    fn samples(&self, reader: Consumer) -> &[SampleEntry] {
+        let mut grouped = self.grouped.iter();
+        let found = grouped.find(|(one, _)| *one == reader);
+        found
+            .map(|(_, samples)| samples.as_slice())
+            .unwrap_or_default()
+    }
+
+    fn sidecar(&self, reader: Consumer) -> SidecarShard<'_> {
         SidecarShard {
             name: &self.name,
             bytes: self.bytes,
             md5: self.md5.as_deref(),
-            samples: &self.samples,
+            samples: self.samples(reader),
         }
     }
+}
+
+/// How many samples the first of the readers finds.
+fn count(grouped: &[(Consumer, Vec<SampleEntry>)]) -> u64 {
+    let first = grouped.first();
+    first.map_or(0, |(_, samples)| samples.len() as u64)
 }
 
 fn write(
@@ -257,26 +274,29 @@ fn write(
             return Ok(None);
         };
         let (survey, _, bytes) = shard.look(&options.limits)?;
-        let (samples, problems) = survey.samples(Consumer::Webdataset, &options.limits);
-        let problem = survey.error.clone().into_iter().chain(problems).next();
+        let mut problem = survey.error.clone();
+        let mut grouped: Grouped = Vec::new();
+        for reader in &options.readers {
+            if grouped.iter().any(|(one, _)| one == reader) {
+                continue;
+            }
+            let (samples, problems) = survey.samples(*reader, &options.limits);
+            problem = problem.or_else(|| problems.into_iter().next());
+            grouped.push((*reader, samples));
+        }
         if let Some(source) = problem {
             return Err(TarSetError::tar(shard.path(), source));
         }
         if let Some(shown) = shown {
-            shown.add_samples(samples.len() as u64);
+            shown.add_samples(count(&grouped));
             shown.add_shard(0);
         }
-        Ok(Some((survey, samples, bytes)))
+        Ok(Some((survey.end, grouped, bytes)))
     };
-    let take = |at: usize, found: Option<(Survey, Vec<SampleEntry>, u64)>| {
-        let (Some((survey, samples, bytes)), Some(shard)) = (found, shards.get(at)) else {
+    let take = |at: usize, found: Option<(Option<u64>, Grouped, u64)>| {
+        let (Some((end, grouped, bytes)), Some(shard)) = (found, shards.get(at)) else {
             return Ok(());
         };
-        if wants(Consumer::Energon) {
-            let begins = samples.iter().map(|sample| sample.begin);
-            let all: Vec<u64> = begins.chain(survey.end).collect();
-            offsets.push((offsets_name(shard.name()), write_offsets(&all)));
-        }
         let md5 = shard.entry().and_then(|entry| {
             let digest = entry.stored().hashes.get("md5".parse().ok()?)?;
             Some(digest.to_string())
@@ -285,26 +305,34 @@ fn write(
             name: shard.name().to_owned(),
             bytes,
             md5,
-            samples,
+            grouped,
         };
+        if wants(Consumer::Energon) {
+            let samples = one.samples(Consumer::Energon).iter();
+            let all: Vec<u64> = samples.map(|sample| sample.begin).chain(end).collect();
+            offsets.push((offsets_name(shard.name()), write_offsets(&all)));
+        }
         if wants(Consumer::Dali) {
-            let text = dali_index(&one.sidecar()).map_err(ConvertError::from);
+            let text = dali_index(&one.sidecar(Consumer::Dali)).map_err(ConvertError::from);
             dali.push((dali_name(shard.name()), text));
         }
         // The others need to know no more than how many samples there are.
-        if !wants(Consumer::Energon) {
-            for sample in &mut one.samples {
-                sample.fields = Vec::new();
+        for (reader, samples) in &mut one.grouped {
+            if *reader != Consumer::Energon {
+                for sample in samples {
+                    sample.fields = Vec::new();
+                }
             }
         }
         described.push(one);
         Ok(())
     };
     each_in_order(shards.len(), options.jobs, progress, work, take)?;
-    let samples = described.iter().map(|one| one.samples.len() as u64).sum();
-    let sidecars: Vec<SidecarShard<'_>> = described.iter().map(Described::sidecar).collect();
+    let samples = described.iter().map(|one| count(&one.grouped)).sum();
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     for reader in &options.readers {
+        let sidecars: Vec<SidecarShard<'_>> =
+            described.iter().map(|one| one.sidecar(*reader)).collect();
         match reader {
             Consumer::Wids => {
                 files.push((

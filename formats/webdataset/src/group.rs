@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use shardmill_core::Limits;
 
-use crate::error::{MemberKind, TarError};
+use crate::error::TarError;
 use crate::names::{Consumer, is_reserved};
-use crate::survey::MemberEntry;
+use crate::survey::{MemberEntry, is_file};
 use crate::tar::Member;
 
 /// One field of a sample: where its bytes lie in the shard.
@@ -84,7 +84,7 @@ impl Grouper {
     /// [`TarError::Limit`] (`Unsupported`) for too many fields. The member is left out of the sample then, and the grouping
     /// can go on.
     pub fn push(&mut self, member: &Member<'_>) -> Result<Option<SampleEntry>, TarError> {
-        if member.kind != MemberKind::File {
+        if !is_file(member.kind, member.is_contiguous(), self.consumer) {
             return Ok(None);
         }
         // What wids sees is the name field alone.
@@ -95,7 +95,7 @@ impl Grouper {
         self.add(
             &name,
             &member.name,
-            member.begin..member.end,
+            self.begin_of(member.begin, member.own_begin)..member.end,
             member.data,
             member.bytes,
         )
@@ -107,17 +107,25 @@ impl Grouper {
     ///
     /// As for [`push`](Self::push).
     pub fn push_entry(&mut self, member: &MemberEntry) -> Result<Option<SampleEntry>, TarError> {
-        if member.kind != MemberKind::File {
+        if !member.is_file_for(self.consumer) {
             return Ok(None);
         }
         let name = member.name_for(self.consumer);
         self.add(
             name,
             &member.name,
-            member.begin..member.end,
+            self.begin_of(member.begin, member.own_begin)..member.end,
             member.data,
             member.bytes,
         )
+    }
+
+    const fn begin_of(&self, begin: u64, own_begin: u64) -> u64 {
+        match self.consumer {
+            // What `tarfile` of Python calls the offset of a member.
+            Consumer::Energon => own_begin,
+            _ => begin,
+        }
     }
 
     fn add(

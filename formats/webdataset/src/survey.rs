@@ -1,5 +1,6 @@
 //! Everything that can be found out about a shard from its headers, damage included.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use shardmill_core::Limits;
@@ -20,6 +21,8 @@ pub struct MemberEntry {
     pub kind: MemberKind,
     /// Where the first of its headers begins.
     pub begin: u64,
+    /// The same without a header for all members in front of it.
+    pub own_begin: u64,
     /// Where its content begins.
     pub data: u64,
     /// The bytes of its content.
@@ -30,6 +33,8 @@ pub struct MemberEntry {
     pub dialect: Dialect,
     /// Whether its size is spelled in base 256 or in a PAX record.
     pub has_large_size: bool,
+    /// Whether it is a file of the kind that is to lie in one piece.
+    pub is_contiguous: bool,
     /// Whether its headers are what the canonical profile would write, whatever the time and the owner.
     pub is_plain: bool,
     /// Why it may not be in a shard.
@@ -44,11 +49,13 @@ impl MemberEntry {
             name: (&*member.name).into(),
             kind: member.kind,
             begin: member.begin,
+            own_begin: member.own_begin,
             data: member.data,
             bytes: member.bytes,
             end: member.end,
             dialect: member.dialect,
             has_large_size: member.has_large_size,
+            is_contiguous: member.is_contiguous(),
             is_plain: is_plain(member),
             problem: check_member(member).err(),
         }
@@ -64,10 +71,25 @@ impl MemberEntry {
         }
     }
 
+    /// Whether that reader takes it for a file.
+    #[must_use]
+    pub const fn is_file_for(&self, consumer: Consumer) -> bool {
+        is_file(self.kind, self.is_contiguous, consumer)
+    }
+
     /// The bytes of its headers.
     #[must_use]
     pub const fn header_bytes(&self) -> u64 {
         self.data.saturating_sub(self.begin)
+    }
+}
+
+/// Whether a reader takes a member for a file.
+pub(crate) const fn is_file(kind: MemberKind, is_contiguous: bool, consumer: Consumer) -> bool {
+    match consumer {
+        // These two look for one kind of file, the others leave that to Python's `tarfile`.
+        Consumer::Wids | Consumer::Dali if is_contiguous => false,
+        _ => matches!(kind, MemberKind::File),
     }
 }
 
@@ -101,7 +123,8 @@ impl Survey {
     }
 
     /// The samples as that reader groups them, and the members that it would refuse. Of a shard that is not complete, the
-    /// last sample is left out.
+    /// last sample is left out. For Energon a sample begins behind headers for all members and reaches to the next one,
+    /// whatever lies between them.
     #[must_use]
     pub fn samples(
         &self,
@@ -110,7 +133,15 @@ impl Survey {
     ) -> (Vec<SampleEntry>, Vec<TarError>) {
         let mut grouper = Grouper::new(consumer, limits);
         let (mut samples, mut problems) = (Vec::new(), Vec::new());
+        let mut names = HashSet::new();
         for member in &self.members {
+            // wids knows members by their names, each of which it has once.
+            let name = member.name_for(consumer);
+            let is_known =
+                consumer == Consumer::Wids && member.is_file_for(consumer) && !names.insert(name);
+            if is_known {
+                continue;
+            }
             match grouper.push_entry(member) {
                 Ok(sample) => samples.extend(sample),
                 Err(problem) => problems.push(problem),
@@ -118,6 +149,9 @@ impl Survey {
         }
         if self.end.is_some() {
             samples.extend(grouper.finish());
+        }
+        if consumer == Consumer::Energon {
+            reach_to_the_next(&mut samples, self.end);
         }
         (samples, problems)
     }
@@ -134,6 +168,15 @@ impl Survey {
             let _ = grouper.push_entry(member);
         }
         grouper.finish()
+    }
+}
+
+/// Lets each sample end where the next one begins, the last one at the end of the archive.
+fn reach_to_the_next(samples: &mut [SampleEntry], end: Option<u64>) {
+    let mut next = end;
+    for sample in samples.iter_mut().rev() {
+        sample.end = next.unwrap_or(sample.end);
+        next = Some(sample.begin);
     }
 }
 

@@ -6,7 +6,6 @@ use shardmill_core::{Limits, escape};
 
 use super::{Finding, Severity, ShardFacts};
 use crate::error::{MemberKind, TarError};
-use crate::field::FieldKind;
 use crate::group::SampleEntry;
 use crate::names::Consumer;
 use crate::survey::{MemberEntry, Survey};
@@ -57,12 +56,18 @@ fn compression(consumer: Consumer, facts: &ShardFacts<'_>) -> Option<Finding> {
             Severity::Error,
             format!("{consumer} needs uncompressed shards, and this one is {family}"),
         ),
+        Consumer::Hf if family == "gz" => {
+            // The rest of the names it takes, and unpacks as it reads.
+            facts.name.ends_with(".tgz").then_some(())?;
+            (
+                Severity::Warning,
+                "files that end in `.tgz` are taken for shards only where the builder `webdataset` is named"
+                    .to_owned(),
+            )
+        }
         Consumer::Hf => (
             Severity::Error,
-            format!(
-                "files that end in `.tar{}` are not taken for shards",
-                compression.ending()
-            ),
+            format!("shards that are compressed with {family} are not read"),
         ),
         Consumer::Webdataset | Consumer::OpenClip if family == "zstd" => (
             Severity::Warning,
@@ -256,6 +261,10 @@ fn wids(survey: &Survey) -> Vec<Finding> {
                 .member(&member.name),
             );
         }
+        // What is no file it passes over.
+        if !member.is_file_for(Consumer::Wids) {
+            continue;
+        }
         if let Some(name) = &member.short_name {
             findings.push(
                 Finding::new(
@@ -277,49 +286,35 @@ fn wids(survey: &Survey) -> Vec<Finding> {
                 second: member.name.to_string(),
             }));
         }
-        if Consumer::Wids.split(name).is_none() {
-            findings.push(
-                Finding::new(
-                    "member-skipped",
-                    Severity::Error,
-                    format!(
-                        "`{}` has no dot, which shifts the numbers of all samples behind it",
-                        escape(&member.name)
-                    ),
-                )
-                .at(member.begin)
-                .member(&member.name),
-            );
-        }
     }
     findings
 }
 
+/// Fields of which `open_clip` takes the first that is there for the image.
+const OPEN_CLIP_IMAGES: [&str; 4] = ["jpg", "png", "jpeg", "webp"];
+
+/// Source: `open_clip` 3.3.0, `open_clip_train/data.py`, `filter_no_caption_or_no_image`.
 fn open_clip(samples: &[SampleEntry]) -> Vec<Finding> {
-    let lacks = |kinds: &[FieldKind], what: &str| {
-        let has = |sample: &SampleEntry| {
-            let fields = sample.fields.iter();
-            fields
-                .map(|field| FieldKind::of(&field.name).0)
-                .any(|kind| kinds.contains(&kind))
-        };
-        let lacking: Vec<&SampleEntry> = samples.iter().filter(|sample| !has(sample)).collect();
-        let first = lacking.first()?;
+    let lacks = |wanted: &[&str], what: &str| {
+        let mut lacking = samples
+            .iter()
+            .filter(|sample| wanted.iter().all(|field| sample.field(field).is_none()));
+        let first = lacking.next()?;
         Some(
             Finding::new(
                 "sample-fields",
                 Severity::Warning,
                 format!(
                     "{} samples have no {what} and are left out, the first of them `{}`",
-                    lacking.len(),
+                    lacking.count() + 1,
                     escape(&first.key)
                 ),
             )
             .at(first.begin),
         )
     };
-    lacks(&[FieldKind::Image], "image")
+    lacks(&OPEN_CLIP_IMAGES, "`jpg`, `png`, `jpeg` or `webp`")
         .into_iter()
-        .chain(lacks(&[FieldKind::Text, FieldKind::Json], "text"))
+        .chain(lacks(&["txt"], "`txt`"))
         .collect()
 }

@@ -122,11 +122,17 @@ fn what_is_wrong_for_one_reader() {
     has(Consumer::Wids, &long_names, "tar-long-name", Error);
     // Both members are called `cut.txt` for it.
     has(Consumer::Wids, &long_names, "tar-duplicate", Error);
-    has(
-        Consumer::Wids,
-        &archive(&[one("noext"), one("a.x")]),
-        "member-skipped",
-        Error,
+    // Directories and files without a dot it passes over.
+    let skipped = archive(&[
+        RawHeader::new("d/", 0).kind(b'5').block(),
+        one("README"),
+        one("d/a.x"),
+        RawHeader::new("d/", 0).kind(b'5').block(),
+    ]);
+    let findings = lint_with(&[Consumer::Wids], &skipped);
+    assert!(
+        findings.iter().all(|finding| finding.consumer.is_none()),
+        "{findings:#?}"
     );
     has(Consumer::Dali, &long_names, "sidecar-name", Error);
     has(
@@ -177,6 +183,24 @@ fn what_is_wrong_for_one_reader() {
         "sample-fields",
         Warning,
     );
+    for (fields, expected) in [
+        (&["jpg", "txt"][..], 0),
+        (&["WEBP", "txt", "json"], 0),
+        (&["jpg", "json"], 1),
+        (&["jpg", "text"], 1),
+        (&["tif", "txt"], 1),
+        (&["seg.png", "cap.txt"], 2),
+    ] {
+        let members: Vec<Vec<u8>> = fields
+            .iter()
+            .map(|field| one(&format!("a.{field}")))
+            .collect();
+        let findings = lint_with(&[Consumer::OpenClip], &archive(&members));
+        let left_out = findings.iter().filter(|finding| {
+            (finding.consumer, finding.id) == (Some(Consumer::OpenClip), "sample-fields")
+        });
+        assert_eq!(left_out.count(), expected, "{fields:?}");
+    }
     // A repeated field starts a new sample there, and is an error elsewhere.
     has(
         Consumer::OpenClip,
@@ -213,6 +237,28 @@ fn what_is_wrong_for_one_reader() {
             expected,
             "{consumer}"
         );
+    }
+}
+
+#[test]
+fn hugging_face_reads_gzip_by_its_name() {
+    let limits = Limits::default();
+    for (name, expected) in [
+        ("a.tar.gz", None),
+        ("a.tar", None),
+        ("a.tgz", Some(Warning)),
+    ] {
+        let facts = ShardFacts {
+            name,
+            compression: Some(TarCompression::Gzip { level: 6 }),
+            ..ShardFacts::default()
+        };
+        let findings =
+            Lint::new([Consumer::Hf], &limits).shard(&Survey::of(&shard(6), &limits), &facts);
+        let found = findings
+            .iter()
+            .find(|finding| finding.id == "shard-compressed");
+        assert_eq!(found.map(|finding| finding.severity), expected, "{name}");
     }
 }
 

@@ -3,6 +3,7 @@ use shardmill_core::{Diagnostic, Limits};
 
 use super::*;
 use crate::error::WriteError;
+use crate::survey::Survey;
 use crate::tar::TarStyle;
 use crate::testdata::{archive, extension, member, records};
 
@@ -139,6 +140,36 @@ fn a_view_gives_fields_by_number() {
     }
     let scanned = OwnedShard::open(data.clone(), &LIMITS()).unwrap();
     assert_eq!(scanned.view().offsets(), owned.view().offsets());
+}
+
+#[test]
+fn a_table_of_energon_counts_headers_for_all_to_the_sample_before() {
+    let data = archive(&[
+        extension(b'g', &records(&[("comment", "one")])),
+        member("a.x", b"1"),
+        extension(b'g', &records(&[("comment", "two")])),
+        member("b.x", b"2"),
+    ]);
+    let scanned = ShardView::open(&data, &LIMITS()).unwrap();
+    assert_eq!(scanned.offsets(), [0, 2048, 4096]);
+    let survey = Survey::of(&data, &LIMITS());
+    let (samples, _) = survey.samples(Consumer::Energon, &LIMITS());
+    let offsets = [1024, 3072, 4096];
+    assert_eq!(
+        samples
+            .iter()
+            .map(|one| (one.begin, one.end))
+            .collect::<Vec<_>>(),
+        [(1024, 3072), (3072, 4096)]
+    );
+    let view = ShardView::with_offsets(&data, &offsets, &LIMITS()).unwrap();
+    let mut fields = Vec::new();
+    for (sample, range) in (0..).zip(offsets.windows(2)) {
+        assert_eq!(view.fields(sample), scanned.fields(sample));
+        let [begin, end] = [0, 1].map(|at| usize::try_from(range[at]).unwrap());
+        read_sample(range[0], &data[begin..end], &mut fields, &LIMITS()).unwrap();
+        assert_eq!(Ok(&fields), scanned.fields(sample).as_ref());
+    }
 }
 
 #[test]

@@ -164,9 +164,17 @@ fn sample_fields<'a>(
     scanner.resume_at(range.start);
     let mut key: Option<String> = None;
     while scanner.position() < range.end {
-        let member = match scanner.step(at, window)? {
-            Step::Member(member) => member,
-            Step::Need(_) | Step::End(_) => break,
+        let member = match scanner.step(at, window) {
+            // Tables of Energon count a header for all members to the sample in front of it.
+            Ok(Step::Member(member)) if member.own_begin >= range.end => break,
+            Err(TarError::NoEnd { .. })
+                if scanner.position() >= range.end && scanner.is_between() =>
+            {
+                break;
+            }
+            Ok(Step::Member(member)) => member,
+            Ok(Step::Need(_) | Step::End(_)) => break,
+            Err(error) => return Err(error),
         };
         check_member(&member)?;
         if member.end > range.end {

@@ -1,8 +1,10 @@
 use shardmill_core::{Diagnostic, Limits};
 
 use super::*;
+use crate::Consumer;
 use crate::shard::ShardMap;
-use crate::testdata::{archive, member};
+use crate::survey::Survey;
+use crate::testdata::{RawHeader, archive, extension, member, records};
 
 /// Two samples, of which the first has two fields.
 fn map() -> ShardMap {
@@ -144,4 +146,77 @@ fn energon_finds_its_files() {
         energon::split_yaml(&split),
         "exclude: []\nsplit_parts:\n  train:\n  - \"a.tar\"\n  - \"b: c.tar\"\n  val: []\n  test: []\n"
     );
+}
+
+/// What the index of each reader says of a shard that somebody else wrote.
+#[test]
+fn samples_are_those_of_the_reader() {
+    let data = archive(&[
+        extension(b'g', &records(&[("comment", "x")])),
+        RawHeader::new("d", 0).kind(b'5').block(),
+        member("A.JPG", b"1"),
+        member("A.b.txt", b"22"),
+        RawHeader::new("d/", 0).kind(b'5').block(),
+        member("LICENSE", b"text"),
+        member("d/.DS_Store", b"3"),
+        member("__MACOSX__/._a.txt", b"4"),
+        RawHeader::new("c.txt", 0).kind(b'7').block(),
+    ]);
+    let limits = Limits::default();
+    let survey = Survey::of(&data, &limits);
+    let of = |reader| {
+        let (samples, problems) = survey.samples(reader, &limits);
+        assert_eq!(problems, []);
+        samples
+    };
+    let side = |samples: &'static [SampleEntry]| SidecarShard {
+        name: "a.tar",
+        bytes: data.len() as u64,
+        md5: None,
+        samples,
+    };
+    let wids = of(Consumer::Wids);
+    let keys: Vec<&str> = wids.iter().map(|sample| &*sample.key).collect();
+    assert_eq!(keys, ["A", "d/", "__MACOSX__/"]);
+    let dali = of(Consumer::Dali).leak();
+    assert_eq!(
+        dali_index(&side(dali)).unwrap(),
+        "v1.2 1\nJPG 2048 1 A.JPG b.txt 3072 2 A.b.txt\n"
+    );
+    let energon = of(Consumer::Energon).leak();
+    let rows = energon::rows(&[side(energon)]).unwrap();
+    let samples: Vec<_> = rows
+        .samples
+        .iter()
+        .map(|row| (row.sample_key, row.byte_offset, row.byte_size))
+        .collect();
+    // What is skipped behind a sample counts to it.
+    assert_eq!(
+        samples,
+        [("A", 1536, 3584), ("d/", 5120, 2048), ("c", 7168, 512)]
+    );
+    let parts: Vec<&str> = rows.parts.iter().map(|part| part.part_name).collect();
+    assert_eq!(parts, ["JPG", "b.txt", "DS_Store", "txt"]);
+}
+
+#[test]
+fn wids_knows_every_name_once() {
+    let long = format!("{}.txt", "n".repeat(120));
+    let data = archive(&[
+        member("a.txt", b"1"),
+        member("b.txt", b"2"),
+        member("a.txt", b"3"),
+        member("b.cls", b"4"),
+        extension(b'x', &records(&[("path", &long)])),
+        member(&long[..100], b"5"),
+    ]);
+    let (samples, problems) =
+        Survey::of(&data, &Limits::default()).samples(Consumer::Wids, &Limits::default());
+    assert_eq!(problems, []);
+    let keys: Vec<(&str, usize)> = samples
+        .iter()
+        .map(|one| (&*one.key, one.fields.len()))
+        .collect();
+    // The long name ends before its dot.
+    assert_eq!(keys, [("a", 1), ("b", 2)]);
 }

@@ -12,6 +12,9 @@ use crate::error::{MemberKind, TarError};
 /// The most that a number of eleven octal digits can say.
 const OCTAL_MAX: u64 = (1 << 33) - 1;
 
+/// Where a header says what kind of member it is.
+const TYPE_AT: usize = 156;
+
 /// How much of the end of a file is looked at in one go.
 const TAIL_BYTES: u64 = 64 << 10;
 
@@ -26,6 +29,8 @@ pub struct Member<'a> {
     pub kind: MemberKind,
     /// Where the first of its headers begins, extension headers included.
     pub begin: u64,
+    /// The same without a header for all members in front of it.
+    pub own_begin: u64,
     /// Where its content begins.
     pub data: u64,
     /// The bytes of its content.
@@ -45,6 +50,12 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
+    /// Whether it is a file of the kind that is to lie in one piece, which some readers do not take for a file.
+    #[must_use]
+    pub const fn is_contiguous(&self) -> bool {
+        self.block[TYPE_AT] == b'7'
+    }
+
     /// The name field of its header alone: what a reader sees that knows neither prefixes nor extension headers.
     #[must_use]
     pub fn short_name(&self) -> Cow<'_, str> {
@@ -89,6 +100,7 @@ pub struct Scanner {
     position: u64,
     state: State,
     begin: Option<u64>,
+    own_begin: Option<u64>,
     long_name: Option<Vec<u8>>,
     records: Option<Records>,
 }
@@ -104,6 +116,7 @@ impl Scanner {
             position: 0,
             state: State::Header,
             begin: None,
+            own_begin: None,
             long_name: None,
             records: None,
         }
@@ -115,6 +128,11 @@ impl Scanner {
         self.position
     }
 
+    /// Whether it has seen nothing yet of a member that is to come.
+    pub(crate) const fn is_between(&self) -> bool {
+        self.own_begin.is_none()
+    }
+
     /// Goes on at a header that begins at `position`, and forgets extension headers that it has seen.
     pub fn resume_at(&mut self, position: u64) {
         self.position = position;
@@ -124,6 +142,7 @@ impl Scanner {
 
     fn forget(&mut self) {
         self.begin = None;
+        self.own_begin = None;
         self.long_name = None;
         self.records = None;
     }
@@ -236,6 +255,9 @@ impl Scanner {
                     });
                 }
                 self.begin.get_or_insert(offset);
+                if !matches!(kind, Type::PaxGlobal) {
+                    self.own_begin.get_or_insert(offset);
+                }
                 self.position = data;
                 self.state = State::Extension {
                     kind,
@@ -315,6 +337,7 @@ impl Scanner {
             is_utf8,
             kind,
             begin: self.begin.unwrap_or(offset),
+            own_begin: self.own_begin.unwrap_or(offset),
             data,
             bytes: size,
             end,
