@@ -64,6 +64,11 @@ def test_what_the_original_reads(expected: Path, tmp_path: Path) -> None:
     shutil.copy(FIXTURES / f'{name_of(expected)}.tar', tmp_path)
     if 'unreadable' in wanted and 'refused' not in wanted:
         # What the original writes and does not read again.
+        if 'duplicate file name' in wanted['unreadable']:
+            with pytest.raises(DataError) as twice:
+                StreamingDataset(local=str(tmp_path), batch_size=1)
+            assert twice.value.id == 'tar-duplicate'
+            return
         assert len(StreamingDataset(local=str(tmp_path), batch_size=1)) > 0
         return
     if 'refused' in wanted or not wanted.get('samples'):
@@ -159,7 +164,8 @@ def test_arrays_of_every_kind_are_those_of_numpy(array: Any, tmp_path: Path) -> 
         assert own.dtype == wanted.dtype
         assert own.shape == wanted.shape
         assert own.flags.f_contiguous == wanted.flags.f_contiguous
-        assert own.tolist() == wanted.tolist()
+        # Rows may have arrays in them.
+        assert str(own.tolist()) == str(wanted.tolist())
     assert found['npz']['plain'].tolist() == [0, 1, 2]
 
 
@@ -206,8 +212,8 @@ def test_images_are_those_of_the_original(spec: str, tmp_path: Path) -> None:
     (wanted,) = original(tmp_path / 'a.tar', spec)
     (found,) = StreamingDataset(local=str(tmp_path), batch_size=1, decode=spec)
     assert found['cls'] == wanted['cls'] == 3
-    for field, data in others.items():
-        assert found[field] == wanted[field] == data
+    for field, kept in others.items():
+        assert found[field] == wanted[field] == kept
     for field in fields:
         own, other = found[field], wanted[field]
         if spec.startswith('pil'):
@@ -439,12 +445,9 @@ def test_a_single_tar_file(tmp_path: Path) -> None:
     local = LocalDataset(tar, decode=tar_value)
     assert len(local) == 40
     assert all(same(local[at], 40 + at) for at in range(40))
-    for stream in [
-        {'local': tar},
-        {'remote': tar, 'local': str(tmp_path / 'cache')},
-        {'remote': tar, 'local': str(tmp_path / 'cache')},
-    ]:
-        dataset = StreamingDataset(**stream, batch_size=1, decode=tar_value)
+    cache = str(tmp_path / 'cache')
+    for remote, kept in [(None, tar), (tar, cache), (tar, cache)]:
+        dataset = StreamingDataset(remote=remote, local=kept, batch_size=1, decode=tar_value)
         assert len(dataset) == 40
         assert sorted(int(sample['number']) for sample in dataset) == list(range(40, 80))
     with pytest.raises(FileNotFoundError, match=r'gone\.tar'):
@@ -467,12 +470,11 @@ def test_tar_files_below_a_folder(tmp_path: Path) -> None:
     local = LocalDataset(str(folder), decode=tar_value)
     assert len(local) == SAMPLES
     assert all(same(local[number], number) for number in (0, 57, SAMPLES - 1))
-    for stream in [
-        {'local': str(folder)},
-        {'remote': str(folder), 'local': str(tmp_path / 'cache')},
-        {'remote': str(folder), 'local': str(tmp_path / 'cache')},
-    ]:
-        dataset = StreamingDataset(**stream, batch_size=BATCH, shuffle=True, decode=tar_value)
+    cache = str(tmp_path / 'cache')
+    for remote, kept in [(None, str(folder)), (str(folder), cache), (str(folder), cache)]:
+        dataset = StreamingDataset(
+            remote=remote, local=kept, batch_size=BATCH, shuffle=True, decode=tar_value
+        )
         found = sorted(int(sample['number']) for sample in dataset)
         assert found == list(range(SAMPLES))
 

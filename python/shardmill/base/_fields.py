@@ -18,13 +18,13 @@ FieldDecoder = Callable[[str, bytes], Any]
 
 #: What the original writes but hands out as bytes.
 _BYTES = frozenset(('class', 'count', 'htm', 'html', 'msgpack', 'tenbin'))
-#: Which images are decoded, where that is asked for: all that Pillow may open, by the list of webdataset 1.0.2, which has
-#: no `img` and `image`.
+#: Which images are decoded, where that is asked for: all that Pillow may open, by the list of webdataset 1.0.2, which
+#: has no `img` and `image`.
 _IMAGES = frozenset(
     (
         'apng blp bmp bufr bw cur dcx dds dib emf eps fit fits flc fli ftc ftu gbr gif grib h5 hdf icb icns ico iim im '
-        'j2c j2k jfif jp2 jpc jpe jpeg jpf jpg jpx mpeg mpg msp pbm pcd pcx pgm png pnm ppm ps psd pxr ras rgb rgba sgi '
-        'tga tif tiff vda vst webp wmf xbm xpm'
+        'j2c j2k jfif jp2 jpc jpe jpeg jpf jpg jpx mpeg mpg msp pbm pcd pcx pgm png pnm ppm ps psd pxr ras rgb rgba '
+        'sgi tga tif tiff vda vst webp wmf xbm xpm'
     ).split()
 )
 _IMAGE_SPEC = re.compile(r'(pil|torch)?(l|rgb|rgba)?(8)?')
