@@ -381,7 +381,7 @@ impl Reader {
         Some(&file.info.basename)
     }
 
-    /// The list of the files of a stream, for another reader of the same tree: see [`FileOptions::known`]. `None` where it
+    /// The list of the files of a stream, for another reader of the same tree: see [`FileOptions::known`](crate::FileOptions::known). `None` where it
     /// is none of raw files.
     #[must_use]
     pub fn known_files(&self, stream: usize) -> Option<KnownFiles> {
