@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use shardmill_core::Limits;
+use shardmill_core::{JOURNAL_NAME, Limits};
 use shardmill_mds::Hasher;
-use shardmill_reader::JOURNAL_NAME;
 use shardmill_storage::{Dir, GoOn, Place, PlaceLog, StorageError};
 use shardmill_writer::{Content, FileCheck, IndexEntry, Ledger, Position, Published};
 

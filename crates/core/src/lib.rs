@@ -29,6 +29,6 @@ mod size;
 pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{Format, ParseFormatError};
 pub use limits::{LimitExceeded, Limits};
-pub use name::{NameError, check_relative_path, escape};
+pub use name::{JOURNAL_NAME, NameError, WORK_FOLDER, check_relative_path, escape};
 pub use progress::{Progress, Snapshot};
 pub use size::{ByteSize, SizeError, parse_sample_count};

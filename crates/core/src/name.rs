@@ -1,6 +1,12 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+/// The folder in a destination that writers work in.
+pub const WORK_FOLDER: &str = ".shardmill";
+
+/// What a conversion notes of its shards until it publishes their index. In a store it is the folder of its objects.
+pub const JOURNAL_NAME: &str = ".shardmill/journal";
+
 /// Why a name that came from data may not become a path (reliability rule S4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -69,8 +69,8 @@ mod walks;
 pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
 pub use beside::{
-    JOURNAL_NAME, PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending,
-    RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME,
+    PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
+    SIDE_BYTES, TOMBSTONES_NAME,
 };
 pub use cache::{
     CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, Horizon, NodeForecast, Point,

@@ -2,11 +2,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::{Limits, NameError, check_relative_path};
+use shardmill_core::{Limits, NameError, WORK_FOLDER, check_relative_path};
 use shardmill_mds::Index;
 use shardmill_storage::{Dir, EntryKind, StorageError};
 
-use crate::beside::WORK_FOLDER;
 use crate::dataset::{INDEX_NAME, open_index, read_index};
 use crate::error::ReaderError;
 

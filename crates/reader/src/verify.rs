@@ -1,16 +1,14 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::{ErrorKind, Progress, escape};
+use shardmill_core::{ErrorKind, Progress, WORK_FOLDER, escape};
 use shardmill_mds::{
     Content, Field, FileInfo, SampleValue, ShardEntry, ShardError, ShardView, check_datum, decode,
     digest,
 };
 use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 
-use crate::beside::{
-    Beside, Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, WORK_FOLDER,
-};
+use crate::beside::{Beside, Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use crate::dataset::{Dataset, INDEX_NAME};
 use crate::entry::Part;
 use crate::error::{Place, ReaderError};

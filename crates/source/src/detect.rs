@@ -422,12 +422,9 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
     Ok(kind)
 }
 
-/// What a conversion keeps in its destination until it is done.
-const JOURNAL: &str = ".shardmill/journal";
-
 /// Refuses to take shards for files of a tree: those of a conversion that is not done, and data sets beneath a folder.
 fn check_shards(root: &Path) -> Result<(), SourceError> {
-    if root.join(JOURNAL).exists() {
+    if root.join(shardmill_core::JOURNAL_NAME).exists() {
         return Err(SourceError::Option {
             option: "--from",
             reason: format!(

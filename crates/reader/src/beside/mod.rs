@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use serde_json::Value;
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::{Diagnostic as _, ErrorKind, JOURNAL_NAME};
 use shardmill_mds::Content;
 use shardmill_storage::{Dir, StorageError, Stored};
 
@@ -25,12 +25,6 @@ pub const RECORD_NAME: &str = "index.increments";
 
 /// The name of the list of samples that the table no longer has.
 pub const TOMBSTONES_NAME: &str = "index.tombstones";
-
-/// The folder that writers work in.
-pub(crate) const WORK_FOLDER: &str = ".shardmill";
-
-/// The name of the journal of a conversion that is not finished. In a store it is the folder of its objects.
-pub const JOURNAL_NAME: &str = ".shardmill/journal";
 
 /// Whether a conversion into this folder was begun and is not finished.
 pub(crate) fn is_unfinished(dir: &Dir) -> Result<bool, StorageError> {

@@ -410,7 +410,7 @@ fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_data_set() {
     let tars = root.path().join("tars");
     TarSet::default().write(&tars, &plain(2));
     fs::create_dir(tars.join(".shardmill")).unwrap();
-    fs::write(tars.join(crate::JOURNAL_NAME), b"{}\n").unwrap();
+    fs::write(tars.join(shardmill_core::JOURNAL_NAME), b"{}\n").unwrap();
     // What changes a data set leaves it in the meantime.
     assert_eq!(read(&tars).unwrap(), 20);
     fs::remove_file(tars.join("index.json")).unwrap();
@@ -425,7 +425,7 @@ fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_data_set() {
     is_told(&opened.unwrap_err());
 
     // In a store it is a folder of objects.
-    let journal = fs::read(tars.join(crate::JOURNAL_NAME)).unwrap();
+    let journal = fs::read(tars.join(shardmill_core::JOURNAL_NAME)).unwrap();
     let shard = fs::read(tars.join("shard-000000.tar")).unwrap();
     let server = S3Server::start(
         Objects::memory(
@@ -449,7 +449,7 @@ fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_data_set() {
     let streams = [StreamOptions::remote(store, root.path().join("local"))];
     is_told(&Reader::open(&streams, &options).unwrap_err());
 
-    fs::remove_file(tars.join(crate::JOURNAL_NAME)).unwrap();
+    fs::remove_file(tars.join(shardmill_core::JOURNAL_NAME)).unwrap();
     assert_eq!(read(&tars).unwrap(), 20);
 }
 

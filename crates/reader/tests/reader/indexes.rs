@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::{Diagnostic, ErrorKind, Format, Limits, Progress};
+use shardmill_core::{Diagnostic, ErrorKind, Format, JOURNAL_NAME, Limits, Progress};
 use shardmill_mds::{HashAlgo, Index, ShardConfig};
 use shardmill_reader::{
-    JOURNAL_NAME, ReaderError, RebuildOptions, merge_index_list, merge_indexes, rebuild_index,
+    ReaderError, RebuildOptions, merge_index_list, merge_indexes, rebuild_index,
 };
 
 use crate::support::{Fixture, id, mds, raw_shard, sample, text, write_dataset, write_shard};

@@ -43,7 +43,7 @@ use names::part_of;
 
 /// The folder of everything that is not published, beneath the data set. Conversions have theirs
 /// in it, too.
-pub const WORK_FOLDER: &str = ".shardmill";
+pub use shardmill_core::WORK_FOLDER;
 /// The folder of the lease of a commit.
 pub const COMMIT_FOLDER: &str = ".shardmill/commit";
 /// The lease of a commit.
