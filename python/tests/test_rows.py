@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import pickle
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.samples import BATCH, write
 
+from shardmill import StreamingDataLoader, StreamingDataset
+from shardmill.base import dataloader
 from shardmill.base._rows import packed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+F_GETPIPE_SZ = 1032
 
 
 def travelled(batch: Any) -> Any:
@@ -91,3 +101,25 @@ def test_what_is_no_plain_dict_is_left_alone() -> None:
     batch = [Row(a=np.int64(1)), Row(a=np.int64(2))]
     assert packed(batch) is batch
     assert packed([{'a': 1}, Row(a=2)])[1].__class__ is Row
+
+
+def first_pipe(folder: Path) -> int:
+    """Room in the pipe from which a loader takes what its workers made."""
+    dataset = StreamingDataset(local=str(folder), batch_size=BATCH)
+    loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=1, collate_fn=list)
+    iterator = loader._get_iterator()
+    room = fcntl.fcntl(iterator._worker_result_queue._reader.fileno(), F_GETPIPE_SZ)
+    iterator._shutdown_workers()
+    return room
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='sizes of pipes are Linux')
+def test_the_pipe_has_room_for_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    with open('/proc/sys/fs/pipe-max-size') as file:
+        if int(file.read()) < 1 << 20:
+            pytest.skip('this system grants no more')
+    assert first_pipe(tmp_path) == 1 << 20
+    # More than the system grants: the pipe stays as it is, and nothing is said.
+    monkeypatch.setattr(dataloader, '_PIPE_BYTES', 1 << 31)
+    assert first_pipe(tmp_path) == 1 << 16
