@@ -26,7 +26,7 @@ pub enum CliError {
         hint: Option<String>,
     },
     /// A location that is not on this machine's disks.
-    #[error("locations with `{scheme}:` are not supported yet")]
+    #[error("this is for folders and files of this machine, and not for `{scheme}:`")]
     Scheme { location: String, scheme: String },
     #[error("sample {sample} was asked for, the data set has {samples}")]
     SampleOutOfRange {
@@ -53,7 +53,11 @@ pub enum CliError {
         source: NameError,
     },
     #[error("neither `index.json` nor a directory with one is here")]
-    NoDataset { location: String },
+    NoDataset {
+        location: String,
+        /// Whether a conversion into it is not finished.
+        unfinished: bool,
+    },
     #[error("the index.json files are in directories beneath this one")]
     SeveralDatasets {
         location: String,
@@ -84,11 +88,11 @@ impl CliError {
             Self::Usage { .. }
             | Self::Option { .. }
             | Self::SampleOutOfRange { .. }
+            | Self::Scheme { .. }
             | Self::ColumnUnknown { .. }
             | Self::SeveralDatasets { .. }
             | Self::KeyEncoding { .. } => ErrorKind::InvalidInput,
             Self::KeyNotFound { .. } | Self::NoDataset { .. } => ErrorKind::NotFound,
-            Self::Scheme { .. } => ErrorKind::Unsupported,
             Self::FileName { .. } => ErrorKind::Corrupt,
             Self::IndexDiffers { .. } => ErrorKind::Conflict,
         }
@@ -115,7 +119,7 @@ impl CliError {
             Self::Usage { object, .. } => object.clone(),
             Self::Option { option, .. } => Some(format!("--{option}")),
             Self::Scheme { location, .. }
-            | Self::NoDataset { location }
+            | Self::NoDataset { location, .. }
             | Self::SeveralDatasets { location, .. } => Some(location.clone()),
             Self::SampleOutOfRange { dataset, .. } | Self::KeyNotFound { dataset, .. } => {
                 Some(dataset.clone())
@@ -145,6 +149,12 @@ impl CliError {
             Self::FileName { .. } => {
                 Some("leave out --by-key to name the files by sample number".to_owned())
             }
+            Self::NoDataset {
+                unfinished: true, ..
+            } => Some(
+                "a conversion into it is not finished: run it again, and it goes on where it was"
+                    .to_owned(),
+            ),
             Self::NoDataset { .. } => {
                 Some("`shardmill index rebuild` makes an index from shards".to_owned())
             }

@@ -429,3 +429,92 @@ fn csv_may_have_another_delimiter_and_no_header() {
         );
     }
 }
+
+#[test]
+fn json_without_a_common_type_is_kept_as_text() {
+    let place = Place::new();
+    let lines = [
+        r#"{"id": 1, "messages": [{"role": "user", "content": "hello"}]}"#,
+        r#"{"id": 2, "messages": [{"role": "user", "content": [{"text": "x",  "n": 1.0}]}, 3]}"#,
+        r#"{"id": 3, "messages": null}"#,
+    ];
+    place.write("in/rows.jsonl", lines.join("\n"));
+    let shown = place.shown(&["convert", "in", "out"]);
+    assert!(
+        shown.contains("error[jsonl-row]: in/rows.jsonl line 2"),
+        "{shown}"
+    );
+    assert!(shown.contains("--column messages:json"), "{shown}");
+    let columns = ["--column", "id", "--column", "messages:json"];
+    for (to, field, column) in [
+        ("mds", "messages", "messages:json"),
+        ("webdataset", "messages.json", "messages.json=messages"),
+    ] {
+        let args = ["convert", "in", to, "--to", to, "--nulls", "drop"];
+        place.ok(&[&args[..], &["--column", column]].concat());
+        place.ok(&["verify", to, "--deep"]);
+        let cat = place.ok(&["cat", to, ".."]);
+        let found: Vec<serde_json::Value> = cat
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()[field].clone())
+            .collect();
+        let expected = lines[..2].iter().map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["messages"].clone()
+        });
+        assert_eq!(found, expected.collect::<Vec<_>>(), "{to}");
+    }
+    // Who computes with a column needs its type.
+    let filtered = ["convert", "in", "filtered", "--where", "id > 1"];
+    let shown = place.shown(&[&filtered[..], &columns].concat());
+    assert!(shown.contains("error[jsonl-row]"), "{shown}");
+}
+
+#[test]
+fn null_is_replaced_by_the_name_of_the_column() {
+    let place = Place::new();
+    place.write("in/rows.jsonl", "{\"s\": \"a\"}\n{\"s\": null}\n");
+    let convert = ["convert", "in", "out", "--to", "webdataset"];
+    let shown = place.shown(&convert);
+    assert!(shown.contains("column s has 1 null"), "{shown}");
+    place.ok(&[&convert[..], &["--null-as", "s=none"]].concat());
+    assert!(place.ok(&["cat", "out", "1"]).contains("\"none\""));
+}
+
+#[test]
+fn whole_numbers_beyond_64_bits_with_a_sign() {
+    let place = Place::new();
+    place.write(
+        "in/rows.jsonl",
+        "{\"v\": 18446744073709551615}\n{\"v\": 0}\n",
+    );
+    place.ok(&["convert", "in", "out", "--to", "webdataset"]);
+    place.ok(&["verify", "out", "--deep"]);
+    let cat = place.ok(&["cat", "out", "0"]);
+    assert!(cat.contains("18446744073709551615"), "{cat}");
+}
+
+#[test]
+fn tar_verbs_say_what_they_are_for() {
+    let place = Place::with_shards();
+    for args in [
+        &["lint", "shards"][..],
+        &["fix", "shards", "x"],
+        &["repair", "shards", "x"],
+        &["index", "export", "shards", "--for", "wids"],
+    ] {
+        let shown = place.shown(args);
+        assert!(shown.starts_with("exit 2"), "{args:?}: {shown}");
+        assert!(
+            shown.contains("of mds shards, and not of tar files"),
+            "{args:?}: {shown}"
+        );
+    }
+    let shown = place.shown(&["fix", "s3://bucket/tars", "x"]);
+    assert!(shown.starts_with("exit 2"), "{shown}");
+    assert!(shown.contains("error[url-scheme]"), "{shown}");
+    // And of several data sets one has to be named.
+    place.ok(&["convert", "data", "splits", "--split", "a=0.5,b=0.5"]);
+    let shown = place.shown(&["bench", "splits"]);
+    assert!(shown.contains("error[several-datasets]"), "{shown}");
+    place.ok(&["bench", "splits", "--split", "a"]);
+}

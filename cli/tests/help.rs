@@ -232,7 +232,7 @@ fn convert() {
               Threads [default: one for each core]
 
           --memory-limit <SIZE>
-              Memory to stay below [default: what the shards of all jobs need]
+              Memory for samples that wait and for queries [default: what the shards of all jobs need]
 
           --dry-run
               Print what would be done, write nothing

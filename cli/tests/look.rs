@@ -467,3 +467,49 @@ fn the_index_of_tar_files_is_pinned() {
     let (told, _) = shelf.same("verify", "tars", &["--expect-index", &pin]);
     assert!(told.2.contains("error[index-missing]"), "{told:?}");
 }
+
+#[test]
+fn what_an_unfinished_conversion_has_written_is_no_data_set() {
+    let place = Place::with_tars();
+    std::fs::remove_file(place.path().join("tars/index.json")).unwrap();
+    place.write("tars/.shardmill/journal", "x");
+    place.write("begun/.shardmill/journal", "x");
+    let shelf = Shelf::new(place);
+    for verb in ["inspect", "ls", "cat", "verify", "lint"] {
+        let (told, _) = shelf.same(verb, "tars", &[]);
+        let errors = &told.2;
+        assert_eq!(told.0, 4, "{verb}: {errors}");
+        assert!(
+            errors.contains("error[dest-unfinished]"),
+            "{verb}: {errors}"
+        );
+        assert!(told.1.is_empty(), "{verb}: {}", told.1);
+        // The tar files that are there can be looked at one by one.
+        let (told, _) = shelf.same(verb, "tars/shard-000000.tar", &[]);
+        assert_eq!(told.0, 0, "{verb}: {}", told.2);
+    }
+    for verb in ["ls", "cat", "verify"] {
+        let (told, _) = shelf.same(verb, "begun", &[]);
+        assert_eq!(told.0, 2, "{verb}: {}", told.2);
+        assert!(
+            told.2.contains("a conversion into it is not finished"),
+            "{verb}: {}",
+            told.2
+        );
+    }
+    for args in [
+        &["convert", "s3://bucket/tars", "again"][..],
+        &["convert", "tars", "again"],
+        &["fix", "tars", "again"],
+        &["repair", "tars", "again"],
+        &["index", "export", "s3://bucket/tars", "--for", "wids"],
+    ] {
+        let told = shelf.told(args);
+        assert_eq!(told.0, 4, "{args:?}: {told:?}");
+        assert!(
+            told.2.contains("error[dest-unfinished]"),
+            "{args:?}: {told:?}"
+        );
+        assert!(!shelf.place.exists("again"), "{args:?}");
+    }
+}

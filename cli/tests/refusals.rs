@@ -75,6 +75,7 @@ fn options_of_other_sources_are_not_passed_over() {
         (&["--csv-delimiter", ";"], "config-csv-delimiter"),
         (&["--follow-links"], "config-follow-links"),
         (&["--key", "nope"], "config-key"),
+        (&["--infer-rows", "5"], "config-infer-rows"),
     ] {
         let args = [&["convert", "data", "again"][..], option].concat();
         assert_eq!(refused(&place, &args), id);
@@ -169,7 +170,7 @@ fn tar_files_in_folders_are_read_in_training_too() {
     assert!(place.exists("copy/b/c/1.tar"));
     // Data sets of their own in folders are not one data set.
     place.write("deep/a/index.json", "{}");
-    assert_eq!(refused(&place, &["bench", "deep"]), "index-missing");
+    assert_eq!(refused(&place, &["bench", "deep"]), "several-datasets");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Fields of WebDataset samples: what their extension says that they are.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};
 use shardmill_core::Limits;
 use shardmill_webdataset::{Array, FieldError, FieldKind, Value, decode, inflate, read_npz};
 
@@ -45,6 +45,7 @@ fn decode_field<'py>(
         Value::Text(text) => ("text", text.into_pyobject(py)?.into_any()),
         Value::Json(text) => ("json", text.into_pyobject(py)?.into_any()),
         Value::Int(number) => ("int", number.into_pyobject(py)?.into_any()),
+        Value::BigInt(text) => ("int", py.get_type::<PyInt>().call1((text,))?),
         Value::Array(one) => ("array", array(py, "", &one)?.into_any()),
         Value::NumPy(file) => ("array", numpy_file(py, "", file)?.into_any()),
         Value::Arrays(several) => {

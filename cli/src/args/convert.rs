@@ -231,7 +231,7 @@ pub struct ConvertArgs {
     )]
     pub jobs: Option<String>,
 
-    /// Memory to stay below [default: what the shards of all jobs need]
+    /// Memory for samples that wait and for queries [default: what the shards of all jobs need]
     #[arg(
         long,
         allow_hyphen_values = true,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use shardmill_core::{Limits, Progress, escape};
+use shardmill_core::{ErrorKind, Limits, Progress, escape};
 use shardmill_mds::{HashAlgo, Hasher};
 use shardmill_order::EpochConfig;
 use shardmill_reader::{
@@ -11,8 +11,8 @@ use shardmill_reader::{
     ReaderError, ReaderOptions, StreamOptions,
 };
 
-use super::options;
 use super::world::{self, number};
+use super::{dataset, options};
 use crate::args::BenchArgs;
 use crate::error::{CliError, Stop};
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, rate, seconds};
@@ -150,7 +150,17 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
         },
         validate_hash,
     };
-    Ok(Reader::open(&opened, &options)?)
+    let failed = match Reader::open(&opened, &options) {
+        Ok(reader) => return Ok(reader),
+        Err(error) => Stop::from(error),
+    };
+    let is_missing = matches!(&failed, Stop::Fault(fault) if fault.kind == ErrorKind::NotFound);
+    if is_missing && args.split.is_none() {
+        for stream in world::streams(&args.world)? {
+            dataset::refuse_several(&stream.location, &args.world.storage)?;
+        }
+    }
+    Err(failed)
 }
 
 /// What happens between batches.

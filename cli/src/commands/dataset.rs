@@ -21,15 +21,27 @@ pub fn open(
 ) -> Result<Dataset, Stop> {
     match open_site(site, limits, expect_index) {
         Err(Stop::Fault(fault)) if fault.kind == ErrorKind::NotFound => match find(site) {
-            Ok(Found::Splits(splits)) => Err(CliError::SeveralDatasets {
-                location: location.to_owned(),
-                names: splits.into_iter().map(|(name, _)| name).collect(),
-            }
-            .into()),
+            Ok(Found::Splits(splits)) => Err(several(location, splits)),
             _ => Err(Stop::Fault(fault)),
         },
         opened => opened,
     }
+}
+
+/// Refuses a location whose directories are data sets, where one of them was meant.
+pub fn refuse_several(location: &str, storage: &StorageArgs) -> Result<(), Stop> {
+    match find(&Site::parse(location, storage)?) {
+        Ok(Found::Splits(splits)) => Err(several(location, splits)),
+        _ => Ok(()),
+    }
+}
+
+fn several(location: &str, splits: Vec<(String, Site)>) -> Stop {
+    CliError::SeveralDatasets {
+        location: location.to_owned(),
+        names: splits.into_iter().map(|(name, _)| name).collect(),
+    }
+    .into()
 }
 
 /// The same for a location as typed.
@@ -138,10 +150,7 @@ pub fn find_all(location: &str, site: &Site) -> Result<(Vec<Site>, bool), Stop> 
     match find(site)? {
         Found::One => Ok((vec![site.clone()], false)),
         Found::Splits(splits) => Ok((splits.into_iter().map(|(_, site)| site).collect(), true)),
-        Found::Nothing => Err(CliError::NoDataset {
-            location: location.to_owned(),
-        }
-        .into()),
+        Found::Nothing => Err(site.no_dataset(location).into()),
     }
 }
 

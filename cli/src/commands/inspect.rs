@@ -16,7 +16,7 @@ use super::options;
 use super::site::Site;
 use super::tars::{TarFacts, Tars};
 use crate::args::InspectArgs;
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, ratio};
 
 const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
@@ -618,10 +618,7 @@ fn holds_shards(site: &Site) -> bool {
 /// What a source holds, and what `convert` would make of it.
 fn source(shown: &str, site: &Site, options: SourceOptions, out: &mut Output) -> Result<(), Stop> {
     if holds_shards(site) {
-        return Err(CliError::NoDataset {
-            location: shown.to_owned(),
-        }
-        .into());
+        return Err(site.no_dataset(shown).into());
     }
     let source = shardmill_source::open(&[site.location()], &options)?;
     let description = source.description();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use shardmill_core::Limits;
 use shardmill_reader::{
     Dataset, OpenOptions, TarPattern, TarSet, folder_holds_tars, holds_tars, is_tar_name,
+    is_unfinished_in,
 };
 use shardmill_storage::{Dir, Folder, Location, RemoteOptions};
 
@@ -156,6 +157,20 @@ impl Site {
         }
     }
 
+    /// That neither an index nor a directory with one is here; `location` is what was typed.
+    pub fn no_dataset(&self, location: &str) -> CliError {
+        let folder = match self {
+            Self::Local(path) => Dir::open(path).map(Folder::Local),
+            Self::Store(site) => Ok(site.folder.clone()),
+            Self::Pattern(site) => Ok(site.folder.clone()),
+        };
+        CliError::NoDataset {
+            location: location.to_owned(),
+            // What cannot be looked at is as little a conversion as it is a data set.
+            unfinished: folder.is_ok_and(|folder| is_unfinished_in(&folder).unwrap_or_default()),
+        }
+    }
+
     /// Whether tar shards lie here. A place that is not there holds none.
     pub fn holds_tars(&self, limits: &Limits) -> Result<bool, Stop> {
         match self {
@@ -212,10 +227,7 @@ impl Site {
             Self::Store(site) => Dataset::open_in(site.folder.clone(), INDEX_NAME, options)?,
             // Whoever wants an index wants a folder.
             Self::Pattern(site) => {
-                return Err(CliError::NoDataset {
-                    location: site.pattern.text().to_owned(),
-                }
-                .into());
+                return Err(self.no_dataset(site.pattern.text()).into());
             }
         })
     }

@@ -299,6 +299,7 @@ impl TarCat<'_> {
         }
         CliError::NoDataset {
             location: self.name.to_owned(),
+            unfinished: false,
         }
         .into()
     }
@@ -320,6 +321,7 @@ fn write_field(
     let value = match decoded {
         Some(FieldValue::Text(text)) => Value::Str(text),
         Some(FieldValue::Int(number)) => Value::Int(number),
+        Some(FieldValue::BigInt(text)) => Value::BigInt(text),
         Some(FieldValue::Json(text)) => Value::Json(text),
         Some(FieldValue::Array(array)) => match number_type(array.dtype) {
             Some(dtype) => Value::NdArray(NdArray {

@@ -352,6 +352,14 @@ fn sets() -> Vec<Case> {
             delta(place, &["{}"]);
         })
         .unconvertible("", 3, "delta-log", &["in"]),
+        case("a Delta commit that is empty", |place| {
+            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), ADD, ""]);
+        })
+        .unconvertible("", 3, "delta-log", &["in", "_delta_log/00000000000000000002.json is empty"]),
+        case("a Delta commit that breaks off", |place| {
+            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), &format!("{}\n{}", ADD, &ADD[..40])]);
+        })
+        .unconvertible("", 3, "delta-log", &["in", "_delta_log/00000000000000000001.json line 2"]),
         case("a Delta table that needs what nobody knows", |place| {
             let needs = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["telepathy"],"writerFeatures":["telepathy"]}}"#;
             delta(place, &[&format!("{needs}\n{METADATA}")]);

@@ -126,6 +126,45 @@ fn death_at_every_call() {
     }
 }
 
+/// The process dies when the index is there and only its own traces are left to be removed, and then the source goes bad:
+/// what is published stays.
+#[test]
+fn death_in_the_last_act() {
+    if !can_trace() {
+        return;
+    }
+    let lab = Lab::new(&[SETTINGS[5]]);
+    lab.ok(&FEW, "shards", &[]);
+    let setting = Setting {
+        name: "shards again",
+        source: "shards",
+        options: &["--samples-per-shard", "70", "--jobs", "2"],
+        folders: &[""],
+    };
+    let shard = "shards/shard.00001.mds.zstd";
+    let sound = std::fs::read(lab.at(shard)).unwrap();
+    let mut damaged = sound.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    let mut published = 0;
+    for point in 1_usize.. {
+        let inject = format!("inject=unlink,unlinkat:signal=SIGKILL:when={point}");
+        let ended = with_fault(&lab, &setting, "dest", &inject, &[]);
+        if lab.at("dest/index.json").exists() && ended.code() != Some(0) {
+            published += 1;
+            std::fs::write(lab.at(shard), &damaged).unwrap();
+            lab.ok(&setting, "dest", &[]);
+            std::fs::write(lab.at(shard), &sound).unwrap();
+            lab.verify("dest");
+        }
+        lab.remove("dest");
+        if ended.code() == Some(0) {
+            break;
+        }
+    }
+    assert!(published >= 1, "{published}");
+}
+
 /// The process dies at the K-th call of a run that goes on with an interrupted one, and of one that overwrites.
 #[test]
 fn death_while_going_on_and_overwriting() {

@@ -10,6 +10,7 @@ use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern};
 
 use crate::error::ConvertError;
 use crate::export;
+use crate::gc;
 use crate::journal::{Found, WORK_FOLDER};
 use crate::options::ConvertOptions;
 use crate::parts;
@@ -85,7 +86,7 @@ pub(crate) fn look_in(
         {
             return Ok(Dest::Interrupted(found));
         }
-        let unknown = unknown_entry(target, options)?;
+        let unknown = unknown_entry(target, folders, options)?;
         return match unknown {
             None if target.entries("")?.is_empty() => Ok(Dest::Empty),
             None => Ok(Dest::Replaceable),
@@ -101,8 +102,14 @@ pub(crate) fn look_in(
         .iter()
         .map(|folder| has_index(target, folder))
         .collect::<Result<_, _>>()?;
+    let is_published = !published.is_empty() && published.iter().all(|there| *there);
     if let Some(found) = Found::read(target, limits)? {
         return match identity.difference(&found.header) {
+            // Stopped in its very last act: only its own traces were left to be removed.
+            None if is_published => match finished(target, folders, identity, options) {
+                Err(ConvertError::Conflict { .. }) => Ok(Dest::Interrupted(found)),
+                finished => finished,
+            },
             None => Ok(Dest::Interrupted(found)),
             Some(difference) => Err(conflict(
                 path(),
@@ -115,7 +122,7 @@ pub(crate) fn look_in(
             )),
         };
     }
-    if !published.is_empty() && published.iter().all(|there| *there) {
+    if is_published {
         return finished(target, folders, identity, options);
     }
     if parts::are_there(target)? {
@@ -269,9 +276,12 @@ impl Ours {
 /// Something at the destination that is neither a data set nor a leftover of one.
 fn unknown_entry(
     target: Target<'_>,
+    folders: &[String],
     options: &ConvertOptions,
 ) -> Result<Option<String>, StorageError> {
     let ours = Ours::of(target, "", options);
+    let interrupted = Found::read(target, &options.limits)?;
+    let interrupted = interrupted.map_or_else(Vec::new, |found| gc::folders(&found.header));
     for entry in target.entries("")? {
         if entry.is_folder
             && (entry.name == WORK_FOLDER || is_exported_folder(target, &entry.name)?)
@@ -279,7 +289,6 @@ fn unknown_entry(
             continue;
         }
         if entry.is_folder {
-            // A split: of this conversion, of a published data set, or of one that was being removed.
             let inner = target.entries(&entry.name)?;
             let ours = Ours::of(target, &entry.name, options);
             for inner in &inner {
@@ -291,6 +300,15 @@ fn unknown_entry(
                 if !known {
                     return Ok(Some(format!("{}/{}", entry.name, inner.name)));
                 }
+            }
+            // A split: of this conversion, of one that was interrupted, or of a published one. Anything else is a data
+            // set of its own, or none.
+            if !inner.is_empty()
+                && !folders.contains(&entry.name)
+                && !interrupted.contains(&entry.name)
+                && !provenance::is_split(target, &entry.name)
+            {
+                return Ok(Some(entry.name));
             }
             // An empty one is what a run leaves that was killed between the files of a split and their folder.
             continue;
@@ -352,6 +370,7 @@ fn remove_ours(
     options: &ConvertOptions,
 ) -> Result<(), StorageError> {
     let mut files = Vec::new();
+    let mut provenance = Vec::new();
     for entry in target.entries(folder)? {
         let name = in_folder(folder, &entry.name);
         if entry.is_folder && entry.name == export::ENERGON_FOLDER {
@@ -360,10 +379,15 @@ fn remove_ours(
             }
             target.place.remove_folder(&name)?;
         } else if ours.has(&entry.name, options) && !entry.is_folder {
-            files.push(name);
+            match entry.name == PROVENANCE_NAME {
+                true => provenance.push(name),
+                false => files.push(name),
+            }
         }
     }
-    remove_all(target, &files)
+    remove_all(target, &files)?;
+    // It says what the folder is to whoever ends this, should it be interrupted.
+    remove_all(target, &provenance)
 }
 
 /// Removes files, in a store many at a time.
@@ -374,22 +398,28 @@ fn remove_all(target: Target<'_>, names: &[String]) -> Result<(), StorageError> 
     Ok(())
 }
 
-/// Removes what an unsuccessful run published: nobody has seen it, there is no index.
+/// Removes what an unsuccessful run published: nobody has seen it, there is no index. Where there is one, the shards are
+/// those of a data set.
 pub(crate) fn discard(
     target: Target<'_>,
     folders: &[String],
     options: &ConvertOptions,
 ) -> Result<(), StorageError> {
     if let Some(found) = Found::read(target, &options.limits)? {
+        let mut published = Vec::with_capacity(folders.len());
+        for folder in folders {
+            published.push(has_index(target, folder)?);
+        }
         let names: Vec<String> = found
             .files()
+            .filter(|(split, _)| published.get(*split) == Some(&false))
             .map(|(split, name)| in_folder(folders.get(split).map_or("", String::as_str), name))
             .collect();
         remove_all(target, &names)?;
         // A run that was killed may have published what it did not come to note. The place was empty when the journal
         // began: what has a name of ours there is ours.
-        for folder in folders {
-            if !has_index(target, folder)? {
+        for (folder, is_published) in folders.iter().zip(published) {
+            if !is_published {
                 remove_ours(target, folder, &Ours::of(target, folder, options), options)?;
             }
         }

@@ -279,6 +279,7 @@ fn option_id(option: &str) -> &'static str {
         "part" => "config-part",
         "csv-delimiter" => "config-csv-delimiter",
         "csv-no-header" => "config-csv-no-header",
+        "infer-rows" => "config-infer-rows",
         "follow-links" => "config-follow-links",
         _ => "config-option",
     }

@@ -13,7 +13,7 @@ use shardmill_writer::{DatasetIndex, INDEX_NAME, parts};
 
 use crate::error::ConvertError;
 use crate::increment::recover;
-use crate::journal::{Found, LEASE_NAME, WORK_FOLDER};
+use crate::journal::{Found, LEASE_NAME, OF_PARTS, WORK_FOLDER};
 use crate::provenance::in_folder;
 use crate::target::Target;
 
@@ -191,7 +191,7 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
 }
 
 /// The directories of the splits, as the journal's writer had them.
-fn folders(header: &Value) -> Vec<String> {
+pub(crate) fn folders(header: &Value) -> Vec<String> {
     let splits = header
         .pointer("/config/split")
         .and_then(Value::as_array)
@@ -229,9 +229,6 @@ fn add(
     Ok(())
 }
 
-/// Folders of attempts, and of commits.
-const OF_PARTS: [&str; 2] = [parts::PARTS_FOLDER, parts::COMMIT_FOLDER];
-
 /// All files below a folder.
 fn below(
     target: Target<'_>,
@@ -245,7 +242,8 @@ fn below(
     for entry in target.entries(folder)? {
         let name = in_folder(folder, &entry.name);
         // What parts have left is found by their own rules.
-        if check_relative_path(&name).is_err() || OF_PARTS.contains(&name.as_str()) {
+        let is_of_parts = folder == WORK_FOLDER && OF_PARTS.contains(&entry.name.as_str());
+        if is_of_parts || check_relative_path(&name).is_err() {
             continue;
         }
         match entry.is_folder {

@@ -12,7 +12,7 @@ use crate::provenance::{Identity, in_folder};
 use crate::target::Target;
 
 /// The folder of a running conversion, beneath the destination.
-pub(crate) use shardmill_writer::parts::WORK_FOLDER;
+pub(crate) use shardmill_writer::parts::{OF_PARTS, WORK_FOLDER};
 /// The lease of the running writer.
 pub(crate) const LEASE_NAME: &str = ".shardmill/lease";
 /// Bytes that are hashed at a time when published files are checked.

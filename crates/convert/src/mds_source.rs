@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{
     Array as _, ArrayRef, AsArray as _, BinaryBuilder, Float16Builder, Float32Builder,
@@ -14,11 +14,11 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use shardmill_core::Diagnostic;
+use shardmill_core::{Diagnostic, ErrorKind, parallel};
 use shardmill_mds::{
     DType, Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue, Value,
 };
-use shardmill_reader::{Dataset, OpenOptions, Shard};
+use shardmill_reader::{Dataset, OpenOptions, ReaderError, Shard};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };
@@ -55,7 +55,7 @@ pub(crate) fn open(
         || options.filter.is_some()
         || options.sql.is_some()
         || options.columns.iter().any(|column| column.expr.is_some());
-    let source: Arc<dyn Source> = Arc::new(MdsSource::new(datasets, computes)?);
+    let source: Arc<dyn Source> = Arc::new(MdsSource::new(datasets, computes, options.jobs)?);
     Ok(shardmill_source::over(source, options)?)
 }
 
@@ -88,7 +88,7 @@ struct MdsSource {
 }
 
 impl MdsSource {
-    fn new(datasets: Vec<Arc<Dataset>>, computes: bool) -> Result<Self, ConvertError> {
+    fn new(datasets: Vec<Arc<Dataset>>, computes: bool, jobs: usize) -> Result<Self, ConvertError> {
         let mut description = SourceDescription::new(SourceKind::Mds);
         let mut shards = Vec::new();
         let mut units = Vec::new();
@@ -126,6 +126,10 @@ impl MdsSource {
             }
             identity.extend_from_slice(dataset.index().to_json().as_bytes());
             identity.push(0);
+            for version in versions(dataset, jobs)? {
+                identity.extend_from_slice(&version);
+                identity.push(0);
+            }
             description.bytes += bytes;
             description.files.push(SourceFile {
                 path: dataset.index_path().display().to_string(),
@@ -151,6 +155,33 @@ impl MdsSource {
             description,
         })
     }
+}
+
+/// What tells the shards for which no hash vouches from those that took their place; a copy of the others is the same.
+fn versions(dataset: &Dataset, jobs: usize) -> Result<Vec<Vec<u8>>, ReaderError> {
+    let shards = dataset.index().shards.iter().enumerate();
+    let bare: Vec<usize> = shards
+        .filter(|(_, entry)| {
+            let stored = entry.zip_data.as_ref().unwrap_or(&entry.raw_data);
+            stored.hashes.is_empty()
+        })
+        .map(|(shard, _)| shard)
+        .collect();
+    let versions: Vec<OnceLock<Vec<u8>>> = bare.iter().map(|_| OnceLock::new()).collect();
+    parallel::for_each(bare.len(), jobs, |at, (): &mut ()| {
+        let (Some(shard), Some(version)) = (bare.get(at), versions.get(at)) else {
+            return Ok(());
+        };
+        let found = match dataset.version(*shard) {
+            // What is missing is said where it is read.
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            found => found?,
+        };
+        version.get_or_init(|| found);
+        Ok::<_, ReaderError>(())
+    })?;
+    let versions = versions.into_iter().filter_map(OnceLock::into_inner);
+    Ok(versions.collect())
 }
 
 fn same_columns(a: &ShardConfig, b: &ShardConfig) -> bool {

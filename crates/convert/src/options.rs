@@ -92,7 +92,10 @@ pub struct SplitSpec {
     pub share: f64,
 }
 
-/// How to convert. Fields that do not change the output are `jobs`, `memory_limit`, `overwrite`,
+/// Rows of a large text file that decide on types where nobody says how many.
+pub(crate) const DEFAULT_INFER_ROWS: usize = 100_000;
+
+/// How to convert. Fields that do not change the output are `jobs`, `memory_limit` without `sql`, `overwrite`,
 /// `limits`, and how stores are spoken to.
 #[derive(Clone, Debug)]
 pub struct ConvertOptions {
@@ -193,7 +196,7 @@ impl ConvertOptions {
             follow_links: false,
             csv_delimiter: b',',
             csv_header: true,
-            infer_rows: 100_000,
+            infer_rows: DEFAULT_INFER_ROWS,
             split: Vec::new(),
             split_key: None,
             compression: "zstd:3".parse().ok(),
@@ -248,6 +251,10 @@ impl ConvertOptions {
         put("select", json!(self.select));
         put("where", json!(self.filter));
         put("sql", json!(self.sql));
+        // A query that writes to the disk may bring its rows in another order than one that does not have to.
+        if self.sql.is_some() {
+            put("memory_limit", json!(self.memory_limit));
+        }
         put("key", json!(self.key));
         put(
             "group",

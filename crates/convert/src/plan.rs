@@ -17,9 +17,9 @@ use crate::export;
 use crate::increment::{self, Increment, PlannedIncrement};
 use crate::mds_source;
 use crate::nulls::NullPlan;
-use crate::options::{ColumnSpec, ConvertOptions, Nulls, shown};
+use crate::options::{ColumnSpec, ConvertOptions, DEFAULT_INFER_ROWS, Nulls, shown};
 use crate::provenance::Identity;
-use crate::split::SplitPlan;
+use crate::split::{SplitPlan, can_be_key};
 use crate::tar_source;
 
 /// A column of the output.
@@ -431,6 +431,7 @@ fn open_source(
         key_column: options.key.clone(),
         follow_links: options.follow_links,
         text_as_bytes: takes_bytes(options),
+        json_text: json_text(options),
         csv_delimiter: options.csv_delimiter,
         csv_header: options.csv_header,
         infer_rows: options.infer_rows,
@@ -464,6 +465,30 @@ fn open_source(
     Ok((source, increment))
 }
 
+/// Columns that are to be JSON, and that nobody computes with.
+fn json_text(options: &ConvertOptions) -> Vec<String> {
+    if (&options.select, &options.filter, &options.sql) != (&None, &None, &None) {
+        return Vec::new();
+    }
+    let is_json = |column: &&ColumnSpec| {
+        let extension = column.name.rsplit('.').next();
+        match column.encoding.as_deref() {
+            Some(encoding) => encoding == "json",
+            None => options.to == ShardFormat::Webdataset && extension == Some("json"),
+        }
+    };
+    let is_name = |expr: &&str| {
+        let mut bytes = expr.bytes();
+        bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let source = |column: &ColumnSpec| match column.expr.as_deref() {
+        None => Some(column.name.clone()),
+        expr => expr.filter(is_name).map(str::to_owned),
+    };
+    let columns = options.columns.iter().filter(is_json);
+    columns.filter_map(source).collect()
+}
+
 /// Whether files go into tar files as they are, and nobody computes with the text in them.
 fn takes_bytes(options: &ConvertOptions) -> bool {
     let is_plain = |column: &ColumnSpec| column.expr.is_none() && column.encoding.is_none();
@@ -480,7 +505,13 @@ fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<()
     let is_tree = kind == SourceKind::Tree;
     let has_keys =
         is_tree || kind == SourceKind::Webdataset || options.to == ShardFormat::Webdataset;
+    let is_text = is_csv || kind == SourceKind::JsonLines;
     let misplaced = [
+        (
+            "infer-rows",
+            options.infer_rows != DEFAULT_INFER_ROWS && !is_text,
+            "CSV files and JSON lines",
+        ),
         ("csv-no-header", !options.csv_header && !is_csv, "CSV files"),
         (
             "csv-delimiter",
@@ -536,12 +567,23 @@ fn split_key_to_skip(
         return Ok(None);
     };
     let schema = source.schema();
-    let Some(at) = schema.fields().iter().position(|field| field.name() == key) else {
+    let Some((at, field)) = schema.column_with_name(key) else {
         return Err(ConvertError::option(
             "split-key",
             format!("there is no column `{}`", escape(key)),
         ));
     };
+    if !can_be_key(field.data_type()) {
+        return Err(ConvertError::option_hint(
+            "split-key",
+            format!(
+                "column `{}` is of type {}, which has no text",
+                escape(key),
+                field.data_type()
+            ),
+            "name a column of text, bytes, numbers, dates or times, or one of its fields with --select",
+        ));
+    }
     let asked =
         options.columns.is_empty() || options.columns.iter().any(|column| column.name == *key);
     Ok((!asked).then_some(at))
@@ -556,18 +598,14 @@ fn refuse_known_nulls(
     if options.nulls != Nulls::Error {
         return Ok(());
     }
-    let fields = source.schema().fields().len();
+    let schema = source.schema();
     let mut columns = Vec::new();
     for encoder in encoders.iter().filter(|encoder| !encoder.stores_null()) {
-        if options
-            .null_as
-            .iter()
-            .any(|(name, _)| name == encoder.name())
-        {
-            continue;
-        }
         let at = encoder.source();
-        if at >= fields {
+        let Some(field) = schema.fields().get(at) else {
+            continue;
+        };
+        if options.null_as.iter().any(|(name, _)| name == field.name()) {
             continue;
         }
         if let Some(count) = source.null_count(at).filter(|count| *count > 0) {
@@ -577,7 +615,8 @@ fn refuse_known_nulls(
             } else {
                 None
             };
-            columns.push((encoder.name().to_owned(), count, first));
+            // The name that options go by; in tar files the field may have another one.
+            columns.push((field.name().clone(), count, first));
         }
     }
     if columns.is_empty() {

@@ -161,6 +161,15 @@ pub(crate) fn of_index(
     Ok(read(target, folder))
 }
 
+/// Whether a folder is a split of the data set that it lies in, and not a data set of its own.
+pub(crate) fn is_split(target: Target<'_>, folder: &str) -> bool {
+    let split = read(target, folder);
+    let split = split
+        .as_ref()
+        .and_then(|value| value.get("split")?.as_str());
+    split == Some(folder)
+}
+
 /// The name of a file of a split.
 pub(crate) fn in_folder(folder: &str, name: &str) -> String {
     if folder.is_empty() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_reader::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
-use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
+use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError, TempFile};
 use shardmill_writer::{
     Base, DatasetIndex, Output, PipelineError, Resources, TarKeys, Written, publish_index,
 };
@@ -15,7 +15,7 @@ use crate::error::ConvertError;
 use crate::export;
 use crate::increment;
 use crate::input::SourceInput;
-use crate::journal::{Found, Journal, LEASE_NAME, WORK_FOLDER};
+use crate::journal::{Found, Journal, LEASE_NAME, OF_PARTS, WORK_FOLDER};
 use crate::options::ConvertOptions;
 use crate::parts;
 use crate::plan::{ConvertPlan, is_resumable};
@@ -70,7 +70,7 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     // Looked at again now that nobody else can change it.
     let found = match dest::look_in(target, &plan.folders, &plan.identity, options)? {
         Dest::Done(indexes) => {
-            lease.remove_folder(go_on)?;
+            lease.remove_folder(&OF_PARTS, go_on)?;
             return Ok(report(
                 &plan,
                 &indexes,
@@ -90,7 +90,7 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     };
     match convert(&plan, target, &lease, found, progress, began) {
         Ok(report) => {
-            lease.remove_folder(go_on)?;
+            lease.remove_folder(&OF_PARTS, go_on)?;
             Ok(report)
         }
         // A store that has failed is not asked for more, and neither is one that another writer is at.
@@ -101,7 +101,7 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
             // What failed would fail again, or there is nothing to go on from; and nobody has seen the shards. The
             // destination becomes what it was.
             let cleaned = dest::discard(target, &plan.folders, options)
-                .and_then(|()| lease.remove_folder(go_on));
+                .and_then(|()| lease.remove_folder(&OF_PARTS, go_on));
             if let Some(dir) = place.as_local().filter(|_| cleaned.is_ok() && !existed) {
                 remove_if_empty(dir);
             }
@@ -125,7 +125,7 @@ fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), S
     match PlaceLease::acquire(target.place, LEASE_NAME, options.lease_patience, go_on) {
         Ok(lease) => {
             increment::recover(target, options.limits.index_bytes)?;
-            lease.remove_folder(go_on)
+            lease.remove_folder(&OF_PARTS, go_on)
         }
         // Somebody is at it.
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
@@ -292,7 +292,7 @@ pub(crate) fn remove_temporary(target: Target<'_>) -> Result<(), StorageError> {
         return Ok(());
     }
     for entry in target.entries(WORK_FOLDER)? {
-        if entry.name != "lease" && entry.name != "journal" {
+        if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
             target.remove(&in_folder(WORK_FOLDER, &entry.name))?;
         }
     }

@@ -1,7 +1,7 @@
 //! Which rows go to which data set.
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt64Array};
-use arrow::compute::{cast, take_record_batch};
+use arrow::compute::{can_cast_types, cast, take_record_batch};
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
@@ -99,6 +99,18 @@ impl SplitPlan {
         }
         Ok(parts)
     }
+}
+
+/// Whether [`key_bytes`] knows what to do with a column.
+pub(crate) fn can_be_key(data_type: &DataType) -> bool {
+    can_cast_types(data_type, &DataType::LargeUtf8)
+        || matches!(
+            data_type,
+            DataType::Binary
+                | DataType::LargeBinary
+                | DataType::BinaryView
+                | DataType::FixedSizeBinary(_)
+        )
 }
 
 /// The bytes that stand for a key: text as it is, anything else in its text form.

@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Limits, Progress};
-use shardmill_reader::{TarData, TarFile, TarSet, TarSetError, each_in_order};
+use shardmill_reader::{TarData, TarFile, TarSet, TarSetError, each_in_order, version_of};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
 };
@@ -43,14 +43,7 @@ struct Known {
 
 fn look(shard: &TarFile, limits: &Limits) -> Result<Known, TarSetError> {
     let file = shard.open()?;
-    let version = match (file.as_file(), file.tag()) {
-        (Some(file), _) => {
-            let modified = file.modified().duration_since(std::time::UNIX_EPOCH);
-            let nanos = modified.map_or(0, |since| since.as_nanos());
-            nanos.to_le_bytes().to_vec()
-        }
-        (None, tag) => tag.unwrap_or_default().as_bytes().to_vec(),
-    };
+    let version = version_of(&file);
     let (samples, fields) = match shard.entry() {
         Some(entry) => (entry.samples, Arc::clone(&entry.fields)),
         None => {

@@ -6,11 +6,12 @@ use shardmill_core::Limits;
 use shardmill_mds::{Digest, HashAlgo, HashError, Hasher, Index, ShardEntry, digest};
 use shardmill_storage::{Dir, FileHandle, Folder, Location, RemoteOptions, StorageError, Stored};
 
-use crate::beside::is_unfinished;
+use crate::beside::{is_unfinished, is_unfinished_in};
 use crate::error::{Place, ReaderError};
 use crate::load::{Loader, parts};
 use crate::place::InPlace;
 use crate::shard::{Sample, Shard};
+use crate::tars::version_of;
 
 /// What an index is called.
 pub(crate) const INDEX_NAME: &str = "index.json";
@@ -107,7 +108,7 @@ impl Dataset {
             Err(error) if error.is_not_found() => {
                 return Err(ReaderError::IndexMissing {
                     path: folder.path().to_owned(),
-                    unfinished: false,
+                    unfinished: is_unfinished_in(&folder).unwrap_or_default(),
                 });
             }
             Err(error) => return Err(error.into()),
@@ -229,6 +230,18 @@ impl Dataset {
             .partition_point(|start| *start <= sample)
             .saturating_sub(1);
         Ok((shard, sample - self.first_sample(shard)))
+    }
+
+    /// What tells whether the stored file of a shard is the one that it was: its time of change, or what its store says in
+    /// place of that.
+    ///
+    /// # Errors
+    ///
+    /// [`ReaderError::NoShard`]; what keeps the file from being opened.
+    pub fn version(&self, shard: usize) -> Result<Vec<u8>, ReaderError> {
+        let entry = self.entry(shard)?;
+        let stored = entry.zip_data.as_ref().unwrap_or(&entry.raw_data);
+        Ok(version_of(&self.dir.open_file(&stored.basename)?))
     }
 
     /// Reads a shard whole: length, hash if asked for, decompression, structure. The last one is kept, and

@@ -704,6 +704,13 @@ impl Diagnostic for SourceError {
             Self::ParquetTruncated { .. } => {
                 "the copy or the writer did not finish: fetch or write the file again"
             }
+            Self::JsonRow { reason, .. } if reason.contains(" here, and ") => {
+                let end = reason.find(['.', '[', ':']).unwrap_or(reason.len());
+                let column = reason.get(..end).unwrap_or_default();
+                return Some(format!(
+                    "values without a type in common can be kept as they are: --column {column}:json"
+                ));
+            }
             Self::CsvRow { .. } => {
                 "types follow from the rows before: mend the row, or quote the column so that all of it is text"
             }

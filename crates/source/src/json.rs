@@ -15,6 +15,7 @@ use crate::base::{Base, batch, project};
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
 use crate::guard::{catch, one_line};
 use crate::input::{Lines, Packing, Range, Text, packing};
+use crate::quoted::quoted;
 use crate::shape::{Member, Object, shape_of_line};
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
@@ -27,6 +28,8 @@ const RANGE_BYTES: u64 = 16 << 20;
 /// Files of JSON lines.
 pub(crate) struct JsonTable {
     files: Arc<Vec<InputFile>>,
+    /// Fields that are taken for the text that they are.
+    as_text: Arc<[String]>,
     schema: SchemaRef,
     units: Vec<Unit>,
     ranges: Vec<(u64, u64)>,
@@ -52,16 +55,30 @@ pub(crate) fn open(
     options: &SourceOptions,
 ) -> Result<JsonTable, SourceError> {
     let files = list_tables(locations, SourceKind::JsonLines, options)?;
-    let scanned: Vec<Result<Scanned, SourceError>> =
-        on_pool(looking(&files, options.jobs), || {
-            files.par_iter().map(|input| scan(input, options)).collect()
-        })?;
+    match with_types(&files, &[], options) {
+        Err(SourceError::JsonRow { .. }) if !options.json_text.is_empty() => {
+            with_types(&files, &options.json_text, options)
+        }
+        opened => opened,
+    }
+}
+
+/// Looks at the rows of the files, in which some fields are taken for the text that they are.
+fn with_types(
+    files: &[InputFile],
+    as_text: &[String],
+    options: &SourceOptions,
+) -> Result<JsonTable, SourceError> {
+    let scanned: Vec<Result<Scanned, SourceError>> = on_pool(looking(files, options.jobs), || {
+        let files = files.par_iter();
+        files.map(|input| scan(input, as_text, options)).collect()
+    })?;
     let mut all = Object::default();
     let mut whole = true;
     let mut rows = Some(0_u64);
     let mut units = Vec::new();
     let mut ranges = Vec::new();
-    for (number, (scanned, input)) in scanned.into_iter().zip(&files).enumerate() {
+    for (number, (scanned, input)) in scanned.into_iter().zip(files).enumerate() {
         let scanned = scanned?;
         whole &= scanned.whole;
         let own_rows = scanned.whole.then_some(scanned.object.objects);
@@ -100,12 +117,13 @@ pub(crate) fn open(
         .map(|member: &Member| whole.then(|| all.objects - member.values))
         .collect();
     let mut description = SourceDescription::new(SourceKind::JsonLines);
-    description.files = described(&files);
+    description.files = described(files);
     description.rows = rows;
     description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
-    description.fingerprint = Fingerprint::of(SourceKind::JsonLines, &files);
+    description.fingerprint = Fingerprint::of(SourceKind::JsonLines, files);
     Ok(JsonTable {
-        files: Arc::new(files),
+        files: Arc::new(files.to_vec()),
+        as_text: as_text.into(),
         schema: Arc::new(Schema::new(fields)),
         units,
         ranges,
@@ -137,7 +155,11 @@ fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }
 
-fn scan(input: &InputFile, options: &SourceOptions) -> Result<Scanned, SourceError> {
+fn scan(
+    input: &InputFile,
+    as_text: &[String],
+    options: &SourceOptions,
+) -> Result<Scanned, SourceError> {
     let mut lines = Lines::new(Text::open(input)?, &options.limits);
     let read_all = input.stamp.bytes <= WHOLE_BYTES;
     let most = if read_all {
@@ -163,7 +185,7 @@ fn scan(input: &InputFile, options: &SourceOptions) -> Result<Scanned, SourceErr
             if object.objects >= most || is_blank(line) {
                 continue;
             }
-            let own = shape_of_line(line, number)
+            let own = shape_of_line(&quoted(line, as_text), number)
                 .map_err(|reason| row_error(input, number, one_line(&reason)))?;
             object
                 .merge(own)
@@ -244,6 +266,7 @@ impl Base for JsonTable {
                 Text::open_range(input, start, end)?,
                 &self.options.limits,
             )),
+            as_text: Arc::clone(&self.as_text),
             full: Arc::clone(&self.schema),
             schema: project(&self.schema, columns),
             columns: columns.to_vec(),
@@ -298,6 +321,7 @@ struct JsonRows {
     start: u64,
     /// `None` when the unit is over.
     lines: Option<Lines>,
+    as_text: Arc<[String]>,
     full: SchemaRef,
     schema: SchemaRef,
     columns: Vec<usize>,
@@ -340,6 +364,11 @@ impl JsonRows {
             }
             if self.start == 0 && self.line == 0 {
                 blank_mark(&mut self.block);
+            }
+            if !self.as_text.is_empty() {
+                let lines = self.block.split_inclusive(|byte| *byte == b'\n');
+                let lines: Vec<_> = lines.map(|line| quoted(line, &self.as_text)).collect();
+                self.block = lines.concat();
             }
             let (mut rows, mut count) = (0, 0);
             for line in self.block.split_inclusive(|byte| *byte == b'\n') {

@@ -61,6 +61,7 @@ mod over;
 mod parquet;
 mod plain;
 mod query;
+mod quoted;
 mod quotes;
 mod shape;
 mod slices;

@@ -424,6 +424,7 @@ impl Object {
     pub(crate) fn changed(&self, error: SourceError, listed: Stamp) -> SourceError {
         let found_bytes = match &error {
             SourceError::Storage(StorageError::Remote { fault, .. }) => match fault {
+                fault if fault.is_without_ranges() => return error,
                 RemoteFault::Changed | RemoteFault::Range { .. } => listed.bytes,
                 RemoteFault::BodyLength { found, .. } => *found,
                 _ => return error,

@@ -153,6 +153,8 @@ pub struct SourceOptions {
     pub follow_links: bool,
     /// Whether the text files of a tree are given as the bytes that they are.
     pub text_as_bytes: bool,
+    /// Fields of JSON lines that become the JSON text that they are, should values of theirs have no type in common.
+    pub json_text: Vec<String>,
     /// About how many bytes of decoded data a batch holds.
     pub batch_bytes: usize,
     /// How many threads may list and open files; 0 for all cores.
@@ -190,6 +192,7 @@ impl Default for SourceOptions {
             key_column: "__key__".to_owned(),
             follow_links: false,
             text_as_bytes: false,
+            json_text: Vec::new(),
             batch_bytes: 1 << 20,
             jobs: 0,
             memory_limit: None,

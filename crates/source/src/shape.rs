@@ -1,6 +1,6 @@
 //! What JSON values have in common: the Arrow type that holds them all.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
@@ -108,7 +108,7 @@ impl Shape {
                 seen.nulls |= more.nulls;
                 seen.shape
                     .merge(more.shape)
-                    .map_err(|error| format!("[]{error}"))
+                    .map_err(|error| behind("[]", &error))
             }
             (Self::Object(object), Self::Object(more)) => object.merge(more),
             (own, other) => Err(format!(
@@ -168,14 +168,9 @@ impl Object {
             let shown = shardmill_core::escape(&name).into_owned();
             let own = self.fields.entry(name).or_default();
             own.values += member.values;
-            own.shape.merge(member.shape).map_err(|error| {
-                let dot = if error.starts_with([':', '[']) {
-                    ""
-                } else {
-                    "."
-                };
-                format!("{shown}{dot}{error}")
-            })?;
+            own.shape
+                .merge(member.shape)
+                .map_err(|error| behind(&shown, &error))?;
         }
         Ok(())
     }
@@ -195,6 +190,16 @@ impl Object {
         };
         self.fields.iter().map(field).collect()
     }
+}
+
+/// An error about what is in a field, with the name of the field in front of the path that it begins with.
+fn behind(name: &str, error: &str) -> String {
+    let dot = if error.starts_with([':', '[']) {
+        ""
+    } else {
+        "."
+    };
+    format!("{name}{dot}{error}")
 }
 
 /// Reads the shape of one JSON object, which stands in a line of that number.
@@ -234,7 +239,9 @@ fn shape_of(line: &[u8], numbers: &Numbers) -> Result<Shape, String> {
             .to_owned()
     };
     let mut reader = serde_json::Deserializer::from_slice(line);
-    let shape = Seed(numbers).deserialize(&mut reader).map_err(text)?;
+    let shape = Seed(numbers)
+        .deserialize(&mut reader)
+        .map_err(|error| numbers.apart.take().unwrap_or_else(|| text(error)))?;
     reader.end().map_err(text)?;
     Ok(shape)
 }
@@ -274,7 +281,7 @@ fn whole_beyond_64_bits(line: &[u8]) -> Vec<usize> {
     found
 }
 
-/// The numbers of a line, as they are read.
+/// The numbers of a line, as they are read, and what is wrong with its lists.
 #[derive(Default)]
 struct Numbers {
     line: u64,
@@ -284,9 +291,19 @@ struct Numbers {
     wide: Cell<bool>,
     /// Which ones are.
     beyond: Vec<usize>,
+    /// Elements of a list that have no type in common, and where the list is.
+    apart: RefCell<Option<String>>,
 }
 
 impl Numbers {
+    /// Says one level further up where values are that have no type in common, if there are any.
+    fn beneath(&self, path: impl FnOnce(&str) -> String) {
+        let mut apart = self.apart.borrow_mut();
+        if let Some(found) = apart.as_mut() {
+            *found = path(found);
+        }
+    }
+
     /// Counts a number; true where it is whole and beyond 64 bits.
     fn next(&self) -> bool {
         let number = self.read.replace(self.read.get() + 1);
@@ -355,11 +372,16 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Shape, A::Error> {
         let mut seen = Seen::default();
-        while let Some(shape) = access.next_element_seed(self)? {
+        let within = |error: &str| behind("[]", error);
+        while let Some(shape) = access
+            .next_element_seed(self)
+            .inspect_err(|_| self.0.beneath(within))?
+        {
             seen.nulls |= shape == Shape::Unknown;
-            seen.shape
-                .merge(shape)
-                .map_err(|error| A::Error::custom(format!("[]{error}")))?;
+            seen.shape.merge(shape).map_err(|error| {
+                self.0.apart.replace(Some(within(&error)));
+                A::Error::custom(error)
+            })?;
         }
         Ok(Shape::List(Box::new(seen)))
     }
@@ -370,7 +392,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
             ..Object::default()
         };
         while let Some(name) = access.next_key::<String>()? {
-            let shape = access.next_value_seed(self)?;
+            let shape = access.next_value_seed(self).inspect_err(|_| {
+                self.0
+                    .beneath(|path| behind(&shardmill_core::escape(&name), path));
+            })?;
             match object.fields.entry(name) {
                 Entry::Vacant(entry) => {
                     let values = u64::from(shape != Shape::Unknown);
@@ -479,7 +504,15 @@ mod tests {
             ),
             (
                 &[r#"{"a": [1, "x"]}"#],
-                "[]: text here, and a number before",
+                "a[]: text here, and a number before",
+            ),
+            (
+                &[r#"{"a": {"b": [[{"c": [0]}, {"c": 1}]]}}"#],
+                "a.b[][].c: a number here, and a list before",
+            ),
+            (
+                &[r#"{"a": {"b": [1, {"c": 1, "c": 2}]}}"#],
+                "has the key `c` twice",
             ),
             (&[r#"{"a": 1, "a": 2}"#], "has the key `a` twice"),
             (&["[1]"], "is a list, not an object"),

@@ -496,7 +496,7 @@ impl Dir {
     ///
     /// [`StorageError::Symlink`] or [`StorageError::NotRegular`] for what is neither; `Permission`, `Storage`.
     pub fn remove_all_in(&self, name: &str) -> Result<(), StorageError> {
-        crate::remove::remove_all(&self.open_dir(name)?, None)
+        crate::remove::remove_all(&self.open_dir(name)?, &[])
     }
 
     /// Waits until what was published, made and removed in this directory survives a power cut.

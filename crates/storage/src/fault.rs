@@ -380,6 +380,15 @@ impl RemoteFault {
         }
     }
 
+    /// What an answer is that passes over the range that was asked for.
+    pub(crate) const WHOLE: &'static str = "the whole object";
+
+    /// Whether a range was asked for of a server that knows none.
+    #[must_use]
+    pub fn is_without_ranges(&self) -> bool {
+        matches!(self, Self::Range { found, .. } if found == Self::WHOLE)
+    }
+
     pub(crate) fn hint(&self) -> Option<String> {
         Some(
             match self {
@@ -391,6 +400,9 @@ impl RemoteFault {
                 }
                 Self::NoCredentials { hint, .. } => hint,
                 Self::BodyLength { .. } => "check that the index belongs to these objects",
+                _ if self.is_without_ranges() => {
+                    "the server knows no ranges: fetch the file, and read it from the disk"
+                }
                 Self::Changed => "start again when nobody writes to the data set",
                 Self::Redirect {
                     region: Some(region),

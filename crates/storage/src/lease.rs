@@ -120,21 +120,23 @@ impl Lease {
         self.dir.path_of(&self.name)
     }
 
-    /// Ends the lease and removes the folder that its file lies in, with all that is in it. For a name
-    /// without a folder, only the lease file. A writer that comes at the same moment finds either the old
-    /// folder, held, or none, and its new folder is left alone.
+    /// Ends the lease and removes the folder that its file lies in, with all that is in it but the entries called
+    /// `spared`, with which it stays. For a name without a folder, only the lease file. A writer that comes at the same
+    /// moment finds either the old folder, held, or none, and its new folder is left alone.
     ///
     /// # Errors
     ///
     /// As [`Dir::remove_all_in`].
-    pub fn remove_folder(self) -> Result<(), StorageError> {
+    pub fn remove_folder(self, spared: &[&str]) -> Result<(), StorageError> {
         let Some((folder, last)) = self.name.rsplit_once('/') else {
             self.dir.remove(&self.name)?;
             return self.dir.sync();
         };
         // INVARIANT: the lease file goes last, while it is locked. From then on the folder may be another's,
         // so that it is removed only if it is empty.
-        remove_all(&self.dir.open_dir(folder)?, Some(OsStr::new(last)))?;
+        let mut keep = vec![OsStr::new(last)];
+        keep.extend(spared.iter().map(OsStr::new));
+        remove_all(&self.dir.open_dir(folder)?, &keep)?;
         self.end()
     }
 

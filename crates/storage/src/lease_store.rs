@@ -135,19 +135,25 @@ impl PlaceLease {
     /// # Errors
     ///
     /// As [`Lease::remove_folder`], [`Remote::list`] and [`Remote::remove`].
-    pub fn remove_folder(self, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    pub fn remove_folder(self, spared: &[&str], go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
         let mut lease = match self.0 {
-            Kind::Local(lease) => return lease.remove_folder(),
+            Kind::Local(lease) => return lease.remove_folder(spared),
             Kind::Store(lease) => lease,
         };
         lease.stop();
         if let Some((folder, _)) = lease.name.rsplit_once('/') {
             let inside = format!("{folder}/");
             let objects = lease.remote.list(&inside, Remote::LIST_MOST, go_on)?;
+            let is_spared = |name: &str| {
+                let name = name.strip_prefix(&inside).unwrap_or(name);
+                let first = name.split('/').next();
+                first.is_some_and(|first| spared.contains(&first))
+            };
             // A log goes from its end, so that what is left of it in between is a log.
             for object in objects.into_iter().rev() {
                 // What is no name of ours was not put by a writer.
                 if object.name != lease.name
+                    && !is_spared(&object.name)
                     && shardmill_core::check_relative_path(&object.name).is_ok()
                 {
                     lease.remote.remove(&object.name, go_on)?;

@@ -11,16 +11,16 @@ use crate::error::StorageError;
 /// Folders of ours are two or three levels deep.
 const MOST_LEVELS: usize = 32;
 
-/// Removes what is in `dir`, except the entry called `keep` at its top. Looks at everything first: a folder
+/// Removes what is in `dir`, except the entries called `keep` at its top. Looks at everything first: a folder
 /// with something in it that shardmill never makes is not ours to empty.
-pub(crate) fn remove_all(dir: &Dir, keep: Option<&OsStr>) -> Result<(), StorageError> {
+pub(crate) fn remove_all(dir: &Dir, keep: &[&OsStr]) -> Result<(), StorageError> {
     walk(dir, keep, 0, false)?;
     walk(dir, keep, 0, true)
 }
 
-fn walk(dir: &Dir, keep: Option<&OsStr>, level: usize, remove: bool) -> Result<(), StorageError> {
+fn walk(dir: &Dir, keep: &[&OsStr], level: usize, remove: bool) -> Result<(), StorageError> {
     for entry in dir.entries()? {
-        if Some(entry.name.as_os_str()) == keep {
+        if keep.contains(&entry.name.as_os_str()) {
             continue;
         }
         let path = dir.path().join(&entry.name);
@@ -41,7 +41,7 @@ fn walk(dir: &Dir, keep: Option<&OsStr>, level: usize, remove: bool) -> Result<(
                 };
                 walk(
                     &Dir::from_handle(handle, path, dir.resolver()),
-                    None,
+                    &[],
                     level + 1,
                     remove,
                 )?;

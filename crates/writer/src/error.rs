@@ -293,7 +293,10 @@ impl Diagnostic for WriteError {
             Self::Value {
                 reason: ValueReason::Separator { .. },
                 ..
-            } => Some("choose another --separator, or --to mds or jsonl".to_owned()),
+            } => Some(
+                "choose --to mds or jsonl, or --to xsv with a --separator that is in no value"
+                    .to_owned(),
+            ),
             Self::Value {
                 reason: ValueReason::Datum(ValueError::JsonSyntax { .. }),
                 column,
@@ -311,7 +314,8 @@ impl Diagnostic for WriteError {
             } => Some(format!(
                 "choose {}--nulls mask or --nulls drop, or --null-as {}=VALUE",
                 if *may_omit { "--nulls omit, " } else { "" },
-                escape(column)
+                // Fields of tar files are called otherwise than the columns that they come from.
+                if *may_omit { "NAME".into() } else { escape(column) }
             )),
             Self::SampleTooLarge { bytes, .. } => Some(
                 LimitExceeded {

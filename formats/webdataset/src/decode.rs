@@ -19,6 +19,8 @@ pub enum Value<'a> {
     Text(&'a str),
     /// A whole number.
     Int(i64),
+    /// A whole number beyond that: digits, perhaps behind a sign.
+    BigInt(&'a str),
     /// JSON text.
     Json(&'a str),
     /// An array.
@@ -78,7 +80,7 @@ pub fn decode<'a>(field: &str, bytes: &'a [u8], limits: &Limits) -> Result<Value
         reason,
     };
     Ok(match FieldKind::of(field).0 {
-        FieldKind::Int => Value::Int(int(field, bytes)?),
+        FieldKind::Int => int(field, bytes)?,
         FieldKind::Text => Value::Text(text(field, bytes)?),
         FieldKind::Json => {
             let text = text(field, bytes)?;
@@ -113,15 +115,27 @@ fn text<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a str, FieldError> {
     })
 }
 
+/// Digits that Python reads as a number; more are an error there too.
+const MOST_DIGITS: usize = 4300;
+
 /// A number as `int` of Python reads it from ASCII, but without `_` between digits, which nobody writes.
-fn int(field: &str, bytes: &[u8]) -> Result<i64, FieldError> {
+fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, FieldError> {
     // Python's blanks are those of ASCII and the vertical tab.
     let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
     let begin = bytes.iter().position(|byte| !is_blank(byte)).unwrap_or(0);
     let end = bytes.iter().rposition(|byte| !is_blank(byte));
     let digits = end.and_then(|end| bytes.get(begin..=end));
     digits
-        .and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok())
+        .and_then(|digits| {
+            let text = std::str::from_utf8(digits).ok()?;
+            text.parse().map(Value::Int).ok().or_else(|| {
+                let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
+                let is_number = !bare.is_empty()
+                    && bare.len() <= MOST_DIGITS
+                    && bare.bytes().all(|byte| byte.is_ascii_digit());
+                is_number.then_some(Value::BigInt(text))
+            })
+        })
         .ok_or_else(|| FieldError::Number {
             field: field.to_owned(),
             found: String::from_utf8_lossy(bytes).chars().take(40).collect(),
@@ -251,13 +265,20 @@ mod tests {
             "1.0",
             "1_0",
             "0x1",
-            "99999999999999999999",
+            "-+99999999999999999999",
+            &"9".repeat(4301),
             "1 2",
             "\u{663}",
         ] {
             assert_eq!(id("cls", text.as_bytes()), "field-number", "{text}");
         }
         assert_eq!(decode("cls", b"\n +7\x0b ", &limits), Ok(Value::Int(7)));
+        for text in ["18446744073709551615", "-9223372036854775809"] {
+            assert_eq!(
+                decode("cls", format!(" {text}\n").as_bytes(), &limits),
+                Ok(Value::BigInt(text))
+            );
+        }
         for text in ["", "{", "{} x", "{'a': 1}"] {
             assert_eq!(id("json", text.as_bytes()), "json-syntax", "{text}");
         }

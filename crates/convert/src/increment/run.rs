@@ -16,7 +16,7 @@ use super::ranges::Ranges;
 use super::record::Record;
 use super::{Held, Increment, add_generation, held, read, recover, report, unlisted};
 use crate::error::ConvertError;
-use crate::journal::{Found, Journal, LEASE_NAME, WORK_FOLDER};
+use crate::journal::{Found, Journal, LEASE_NAME, OF_PARTS, WORK_FOLDER};
 use crate::options::ConvertOptions;
 use crate::plan::{ConvertPlan, is_resumable};
 use crate::provenance::provenance;
@@ -60,7 +60,7 @@ pub(crate) fn run(
         forget(target, &other, &increment.held.index)?;
     }
     if increment.is_noted() {
-        lease.remove_folder(go_on)?;
+        lease.remove_folder(&OF_PARTS, go_on)?;
         return Ok(unchanged(
             plan,
             increment,
@@ -78,7 +78,7 @@ pub(crate) fn run(
     };
     match add.run(found, progress, began) {
         Ok(report) => {
-            lease.remove_folder(go_on)?;
+            lease.remove_folder(&OF_PARTS, go_on)?;
             Ok(report)
         }
         Err(error) if is_published || lease.is_lost() || is_resumable(&error) => Err(error),
@@ -90,7 +90,7 @@ pub(crate) fn run(
                 })
             });
             if cleaned.is_ok() {
-                lease.remove_folder(go_on)?;
+                lease.remove_folder(&OF_PARTS, go_on)?;
             }
             Err(error)
         }

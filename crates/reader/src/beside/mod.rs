@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shardmill_core::{Diagnostic as _, ErrorKind, JOURNAL_NAME};
 use shardmill_mds::Content;
-use shardmill_storage::{Dir, StorageError, Stored};
+use shardmill_storage::{Dir, Folder, Remote, StorageError, Stored};
 
 use crate::dataset::INDEX_NAME;
 use crate::report::{ContentReport, Problem};
@@ -32,6 +32,22 @@ pub(crate) fn is_unfinished(dir: &Dir) -> Result<bool, StorageError> {
         // A link that is called so is nobody's journal.
         Err(StorageError::Symlink { .. }) => Ok(false),
         found => found,
+    }
+}
+
+/// Whether a conversion into this folder, which may be in a store, was begun and is not finished.
+///
+/// # Errors
+///
+/// What the disk or the store says.
+pub fn is_unfinished_in(folder: &Folder) -> Result<bool, StorageError> {
+    match folder {
+        Folder::Local(dir) => is_unfinished(dir),
+        folder if !folder.can_list() => Ok(false),
+        folder => {
+            let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+            Ok(names.iter().any(|name| is_journal(name)))
+        }
     }
 }
 

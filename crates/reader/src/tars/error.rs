@@ -20,6 +20,12 @@ pub enum TarSetError {
         /// The folder.
         path: PathBuf,
     },
+    /// A folder without an index into which a conversion was begun: some of its tar files are missing.
+    #[error("a conversion into this directory is not finished, and more shards are to come")]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A pattern of tar files that stands for nothing.
     #[error(transparent)]
     Braces(#[from] BraceError),
@@ -30,6 +36,14 @@ pub enum TarSetError {
         pattern: String,
         /// What keeps them from being one.
         fault: PatternFault,
+    },
+    /// An index of a data set of another format.
+    #[error("the index is of {format} shards, and not of tar files")]
+    OtherFormat {
+        /// Where it lies.
+        path: PathBuf,
+        /// The format of its shards.
+        format: &'static str,
     },
     /// An index that cannot be used.
     #[error("the index cannot be used")]
@@ -139,6 +153,8 @@ impl TarSetError {
             Self::Hash { source, .. } => Some(source),
             Self::Pinned(error) => Some(&**error),
             Self::NoShards { .. }
+            | Self::Unfinished { .. }
+            | Self::OtherFormat { .. }
             | Self::Pattern { .. }
             | Self::Length { .. }
             | Self::Changed { .. }
@@ -151,7 +167,8 @@ impl Diagnostic for TarSetError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::NoShards { .. } => ErrorKind::NotFound,
-            Self::Pattern { .. } => ErrorKind::InvalidInput,
+            Self::Unfinished { .. } => ErrorKind::Conflict,
+            Self::Pattern { .. } | Self::OtherFormat { .. } => ErrorKind::InvalidInput,
             Self::Length { .. } | Self::Changed { .. } => ErrorKind::Corrupt,
             Self::Interrupted => ErrorKind::Interrupted,
             _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
@@ -161,6 +178,8 @@ impl Diagnostic for TarSetError {
     fn id(&self) -> &'static str {
         match self {
             Self::NoShards { .. } => "index-missing",
+            Self::Unfinished { .. } => "dest-unfinished",
+            Self::OtherFormat { .. } => "index-format",
             Self::Pattern { .. } => "pattern-names",
             Self::Length { .. } => "shard-length",
             Self::Changed { .. } => "file-changed",
@@ -174,6 +193,8 @@ impl Diagnostic for TarSetError {
             Self::Storage(error) => error.object(),
             Self::Pinned(error) => error.object(),
             Self::NoShards { path }
+            | Self::Unfinished { path }
+            | Self::OtherFormat { path, .. }
             | Self::Index { path, .. }
             | Self::Tar { path, .. }
             | Self::Compression { path, .. }
@@ -186,6 +207,13 @@ impl Diagnostic for TarSetError {
 
     fn hint(&self) -> Option<String> {
         match self {
+            Self::Unfinished { .. } => Some(
+                "run the conversion again, and it goes on where it was; name tar files to read those that are there"
+                    .to_owned(),
+            ),
+            Self::OtherFormat { .. } => {
+                Some("`shardmill convert --to webdataset` makes tar files of it".to_owned())
+            }
             Self::Pattern { fault, .. } => match fault {
                 PatternFault::Apart => Some("give a stream for each".to_owned()),
                 PatternFault::Twice { .. } => {

@@ -25,7 +25,7 @@ pub use pattern::TarPattern;
 pub use scan::each_in_order;
 pub use verify::verify_tars;
 
-use crate::beside::is_unfinished;
+use crate::beside::{is_journal, is_unfinished};
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::begins_as_tar_index;
 use crate::error::ReaderError;
@@ -71,6 +71,19 @@ pub fn is_tar_name(name: &str) -> bool {
     [".tar", ".tar.gz", ".tgz", ".tar.zst"]
         .iter()
         .any(|ending| name.len() > ending.len() && name.ends_with(ending))
+}
+
+/// What tells whether a file is the one that it was: its time of change, or what its store says in place of that.
+#[must_use]
+pub fn version_of(file: &Stored) -> Vec<u8> {
+    match (file.as_file(), file.tag()) {
+        (Some(file), _) => {
+            let modified = file.modified().duration_since(std::time::UNIX_EPOCH);
+            let nanos = modified.map_or(0, |since| since.as_nanos());
+            nanos.to_le_bytes().to_vec()
+        }
+        (None, tag) => tag.unwrap_or_default().as_bytes().to_vec(),
+    }
 }
 
 /// What a tar file is called when it is not compressed.
@@ -164,19 +177,16 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, Stora
             return Ok(false);
         }
     }
-    Ok(!tar_names(folder)?.is_empty())
+    let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+    Ok(!tars_among(names).is_empty())
 }
 
-/// The tar files below a prefix in a store.
-fn tar_names(folder: &Folder) -> Result<Vec<String>, StorageError> {
-    let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
-    let mut names: Vec<String> = names
-        .into_iter()
-        .filter(|name| is_tar_below(name))
-        .collect();
+/// The tar files among the names of all objects below a prefix.
+fn tars_among(mut names: Vec<String>) -> Vec<String> {
+    names.retain(|name| is_tar_below(name));
     drop_unpacked(&mut names, String::as_str);
     names.sort();
-    Ok(names)
+    names
 }
 
 /// Whether an object beneath a prefix is one of its tar shards: it lies in no hidden folder.
@@ -237,7 +247,8 @@ impl TarSet {
     ///
     /// # Errors
     ///
-    /// [`TarSetError`]: locations and indexes that cannot be read, folders without tar files.
+    /// [`TarSetError`]: locations and indexes that cannot be read, folders without tar files or with those of a
+    /// conversion that is not finished.
     pub fn open(locations: &[PathBuf], limits: &Limits) -> Result<Self, TarSetError> {
         let mut set = Self::default();
         for location in locations {
@@ -385,9 +396,18 @@ impl TarSet {
         bytes: &[u8],
         limits: &Limits,
     ) -> Result<(), TarSetError> {
-        let index = Index::parse(bytes, limits).map_err(|source| TarSetError::Index {
-            path: path.to_owned(),
-            source,
+        let index = Index::parse(bytes, limits).map_err(|source| {
+            let path = path.to_owned();
+            match shardmill_mds::Index::parse(bytes, limits) {
+                Ok(other) => TarSetError::OtherFormat {
+                    path,
+                    format: other
+                        .shards
+                        .first()
+                        .map_or("mds", |shard| shard.config.format().name()),
+                },
+                Err(_) => TarSetError::Index { path, source },
+            }
         })?;
         self.indexes.push(FoundIndex {
             path: path.to_owned(),
@@ -402,7 +422,13 @@ impl TarSet {
     fn add_folder(&mut self, folder: &Folder, limits: &Limits) -> Result<(), TarSetError> {
         folder.keep(INDEX_NAME, limits.index_bytes)?;
         if !folder.exists(INDEX_NAME)? {
-            let names = tar_names(folder)?;
+            let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+            if names.iter().any(|name| is_journal(name)) {
+                return Err(TarSetError::Unfinished {
+                    path: folder.path().to_owned(),
+                });
+            }
+            let names = tars_among(names);
             if names.is_empty() {
                 return Err(TarSetError::NoShards {
                     path: folder.path().to_owned(),
@@ -450,6 +476,11 @@ impl TarSet {
             let bytes = dir.open_file(INDEX_NAME)?.read_all(limits.index_bytes)?;
             let path = dir.path_of(INDEX_NAME);
             return self.add_index(&Folder::Local(dir), &path, &bytes, limits);
+        }
+        if is_unfinished(&dir)? {
+            return Err(TarSetError::Unfinished {
+                path: root.to_owned(),
+            });
         }
         let names = tars_below(&dir)?;
         if names.is_empty() {

@@ -1,6 +1,7 @@
 //! The table log: which version, which files, which rows of them are deleted. The kernel replays it.
 
 mod alias;
+mod commits;
 mod history;
 mod line;
 
@@ -274,6 +275,7 @@ impl Log<'_> {
         options: &SourceOptions,
     ) -> Result<Version, SourceError> {
         let snapshot = self.snapshot(engine.as_ref(), options)?;
+        self.check_commit(engine.as_ref(), snapshot.version())?;
         self.check_features(&snapshot)?;
         let configuration = snapshot.table_configuration();
         let metadata = configuration.metadata();
@@ -354,11 +356,12 @@ impl Log<'_> {
                         }
                         .into()
                     }
-                    _ => self.failed(&error),
+                    _ => self.blamed(engine, &error),
                 }
             });
         }
-        let latest = self.at(engine, None).map_err(|error| self.failed(&error))?;
+        let latest = self.at(engine, None);
+        let latest = latest.map_err(|error| self.blamed(engine, &error))?;
         let Some(asked_ms) = options.timestamp_ms else {
             return Ok(latest);
         };
@@ -368,7 +371,7 @@ impl Log<'_> {
             return Ok(latest);
         }
         self.at(engine, Some(commit.version))
-            .map_err(|error| self.failed(&error))
+            .map_err(|error| self.blamed(engine, &error))
     }
 
     fn too_early(&self, engine: &dyn Engine, asked_ms: i64, error: &KernelError) -> SourceError {
@@ -423,7 +426,7 @@ impl Log<'_> {
         engine: &dyn Engine,
         snapshot: &SnapshotRef,
     ) -> Result<Vec<LogFile>, SourceError> {
-        let failed = |error: KernelError| self.failed(&error);
+        let failed = |error: KernelError| self.blamed(engine, &error);
         let scan = Arc::clone(snapshot)
             .scan_builder()
             .without_row_transforms()

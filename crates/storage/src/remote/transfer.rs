@@ -433,7 +433,7 @@ fn begin_whole<S: Sink>(
         return Err(Failure::Lie(RemoteFault::Range {
             start: range.start,
             end: range.end,
-            found: "the whole object".to_owned(),
+            found: RemoteFault::WHOLE.to_owned(),
         }));
     }
     // What an earlier attempt left would be here twice.

@@ -29,7 +29,10 @@ fn a_lease_has_one_owner_at_a_time() {
             format!("another writer is at work (process {})", std::process::id())
         );
         drop(lease);
-        Lease::acquire(&dir, name).unwrap().remove_folder().unwrap();
+        Lease::acquire(&dir, name)
+            .unwrap()
+            .remove_folder(&[])
+            .unwrap();
         assert!(dir.list().unwrap().is_empty());
     }
 }
@@ -52,11 +55,11 @@ fn removing_the_folder_spares_nothing_but_strangers() {
     fs::create_dir(temp.path().join("work/parts")).unwrap();
     fs::write(temp.path().join("work/parts/tmp-1"), b"x").unwrap();
     symlink("/", temp.path().join("work/link")).unwrap();
-    assert_eq!(id(lease.remove_folder()), "path-symlink");
+    assert_eq!(id(lease.remove_folder(&[])), "path-symlink");
     assert!(temp.path().join("work/parts/tmp-1").exists());
     fs::remove_file(temp.path().join("work/link")).unwrap();
     let lease = Lease::acquire(&dir, "work/lease").unwrap();
-    lease.remove_folder().unwrap();
+    lease.remove_folder(&[]).unwrap();
     assert!(dir.list().unwrap().is_empty());
 }
 
@@ -88,7 +91,7 @@ fn leases_survive_the_removal_of_their_folder() {
                     if (round + worker) % 3 == 0 {
                         drop(lease);
                     } else {
-                        lease.remove_folder().unwrap();
+                        lease.remove_folder(&[]).unwrap();
                     }
                 }
             });

@@ -519,7 +519,7 @@ pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() 
             }
         }
     }
-    let _ = lease.remove_folder(&mut |_| go_on());
+    let _ = lease.remove_folder(&[], &mut |_| go_on());
     for folder in [COMMIT_FOLDER, PARTS_FOLDER, WORK_FOLDER] {
         let _ = place.remove_folder(folder);
     }

@@ -52,6 +52,8 @@ const COMMIT_LEASE: &str = ".shardmill/commit/lease";
 const JOURNAL: &str = "journal";
 /// The folder of the attempts.
 pub const PARTS_FOLDER: &str = ".shardmill/parts";
+/// Folders in [`WORK_FOLDER`] that are no conversion's: those of the attempts and of a commit.
+pub const OF_PARTS: [&str; 2] = ["parts", "commit"];
 /// Most bytes of the name of a job or of an attempt.
 const MOST_TOKEN_BYTES: usize = 40;
 /// Most parts of a data set.

@@ -17,6 +17,7 @@ impl Log<'_> {
         after: u64,
     ) -> Result<DeltaHistory, SourceError> {
         let snapshot = self.snapshot(engine, options)?;
+        self.check_commit(engine, snapshot.version())?;
         self.check_features(&snapshot)?;
         let version = snapshot.version();
         let files = self.files(engine, &snapshot)?;

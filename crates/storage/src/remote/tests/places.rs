@@ -196,10 +196,10 @@ fn a_lease_is_held_by_one_and_taken_from_the_dead() {
             .publish_bytes(None, "claim/more", b"x", PublishMode::Replace, go_on)
             .unwrap();
         assert!(!first.is_lost());
-        first.remove_folder(go_on).unwrap();
+        first.remove_folder(&[], go_on).unwrap();
         assert_eq!(place.entries("", go_on).unwrap(), []);
         drop(acquire().unwrap());
-        acquire().unwrap().remove_folder(go_on).unwrap();
+        acquire().unwrap().remove_folder(&[], go_on).unwrap();
     });
     // In a store, one of somebody who gives no sign of life.
     let server = server(Settings::default());

@@ -1,0 +1,140 @@
+//! Where another command has been at work, or still is.
+
+use std::fs;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, StructArray};
+use arrow::datatypes::{DataType, Field};
+use arrow::record_batch::RecordBatch;
+
+use crate::common::{Place, rows};
+
+/// The id of the error that a command ends with, and its status.
+fn refused(place: &Place, args: &[&str]) -> (i32, String) {
+    let ran = place.run(&[args, &["--json"]].concat());
+    let id = ran.error()["id"].as_str().unwrap().to_owned();
+    (ran.code, id)
+}
+
+/// What a job on other machines has below a data set.
+const OF_JOBS: [&str; 3] = [
+    ".shardmill/parts/job-00000-a/shard.00000.mds",
+    ".shardmill/parts/job-00000.manifest",
+    ".shardmill/commit/lease",
+];
+
+#[test]
+fn parts_of_other_jobs_are_left_alone() {
+    for more in [
+        &[][..],
+        &["--overwrite"],
+        &["--compression", "none", "--overwrite"],
+    ] {
+        let place = Place::with_shards();
+        for name in OF_JOBS {
+            place.write(&format!("shards/{name}"), "x");
+        }
+        place.write("shards/.shardmill/tmp-0123456789abcdef", "x");
+        let args = ["convert", "data", "shards", "--samples-per-shard", "30"];
+        place.ok(&[&args[..], more].concat());
+        place.ok(&["verify", "shards"]);
+        for name in OF_JOBS {
+            assert!(place.exists(&format!("shards/{name}")), "{name} {more:?}");
+        }
+        assert!(!place.exists("shards/.shardmill/tmp-0123456789abcdef"));
+        assert!(!place.exists("shards/.shardmill/journal"));
+        assert!(!place.exists("shards/.shardmill/lease"));
+    }
+}
+
+#[test]
+fn data_sets_in_folders_are_not_overwritten() {
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &rows(100));
+    for name in ["all/one", "all/two"] {
+        place.ok(&["convert", "data", name]);
+    }
+    let over = ["convert", "data", "all", "--overwrite"];
+    assert_eq!(refused(&place, &over), (4, "dest-not-empty".to_owned()));
+    place.ok(&["verify", "all/one"]);
+    place.ok(&["verify", "all/two"]);
+    // Neither are those of others, which say nothing of where they come from.
+    fs::remove_file(place.path().join("all/one/index.provenance")).unwrap();
+    assert_eq!(refused(&place, &over).0, 4);
+    // Splits are part of the data set.
+    place.ok(&["convert", "data", "splits", "--split", "a=0.5,b=0.5"]);
+    place.ok(&["convert", "data", "splits", "--overwrite"]);
+    assert!(!place.exists("splits/a"));
+    place.ok(&["verify", "splits"]);
+}
+
+#[test]
+fn shards_without_hashes_are_told_from_those_that_were_there() {
+    let place = Place::new();
+    let write = |first: i64| {
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + 50));
+        let batch = RecordBatch::try_from_iter([("id", ids)]).unwrap();
+        place.parquet("data/rows.parquet", &batch);
+        let bare = ["--compression", "none", "--hashes", "none", "--overwrite"];
+        place.ok(&[&["convert", "data", "bare"][..], &bare].concat());
+    };
+    write(0);
+    let index = place.read("bare/index.json");
+    place.ok(&["convert", "bare", "out"]);
+    assert!(
+        place
+            .ok(&["convert", "bare", "out"])
+            .contains("done already")
+    );
+    write(1000);
+    assert_eq!(place.read("bare/index.json"), index);
+    assert_eq!(
+        refused(&place, &["convert", "bare", "out"]),
+        (4, "dest-conflict".to_owned())
+    );
+}
+
+#[test]
+fn a_query_with_less_memory_is_another_one() {
+    let place = Place::new();
+    place.parquet("data/rows.parquet", &rows(100));
+    let query = [
+        "convert",
+        "data",
+        "out",
+        "--sql",
+        "SELECT id % 7 AS a, count(*) AS n FROM source GROUP BY id % 7",
+    ];
+    place.ok(&query);
+    assert!(place.ok(&query).contains("done already"));
+    let less = [&query[..], &["--memory-limit", "64MiB"]].concat();
+    assert_eq!(refused(&place, &less), (4, "dest-conflict".to_owned()));
+    // Without a query the order is that of the source.
+    let plain = ["convert", "data", "plain"];
+    place.ok(&plain);
+    place.ok(&[&plain[..], &["--memory-limit", "64MiB"]].concat());
+}
+
+#[test]
+fn a_split_key_has_text() {
+    let place = Place::new();
+    let ids: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    let field = Arc::new(Field::new("a", DataType::Int64, false));
+    let object: ArrayRef = Arc::new(StructArray::from(vec![(field, Arc::clone(&ids))]));
+    let batch = RecordBatch::try_from_iter([("id", ids), ("s", object)]).unwrap();
+    place.parquet("data/rows.parquet", &batch);
+    let args = [
+        "convert",
+        "data",
+        "out",
+        "--split",
+        "a=0.5,b=0.5",
+        "--split-key",
+    ];
+    assert_eq!(
+        refused(&place, &[&args[..], &["s"]].concat()),
+        (2, "config-split-key".to_owned())
+    );
+    assert!(!place.exists("out"));
+    place.ok(&[&args[..], &["id"]].concat());
+}
