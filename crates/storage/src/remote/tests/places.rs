@@ -181,6 +181,29 @@ fn lines_of_many_threads_are_all_there() {
     });
 }
 
+/// What another run has left would be taken for the beginning of this one.
+#[test]
+fn a_log_of_which_nothing_is_kept_begins_anew() {
+    everywhere(|place| {
+        let go_on = &mut |_| true;
+        place.make_folder("work").unwrap();
+        let log = PlaceLog::open(place, "work/log", 0, go_on).unwrap();
+        for line in ["other head", "other 1", "other 2"] {
+            log.add_line(line, go_on).unwrap();
+        }
+        drop(log);
+        let log = PlaceLog::open(place, "work/log", 0, go_on).unwrap();
+        assert!(
+            PlaceLog::read(place, "work/log", 100, go_on)
+                .unwrap()
+                .is_none_or(|bytes| bytes.is_empty())
+        );
+        log.add_line("head", go_on).unwrap();
+        let found = PlaceLog::read(place, "work/log", 100, go_on).unwrap();
+        assert_eq!(found.unwrap(), b"head\n");
+    });
+}
+
 const PATIENCE: Duration = Duration::from_millis(400);
 
 #[test]
