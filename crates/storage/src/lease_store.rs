@@ -361,7 +361,7 @@ impl Beating {
         let lasts = self.pulse.lasts();
         let is_recent = || began.elapsed() < lasts / 2;
         let go_on = &mut |_| !self.pulse.is_ended() && is_recent();
-        let mut read = || read(&self.remote, &self.name, &mut *go_on);
+        let mut read = || read(&self.remote, &self.name, go_on);
         let found = match read() {
             // Nobody but us takes it away, or somebody who has found us silent. Some proxies say so of what they cannot reach.
             Ok(None) => read(),

@@ -299,8 +299,13 @@ fn a_lease_outlives_a_store_that_fails() {
     let place = in_store(&server);
     let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
     let sick = |asked: &Asked| {
-        (asked.key == "a/set/claim/lease")
-            .then(|| Fault::status(if asked.nth % 2 == 0 { 500 } else { 403 }))
+        (asked.key == "a/set/claim/lease").then(|| {
+            Fault::status(if asked.nth.is_multiple_of(2) {
+                500
+            } else {
+                403
+            })
+        })
     };
     server.set(Settings {
         faults: Script::by(sick),
