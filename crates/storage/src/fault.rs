@@ -302,6 +302,8 @@ pub enum RemoteFault {
     Exists,
     /// Another writer holds the lease.
     OtherWriter,
+    /// The lease was held, and another writer has taken it meanwhile.
+    TakenOver,
     /// The store says it is done, or lists objects, in an answer that is none of a store.
     Answer {
         /// What is wrong with it.
@@ -349,7 +351,7 @@ impl RemoteFault {
             | Self::GaveUp { .. }
             | Self::Refused { .. }
             | Self::Answer { .. } => ErrorKind::Storage,
-            Self::Exists | Self::OtherWriter => ErrorKind::Conflict,
+            Self::Exists | Self::OtherWriter | Self::TakenOver => ErrorKind::Conflict,
             Self::Interrupted => ErrorKind::Interrupted,
             Self::NoAnswer => ErrorKind::Bug,
         }
@@ -370,7 +372,7 @@ impl RemoteFault {
             Self::GaveUp { .. } => "storage-gave-up",
             Self::Refused { .. } => "storage-refused",
             Self::Exists => "exists",
-            Self::OtherWriter => "other-writer",
+            Self::OtherWriter | Self::TakenOver => "other-writer",
             Self::Answer { .. } => "storage-answer",
             Self::TooMany { .. } => "limit-list",
             Self::Unsupported { .. } => "store-unsupported",
@@ -411,6 +413,7 @@ impl RemoteFault {
                 Self::Redirect { .. } => "check the endpoint and AWS_REGION",
                 Self::Throttled { .. } => "use fewer connections, or try again later",
                 Self::OtherWriter => "wait until it is done, or write to another place",
+                Self::TakenOver => "wait until it is done, and run it again",
                 Self::Exists => "write to another place, or take the object away",
                 Self::Answer { .. } => "check the endpoint, and whether a proxy answers in its place",
                 Self::TooMany { .. } => "list a longer prefix",
@@ -510,6 +513,9 @@ impl fmt::Display for RemoteFault {
             }
             Self::Exists => f.write_str("the store has an object of this name with other contents"),
             Self::OtherWriter => f.write_str("another writer is at work"),
+            Self::TakenOver => {
+                f.write_str("another writer has taken over: this one was silent for too long")
+            }
             Self::Answer { what } => write!(f, "this is no answer of a store: {what}"),
             Self::TooMany { most } => {
                 write!(f, "there are more objects than the {most} that are allowed")

@@ -1,7 +1,6 @@
 //! The claim of one writer on a folder, wherever it is.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -9,10 +8,18 @@ use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::lease::Lease;
 use crate::place::Place;
+use crate::pulse::{Moment, Pulse, Sign};
 use crate::remote::{GoOn, Remote, random_number};
 
 /// How long a lease in a store may go without a sign of life before another writer takes it.
 pub const LEASE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The shortest time that a lease is thought to last by who has it, however short others are told to wait: a slow store or
+/// a busy machine is no reason to stop.
+const LEAST: Duration = Duration::from_secs(5);
+
+/// The shortest time between two signs of life.
+const OFTEN: Duration = Duration::from_millis(20);
 
 /// Most bytes of a lease.
 const MOST: u64 = 1 << 10;
@@ -27,8 +34,12 @@ const SLICE: Duration = Duration::from_millis(50);
 /// publishing, not on it.
 ///
 /// In a directory it is a [`Lease`]. In a store it is an object that is put where there is none, and put again four times
-/// in `patience`: a writer that finds it waits that long for a change, and takes it where there is none. No clock is
-/// compared with that of another machine.
+/// in `patience` (of 15 seconds, where that is longer): a writer that finds it waits that long for a change, and takes it
+/// where there is none. No clock is compared with that of another machine.
+///
+/// What is put or removed by way of the place of a lease in a store asks for it before each request. Where no sign of life
+/// was given for half of `patience` (of 5 seconds at least), by clocks that go on while the machine sleeps, the lease is read first: one that is
+/// another's, or gone, is lost, and `other-writer` is what the request ends with.
 #[derive(Debug)]
 pub struct PlaceLease(Kind);
 
@@ -40,17 +51,14 @@ enum Kind {
 
 #[derive(Debug)]
 struct StoreLease {
+    /// For the lease itself …
     remote: Remote,
+    /// … and for what else is in its folder.
+    data: Remote,
     name: String,
-    shared: Arc<Shared>,
+    owner: String,
+    pulse: Arc<Pulse>,
     heart: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    ended: Mutex<bool>,
-    wake: Condvar,
-    lost: AtomicBool,
 }
 
 impl PlaceLease {
@@ -69,16 +77,19 @@ impl PlaceLease {
             Place::Local(dir) => return Lease::acquire(dir, name).map(|it| Self(Kind::Local(it))),
             Place::Store(store) => store,
         };
-        let remote = store.remote();
+        let remote = store.remote().for_lease();
         let owner = format!("{:016x}", random_number());
-        claim(remote, name, &owner, patience, go_on)?;
-        let shared = Arc::new(Shared::default());
+        let last = claim(&remote, name, &owner, patience, go_on)?;
+        // Others may wait for less than we do.
+        let every = (patience.min(LEASE_PATIENCE) / 4).max(OFTEN);
+        let lasts = patience.clamp(LEAST, LEASE_PATIENCE);
+        let pulse = Arc::new(Pulse::new(every, lasts, last));
+        store.remote().leases().add(Arc::downgrade(&pulse));
         let beating = Beating {
             remote: remote.clone(),
             name: name.to_owned(),
-            owner,
-            every: patience / 4,
-            shared: Arc::clone(&shared),
+            owner: owner.clone(),
+            pulse: Arc::clone(&pulse),
         };
         let heart = std::thread::Builder::new()
             .name("shardmill-lease".to_owned())
@@ -90,9 +101,11 @@ impl PlaceLease {
                 },
             })?;
         Ok(Self(Kind::Store(StoreLease {
-            remote: remote.clone(),
+            remote,
+            data: store.remote().clone(),
             name: name.to_owned(),
-            shared,
+            owner,
+            pulse,
             heart: Some(heart),
         })))
     }
@@ -106,12 +119,12 @@ impl PlaceLease {
         }
     }
 
-    /// Whether another writer has taken the lease meanwhile: this one was silent for too long.
+    /// Whether another writer is known to have taken the lease meanwhile: this one was silent for too long.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         match &self.0 {
             Kind::Local(_) => false,
-            Kind::Store(lease) => lease.shared.lost.load(Ordering::Relaxed),
+            Kind::Store(lease) => lease.pulse.is_lost(),
         }
     }
 
@@ -140,10 +153,23 @@ impl PlaceLease {
             Kind::Local(lease) => return lease.remove_folder(spared),
             Kind::Store(lease) => lease,
         };
+        // While others are kept away.
+        match lease.clear_folder(spared, go_on) {
+            // What is there now is another's.
+            Err(_) if lease.pulse.is_lost() => {}
+            cleared => cleared?,
+        }
         lease.stop();
-        if let Some((folder, _)) = lease.name.rsplit_once('/') {
+        lease.release(go_on)
+    }
+}
+
+impl StoreLease {
+    /// Removes all that is in the folder of the lease but the lease and what is in folders called `spared`.
+    fn clear_folder(&self, spared: &[&str], go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+        if let Some((folder, _)) = self.name.rsplit_once('/') {
             let inside = format!("{folder}/");
-            let objects = lease.remote.list(&inside, Remote::LIST_MOST, go_on)?;
+            let objects = self.data.list(&inside, Remote::LIST_MOST, go_on)?;
             let is_spared = |name: &str| {
                 let name = name.strip_prefix(&inside).unwrap_or(name);
                 let first = name.split('/').next();
@@ -152,26 +178,19 @@ impl PlaceLease {
             // A log goes from its end, so that what is left of it in between is a log.
             for object in objects.into_iter().rev() {
                 // What is no name of ours was not put by a writer.
-                if object.name != lease.name
+                if object.name != self.name
                     && !is_spared(&object.name)
                     && shardmill_core::check_relative_path(&object.name).is_ok()
                 {
-                    lease.remote.remove(&object.name, go_on)?;
+                    self.data.remove(&object.name, go_on)?;
                 }
             }
         }
-        lease.release(go_on)
+        Ok(())
     }
-}
 
-impl StoreLease {
     fn stop(&mut self) {
-        *self
-            .shared
-            .ended
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = true;
-        self.shared.wake.notify_all();
+        self.pulse.end();
         if let Some(heart) = self.heart.take() {
             // It does not panic, and there would be nothing to do about it.
             let _ = heart.join();
@@ -179,8 +198,15 @@ impl StoreLease {
     }
 
     fn release(&self, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
-        if self.shared.lost.load(Ordering::Relaxed) {
+        // INVARIANT: one that is another's by now stays. `stop` has ended the pulse, so that only the clock can tell.
+        if self.pulse.is_lost() {
             return Ok(());
+        }
+        if self.pulse.is_old() {
+            match read(&self.remote, &self.name, go_on)? {
+                Some(Some((owner, _))) if owner == self.owner => {}
+                _ => return Ok(()),
+            }
         }
         self.remote.remove(&self.name, go_on)
     }
@@ -198,14 +224,14 @@ impl Drop for StoreLease {
     }
 }
 
-/// Puts the lease where there is none, or where the one that is there shows no sign of life.
+/// Puts the lease where there is none, or where the one that is there shows no sign of life; answers when.
 fn claim(
     remote: &Remote,
     name: &str,
     owner: &str,
     patience: Duration,
     go_on: &mut GoOn<'_>,
-) -> Result<(), StorageError> {
+) -> Result<Moment, StorageError> {
     /// Each one loses to another writer that came in this moment.
     const ATTEMPTS: usize = 8;
 
@@ -213,9 +239,19 @@ fn claim(
         url: remote.display(name),
         fault: RemoteFault::OtherWriter,
     };
+    let mut was_silent = false;
     for _ in 0..ATTEMPTS {
+        let at = Moment::now();
         match remote.put_new(name, sign(owner, 0).into_bytes(), go_on) {
-            Ok(_) => return Ok(()),
+            Ok(_) if was_silent => {
+                // The other one may be back, and may have read its lease just before it went.
+                wait(remote, LOOK.min(patience / 8), go_on)?;
+                return match read(remote, name, go_on)? {
+                    Some(Some((found, _))) if found == owner => Ok(at),
+                    _ => Err(other()),
+                };
+            }
+            Ok(_) => return Ok(at),
             Err(StorageError::Remote {
                 fault: RemoteFault::Exists,
                 ..
@@ -250,10 +286,23 @@ fn claim(
             }
         };
         if !is_gone {
+            was_silent = true;
             remote.remove(name, go_on)?;
         }
     }
     Err(other())
+}
+
+/// Waits, as long as the caller wants to go on.
+fn wait(remote: &Remote, time: Duration, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        if !go_on(0) {
+            return Err(remote.interrupted());
+        }
+        std::thread::sleep(SLICE.min(time));
+    }
+    Ok(())
 }
 
 /// What a lease says: who has it, and how often it was put.
@@ -290,48 +339,63 @@ struct Beating {
     remote: Remote,
     name: String,
     owner: String,
-    every: Duration,
-    shared: Arc<Shared>,
+    pulse: Arc<Pulse>,
 }
 
 impl Beating {
     fn run(&self) {
         let mut beat = 0_u64;
-        loop {
-            let ended = self
-                .shared
-                .ended
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let (ended, _) = self
-                .shared
-                .wake
-                .wait_timeout_while(ended, self.every, |ended| !*ended)
-                .unwrap_or_else(PoisonError::into_inner);
-            if *ended {
-                return;
-            }
-            drop(ended);
+        let mut has_failed = false;
+        while self.pulse.wait(has_failed) {
             beat += 1;
-            let go_on = &mut |_| {
-                !*self
-                    .shared
-                    .ended
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-            };
-            // A store that does not answer now may do so the next time; the lease is not what data rests on.
-            let Ok(found) = read(&self.remote, &self.name, go_on) else {
-                continue;
-            };
-            if let Some(Some((owner, _))) = found
-                && owner != self.owner
-            {
-                self.shared.lost.store(true, Ordering::Relaxed);
-                return;
+            match self.beat(beat) {
+                Sign::Held => has_failed = false,
+                // A store that does not answer now may do so the next time. Whoever wants to write waits for that.
+                Sign::Silent => has_failed = true,
+                Sign::Lost => {
+                    self.pulse.lose();
+                    return;
+                }
             }
-            let text = sign(&self.owner, beat).into_bytes();
-            let _ = self.remote.put(&self.name, text, go_on);
+        }
+    }
+
+    /// Reads the lease, and puts it again where it is still ours.
+    fn beat(&self, beat: u64) -> Sign {
+        let began = Moment::now();
+        // An answer that took longer says what was, not what is.
+        let lasts = self.pulse.lasts();
+        let is_recent = || began.elapsed() < lasts / 2;
+        let go_on = &mut |_| !self.pulse.is_ended() && is_recent();
+        let mut read = || read(&self.remote, &self.name, go_on);
+        let found = match read() {
+            // Nobody but us takes it away, or somebody who has found us silent. Some proxies say so of what they cannot reach.
+            Ok(None) => read(),
+            found => found,
+        };
+        match found {
+            Ok(Some(Some((owner, _)))) if owner == self.owner => {}
+            Ok(Some(Some(_)) | None) => return Sign::Lost,
+            // What says nothing is a page of a proxy.
+            Ok(Some(None)) | Err(_) => return Sign::Silent,
+        }
+        if !is_recent() {
+            return Sign::Silent;
+        }
+        let text = sign(&self.owner, beat).into_bytes();
+        let put = self.remote.put(&self.name, text, &mut |_| {
+            !self.pulse.is_ended() && began.elapsed() < lasts * 3 / 4
+        });
+        if began.elapsed() >= lasts {
+            // It may have taken the place of the lease of another. Neither of the two goes on.
+            return Sign::Lost;
+        }
+        match put {
+            Ok(()) => {
+                self.pulse.beaten(began);
+                Sign::Held
+            }
+            Err(_) => Sign::Silent,
         }
     }
 }

@@ -53,6 +53,7 @@ mod location;
 mod log;
 mod place;
 mod probe;
+mod pulse;
 mod remote;
 mod remove;
 mod resolve;

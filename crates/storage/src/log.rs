@@ -98,7 +98,14 @@ impl PlaceLog {
             Place::Store(store) => store,
         };
         let remote = store.remote().clone();
-        let numbers = numbers(place, name, go_on)?;
+        if keep_bytes == 0 {
+            // Whatever is there is another's, and would be read before the first line of this one.
+            Self::remove(place, name, go_on)?;
+        }
+        let numbers = match keep_bytes {
+            0 => Vec::new(),
+            _ => numbers(place, name, go_on)?,
+        };
         let mut next = numbers.last().map_or(0, |last| last.saturating_add(1));
         let kept = match keep_bytes {
             0 => Vec::new(),

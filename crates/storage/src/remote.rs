@@ -37,6 +37,7 @@ use tokio::task::AbortHandle;
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::location::RemoteLocation;
+use crate::pulse::Leases;
 use engine::{Engine, Store};
 pub use list::RemoteObject;
 pub use manifest::{Manifest, ManifestEntries, ManifestEntry};
@@ -188,6 +189,8 @@ struct Shared {
     access: Hidden,
     /// Not shared with other locations: tests want retries and threads of their own.
     alone: bool,
+    /// Those that it is written to under.
+    leases: Arc<Leases>,
     live: PerProcess<Mutex<Option<Arc<Live>>>, 16>,
 }
 
@@ -211,6 +214,7 @@ struct Live {
     pins: Mutex<BTreeMap<u64, u64>>,
     hasher: RandomState,
     engine: Arc<Engine>,
+    leases: Arc<Leases>,
     /// The store has said that it does not know checksums.
     no_sums: AtomicBool,
 }
@@ -356,6 +360,9 @@ fn check_name(name: &str) -> Result<(), StorageError> {
     })
 }
 
+/// Connections for signs of life.
+const LEASE_CONNECTIONS: usize = 2;
+
 /// A number that differs each time. It is no secret.
 #[must_use]
 pub fn random_number() -> u64 {
@@ -399,6 +406,7 @@ impl Remote {
                 options,
                 access: Hidden(access),
                 alone,
+                leases: Arc::default(),
                 live: PerProcess::new(),
             }),
         }
@@ -433,6 +441,7 @@ impl Remote {
             pins: Mutex::default(),
             hasher: RandomState::new(),
             engine,
+            leases: Arc::clone(&shared.leases),
             no_sums: AtomicBool::new(false),
         });
         *slot = Some(Arc::clone(&live));
@@ -629,6 +638,25 @@ impl Remote {
             shared.access.0.clone(),
             shared.alone,
         )
+    }
+
+    /// The same location for a lease on it: with connections of its own, so that no sign of life waits behind data, and
+    /// without asking for leases.
+    pub(crate) fn for_lease(&self) -> Self {
+        let shared = &self.shared;
+        let mut options = RemoteOptions::clone(&shared.options);
+        options.connections = options.connections.min(LEASE_CONNECTIONS);
+        Self::with(
+            shared.location.clone(),
+            Arc::new(options),
+            shared.access.0.clone(),
+            shared.alone,
+        )
+    }
+
+    /// The leases that it is written to under, by way of this `Remote` and its clones.
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.shared.leases
     }
 
     /// What is said where a caller did not want to go on.

@@ -171,6 +171,12 @@ impl TempFile {
         mode: PublishMode,
         sync: bool,
     ) -> Result<(), StorageError> {
+        self.prepare(name, sync)?;
+        self.rename(name, mode)
+    }
+
+    /// What has to be before the name.
+    fn prepare(&self, name: &str, sync: bool) -> Result<(), StorageError> {
         Dir::check(name)?;
         self.check_written()?;
         let path = self.path();
@@ -180,7 +186,27 @@ impl TempFile {
             sync_handle(self.file.as_fd())
                 .map_err(|errno| StorageError::io("bring to the disk", &path, errno))?;
         }
-        self.rename(name, mode)
+        Ok(())
+    }
+
+    /// As [`TempFile::publish_pending`], where nothing has the name. A file system that has neither hard links nor exclusive
+    /// renames is asked before; two that ask at the same moment both get the name there, the later one last.
+    ///
+    /// # Errors
+    ///
+    /// As [`TempFile::publish`].
+    pub fn publish_pending_first(mut self, name: &str, sync: bool) -> Result<(), StorageError> {
+        self.prepare(name, sync)?;
+        match self.rename(name, PublishMode::CreateNew) {
+            Err(StorageError::Io { source, .. }) if has_no_exclusive_rename(&source) => {
+                if self.target.exists(name)? {
+                    let path = self.target.path_of(name);
+                    return Err(StorageError::Exists { path });
+                }
+                self.rename(name, PublishMode::Replace)
+            }
+            published => published,
+        }
     }
 
     /// Gives the file its name without waiting for the disk, for what can be had again: it stays closed to other users
@@ -308,6 +334,12 @@ pub(crate) fn rename_exclusive(
     _: &str,
 ) -> rustix::io::Result<()> {
     Err(Errno::OPNOTSUPP)
+}
+
+/// Whether a file system says so by this error.
+fn has_no_exclusive_rename(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
 }
 
 /// A number that others cannot guess: the keys of a `RandomState` come from the operating system. A forked

@@ -211,13 +211,18 @@ pub fn run<I: Input>(
         }
     }
     let (sender, receiver) = sync_channel::<FinishedShard>(jobs * 2);
-    let receiver = Mutex::new(receiver);
+    let receiver = Arc::new(Mutex::new(receiver));
     let ends: Vec<Instant> = std::thread::scope(|scope| {
         let engine = &engine;
-        let receiver = &receiver;
         let publishers: Vec<_> = (0..output.place.publishers().max(1))
-            .map(|_| scope.spawn(move || engine.publish(receiver)))
+            .map(|_| {
+                let receiver = Arc::clone(&receiver);
+                scope.spawn(move || engine.publish(&receiver))
+            })
             .collect();
+        // INVARIANT: publishers alone have the receiver. It goes with the last of them, however that ends, so that no worker
+        // waits for room in the channel for ever.
+        drop(receiver);
         let workers: Vec<_> = (0..jobs)
             .map(|_| {
                 let sender = sender.clone();

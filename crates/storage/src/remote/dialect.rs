@@ -56,11 +56,14 @@ pub(super) struct Ask {
     pub(super) accepts: &'static [u16],
     /// Most bytes of the body of an answer.
     pub(super) most: usize,
+    /// Whether it changes what readers and other writers see.
+    pub(super) changes: bool,
 }
 
 impl Ask {
     fn new(method: Method, key: &str, accepts: &'static [u16]) -> Self {
         Self {
+            changes: method != Method::GET && method != Method::HEAD,
             method,
             place: Place::Object,
             key: key.to_owned(),

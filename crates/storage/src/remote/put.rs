@@ -232,9 +232,11 @@ async fn is_there(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, 
 
 /// Throws away the parts of an upload. What cannot be thrown away in time is left to the rules of the bucket.
 async fn abort(live: &Live, upload: &Upload) {
-    let Some(ask) = live.signer.dialect().abort(upload) else {
+    let Some(mut ask) = live.signer.dialect().abort(upload) else {
         return;
     };
+    // Nobody sees that the parts go, and whoever has lost a lease is to clear up.
+    ask.changes = false;
     // The failure that led here is the one to tell.
     let _ = tokio::time::timeout(ABORT, send(live, &ask, None, &Arc::default(), |_| Ok(()))).await;
 }

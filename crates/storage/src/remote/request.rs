@@ -21,6 +21,7 @@ use super::credential::{Keeper, authorize};
 use super::dialect::{Ask, Dialect, Part, Place, files};
 use super::settings::{Access, with_query};
 use crate::fault::RemoteFault;
+use crate::pulse::Leases;
 
 /// Most of the body of an error that is read for its code.
 const ERROR_BODY: usize = 8 << 10;
@@ -88,6 +89,7 @@ impl Signer {
         ask: &Ask,
         payload: Option<&Payload>,
         sent: &Arc<AtomicU64>,
+        leases: &Arc<Leases>,
     ) -> Result<Request, RemoteFault> {
         let mut headers = HeaderMap::new();
         for (name, value) in &ask.headers {
@@ -99,6 +101,7 @@ impl Signer {
             Place::Folder => self.access.folder_url(&ask.key),
         };
         let url = with_query(url, &ask.query);
+        let payload = payload.map(|payload| (payload, leases));
         self.finish(ask.method.clone(), &url, headers, payload, sent)
             .await
     }
@@ -108,10 +111,11 @@ impl Signer {
         method: Method,
         text: &str,
         mut headers: HeaderMap,
-        payload: Option<&Payload>,
+        body: Option<(&Payload, &Arc<Leases>)>,
         sent: &Arc<AtomicU64>,
     ) -> Result<Request, RemoteFault> {
         let bug = || RemoteFault::NoAnswer;
+        let payload = body.map(|(payload, _)| payload);
         let credential = self.keeper.credential(&self.access).await?;
         let mut signed = http::Request::builder()
             .method(method.clone())
@@ -134,8 +138,8 @@ impl Signer {
         let url = Url::parse(&signed.uri().to_string()).map_err(|_| bug())?;
         let mut request = Request::new(method, url);
         *request.headers_mut() = std::mem::take(signed.headers_mut());
-        if let Some(payload) = payload {
-            *request.body_mut() = Some(payload.body(sent));
+        if let Some((payload, leases)) = body {
+            *request.body_mut() = Some(payload.body(sent, leases));
         }
         Ok(request)
     }
@@ -218,21 +222,26 @@ impl Payload {
             .is_some_and(|bytes| bytes[..] == *other)
     }
 
-    fn body(&self, sent: &Arc<AtomicU64>) -> reqwest::Body {
+    /// The body ends with an error where another writer may have taken over.
+    fn body(&self, sent: &Arc<AtomicU64>, leases: &Arc<Leases>) -> reqwest::Body {
         /// Bytes that are counted at once.
         const PIECE: usize = 64 << 10;
 
         let Some(bytes) = self.bytes.as_bytes().filter(|bytes| !bytes.is_empty()) else {
             return reqwest::Body::from("");
         };
-        let whole = (bytes.clone(), Arc::clone(sent));
-        let pieces = futures::stream::unfold(whole, |(mut rest, sent)| async move {
+        let whole = (bytes.clone(), Arc::clone(sent), Arc::clone(leases));
+        let pieces = futures::stream::unfold(whole, |(mut rest, sent, leases)| async move {
             if rest.is_empty() {
                 return None;
             }
+            if leases.is_over() {
+                let silent = std::io::Error::other("the lease was silent for too long");
+                return Some((Err(silent), (rest.split_off(rest.len()), sent, leases)));
+            }
             let piece = rest.split_to(rest.len().min(PIECE));
             sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
-            Some((Ok::<_, std::convert::Infallible>(piece), (rest, sent)))
+            Some((Ok(piece), (rest, sent, leases)))
         });
         // The feature of reqwest that this needs is one that object_store switches on to send its own requests.
         reqwest::Body::wrap_stream(pieces)

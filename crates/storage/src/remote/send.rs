@@ -17,9 +17,13 @@ use super::transfer::{Clock, Failure, LIES, back_off};
 use super::{Live, Remote};
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
+use crate::pulse::Sign;
 
 /// How long a caller is not asked whether to go on.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
+
+/// How long a request waits for a sign of life of the lease before it looks again.
+const SILENCE: Duration = Duration::from_millis(20);
 
 /// Most bytes of a request that this machine may hold back: of them nobody knows whether they are under way.
 const BUFFERED: u64 = 1 << 20;
@@ -51,6 +55,9 @@ pub(super) const fn lie(what: &'static str) -> Failure {
 }
 
 /// Sends a request until `read` finds an answer right. Only requests that may be sent twice belong here.
+///
+/// One that changes something waits while a lease is silent that the location is written to under, and is not sent once it
+/// is lost: after a pause, others may be at work.
 pub(super) async fn send<T>(
     live: &Live,
     ask: &Ask,
@@ -75,6 +82,22 @@ pub(super) async fn send<T>(
         };
         let pass = gate.enter().await;
         clock.waited += queued.elapsed();
+        match live.leases.sign() {
+            Sign::Lost if ask.changes => return Err(RemoteFault::TakenOver),
+            Sign::Silent if ask.changes => {
+                drop(pass);
+                if clock.left().is_zero() {
+                    return Err(RemoteFault::Stalled {
+                        attempts,
+                        received: sent.load(Ordering::Relaxed),
+                        after_ms: clock.elapsed_ms(),
+                    });
+                }
+                tokio::time::sleep(SILENCE).await;
+                continue;
+            }
+            _ => {}
+        }
         attempts += 1;
         let epoch = live.signer.epoch();
         let failure = match attempt(live, ask, payload, sent, &mut clock)
@@ -159,7 +182,7 @@ async fn attempt(
     clock: &mut Clock,
 ) -> Result<Answer, Failure> {
     sent.store(0, Ordering::Relaxed);
-    let signed = live.signer.sign(ask, payload, sent).await;
+    let signed = live.signer.sign(ask, payload, sent, &live.leases).await;
     let request = signed.map_err(Failure::Final)?;
     live.engine.count_request();
     live.counters.requests.fetch_add(1, Ordering::Relaxed);

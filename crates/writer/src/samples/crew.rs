@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use shardmill_mds::ShardEntry;
-use shardmill_storage::{Dir, PublishMode};
+use shardmill_storage::Dir;
 
 use crate::error::WriteError;
 use crate::pack::CutShard;
@@ -64,6 +64,8 @@ struct State {
     stopped: bool,
     error: Option<WriteError>,
     entries: BTreeMap<u64, ShardEntry>,
+    /// The first shard has its name: no other writer can publish any here.
+    first_is_published: bool,
     /// Names of published files that nobody has asked for.
     names: VecDeque<String>,
 }
@@ -83,6 +85,16 @@ impl State {
     /// Shards that wait for the disk.
     fn waiting(&self) -> usize {
         self.finished.len() + self.publishing
+    }
+
+    /// INVARIANT: the first shard goes alone. Of two writers in one folder only one can publish it, and the other one has
+    /// left nothing in the way by then.
+    fn next_to_publish(&mut self) -> Option<FinishedShard> {
+        if self.first_is_published {
+            return self.finished.pop_front();
+        }
+        let first = self.finished.iter().position(|shard| shard.shard == 0)?;
+        self.finished.remove(first)
     }
 
     fn is_settled(&self) -> bool {
@@ -354,6 +366,7 @@ impl Shared {
                     state = self.lock();
                     state.publishing -= 1;
                     outcome.map(|(shard, entry, names)| {
+                        state.first_is_published = true;
                         state.entries.insert(shard, entry);
                         state.names.extend(names);
                     })
@@ -380,7 +393,7 @@ impl Shared {
     /// Publishing first: it is the end of a chain.
     fn pick(&self, state: &mut State) -> Option<Job> {
         if state.publishing < PUBLISHERS
-            && let Some(shard) = state.finished.pop_front()
+            && let Some(shard) = state.next_to_publish()
         {
             return Some(Job::Publish(shard));
         }
@@ -428,7 +441,8 @@ impl Shared {
     fn publish(&self, shard: FinishedShard) -> Result<(u64, ShardEntry, Vec<String>), WriteError> {
         let mut names = Vec::with_capacity(shard.files.len());
         for (name, temp) in shard.files {
-            temp.publish_pending(&name, PublishMode::Replace, self.durable)?;
+            // What another writer has given a name to is not ours to replace: its index may be there already.
+            temp.publish_pending_first(&name, self.durable)?;
             names.push(name);
         }
         let entry = shard.entry.into_streaming().ok_or(WriteError::Bug {

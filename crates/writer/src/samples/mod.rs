@@ -40,6 +40,10 @@ pub struct SampleOptions {
 /// Writes encoded samples as a data set: cuts them into shards as the original does, finishes and publishes the shards
 /// in threads of its own, and publishes the index last.
 ///
+/// No file is replaced: a directory that holds shards ends it with
+/// [`StorageError::Exists`](shardmill_storage::StorageError::Exists). So of several writers in one directory the one whose
+/// first shard is published first gets on, and the others end.
+///
 /// Threads are started by the first shard that is full. Dropped without [`finish`](Self::finish), the writer publishes
 /// nothing more and leaves no temporary file; shards that have their names keep them.
 ///

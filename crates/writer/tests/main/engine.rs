@@ -14,7 +14,7 @@ use shardmill_storage::{Dir, GoOn, Place, StorageError};
 use shardmill_writer::{
     Base, Batches, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch, Ledger,
     Output, PipelineError, Position, Published, Resources, RowEncoder, RowNumbers, ShardForm,
-    Written, default_target, run,
+    WriteError, Written, default_target, run,
 };
 
 use crate::naive::{self, NaiveShard};
@@ -494,4 +494,43 @@ proptest! {
         prop_assert_eq!(resumed.reused, known.len() as u64);
         prop_assert_eq!(files(&dir), expected);
     }
+}
+
+/// Comes to its end as no code should.
+struct Panics;
+
+impl Ledger for Panics {
+    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
+        None
+    }
+    fn resume_at(&self) -> Option<(u64, Position)> {
+        None
+    }
+    fn published(&self, _: &Published<'_>, _: &mut GoOn<'_>) -> Result<(), StorageError> {
+        panic!("no shard is noted")
+    }
+}
+
+/// Workers that have more shards than there is room for must not wait for the only publisher.
+#[test]
+fn a_publisher_that_panics_ends_the_run() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let rows = (0..2000).map(|n| (n, "text".to_owned(), vec![0; 100]));
+        let input = Rows {
+            units: vec![rows.collect()],
+            batch_rows: 100,
+            fail_unit: None,
+        };
+        let config = mds_config(None, &[], Some(1000));
+        let root = tempfile::tempdir().unwrap();
+        let dir = Dir::open(root.path()).unwrap();
+        let outcome = convert(&input, &config, 2, &dir, &Panics);
+        sender.send(outcome.map(|_| ())).unwrap();
+    });
+    let outcome = receiver.recv_timeout(std::time::Duration::from_secs(60));
+    assert!(matches!(
+        outcome.expect("the run ends"),
+        Err(PipelineError::Write(WriteError::Bug { .. }))
+    ));
 }

@@ -329,6 +329,59 @@ fn an_index_that_is_there_stays() {
     ));
 }
 
+/// As when every rank of a job writes into the same folder.
+#[test]
+fn of_two_writers_in_one_folder_one_gets_on() {
+    let root = tempfile::tempdir().unwrap();
+    let config = mds(None, &[], Some(400));
+    let sample = |n: u8| [&[n, 0, 0, 0][..], &[n; 100]].concat();
+    for is_late in [true, false] {
+        let mut first = writer(&root, &config, 2);
+        let mut second = writer(&root, &config, 2);
+        for n in 0..40 {
+            first.push(&sample(n), &mut || true).unwrap();
+        }
+        let begun = match is_late {
+            true => first.finish(&mut || true).map(|_| ()),
+            // Its shards but the last.
+            false => first.shards(&mut || true).map(|_| ()),
+        };
+        begun.unwrap();
+        let pushed = (0..40).try_for_each(|n| second.push(&sample(100 + n), &mut || true));
+        let error = pushed
+            .and_then(|()| second.finish(&mut || true).map(|_| ()))
+            .unwrap_err();
+        assert_eq!((error.id(), error.kind()), ("exists", ErrorKind::Conflict));
+        // Its threads end with it.
+        drop(second);
+        if !is_late {
+            first.finish(&mut || true).unwrap();
+        }
+        let samples: Vec<Vec<u8>> = (0..40).map(sample).collect();
+        let index = Index::parse(&files(&root)["index.json"], &Limits::default()).unwrap();
+        check(&root, &index, &config, &samples);
+        for name in files(&root).keys() {
+            std::fs::remove_file(root.path().join(name)).unwrap();
+        }
+    }
+}
+
+/// One that begins while the other is at work takes none of its shards for leftovers.
+#[test]
+fn no_shard_is_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    let config = mds(None, &[], None);
+    std::fs::write(root.path().join("shard.00000.mds"), "other").unwrap();
+    let mut late = writer(&root, &config, 1);
+    late.push(&[7; 104], &mut || true).unwrap();
+    let error = late.finish(&mut || true).unwrap_err();
+    assert_eq!((error.id(), error.kind()), ("exists", ErrorKind::Conflict));
+    drop(late);
+    let left = files(&root);
+    assert_eq!(left.len(), 1);
+    assert_eq!(left["shard.00000.mds"], b"other");
+}
+
 #[test]
 fn a_failure_in_the_background_reaches_the_caller_and_closes_the_writer() {
     let root = tempfile::tempdir().unwrap();

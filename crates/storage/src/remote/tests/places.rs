@@ -3,8 +3,9 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use shardmill_core::Diagnostic as _;
-use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Settings};
+use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_testing::process::Running;
+use shardmill_testing::s3::{Action, Asked, Fault, Flavor, Objects, S3Server, Script, Settings};
 
 use crate::{
     Location, Place, PlaceEntry, PlaceLease, PlaceLog, PublishMode, RemoteOptions, StorageError,
@@ -181,6 +182,29 @@ fn lines_of_many_threads_are_all_there() {
     });
 }
 
+/// What another run has left would be taken for the beginning of this one.
+#[test]
+fn a_log_of_which_nothing_is_kept_begins_anew() {
+    everywhere(|place| {
+        let go_on = &mut |_| true;
+        place.make_folder("work").unwrap();
+        let log = PlaceLog::open(place, "work/log", 0, go_on).unwrap();
+        for line in ["other head", "other 1", "other 2"] {
+            log.add_line(line, go_on).unwrap();
+        }
+        drop(log);
+        let log = PlaceLog::open(place, "work/log", 0, go_on).unwrap();
+        assert!(
+            PlaceLog::read(place, "work/log", 100, go_on)
+                .unwrap()
+                .is_none_or(|bytes| bytes.is_empty())
+        );
+        log.add_line("head", go_on).unwrap();
+        let found = PlaceLog::read(place, "work/log", 100, go_on).unwrap();
+        assert_eq!(found.unwrap(), b"head\n");
+    });
+}
+
 const PATIENCE: Duration = Duration::from_millis(400);
 
 #[test]
@@ -219,6 +243,151 @@ fn a_lease_is_held_by_one_and_taken_from_the_dead() {
         assert!(began.elapsed() < Duration::from_secs(10));
         std::thread::sleep(Duration::from_millis(10));
     }
+    // It puts nothing more, and takes nothing away.
+    let refused = published(&place, "late", b"x", PublishMode::Replace).unwrap_err();
+    assert_eq!((refused.id(), refused.kind()), TAKEN);
+    assert_eq!(
+        refused.to_string(),
+        "another writer has taken over: this one was silent for too long"
+    );
+    server.objects().put("a/set/kept", b"x".to_vec());
+    let refused = place.remove("kept", &mut |_| true).unwrap_err();
+    assert_eq!((refused.id(), refused.kind()), TAKEN);
+    lease.remove_folder(&[], &mut |_| true).unwrap();
+    for key in ["a/set/claim/lease", "a/set/kept"] {
+        assert!(server.objects().get(key).unwrap().is_some());
+    }
+    assert!(server.objects().get("a/set/late").unwrap().is_none());
+    // Nobody has the place by way of it any more.
+    published(&place, "late", b"x", PublishMode::Replace).unwrap();
+}
+
+const TAKEN: (&str, ErrorKind) = ("other-writer", ErrorKind::Conflict);
+
+/// Somebody has found it silent, and was done before it woke up.
+#[test]
+fn a_lease_that_is_gone_is_lost() {
+    let server = server(Settings::default());
+    let place = in_store(&server);
+    let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
+    let log = PlaceLog::open(&place, "claim/log", 0, &mut |_| true).unwrap();
+    log.add_line("ours", &mut |_| true).unwrap();
+    server.objects().remove("a/set/claim/lease");
+    let began = Instant::now();
+    while !lease.is_lost() {
+        assert!(began.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let refused = log.add_line("ours", &mut |_| true).unwrap_err();
+    assert_eq!((refused.id(), refused.kind()), TAKEN);
+    let index = place.publish_bytes(
+        None,
+        "index.json",
+        b"{}",
+        PublishMode::CreateNew,
+        &mut |_| true,
+    );
+    assert_eq!(index.unwrap_err().id(), "other-writer");
     drop(lease);
-    assert!(server.objects().get("a/set/claim/lease").unwrap().is_some());
+    assert!(server.objects().get("a/set/claim/lease").unwrap().is_none());
+}
+
+/// A store that cannot be asked for the lease for a while is not one that another writer is at.
+#[test]
+fn a_lease_outlives_a_store_that_fails() {
+    let server = server(Settings::default());
+    let place = in_store(&server);
+    let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
+    let sick = |asked: &Asked| {
+        (asked.key == "a/set/claim/lease").then(|| {
+            Fault::status(if asked.nth.is_multiple_of(2) {
+                500
+            } else {
+                403
+            })
+        })
+    };
+    server.set(Settings {
+        faults: Script::by(sick),
+        ..Settings::default()
+    });
+    published(&place, "first", b"x", PublishMode::Replace).unwrap();
+    let faults = server.counts().faults;
+    while server.counts().faults < faults + 10 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.set(Settings::default());
+    published(&place, "second", b"x", PublishMode::Replace).unwrap();
+    assert!(!lease.is_lost());
+    lease.end(&mut |_| true).unwrap();
+    assert!(server.objects().get("a/set/claim/lease").unwrap().is_none());
+}
+
+/// A writer that is stopped for a while, as by a laptop that sleeps, finds its successor's files as they are, and those that
+/// it was about to put stay away: also where it was in the middle of one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_writer_that_was_stopped_leaves_alone_what_its_successor_wrote() {
+    const URL: &str = "SHARDMILL_TEST_STOPPED_WRITER";
+    const TEST: &str =
+        "remote::tests::places::a_writer_that_was_stopped_leaves_alone_what_its_successor_wrote";
+    /// What a lease lasts at least.
+    const LASTS: Duration = Duration::from_secs(5);
+
+    let put = |place: &Place, name: &str, bytes: &[u8]| {
+        let mut temp = place.temp_file(None).unwrap();
+        temp.write_all(bytes).unwrap();
+        place.publish(temp, name, PublishMode::Replace, &mut |_| true)
+    };
+    if let Ok(url) = std::env::var(URL) {
+        let options = RemoteOptions {
+            settings: std::env::vars()
+                .filter(|(name, _)| name.starts_with("AWS"))
+                .collect(),
+            ..RemoteOptions::default()
+        };
+        let place = Place::create(&Location::parse(&url).unwrap(), &options, None).unwrap();
+        let lease = PlaceLease::acquire(&place, "work/lease", LASTS, &mut |_| true).unwrap();
+        for number in 0.. {
+            // Long enough to be under way at any time.
+            let bytes = vec![b'a'; 3 << 20];
+            if let Err(error) = put(&place, &format!("shard.{}", number % 4), &bytes) {
+                assert_eq!((error.id(), error.kind()), TAKEN);
+                break;
+            }
+        }
+        assert!(lease.is_lost());
+        return;
+    }
+    let server = server(Settings {
+        bytes_per_second: Some(20 << 20),
+        ..Settings::default()
+    });
+    let url = format!("{}/a/set", server.url());
+    let mut first = Running::start(
+        std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", TEST])
+            .env(URL, &url)
+            .envs(server.environment()),
+    )
+    .unwrap();
+    let long = Duration::from_secs(60);
+    let has_put = || server.objects().all().contains_key("a/set/shard.3");
+    assert!(first.until(long, has_put).unwrap());
+    first.signal(rustix::process::Signal::STOP).unwrap();
+
+    let place = in_store(&server);
+    let lease = PlaceLease::acquire(&place, "work/lease", LASTS, &mut |_| true).unwrap();
+    for number in 0..4 {
+        put(&place, &format!("shard.{number}"), b"successor").unwrap();
+    }
+    lease.remove_folder(&[], &mut |_| true).unwrap();
+    first.signal(rustix::process::Signal::CONT).unwrap();
+    let ended = first.end(long).unwrap();
+    assert_eq!(ended.code(), Some(0), "{}", ended.errors());
+    let left = server.objects().all();
+    assert_eq!(left.len(), 4);
+    for (key, bytes) in left {
+        assert_eq!(bytes, b"successor", "{key}");
+    }
 }
