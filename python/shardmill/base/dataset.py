@@ -13,7 +13,13 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
-from shardmill.base._arguments import check_choice, check_numbers, check_pair, epoch_samples
+from shardmill.base._arguments import (
+    check_choice,
+    check_numbers,
+    check_pair,
+    check_worker,
+    epoch_samples,
+)
 from shardmill.base._board import Board
 from shardmill.base._counts import Counts
 from shardmill.base._fetching import Fetcher
@@ -179,6 +185,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         check_choice(sampling_method=sampling_method, batching_method=batching_method)
         check_pair(rank=rank, world_size=world_size)
         check_pair(worker=worker, num_workers=num_workers)
+        check_worker(worker, num_workers)
         check_numbers(
             batch_size=batch_size,
             cache_limit=cache_limit,
@@ -272,8 +279,11 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
     def _detect_world(self) -> World:
         """This rank and worker, by what was given, by torch, by the environment."""
         rank, world_size, local_world_size, worker, num_workers = self._given_world
-        world = World.detect()
-        if self._starter is not None and _torch.worker_info() is not None:
+        if rank is not None and world_size is not None:
+            world = World.of_ranks(rank, world_size, local_world_size or world_size)
+        else:
+            world = World.detect()
+        if rank is None and self._starter is not None and _torch.worker_info() is not None:
             # A worker that was spawned: what only the process group knows, its training process does.
             parent = multiprocessing.parent_process()
             pid, starter = self._starter
@@ -284,14 +294,6 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
                     workers_per_rank=world.workers_per_rank,
                     worker=starter.rank * world.workers_per_rank + world.worker_of_rank,
                 )
-        if rank is not None and world_size is not None:
-            per_node = local_world_size or world_size
-            world = World(
-                num_nodes=max(world_size // per_node, 1),
-                ranks_per_node=per_node,
-                workers_per_rank=world.workers_per_rank,
-                worker=rank * world.workers_per_rank + world.worker_of_rank,
-            )
         if worker is not None and num_workers is not None and world.workers_per_rank == 1:
             world = World(
                 num_nodes=world.num_nodes,
