@@ -140,13 +140,16 @@ fn remote_options(options: &Bound<'_, PyDict>) -> PyResult<RemoteOptions> {
         settings: settings_of(std::env::vars()),
         ..RemoteOptions::default()
     };
-    if let Some(retries) = value::<u32>(options, "download_retry")? {
+    let retries = value::<u32>(options, "download_retry")?;
+    if let Some(retries) = retries {
         remote.attempts = remote.attempts.max(retries.saturating_add(1));
     }
+    // The time of one attempt without a byte, as `read_timeout` is in `streaming`; that of all follows from it.
     if let Some(timeout) = value::<f64>(options, "download_timeout")? {
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|_| wrong("download_timeout", timeout, "a number of seconds"))?;
-        remote.total_timeout = timeout;
+        let attempts = retries.unwrap_or(2).saturating_add(1);
+        remote.total_timeout = timeout.checked_mul(attempts).unwrap_or(Duration::MAX);
         remote.idle_timeout = remote.idle_timeout.min(timeout);
         remote.connect_timeout = remote.connect_timeout.min(timeout);
     }
