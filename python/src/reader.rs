@@ -53,11 +53,17 @@ where
     }
 }
 
-fn parse<T: std::str::FromStr>(dict: &Bound<'_, PyDict>, key: &str, or: T) -> PyResult<T> {
+fn parse<T>(dict: &Bound<'_, PyDict>, key: &str, or: T) -> PyResult<T>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
     match value::<String>(dict, key)? {
-        Some(text) => text
-            .parse()
-            .map_err(|_| wrong(key, format!("`{text}`"), "a known name")),
+        // The error names what there is.
+        Some(text) => text.parse().map_err(|error| {
+            let message = format!("{key}: {error}");
+            raise_with(ErrorKind::InvalidInput, "config-value", message)
+        }),
         None => Ok(or),
     }
 }
@@ -84,7 +90,11 @@ fn hash(options: &Bound<'_, PyDict>) -> PyResult<Option<HashAlgo>> {
     };
     match name.parse() {
         Ok(algo) => Ok(Some(algo)),
-        Err(_) => Err(wrong("validate_hash", format!("`{name}`"), "a known hash")),
+        Err(_) => {
+            let names: Vec<&str> = HashAlgo::ALL.iter().map(|algo| algo.name()).collect();
+            let known = format!("one of {}", names.join(", "));
+            Err(wrong("validate_hash", format!("`{name}`"), &known))
+        }
     }
 }
 

@@ -37,8 +37,11 @@ from shardmill.base._raw import (
 )
 from shardmill.base._state import check_state, in_known_words
 from shardmill.base.array import Array
+from shardmill.base.batching import generate_work as generate_work
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.registry_utils import construct_from_registry
+from shardmill.base.sampling import get_sampling as get_sampling
+from shardmill.base.shared.prefix import get_shm_prefix as get_shm_prefix
 from shardmill.base.stream import Stream, find_index, streams_registry
 from shardmill.base.util import bytes_to_int
 from shardmill.base.world import World
@@ -288,19 +291,10 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             parent = multiprocessing.parent_process()
             pid, starter = self._starter
             if parent is not None and parent.pid == pid:
-                world = World(
-                    num_nodes=starter.num_nodes,
-                    ranks_per_node=starter.ranks_per_node,
-                    workers_per_rank=world.workers_per_rank,
-                    worker=starter.rank * world.workers_per_rank + world.worker_of_rank,
-                )
+                world = starter.detect_workers()
         if worker is not None and num_workers is not None and world.workers_per_rank == 1:
-            world = World(
-                num_nodes=world.num_nodes,
-                ranks_per_node=world.ranks_per_node,
-                workers_per_rank=num_workers,
-                worker=world.rank * num_workers + worker,
-            )
+            number = world.rank * num_workers + worker
+            world = World(world.num_nodes, world.ranks_per_node, num_workers, number)
         return world
 
     def _set_world(self) -> World:
@@ -349,7 +343,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             with folders_of(self.streams):
                 return self._make_reader()
         except DataError as error:
-            if error.id in ('index-empty', 'index-json'):
+            if error.id in ('index-empty', 'index-json', 'index-truncated'):
                 raise IndexSyntaxError(
                     f'Index file at {error.object} is empty or corrupted: {error.message}',
                     error.id,

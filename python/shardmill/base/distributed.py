@@ -60,7 +60,10 @@ def _number(name: str, default: Optional[int] = None) -> int:
 def _environment() -> _Processes:
     """What the environment says; a single process where it says nothing."""
     if any(name in os.environ for name in _TORCHRUN):
-        return _Processes(*(_number(name, int('WORLD_SIZE' in name)) for name in _TORCHRUN))
+        rank, size, local, local_size = (
+            _number(name, int('WORLD_SIZE' in name)) for name in _TORCHRUN
+        )
+        return _Processes(rank, size, local, local_size)
     if 'OMPI_COMM_WORLD_RANK' in os.environ:
         start = 'OMPI_COMM_WORLD_'
         return _Processes(
