@@ -99,7 +99,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         local: The folder it is read from, or that its shards are fetched to.
         split: A folder beneath both, such as ``train``.
         download_retry: How many times a download is tried again.
-        download_timeout: Seconds that the download of a file may take.
+        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
         validate_hash: The hash that every shard has to pass before it is used.
         keep_zip: Whether compressed files are kept beside the raw ones.
         epoch_size: Samples of an epoch where streams have relative weights or none; ``'100k'`` is understood.

@@ -63,7 +63,7 @@ class Stream:
         repeat: How many times an epoch takes each of its samples; 0.5 for every other one.
         choose: How many samples an epoch takes.
         download_retry: How many times a download is tried again.
-        download_timeout: Seconds that the download of a file may take.
+        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
         validate_hash: The hash that every shard has to pass before it is used.
         keep_zip: Whether compressed files are kept beside the raw ones.
 
