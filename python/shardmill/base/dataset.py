@@ -343,7 +343,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             with folders_of(self.streams):
                 return self._make_reader()
         except DataError as error:
-            if error.id in ('index-empty', 'index-json', 'index-truncated'):
+            if error.id in ('index-empty', 'index-not-json', 'index-syntax', 'index-truncated'):
                 raise IndexSyntaxError(
                     f'Index file at {error.object} is empty or corrupted: {error.message}',
                     error.id,
