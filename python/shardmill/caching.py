@@ -88,7 +88,7 @@ class CacheClient:
         relist: Whether the files are listed anew.
         timeout: Seconds to wait for room, and for another process that fetches the same file.
         download_retry: How many times a download is tried again.
-        download_timeout: Seconds that the download of a file may take.
+        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
 
     Raises:
         ValueError: An argument is none of those that it can be.

@@ -50,7 +50,7 @@ class FileStream(Stream):
         yields: ``data``, ``file`` or ``both``.
         relist: Whether the files are listed anew. What was fetched by a list that differs is removed.
         download_retry: How many times a download is tried again.
-        download_timeout: Seconds that the download of a file may take.
+        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
 
     Raises:
         ValueError: An argument is none of those that it can be.
@@ -145,7 +145,7 @@ class FileDataset(StreamingDataset):
         relist: Whether the files are listed anew.
         hold_batches: Of how many batches files stay where they are; for workers ``prefetch_factor`` and one.
         download_retry: How many times a download is tried again.
-        download_timeout: Seconds that the download of a file may take.
+        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
         **options: Of `StreamingDataset`: ``cache_limit``, ``predownload``, ``batch_size``, ``shuffle``,
             ``shuffle_algo``, ``shuffle_seed``, ``num_canonical_nodes``, ``rank``, ``world_size`` and others.
 

@@ -53,11 +53,17 @@ where
     }
 }
 
-fn parse<T: std::str::FromStr>(dict: &Bound<'_, PyDict>, key: &str, or: T) -> PyResult<T> {
+fn parse<T>(dict: &Bound<'_, PyDict>, key: &str, or: T) -> PyResult<T>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
     match value::<String>(dict, key)? {
-        Some(text) => text
-            .parse()
-            .map_err(|_| wrong(key, format!("`{text}`"), "a known name")),
+        // The error names what there is.
+        Some(text) => text.parse().map_err(|error| {
+            let message = format!("{key}: {error}");
+            raise_with(ErrorKind::InvalidInput, "config-value", message)
+        }),
         None => Ok(or),
     }
 }
@@ -84,7 +90,11 @@ fn hash(options: &Bound<'_, PyDict>) -> PyResult<Option<HashAlgo>> {
     };
     match name.parse() {
         Ok(algo) => Ok(Some(algo)),
-        Err(_) => Err(wrong("validate_hash", format!("`{name}`"), "a known hash")),
+        Err(_) => {
+            let names: Vec<&str> = HashAlgo::ALL.iter().map(|algo| algo.name()).collect();
+            let known = format!("one of {}", names.join(", "));
+            Err(wrong("validate_hash", format!("`{name}`"), &known))
+        }
     }
 }
 
@@ -140,13 +150,16 @@ fn remote_options(options: &Bound<'_, PyDict>) -> PyResult<RemoteOptions> {
         settings: settings_of(std::env::vars()),
         ..RemoteOptions::default()
     };
-    if let Some(retries) = value::<u32>(options, "download_retry")? {
+    let retries = value::<u32>(options, "download_retry")?;
+    if let Some(retries) = retries {
         remote.attempts = remote.attempts.max(retries.saturating_add(1));
     }
+    // The time of one attempt without a byte, as `read_timeout` is in `streaming`; that of all follows from it.
     if let Some(timeout) = value::<f64>(options, "download_timeout")? {
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|_| wrong("download_timeout", timeout, "a number of seconds"))?;
-        remote.total_timeout = timeout;
+        let attempts = retries.unwrap_or(2).saturating_add(1);
+        remote.total_timeout = timeout.checked_mul(attempts).unwrap_or(Duration::MAX);
         remote.idle_timeout = remote.idle_timeout.min(timeout);
         remote.connect_timeout = remote.connect_timeout.min(timeout);
     }

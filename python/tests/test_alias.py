@@ -148,3 +148,28 @@ def test_public_names_are_found_late() -> None:
         _ = shardmill.nothing
     with pytest.raises(AttributeError, match='nothing'):
         _ = base.nothing
+
+
+@pytest.mark.usefixtures('installed')
+@pytest.mark.parametrize(
+    ('module', 'names'),
+    [
+        ('_version', ['__version__']),
+        ('base.util', ['get_local_rank', 'get_index_basename', 'maybe_init_dist']),
+        ('base.shuffle.py1s', ['divide_spans']),
+        ('base.shuffle.py1e', ['divide_spans']),
+        ('base.shuffle.py1br', ['divide_spans']),
+        ('base.dataset', ['generate_work', 'get_shm_prefix', 'get_sampling', 'World', 'Stream']),
+        ('base.stream', ['CloudDownloader', 'World']),
+    ],
+)
+def test_names_where_programs_look_for_them(module: str, names: list[str]) -> None:
+    found = importlib.import_module(f'streaming.{module}')
+    assert all(getattr(found, name) is not None for name in names)
+
+
+def test_a_name_that_there_is_not() -> None:
+    from shardmill.base import stream
+
+    with pytest.raises(AttributeError, match='no attribute'):
+        stream.NoSuchName  # noqa: B018

@@ -9,6 +9,7 @@ import pytest
 
 from shardmill.base.shuffle import algos, get_shuffle
 from shardmill.base.shuffle.py1e import get_shuffle_py1e
+from shardmill.base.shuffle.py1s import divide_spans
 
 GOLDEN = {
     'naive': ([2, 5, 10, 9, 8, 1, 6, 7, 11, 3, 0, 4], [4, 3, 10, 2, 8, 7, 6, 9, 5, 1, 11, 0]),
@@ -96,3 +97,12 @@ def test_a_block_that_is_smaller_than_a_shard() -> None:
 @pytest.mark.filterwarnings('error')
 def test_a_block_that_is_large_enough() -> None:
     get_shuffle_py1e(np.array([40, 75]), 1, 0, 0, 100)
+
+
+def test_spans_are_cut_where_parts_end() -> None:
+    spans = [(0, 4), (4, 4), (4, 7), (7, 12)]
+    cut = [(0, 4), (4, 4), (4, 6), (6, 7), (7, 12)]
+    assert divide_spans(list(spans), 12, 2) == (cut, [(0, 3), (3, 5)])
+    assert divide_spans(list(spans), 12, 1) == (spans, [(0, 4)])
+    cut = [(0, 1), (1, 3), (3, 5)]
+    assert divide_spans([(0, 5)], 5, 3) == (cut, [(0, 1), (1, 2), (2, 3)])

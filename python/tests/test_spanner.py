@@ -16,6 +16,7 @@ def test_every_sample(sizes: list[int], span_size: int) -> None:
     assert spanner.num_samples == len(expected)
     for index, wanted in enumerate(expected):
         assert spanner[index] == wanted
+        assert [type(part) for part in spanner[index]] == [np.int64, int]
         assert spanner[np.int64(index)] == wanted  # type: ignore[index]
 
 

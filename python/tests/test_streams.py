@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -25,7 +26,7 @@ from shardmill import (
 )
 from shardmill.base import _board
 from shardmill.base._board import Board
-from shardmill.errors import DataError, ShardmillError, UsageError
+from shardmill.errors import DataError, ResourceError, ShardmillError, UsageError
 
 
 def write(folder: Path, samples: int = 60, first: int = 0, **kwargs: Any) -> Path:
@@ -271,3 +272,35 @@ def test_workers_whose_births_nothing_tells(monkeypatch: pytest.MonkeyPatch) -> 
     board = Board()
     order = [0, 1, 2, 0, 2, 1]
     assert [begin(monkeypatch, board, worker, 0) for worker in order] == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize('content', [b'', b'{"version": 2, "shards": [', b'{"version" 2}'])
+def test_a_broken_index_is_no_json(tmp_path: Path, content: bytes) -> None:
+    folder = write(tmp_path / 'set')
+    (folder / 'index.json').write_bytes(content)
+    with pytest.raises(json.JSONDecodeError, match='is empty or corrupted') as raised:
+        StreamingDataset(local=str(folder), batch_size=4)
+    assert isinstance(raised.value, DataError)
+
+
+@pytest.mark.parametrize(('room', 'parts'), [(1 << 40, 256), (1_000_000, 13), (80_000, 1)])
+def test_files_may_be_short(monkeypatch: pytest.MonkeyPatch, room: int, parts: int) -> None:
+    monkeypatch.setattr('resource.getrlimit', lambda _: (room, room))
+    board = Board()
+    assert len(board._memory) == _board._PIDS.size + parts * _board._PART
+    board.state = {'epoch': 3}
+    assert board.state == {'epoch': 3}
+    monkeypatch.setattr(_board, '_is_alive', lambda _: True)
+    for pid in range(1, parts):
+        monkeypatch.setattr(_board, 'training_process', lambda pid=pid: -pid & 0xFFFF_FFFF)
+        assert board.state == {'epoch': 3}
+    monkeypatch.setattr(_board, 'training_process', lambda: 1)
+    with pytest.raises(ResourceError, match=f'more than {parts} training processes'):
+        _ = board.state
+
+
+def test_files_may_be_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('resource.getrlimit', lambda _: (50_000, 50_000))
+    with pytest.raises(ResourceError, match='at most 50000 bytes') as raised:
+        Board()
+    assert (raised.value.id, raised.value.hint) == ('disk-full', 'raise `ulimit -f`')

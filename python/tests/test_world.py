@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Optional
 
 import pytest
 
+from shardmill import MDSWriter, StreamingDataset
 from shardmill.base import distributed
 from shardmill.base.world import World
+from shardmill.errors import UsageError
 
 
 def test_attributes() -> None:
@@ -114,3 +117,61 @@ def test_torch_is_not_imported_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     launched(monkeypatch, rank=0, world_size=1, local_world_size=1)
     assert World.detect().num_workers == 1
     assert 'torch' not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ('given', 'named'),
+    [
+        ({'rank': 0, 'world_size': 2, 'local_world_size': 4}, ('world_size', 'local_world_size')),
+        ({'rank': 0, 'world_size': 5, 'local_world_size': 2}, ('world_size', 'local_world_size')),
+        ({'rank': 3, 'world_size': 2}, ('rank', 'world_size')),
+        ({'rank': 0, 'world_size': 1, 'worker': 3, 'num_workers': 2}, ('worker', 'num_workers')),
+        ({'worker': 2, 'num_workers': 2}, ('worker', 'num_workers')),
+    ],
+)
+def test_arguments_that_are_no_world(
+    tmp_path: Path, given: dict[str, int], named: tuple[str, ...]
+) -> None:
+    data = written(tmp_path)
+    with pytest.raises(UsageError) as raised:
+        StreamingDataset(local=data, batch_size=4, **given)  # type: ignore[arg-type]
+    assert raised.value.id == 'config-world'
+    assert all(f'{name}' in str(raised.value) for name in named)
+
+
+@pytest.mark.parametrize(
+    'environment',
+    [
+        {'WORLD_SIZE': '2', 'LOCAL_WORLD_SIZE': '4'},
+        {'WORLD_SIZE': '5', 'LOCAL_WORLD_SIZE': '2'},
+        {'WORLD_SIZE': '2', 'LOCAL_WORLD_SIZE': '0'},
+        {'RANK': '2', 'WORLD_SIZE': '2'},
+        {
+            'OMPI_COMM_WORLD_RANK': '0',
+            'OMPI_COMM_WORLD_SIZE': '5',
+            'OMPI_COMM_WORLD_LOCAL_SIZE': '2',
+        },
+    ],
+)
+def test_an_environment_that_is_no_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    data = written(tmp_path)
+    for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE'):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError) as raised:
+        StreamingDataset(local=data, batch_size=4)
+    assert raised.value.id == 'config-world'
+    assert all(name in str(raised.value) for name in list(environment)[-2:])
+    # What is given does not need it.
+    assert len(StreamingDataset(local=data, batch_size=4, rank=1, world_size=2)) == 4
+
+
+def written(folder: Path) -> str:
+    out = str(folder / 'set')
+    with MDSWriter(out=out, columns={'id': 'int'}) as writer:
+        for number in range(8):
+            writer.write({'id': number})
+    return out

@@ -120,6 +120,8 @@ pub(crate) struct Stream {
     pub(crate) weight: Weight,
     /// What it is called in messages: where it comes from.
     pub(crate) shown: String,
+    /// Where its files come from: a folder or a URL.
+    root: String,
 }
 
 impl Stream {
@@ -462,10 +464,12 @@ impl Catalog {
         let file = self.stream_of(shard).and_then(|(stream, number)| {
             let entry = stream.shards.get(number)?;
             let name = &entry.parts().next()?.stored().basename;
-            Some(if self.streams.len() > 1 {
-                format!("{}/{name}", stream.shown)
-            } else {
+            // A raw file is known by the name that was listed.
+            let is_file = matches!(entry, Entry::File(..));
+            Some(if is_file && self.streams.len() == 1 {
                 name.to_string()
+            } else {
+                format!("{}/{name}", stream.root.trim_end_matches('/'))
             })
         });
         Place::file(shard as u64, file.as_deref().unwrap_or("?"))
@@ -555,6 +559,7 @@ fn open_stream(
             });
         }
     };
+    let root = shown.clone();
     let shown = match &stream.pattern {
         Some(pattern) => pattern.text().to_owned(),
         None => shown,
@@ -573,6 +578,7 @@ fn open_stream(
             validate: None,
             weight: stream.weight,
             shown: escape(&shown).into_owned(),
+            root,
         });
     }
     let bytes = match &origin {
@@ -593,6 +599,7 @@ fn open_stream(
             let shards = Shards::parse(&bytes, &path, &options.limits)?;
             (bytes, shards, Vec::new())
         }
+        Some(Err(error)) if error.is_no_bucket() => return Err(error.into()),
         // Whoever names the hash of an index wants that index.
         found if is_none(&found) && stream.expect_index.is_none() => {
             let pattern = stream.pattern.as_ref();
@@ -615,6 +622,7 @@ fn open_stream(
         validate: stream.validate_hash.or(options.validate),
         weight: stream.weight,
         shown: escape(&shown).into_owned(),
+        root,
     })
 }
 
@@ -680,8 +688,8 @@ fn scan_tars(
         Some(pattern) => Some(find_tars(shelf, pattern)?),
         None => match list_tars(shelf) {
             Ok(found) => found,
-            // Where nothing may be listed, and a bucket that is not there, the index is what is missing.
-            Err(error) if is_unlisted(&error) => Some(Vec::new()),
+            // Where nothing may be listed, the index is what is missing.
+            Err(error) if is_unlisted(&error) && !error.is_no_bucket() => Some(Vec::new()),
             Err(error) => return Err(error.into()),
         },
     };

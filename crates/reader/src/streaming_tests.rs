@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use shardmill_core::Diagnostic as _;
 use shardmill_order::{EpochConfig, ShuffleAlgo, Weight, World};
+use shardmill_storage::{Location, RemoteOptions};
 use shardmill_testing::draw::Draw;
 use shardmill_testing::mds::{RawShard, Spec, sample};
+use shardmill_testing::s3::{Objects, S3Server, Settings};
 use shardmill_webdataset::TarCompression;
 use tempfile::TempDir;
 
@@ -590,6 +592,47 @@ fn what_is_missing_or_wrong_is_named() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn what_is_missing_or_wrong_in_a_store_is_named_by_its_url() {
+    let root = temp();
+    Kind::Zipped.write(&root.path().join("set"), &[100, 100], 0);
+    let server =
+        S3Server::start(Objects::folder("bucket", root.path()), Settings::default()).unwrap();
+    let local = temp();
+    let options = ReaderOptions {
+        remote: RemoteOptions {
+            settings: server.environment(),
+            ..RemoteOptions::default()
+        },
+        ..ReaderOptions::default()
+    };
+    let failed = |remote: &str, local: &Path| {
+        let location = Location::parse(remote).unwrap();
+        let stream = StreamOptions::remote(location, local.to_owned());
+        let sample = |reader: Reader| reader.sample(0).map(|_| ());
+        let error = Reader::open(&[stream], &options)
+            .and_then(sample)
+            .expect_err(remote);
+        (error.id(), error.object().unwrap(), error.chain())
+    };
+    let name = "shard.00000.mds.zstd";
+    let url = format!("s3://bucket/set/{name}");
+    let path = root.path().join("set").join(name);
+    fs::write(&path, b"short").unwrap();
+    let (id, object, text) = failed("s3://bucket/set/", &local.path().join("a"));
+    assert_eq!((id, object), ("body-length", url.clone()), "{text}");
+    fs::remove_file(&path).unwrap();
+    let (id, object, text) = failed("s3://bucket/set", &local.path().join("b"));
+    assert_eq!((id, object), ("shard-missing", url), "{text}");
+    assert!(!text.contains("times"), "{text}");
+    let (id, object, text) = failed("s3://other/set", &local.path().join("c"));
+    assert_eq!(
+        (id, object.as_str()),
+        ("not-found", "s3://other/set/index.json")
+    );
+    assert!(text.contains("no such bucket"), "{text}");
 }
 
 #[test]

@@ -210,6 +210,12 @@ impl StorageError {
             _ => false,
         }
     }
+
+    /// Whether a store has no such bucket or container, and so no object of it.
+    #[must_use]
+    pub fn is_no_bucket(&self) -> bool {
+        matches!(self, Self::Remote { fault, .. } if fault.is_no_bucket())
+    }
 }
 
 impl Diagnostic for StorageError {

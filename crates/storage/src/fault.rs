@@ -391,10 +391,19 @@ impl RemoteFault {
         matches!(self, Self::Range { found, .. } if found == Self::WHOLE)
     }
 
+    /// Whether there is no bucket, and so none of its objects.
+    pub(crate) fn is_no_bucket(&self) -> bool {
+        let code = match self {
+            Self::NotFound { code } => code.as_deref(),
+            _ => None,
+        };
+        matches!(code, Some("NoSuchBucket" | "ContainerNotFound"))
+    }
+
     pub(crate) fn hint(&self) -> Option<String> {
         Some(
             match self {
-                Self::NotFound { code } if code.as_deref() == Some("NoSuchBucket") => {
+                Self::NotFound { .. } if self.is_no_bucket() => {
                     "check the name of the bucket and the endpoint"
                 }
                 Self::Credentials { .. } => {
@@ -440,7 +449,14 @@ impl fmt::Display for RemoteFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |ms: u64| format!("{}.{} s", ms / 1000, ms % 1000 / 100);
         match self {
-            Self::NotFound { code } => write!(f, "no such object (404{})", behind(code.as_ref())),
+            Self::NotFound { code } => {
+                let what = if self.is_no_bucket() {
+                    "bucket"
+                } else {
+                    "object"
+                };
+                write!(f, "no such {what} (404{})", behind(code.as_ref()))
+            }
             Self::Credentials { status, code } => {
                 write!(
                     f,

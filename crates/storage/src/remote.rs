@@ -84,9 +84,9 @@ pub struct RemoteOptions {
     /// Longest time for one object or part, whatever happens. Waits for a free connection do not count, and bytes that come
     /// extend it as `least_bytes_per_second` says.
     pub total_timeout: Duration,
-    /// Retries that the process may make: this share of its requests …
+    /// Retries that the process makes without regard to each other: this share of its requests …
     pub retry_percent: u64,
-    /// … and so many more.
+    /// … and so many more. Beyond them retries take turns, one for each `back_off`.
     pub retry_floor: u64,
     /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`]. `HOME` is where the
     /// profiles of Databricks are looked for.

@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 from shardmill.base.util import number_abbrev_to_int
 from shardmill.errors import UsageError
 
-__all__ = ['check_choice', 'check_numbers', 'check_pair', 'epoch_samples']
+__all__ = ['check_choice', 'check_numbers', 'check_pair', 'check_worker', 'epoch_samples']
 
 _CHOICES = {
     'batching_method': ('random', 'stratified', 'per_stream', 'device_per_stream'),
@@ -76,6 +76,20 @@ def check_pair(**given: Any) -> None:
     if len({value is None for value in given.values()}) > 1:
         names = ' and '.join(f'`{name}`' for name in given)
         raise UsageError(f'{names} go together', 'config-value')
+
+
+def check_worker(worker: Optional[int], num_workers: Optional[int]) -> None:
+    """Refuses a loader process that is none of those that there are.
+
+    Raises:
+        ValueError: Its number is not below theirs.
+    """
+    if worker is not None and num_workers is not None and worker >= num_workers:
+        raise UsageError(
+            f'`worker` is {worker} and `num_workers` is {num_workers}: workers count from 0',
+            'config-world',
+            'worker',
+        )
 
 
 def epoch_samples(given: Optional[Union[int, str]]) -> Optional[int]:

@@ -12,6 +12,7 @@ import json
 import mmap
 import multiprocessing
 import os
+import resource
 import struct
 import tempfile
 import threading
@@ -41,8 +42,7 @@ _HEAD = struct.Struct('<3Q')
 #: Seed, count, birth, epoch, a bit for each worker that has begun.
 _START = struct.Struct(f'<4Q{MOST_WORKERS // 8}s')
 _STATE = _HEAD.size + MOST_STARTS * _START.size
-#: Only what was written takes memory.
-_SIZE = _PIDS.size + MOST_PARTS * (_STATE + MOST_STATE)
+_PART = _STATE + MOST_STATE
 
 
 def _anonymous_file() -> int:
@@ -52,8 +52,29 @@ def _anonymous_file() -> int:
     else:
         number, path = tempfile.mkstemp(prefix='shardmill-')
         os.unlink(path)
-    os.ftruncate(number, _SIZE)
+    try:
+        # Only what was written takes memory.
+        os.ftruncate(number, _PIDS.size + _parts() * _PART)
+    except BaseException:
+        os.close(number)
+        raise
     return number
+
+
+def _parts() -> int:
+    """How many training processes the memory has room for: fewer where files may not be so long."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == resource.RLIM_INFINITY:
+        return MOST_PARTS
+    parts = min((limit - _PIDS.size) // _PART, MOST_PARTS)
+    if parts < 1:
+        raise ResourceError(
+            f'files may have at most {limit} bytes here, and the memory that loader processes share '
+            f'needs {_PIDS.size + _PART}',
+            'disk-full',
+            hint='raise `ulimit -f`',
+        )
+    return parts
 
 
 def training_process() -> int:
@@ -91,7 +112,7 @@ class Board:
 
     def __init__(self, descriptor: Optional[int] = None) -> None:
         self._descriptor = _anonymous_file() if descriptor is None else descriptor
-        self._memory = mmap.mmap(self._descriptor, _SIZE)
+        self._memory = mmap.mmap(self._descriptor, os.fstat(self._descriptor).st_size)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._begun = 0
@@ -124,7 +145,8 @@ class Board:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def _find(self, pid: int) -> int:
-        pids = _PIDS.unpack_from(self._memory, 0)
+        parts = (len(self._memory) - _PIDS.size) // _PART
+        pids = _PIDS.unpack_from(self._memory, 0)[:parts]
         if pid in pids:
             return self._at(pids.index(pid))
         # The first part is that of the process that opened the data set; others start where it is.
@@ -135,7 +157,7 @@ class Board:
             place = next(dead, None)
         if place is None:
             raise ResourceError(
-                f'one data set object is used by more than {MOST_PARTS} training processes',
+                f'one data set object is used by more than {parts} training processes',
                 'limit-processes',
                 hint='open the data set in each of them',
             )
@@ -149,7 +171,7 @@ class Board:
 
     @staticmethod
     def _at(place: int) -> int:
-        return _PIDS.size + place * (_STATE + MOST_STATE)
+        return _PIDS.size + place * _PART
 
     @property
     def next_epoch(self) -> int:

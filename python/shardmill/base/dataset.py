@@ -13,7 +13,13 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
-from shardmill.base._arguments import check_choice, check_numbers, check_pair, epoch_samples
+from shardmill.base._arguments import (
+    check_choice,
+    check_numbers,
+    check_pair,
+    check_worker,
+    epoch_samples,
+)
 from shardmill.base._board import Board
 from shardmill.base._counts import Counts
 from shardmill.base._fetching import Fetcher
@@ -31,8 +37,11 @@ from shardmill.base._raw import (
 )
 from shardmill.base._state import check_state, in_known_words
 from shardmill.base.array import Array
+from shardmill.base.batching import generate_work as generate_work
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.registry_utils import construct_from_registry
+from shardmill.base.sampling import get_sampling as get_sampling
+from shardmill.base.shared.prefix import get_shm_prefix as get_shm_prefix
 from shardmill.base.stream import Stream, find_index, streams_registry
 from shardmill.base.util import bytes_to_int
 from shardmill.base.world import World
@@ -90,7 +99,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         local: The folder it is read from, or that its shards are fetched to.
         split: A folder beneath both, such as ``train``.
         download_retry: How many times a download is tried again.
-        download_timeout: Seconds that the download of a file may take.
+        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
         validate_hash: The hash that every shard has to pass before it is used.
         keep_zip: Whether compressed files are kept beside the raw ones.
         epoch_size: Samples of an epoch where streams have relative weights or none; ``'100k'`` is understood.
@@ -179,6 +188,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         check_choice(sampling_method=sampling_method, batching_method=batching_method)
         check_pair(rank=rank, world_size=world_size)
         check_pair(worker=worker, num_workers=num_workers)
+        check_worker(worker, num_workers)
         check_numbers(
             batch_size=batch_size,
             cache_limit=cache_limit,
@@ -272,33 +282,19 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
     def _detect_world(self) -> World:
         """This rank and worker, by what was given, by torch, by the environment."""
         rank, world_size, local_world_size, worker, num_workers = self._given_world
-        world = World.detect()
-        if self._starter is not None and _torch.worker_info() is not None:
+        if rank is not None and world_size is not None:
+            world = World.of_ranks(rank, world_size, local_world_size or world_size)
+        else:
+            world = World.detect()
+        if rank is None and self._starter is not None and _torch.worker_info() is not None:
             # A worker that was spawned: what only the process group knows, its training process does.
             parent = multiprocessing.parent_process()
             pid, starter = self._starter
             if parent is not None and parent.pid == pid:
-                world = World(
-                    num_nodes=starter.num_nodes,
-                    ranks_per_node=starter.ranks_per_node,
-                    workers_per_rank=world.workers_per_rank,
-                    worker=starter.rank * world.workers_per_rank + world.worker_of_rank,
-                )
-        if rank is not None and world_size is not None:
-            per_node = local_world_size or world_size
-            world = World(
-                num_nodes=max(world_size // per_node, 1),
-                ranks_per_node=per_node,
-                workers_per_rank=world.workers_per_rank,
-                worker=rank * world.workers_per_rank + world.worker_of_rank,
-            )
+                world = starter.detect_workers()
         if worker is not None and num_workers is not None and world.workers_per_rank == 1:
-            world = World(
-                num_nodes=world.num_nodes,
-                ranks_per_node=world.ranks_per_node,
-                workers_per_rank=num_workers,
-                worker=world.rank * num_workers + worker,
-            )
+            number = world.rank * num_workers + worker
+            world = World(world.num_nodes, world.ranks_per_node, num_workers, number)
         return world
 
     def _set_world(self) -> World:
@@ -347,7 +343,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             with folders_of(self.streams):
                 return self._make_reader()
         except DataError as error:
-            if error.id in ('index-empty', 'index-json'):
+            if error.id in ('index-empty', 'index-not-json', 'index-syntax', 'index-truncated'):
                 raise IndexSyntaxError(
                     f'Index file at {error.object} is empty or corrupted: {error.message}',
                     error.id,

@@ -42,6 +42,8 @@ class _Processes(NamedTuple):
     world_size: int
     local_rank: int
     local_world_size: int
+    #: Where it says the rank, the world size and the local world size.
+    names: tuple[str, str, str] = ('RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')
 
 
 def _number(name: str, default: Optional[int] = None) -> int:
@@ -58,7 +60,10 @@ def _number(name: str, default: Optional[int] = None) -> int:
 def _environment() -> _Processes:
     """What the environment says; a single process where it says nothing."""
     if any(name in os.environ for name in _TORCHRUN):
-        return _Processes(*(_number(name, int('WORLD_SIZE' in name)) for name in _TORCHRUN))
+        rank, size, local, local_size = (
+            _number(name, int('WORLD_SIZE' in name)) for name in _TORCHRUN
+        )
+        return _Processes(rank, size, local, local_size)
     if 'OMPI_COMM_WORLD_RANK' in os.environ:
         start = 'OMPI_COMM_WORLD_'
         return _Processes(
@@ -66,6 +71,7 @@ def _environment() -> _Processes:
             _number(f'{start}SIZE'),
             _number(f'{start}LOCAL_RANK', 0),
             _number(f'{start}LOCAL_SIZE', 1),
+            (f'{start}RANK', f'{start}SIZE', f'{start}LOCAL_SIZE'),
         )
     # A batch script has these variables too; only what srun starts is one of several processes.
     in_step = 'SLURM_STEP_ID' in os.environ or 'SLURM_JOB_ID' not in os.environ
@@ -74,7 +80,8 @@ def _environment() -> _Processes:
         local_world_size = _slurm_tasks_per_node(world_size)
         rank = _number('SLURM_PROCID')
         local_rank = _number('SLURM_LOCALID', rank % local_world_size)
-        return _Processes(rank, world_size, local_rank, local_world_size)
+        names = 'SLURM_PROCID', 'the number of Slurm tasks', 'that of each node'
+        return _Processes(rank, world_size, local_rank, local_world_size, names)
     return _Processes(0, 1, 0, 1)
 
 
@@ -128,6 +135,13 @@ def get_local_rank() -> int:
 def get_local_world_size() -> int:
     """How many processes there are on this node."""
     return _environment().local_world_size
+
+
+def _names() -> tuple[str, str, str]:
+    """What the rank, the world size and the local world size are called where they come from."""
+    names = _environment().names
+    group = 'of torch.distributed'
+    return (f'the rank {group}', f'the world size {group}', names[2]) if _group() else names
 
 
 def barrier() -> None:

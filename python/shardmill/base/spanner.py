@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,4 +44,6 @@ class Spanner:
         if not 0 <= sample < self.num_samples:
             raise IndexError(f'Invalid sample index {sample}: there are {self.num_samples} samples')
         shard = bisect_right(self._bounds, sample) - 1
-        return shard, sample - self._bounds[shard]
+        # COMPAT: the shard is a number of NumPy, its sample is none.
+        number: Any = np.int64(shard)
+        return number, sample - self._bounds[shard]

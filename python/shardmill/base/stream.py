@@ -16,6 +16,7 @@ from shardmill.base.format.index import get_index_basename
 from shardmill.base.hashing import get_hash
 from shardmill.base.registry_utils import create_registry
 from shardmill.base.util import retry, wait_for_file_to_exist
+from shardmill.base.world import World as World
 from shardmill.errors import MissingIndexError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from shardmill.base.format.base.reader import FileInfo, Reader
     from shardmill.base.storage.download import CloudDownloader
-    from shardmill.base.world import World
 
 __all__ = ['Stream', 'streams_registry']
 
@@ -39,6 +39,15 @@ _FETCHING = (
     'get_shards',
     'prepare_shard',
 )
+
+
+def __getattr__(name: str) -> Any:
+    # Programs for `streaming` look for it here; to load the module takes time that few need.
+    if name == 'CloudDownloader':
+        from shardmill.base.storage.download import CloudDownloader
+
+        return CloudDownloader
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 class Stream:
@@ -54,7 +63,7 @@ class Stream:
         repeat: How many times an epoch takes each of its samples; 0.5 for every other one.
         choose: How many samples an epoch takes.
         download_retry: How many times a download is tried again.
-        download_timeout: Seconds that the download of a file may take.
+        download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
         validate_hash: The hash that every shard has to pass before it is used.
         keep_zip: Whether compressed files are kept beside the raw ones.
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overl
 from shardmill import _core
 from shardmill.base import distributed
 from shardmill.base.constant import SHM_TO_CLEAN
+from shardmill.base.distributed import get_local_rank, maybe_init_dist
+from shardmill.base.format.index import get_index_basename
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +26,10 @@ __all__ = [
     'bytes_to_int',
     'clean_stale_shared_memory',
     'get_import_exception_message',
+    'get_index_basename',
     'get_list_arg',
+    'get_local_rank',
+    'maybe_init_dist',
     'merge_index',
     'number_abbrev_to_int',
     'retry',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardmill import _core
@@ -76,6 +77,48 @@ class World:
         )
 
     @classmethod
+    def of_ranks(
+        cls,
+        rank: int,
+        world_size: int,
+        local_world_size: int,
+        names: Sequence[str] = ('rank', 'world_size', 'local_world_size'),
+    ) -> Self:
+        """The world of a rank, with the workers of torch's loader.
+
+        Args:
+            rank: This rank.
+            world_size: Ranks.
+            local_world_size: Ranks of each node.
+            names: What the three are called where they come from.
+
+        Raises:
+            ValueError: They contradict each other.
+        """
+        mine, all_ranks, of_node = names
+        if min(world_size, local_world_size) < 1 or world_size % local_world_size:
+            raise UsageError(
+                f'{all_ranks} is {world_size} and {of_node} is {local_world_size}: every node needs as '
+                f'many ranks',
+                'config-world',
+                of_node,
+                f'{all_ranks} is {of_node} times the number of nodes',
+            )
+        if not 0 <= rank < world_size:
+            raise UsageError(
+                f'{mine} is {rank} and {all_ranks} is {world_size}: ranks count from 0',
+                'config-world',
+                mine,
+            )
+        worker_of_rank, workers_per_rank = cls._get_worker_info()
+        return cls(
+            num_nodes=world_size // local_world_size,
+            ranks_per_node=local_world_size,
+            workers_per_rank=workers_per_rank,
+            worker=rank * workers_per_rank + worker_of_rank,
+        )
+
+    @classmethod
     def _get_worker_info(cls) -> tuple[int, int]:
         """This worker among those of its rank, and how many there are.
 
@@ -91,14 +134,15 @@ class World:
         """The world that this process is in.
 
         Ranks are those of `shardmill.base.distributed`, workers those of torch's loader.
+
+        Raises:
+            ValueError: What the launcher says contradicts itself.
         """
-        ranks_per_node = distributed.get_local_world_size()
-        worker_of_rank, workers_per_rank = cls._get_worker_info()
-        return cls(
-            num_nodes=distributed.get_world_size() // ranks_per_node,
-            ranks_per_node=ranks_per_node,
-            workers_per_rank=workers_per_rank,
-            worker=distributed.get_rank() * workers_per_rank + worker_of_rank,
+        return cls.of_ranks(
+            distributed.get_rank(),
+            distributed.get_world_size(),
+            distributed.get_local_world_size(),
+            distributed._names(),
         )
 
     def copy(self) -> Self:

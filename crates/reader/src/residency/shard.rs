@@ -406,8 +406,8 @@ impl Engine {
             Ok(raw) => self
                 .settle_raw(shard, raw, place, needed)
                 .unwrap_or_else(Outcome::Failed),
-            // Damage may have come on the way; that a file was replaced stays so.
-            Err(error) if error.kind() == ErrorKind::Corrupt && !is_change(&error) => {
+            // Damage may have come on the way; that a file was replaced or is not there stays so.
+            Err(error) if error.kind() == ErrorKind::Corrupt && !is_lasting(&error) => {
                 let mut state = self.lock();
                 state.stats.bad_fetches += 1;
                 if failures + 1 < ATTEMPTS {
@@ -757,7 +757,14 @@ fn is_full(error: &StorageError) -> bool {
     error.id() == "disk-full"
 }
 
-/// Whether a raw file is not the one that was listed.
-fn is_change(error: &ReaderError) -> bool {
-    matches!(error, ReaderError::Files(error) if error.is_change())
+/// Whether to fetch once more cannot help: a raw file is not the one that was listed, a file is not there, the index lacks
+/// a hash.
+fn is_lasting(error: &ReaderError) -> bool {
+    match error {
+        ReaderError::Files(error) => error.is_change(),
+        error => matches!(
+            error,
+            ReaderError::ShardMissing { .. } | ReaderError::HashAbsent { .. }
+        ),
+    }
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::redirect::Policy;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use super::RemoteOptions;
 use super::gate::Gate;
 use super::process::PerProcess;
 use super::settings::Access;
@@ -30,6 +31,8 @@ pub(super) struct Engine {
     _stop: oneshot::Sender<()>,
     requests: AtomicU64,
     retries: AtomicU64,
+    /// When the next retry beyond the budget has its turn.
+    turn: Mutex<Option<Instant>>,
     stores: Mutex<BTreeMap<StoreKey, Weak<Store>>>,
 }
 
@@ -94,6 +97,7 @@ impl Engine {
             _stop: stop,
             requests: AtomicU64::new(0),
             retries: AtomicU64::new(0),
+            turn: Mutex::new(None),
             stores: Mutex::default(),
         }))
     }
@@ -102,8 +106,28 @@ impl Engine {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// How long a retry has to wait for the others of the process, where `left` is the time there is; `None` where that is
+    /// too short.
+    ///
+    /// What the process may spend at once, a share of its requests and some more, does not wait. Beyond that retries take
+    /// turns, one for each `back_off`: a burst of failures is over soon, and a store in trouble sees no storm.
+    pub(super) fn turn(&self, options: &RemoteOptions, left: Duration) -> Option<Duration> {
+        if self.is_in_budget(options.retry_percent, options.retry_floor) {
+            return Some(Duration::ZERO);
+        }
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let mine = turn.map_or(now, |turn| turn.max(now)) + options.back_off;
+        let wait = mine - now;
+        // Who cannot wait so long takes no turn.
+        (wait < left).then(|| {
+            *turn = Some(mine);
+            wait
+        })
+    }
+
     /// Takes one retry from what the process may still spend: `percent` of its requests, and `floor`.
-    pub(super) fn may_retry(&self, percent: u64, floor: u64) -> bool {
+    fn is_in_budget(&self, percent: u64, floor: u64) -> bool {
         let requests = self.requests.load(Ordering::Relaxed);
         let most = requests.saturating_mul(percent) / 100 + floor;
         let more = |retries: u64| (retries < most).then_some(retries + 1);
@@ -183,11 +207,31 @@ mod tests {
     #[test]
     fn retries_are_a_share_of_the_requests() {
         let engine = Engine::start().unwrap();
-        assert!((0..3).all(|_| engine.may_retry(20, 3)));
-        assert!(!engine.may_retry(20, 3));
+        assert!((0..3).all(|_| engine.is_in_budget(20, 3)));
+        assert!(!engine.is_in_budget(20, 3));
         (0..10).for_each(|_| engine.count_request());
-        assert!(engine.may_retry(20, 3) && engine.may_retry(20, 3));
-        assert!(!engine.may_retry(20, 3));
+        assert!(engine.is_in_budget(20, 3) && engine.is_in_budget(20, 3));
+        assert!(!engine.is_in_budget(20, 3));
+    }
+
+    #[test]
+    fn retries_beyond_the_budget_take_turns() {
+        let engine = Engine::start().unwrap();
+        let options = RemoteOptions {
+            back_off: Duration::from_secs(10),
+            retry_percent: 0,
+            retry_floor: 1,
+            ..RemoteOptions::default()
+        };
+        let wait = |left| engine.turn(&options, Duration::from_secs(left));
+        assert_eq!(wait(100), Some(Duration::ZERO));
+        assert!(wait(5).is_none());
+        for turn in 1..4 {
+            let wait = wait(100).unwrap();
+            let late = Duration::from_secs(10 * turn) - wait;
+            assert!(late < Duration::from_secs(5), "{wait:?}");
+        }
+        assert!(wait(30).is_none());
     }
 
     #[test]

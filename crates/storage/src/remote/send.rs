@@ -161,16 +161,15 @@ pub(super) async fn send<T>(
         };
         // Somebody else's turn meanwhile.
         drop(pass);
-        if attempts >= options.attempts
-            || wait >= clock.left()
-            || !live
-                .engine
-                .may_retry(options.retry_percent, options.retry_floor)
-        {
+        let left = clock.left();
+        if attempts >= options.attempts || wait >= left {
             return Err(fault);
         }
+        let Some(turn) = live.engine.turn(options, left) else {
+            return Err(fault);
+        };
         live.counters.retries.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(wait).await;
+        tokio::time::sleep(wait.max(turn)).await;
     }
 }
 

@@ -291,9 +291,10 @@ fn a_store_that_asks_to_slow_down_is_obeyed() {
 }
 
 #[test]
-fn retries_end_with_their_budget() {
+fn an_object_has_all_its_attempts_when_the_budget_is_spent() {
     let server = server(Script::always(Fault::status(500)));
     let options = RemoteOptions {
+        back_off: Duration::from_millis(20),
         retry_percent: 0,
         retry_floor: 2,
         ..quick(&server)
@@ -304,9 +305,68 @@ fn retries_end_with_their_budget() {
         (error.id(), error.kind()),
         ("storage-gave-up", ErrorKind::Storage)
     );
-    assert_eq!(server.counts().requests, 3);
-    assert_eq!(remote.read("small", 1).unwrap_err().id(), "storage-gave-up");
     assert_eq!(server.counts().requests, 4);
+    let began = Instant::now();
+    assert_eq!(remote.read("small", 1).unwrap_err().id(), "storage-gave-up");
+    assert_eq!(server.counts().requests, 8);
+    assert!(began.elapsed() >= 3 * options.back_off);
+}
+
+#[test]
+fn a_turn_that_comes_too_late_ends_the_attempts() {
+    let server = server(Script::always(Fault::status(503)));
+    let options = RemoteOptions {
+        back_off: LONG,
+        back_off_most: Duration::from_millis(1),
+        total_timeout: Duration::from_secs(5),
+        retry_percent: 0,
+        retry_floor: 0,
+        ..quick(&server)
+    };
+    let began = Instant::now();
+    let error = alone(&options).read("small", 1).unwrap_err();
+    assert_eq!(error.id(), "throttled");
+    assert_eq!(server.counts().requests, 1);
+    assert!(began.elapsed() < options.total_timeout);
+}
+
+#[test]
+fn a_burst_of_failures_at_the_start_is_survived() {
+    const OBJECTS: u64 = 40;
+    for fault in [Fault::status(503), Fault::CloseAfter(7_777)] {
+        let objects = (0..OBJECTS).map(|at| (format!("data/{at}"), contents(at, SMALL)));
+        let settings = Settings {
+            faults: Script::first(2, fault),
+            ..Settings::default()
+        };
+        let server = S3Server::start(Objects::memory("bucket", objects), settings).unwrap();
+        // The budget of a process, and turns of a tenth of their length.
+        let budget = RemoteOptions::default();
+        let options = RemoteOptions {
+            attempts: budget.attempts,
+            back_off: budget.back_off / 10,
+            back_off_most: budget.back_off_most / 10,
+            retry_percent: budget.retry_percent,
+            retry_floor: budget.retry_floor,
+            connections: budget.connections,
+            ..quick(&server)
+        };
+        let remote = alone(&options);
+        let (sender, receiver) = mpsc::channel();
+        let _fetching: Vec<_> = (0..OBJECTS)
+            .map(|at| {
+                let sender = sender.clone();
+                remote.fetch(&at.to_string(), SMALL as u64, move |result| {
+                    sender.send((at, result)).unwrap();
+                })
+            })
+            .collect();
+        for _ in 0..OBJECTS {
+            let (at, result) = receiver.recv_timeout(LONG).unwrap();
+            assert!(result.unwrap() == contents(at, SMALL), "{at}");
+        }
+        assert_eq!(server.counts().faults, 2 * OBJECTS);
+    }
 }
 
 #[test]

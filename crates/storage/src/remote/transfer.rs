@@ -227,7 +227,9 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn left(&self) -> Duration {
         let earned = self.received.saturating_mul(1000) / self.bytes_per_second.max(1);
-        (self.total + self.waited + Duration::from_millis(earned))
+        self.total
+            .saturating_add(self.waited)
+            .saturating_add(Duration::from_millis(earned))
             .saturating_sub(self.began.elapsed())
     }
 
@@ -325,16 +327,15 @@ pub(super) async fn fetch<S: Sink>(
         };
         // Somebody else's turn meanwhile.
         drop(pass);
-        if attempts >= options.attempts
-            || wait >= clock.left()
-            || !live
-                .engine
-                .may_retry(options.retry_percent, options.retry_floor)
-        {
+        let left = clock.left();
+        if attempts >= options.attempts || wait >= left {
             return Err(fault);
         }
+        let Some(turn) = live.engine.turn(options, left) else {
+            return Err(fault);
+        };
         live.counters.retries.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(wait).await;
+        tokio::time::sleep(wait.max(turn)).await;
     }
 }
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardmill.base.shuffle._order import shuffled
+from shardmill.base.shuffle.py1s import divide_spans
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ['get_shuffle_py1br']
+__all__ = ['divide_spans', 'get_shuffle_py1br']
 
 
 def get_shuffle_py1br(

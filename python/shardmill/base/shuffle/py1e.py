@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardmill.base.shuffle._order import shuffled
+from shardmill.base.shuffle.py1s import divide_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ['get_shuffle_py1e', 'warn_of_small_block']
+__all__ = ['divide_spans', 'get_shuffle_py1e', 'warn_of_small_block']
 
 
 def get_shuffle_py1e(

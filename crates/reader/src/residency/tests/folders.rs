@@ -318,13 +318,24 @@ fn bad_fetches_are_repeated_twice() {
     assert!(!set.marker(1).exists() && set.temps() == 0);
     assert!(read(&cache, 1, 0));
     assert_eq!(cache.stats().bad_fetches, 5);
+    // What is not there is not damaged, and is named by where it should be.
+    let place = set.root.path().join("remote/shard.00002.mds.zstd");
+    let away = set.root.path().join("away");
+    fs::rename(&place, &away).unwrap();
+    let error = try_read(&cache, 2, 0).unwrap_err();
+    assert_eq!(error.id(), "shard-missing");
+    let text = format!("{} {}", error.place().unwrap(), error.chain());
+    assert!(
+        text.starts_with(place.to_str().unwrap()) && !text.contains("times"),
+        "{text}"
+    );
+    let calls = || script.calls().iter().filter(|shard| **shard == 2).count();
+    assert_eq!(calls(), 1);
+    fs::rename(&away, &place).unwrap();
     // What the store gives up is not tried again here.
     script.faults(2, &[Fault::GiveUp]);
     assert_eq!(id(try_read(&cache, 2, 0)), "io");
-    assert_eq!(
-        script.calls().iter().filter(|shard| **shard == 2).count(),
-        1
-    );
+    assert_eq!(calls(), 2);
     assert!(read(&cache, 2, 0));
 }
 

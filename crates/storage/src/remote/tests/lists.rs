@@ -95,7 +95,7 @@ fn a_bucket_is_asked_for_one_object() {
     let other = Remote::new(&other, &quick(&server), true).unwrap();
     let error = other.check_bucket(&mut go_on).unwrap_err();
     assert!(error.is_not_found());
-    assert_eq!(error.to_string(), "no such object (404, NoSuchBucket)");
+    assert_eq!(error.to_string(), "no such bucket (404, NoSuchBucket)");
     assert!(!other.exists("small", &mut go_on).unwrap());
 }
 
