@@ -16,7 +16,6 @@ import os
 import shutil
 import time
 import uuid
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from pyspark import TaskContext
@@ -381,32 +380,39 @@ def _with_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _texts(moments: pa.Array) -> list[Optional[str]]:
     """Dates and times in ISO 8601: with as many digits of a second, by three, as they have, and zones to the minute."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_date(moments.type):
         return [None if day is None else day.isoformat() for day in moments.to_pylist()]
-    if moments.type.tz is None:
-        return [None if time is None else _text(time) for time in moments.to_pylist()]
-    # In Python, times with a zone are those of years from 1 to 9999 in all zones.
-    there = moments.cast(pa.timestamp(moments.type.unit)).to_pylist()
-    here = pc.local_timestamp(moments).to_pylist()
-    return [
-        None if time is None else _text(time) + _zone(time - base)
-        for base, time in zip(there, here)
-    ]
+    micros = pa.timestamp('us')
+    here = moments if moments.type.tz is None else pc.local_timestamp(moments)
+    # Python has no times of the year 0, which some zones have at the beginning of the year 1.
+    numbers = np.asarray(here.cast(micros).cast(pa.int64()).fill_null(0))
+    texts = np.datetime_as_string(numbers.astype('datetime64[us]'), unit='us').tolist()
+    texts = [_digits(text) for text in texts]
+    if moments.type.tz is not None:
+        there = moments.cast(pa.timestamp('us', moments.type.tz)).cast(pa.int64()).fill_null(0)
+        offsets = (numbers - np.asarray(there)).tolist()
+        texts = [text + _zone(offset) for text, offset in zip(texts, offsets)]
+    return [text if known else None for text, known in zip(texts, moments.is_valid().to_pylist())]
 
 
-def _text(time: datetime) -> str:
-    digits = 'microseconds' if time.microsecond % 1000 else 'milliseconds'
-    return time.isoformat(timespec=digits if time.microsecond else 'seconds')
+def _digits(text: str) -> str:
+    """A time with as many digits of a second, by three, as it has."""
+    for zeros in ('.000000', '000'):
+        if text.endswith(zeros):
+            return text[: -len(zeros)]
+    return text
 
 
-def _zone(offset: timedelta) -> str:
-    minutes = int((abs(offset).total_seconds() + 30) // 60)
-    if not offset:
+def _zone(micros: int) -> str:
+    """How far a zone is from UTC, to the minute."""
+    minutes = (abs(micros) + 30_000_000) // 60_000_000
+    if not micros:
         return 'Z'
-    return f'{"-" if offset < timedelta() else "+"}{minutes // 60:02}:{minutes % 60:02}'
+    return f'{"-" if micros < 0 else "+"}{minutes // 60:02}:{minutes % 60:02}'
 
 
 def _prefix(run: str) -> str:
