@@ -303,15 +303,15 @@ def test_importing_needs_no_engine() -> None:
 def test_options_that_cannot_be_are_named(tmp_path: Path) -> None:
     staging = parts.begin(str(tmp_path / 'out'))
     table = pa.table({'id': [1]})
-    told: dict[str, Any]
-    for told, words in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({'part_id': -1}, 'part_id: -1'),
         ({'size_limit': -1}, 'size_limit: -1'),
         ({'size_limit': '1k'}, "size_limit: '1k'"),
         ({'samples_per_shard': 0}, 'samples_per_shard: 0'),
         ({'samples_per_shard': 'x'}, "samples_per_shard: 'x'"),
         ({'samples_per_shard': '-1'}, "samples_per_shard: '-1'"),
-    ):
+    ]
+    for told, words in cases:
         with pytest.raises(UsageError, match=words):
             parts.write_part([table], staging, **{'part_id': 0, **told})
     manifests = [parts.write_part([table], staging, part) for part in range(3)]

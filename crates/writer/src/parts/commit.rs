@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, escape};
 use shardmill_mds::Hasher;
 use shardmill_storage::{
     Dir, FileHandle, LEASE_PATIENCE, Place, PlaceLease, PublishMode, StorageError, TempFile,
 };
 
+use super::manifest::{columns_of, difference};
 use super::{
     COMMIT_FOLDER, COMMIT_LEASE, JOURNAL, Manifest, NameForm, PARTS_FOLDER, PartError, PartFile,
     SaveMode, Staging, WORK_FOLDER, gc, parse_index,
@@ -221,18 +222,21 @@ fn in_order(
         return Err(PartError::Missing { part, parts: given });
     }
     if let Some((part, _)) = by_part.range(most..).next() {
-        return Err(PartError::Number {
+        return Err(PartError::Surplus {
             part: *part,
-            most: most.saturating_sub(1),
+            parts: most,
         });
     }
-    let mut formed = by_part.values().filter(|part| part.form.is_some());
-    if let Some(first) = formed.next()
-        && let Some(other) = formed.find(|part| part.form != first.form)
+    let mut formed = by_part
+        .values()
+        .filter_map(|part| Some((part.part, part.form.as_ref()?)));
+    if let Some((first, form)) = formed.next()
+        && let Some((part, other)) = formed.find(|(_, other)| *other != form)
     {
         return Err(PartError::OtherForm {
-            part: other.part,
-            first: first.part,
+            part,
+            first,
+            difference: difference(form, other),
         });
     }
     Ok(by_part.into_values().collect())
@@ -367,7 +371,14 @@ fn alike(old: &IndexEntry, new: &IndexEntry) -> bool {
 fn described(entry: &IndexEntry) -> String {
     match entry {
         IndexEntry::Streaming(entry) => {
-            let columns: Vec<&str> = entry.config.column_names().collect();
+            let columns = columns_of(&entry.config.to_json());
+            let columns: Vec<String> = columns
+                .into_iter()
+                .map(|(name, encoding)| match encoding {
+                    Some(encoding) => format!("{} {}", escape(&name), escape(&encoding)),
+                    None => escape(&name).into_owned(),
+                })
+                .collect();
             format!("{} ({})", entry.config.format(), columns.join(", "))
         }
         IndexEntry::Tar(_) => "webdataset".to_owned(),
