@@ -16,7 +16,7 @@ import pytest
 from support.bucket import Bucket
 
 from shardmill import LocalDataset, parts
-from shardmill.errors import ConflictError, DataError, UnsupportedError, UsageError
+from shardmill.errors import ConflictError, DataError, ShardmillError, UnsupportedError, UsageError
 
 pa = pytest.importorskip('pyarrow')
 
@@ -336,3 +336,11 @@ def test_options_are_as_on_the_command_line(tmp_path: Path) -> None:
     assert {shard['size_limit'] for shard in shards} == {1 << 20}
     assert {shard['compression'] for shard in shards} == {None}
     assert list(shards[0]['raw_data']['hashes']) == ['sha256']
+
+
+def test_hints_do_not_name_options_of_the_command_line(tmp_path: Path) -> None:
+    staging = parts.begin(str(tmp_path / 'out'))
+    with pytest.raises(ShardmillError, match='row 1 is null') as caught:
+        parts.write_part([pa.table({'id': [1, None]})], staging, 0)
+    assert '--' not in str(caught.value)
+    assert caught.value.hint is None
