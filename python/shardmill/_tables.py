@@ -265,6 +265,7 @@ def _one_row(schema: pa.Schema) -> pa.Table:
 
 def _simple(data_type: Any) -> Any:
     """A value of a type."""
+    import numpy as np
     import pyarrow as pa
 
     types = pa.types
@@ -283,8 +284,10 @@ def _simple(data_type: Any) -> Any:
         return b'0'
     if types.is_boolean(data_type):
         return False
+    if types.is_float16(data_type):
+        return np.float16(0)
     if types.is_primitive(data_type) or types.is_decimal(data_type):
-        return pa.scalar(0).cast(data_type).as_py()
+        return 0
     raise NotImplementedError(str(data_type))
 
 

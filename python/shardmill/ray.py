@@ -79,7 +79,11 @@ class _Sink(Datasink):
         # Blocks without rows may lack columns, too.
         tables = (table for table in tables if table.num_rows)
         first = next(tables, None)
-        told = self.told if first is None else self._told(first)
+        told = self.told
+        if first is not None:
+            told = self._told(first)
+            # Where the driver was not told the schema, this is the first to see it.
+            _tables.check_part(self.staging, told, _plain(first))
         every = chain([] if first is None else [first], tables)
         return parts.write_part(map(_plain, every), self.staging, ctx.task_idx, **told)
 
@@ -286,7 +290,7 @@ def _ragged(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if chunk.null_count or data.null_count or shapes.null_count:
             text = f'column {name}: a tensor is null'
             raise UsageError(text, 'value-null', name, 'fill or drop nulls before')
-        lengths = np.array(shapes.to_pylist(), np.int64).reshape(len(chunk), -1)
+        lengths = np.array(shapes.to_pylist(), np.int64).reshape(len(chunk), column.type.ndim)
         if not lengths.all():
             text = f'column {name}: a tensor has no elements'
             raise UsageError(text, 'array-empty', name)

@@ -305,8 +305,9 @@ def test_options_are_as_on_the_command_line(tmp_path):
         MDSDatasource(str(tmp_path / "out"), columns="id")
 
 
-def test_other_columns_are_refused_before_the_tasks(tmp_path):
+def test_other_columns_are_refused_before_anything_is_written(tmp_path):
     frame(10).write_datasink(MDSDatasink(str(tmp_path / "out")))
     other = frame(10).map_batches(lambda batch: {**batch, "id": batch["id"].astype(np.int32)})
     with pytest.raises(Exception, match=r"id .int64.*the job writes id .int32"):
         other.write_datasink(MDSDatasink(str(tmp_path / "out"), mode="append"))
+    assert set(tree(tmp_path / "out")) == listed(tmp_path / "out")
