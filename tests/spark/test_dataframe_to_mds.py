@@ -304,6 +304,12 @@ def doubled(frame, suffix):
             yield {"text": f"{record['int']}{half}{suffix}"}
 
 
+def test_no_columns(spark, tmp_path):
+    with pytest.raises(ValueError, match="`columns` names no column"):
+        dataframe_to_mds(frame(spark, 3, 1), mds_kwargs={"out": str(tmp_path / "out"), "columns": {}})
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_function_of_the_users(spark, tmp_path):
     dataframe_to_mds(
         frame(spark).select("int"),
