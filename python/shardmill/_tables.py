@@ -11,15 +11,22 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
-from shardmill import _core
-from shardmill.errors import MissingIndexError, UnsupportedError
+from shardmill import _core, parts
+from shardmill.errors import (
+    ConflictError,
+    DataError,
+    MissingIndexError,
+    ShardmillError,
+    UnsupportedError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-__all__ = ['Shard', 'Table', 'open_table', 'read_shard', 'schema_of']
+__all__ = ['Shard', 'Table', 'check_part', 'open_table', 'read_shard', 'schema_of']
 
 _INDEX = 'index.json'
 #: The Arrow types of encodings; those of Python's integers and of arrays are not here.
@@ -100,8 +107,11 @@ def open_table(
             _core.download(place, path, settings)
         except FileNotFoundError as error:
             raise MissingIndexError(f'there is no {place}', 'index-missing', place) from error
-        # It looks at every line, and at names above all: files are written under them.
-        _open(folder, None)
+        try:
+            # It looks at every line, and at names above all: files are written under them.
+            _open(folder, None)
+        except ShardmillError as error:
+            raise _of(error, folder, dest) from None
         with open(path, encoding='utf-8') as file:
             index = json.load(file)
     is_tar = index.get('format') == 'webdataset'
@@ -124,6 +134,16 @@ def open_table(
                 raise UnsupportedError(text, 'index-columns', dest)
         columns.update(names)
     return Table(dest, columns, is_tar, frozenset(nullable), settings), shards
+
+
+def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
+    """An error about a folder that is gone soon, as one about the data set."""
+
+    def told(text: Optional[str]) -> Optional[str]:
+        return text and text.replace(folder, dest)
+
+    message = error.message.replace(folder, dest)
+    return type(error)(message, error.id, told(error.object), told(error.hint))
 
 
 def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
@@ -165,16 +185,114 @@ def schema_of(table: Table, columns: Optional[Sequence[str]] = None) -> pa.Schem
 
     Raises:
         UnsupportedError: A column has values that have no type.
-        KeyError: There is no such column.
+        UsageError: There is no such column.
     """
     import pyarrow as pa
 
+    if isinstance(columns, str):
+        raise UsageError('columns: a list of names, not a text', 'config-value', 'columns')
     names = list(table.columns) if columns is None else list(columns)
+    # A data set without shards has no columns.
+    unknown = next((name for name in names if name not in table.columns), None)
+    if unknown is not None:
+        raise _no_column(table, unknown)
     fields = [
         pa.field(name, _type_of(name, table.columns[name]), name in table.nullable)
         for name in names
     ]
     return pa.schema(fields)
+
+
+def _no_column(table: Table, name: str) -> UsageError:
+    text = f'there is no column `{name}`, only {", ".join(table.columns)}'
+    return UsageError(text, 'config-columns', name)
+
+
+def matching(table: Table, names: Sequence[str]) -> list[str]:
+    """The columns that have these names, which may be in other letters, small or large.
+
+    Raises:
+        UsageError: There is no such column, or there are several.
+    """
+    found = []
+    for name in names:
+        alike = [each for each in table.columns if each.lower() == name.lower()]
+        if name in table.columns:
+            alike = [name]
+        if not alike:
+            raise _no_column(table, name)
+        if len(alike) > 1:
+            text = f'column `{name}` may be {" or ".join(alike)}'
+            raise UsageError(text, 'config-columns', name)
+        found.append(alike[0])
+    return found
+
+
+def check_part(staging: parts.Staging, told: Mapping[str, Any], rows: pa.Table) -> None:
+    """Whether a job may write such rows, and append them to what is there. Nothing is made.
+
+    Raises:
+        ShardmillError: It may not.
+    """
+    parts.PartWriter(staging, 0, **told).check(rows)
+    said = json.loads(staging.text)
+    if said['mode'] != 'append' or said['base'] is None or said['names'] != 'mds':
+        return
+    table, shards = open_table(staging.dest, staging.storage_options)
+    if not shards:
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix='shardmill-') as folder:
+            trial = parts.begin(folder)
+            manifest = parts.write_part([_one_row(rows.schema)], trial, 0, **told)
+    except (ShardmillError, NotImplementedError):
+        # What has no simple value is compared by the commit.
+        return
+    form = json.loads(json.loads(manifest)['form'] or '{}')
+    columns = dict(zip(form.get('column_names', ()), form.get('column_encodings', ())))
+    if columns and (table.is_tar or columns != table.columns):
+        text = f'the data set has {_listed(table.columns)}, the job writes {_listed(columns)}'
+        hint = 'append shards of the same format and columns, or overwrite'
+        raise ConflictError(text, 'dest-format', staging.dest, hint)
+
+
+def _one_row(schema: pa.Schema) -> pa.Table:
+    """A row of simple values."""
+    import pyarrow as pa
+
+    return pa.table([pa.array([_simple(each.type)], each.type) for each in schema], schema.names)
+
+
+def _simple(data_type: Any) -> Any:
+    """A value of a type."""
+    import numpy as np
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_fixed_size_list(data_type):
+        return [_simple(data_type.value_type)] * data_type.list_size
+    if types.is_list(data_type) or types.is_large_list(data_type):
+        return [_simple(data_type.value_type)]
+    if types.is_struct(data_type):
+        fields = (data_type.field(place) for place in range(data_type.num_fields))
+        return {each.name: _simple(each.type) for each in fields}
+    if types.is_map(data_type):
+        return []
+    if types.is_string(data_type) or types.is_large_string(data_type):
+        return '0'
+    if types.is_binary(data_type) or types.is_large_binary(data_type):
+        return b'0'
+    if types.is_boolean(data_type):
+        return False
+    if types.is_float16(data_type):
+        return np.float16(0)
+    if types.is_primitive(data_type) or types.is_decimal(data_type):
+        return 0
+    raise NotImplementedError(str(data_type))
+
+
+def _listed(columns: Mapping[str, str]) -> str:
+    return ', '.join(f'{name} ({encoding})' for name, encoding in columns.items())
 
 
 def _type_of(name: str, encoding: str) -> Any:
@@ -279,14 +397,27 @@ def _array(
     if table.is_tar and name != _KEY:
         kind = table.columns[name]
         if kind != 'bytes':
-            decode = int if kind == 'int' else bytes.decode
-            values = [None if value is None else decode(value) for value in values]
+            values = [_decoded(sample, name, kind) for sample in samples]
         return pa.array(values, data_type)
     if pa.types.is_list(data_type):
         return tensors(values) if tensors is not None else _lists(values, data_type)
     if pa.types.is_floating(data_type) or pa.types.is_integer(data_type):
         return pa.array(np.asarray(values), data_type)
     return pa.array(values, data_type)
+
+
+def _decoded(sample: dict[str, Any], name: str, kind: str) -> Any:
+    """A field of WebDataset whose extension says that it is text or a number."""
+    value = sample.get(name)
+    if value is None:
+        return None
+    try:
+        return int(value) if kind == 'int' else bytes(value).decode()
+    except ValueError:
+        what = 'a whole number' if kind == 'int' else 'text in UTF-8'
+        text = f'column {name}: the sample {sample.get(_KEY)!r} has something else than {what}'
+        id = 'number-text' if kind == 'int' else 'sample-utf8'
+        raise DataError(text, id, name, 'read other columns') from None
 
 
 def _lists(values: list[Any], data_type: Any) -> pa.Array:

@@ -6,6 +6,7 @@ Every class is also a subclass of the builtin exception that a caller would catc
 from __future__ import annotations
 
 import json
+import re
 from typing import Optional
 
 __all__ = [
@@ -25,13 +26,17 @@ __all__ = [
 ]
 
 
+#: An option of the command line, in a hint.
+_FLAG = re.compile(r'(?<![\w-])--[a-z]')
+
+
 class ShardmillError(Exception):
     """What all of them have in common.
 
     Attributes:
         id: A stable, lower-case, hyphenated name of the failure, such as ``hash-mismatch``.
         object: What it is about: a path, a shard, a column, an option.
-        hint: What to do about it, where there is something to do.
+        hint: What to do about it, where there is something to do in Python.
     """
 
     exit_code = 1
@@ -48,7 +53,8 @@ class ShardmillError(Exception):
         self.message = message
         self.id = id
         self.object = object
-        self.hint = hint
+        # There is no command line here.
+        self.hint = None if hint and _FLAG.search(hint) else hint
 
     def __str__(self) -> str:
         text = f'[{self.id}] {self.message}'

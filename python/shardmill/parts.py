@@ -14,6 +14,7 @@ The same parts give the same bytes, whatever engine made them and however often 
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
@@ -133,10 +134,11 @@ class PartWriter:
         attempt: Letters and digits that no other attempt of the job has; ``None`` for random ones.
         columns: The columns that are written: their names, or their encodings by name, ``None`` for what follows from
             the type. Without it all columns, and fields of WebDataset get an extension that fits.
-        compression: A compression, as in ``zstd:3``.
-        hashes: Names of hashes that go into the index.
-        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``; ``None`` for one shard.
-        samples_per_shard: Most samples of a shard.
+        compression: A compression, as in ``zstd:3``; ``None`` or ``'none'`` for none.
+        hashes: Names of hashes that go into the index: a list, or a text with commas.
+        size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'`` or ``'64MiB'``; ``None``,
+            ``'none'`` or 0 for one shard.
+        samples_per_shard: Most samples of a shard, as a number or as text such as ``'10k'``.
         key: The column that keys of WebDataset samples come from. Without it they are numbers, behind that of the part.
         scratch: The folder for shards on their way to a store.
     """
@@ -149,25 +151,25 @@ class PartWriter:
         *,
         columns: Optional[Columns] = None,
         compression: Optional[str] = None,
-        hashes: Sequence[str] = (),
+        hashes: Union[str, Sequence[str]] = (),
         size_limit: Optional[Union[int, str]] = SIZE_LIMIT,
-        samples_per_shard: Optional[int] = None,
+        samples_per_shard: Optional[Union[int, str]] = None,
         key: Optional[str] = None,
         scratch: Optional[str] = None,
     ) -> None:
         options = {
             'columns': _pairs(columns),
-            'compression': compression or None,
-            'hashes': list(hashes),
+            'compression': None if compression == 'none' else compression or None,
+            'hashes': _hashes(hashes),
             'size_limit': _bytes(size_limit),
-            'samples_per_shard': samples_per_shard,
+            'samples_per_shard': count_of('samples_per_shard', samples_per_shard),
             'key': key,
             'scratch': scratch,
         }
         self._core = _core.PartWriter(
             staging.dest,
             staging.text,
-            part_id,
+            _number('part_id', part_id),
             attempt or uuid.uuid4().hex[:16],
             options,
             staging.storage_options,
@@ -265,11 +267,15 @@ def commit(
     """
     if verify not in ('size', 'hash'):
         raise UsageError(f'verify: {verify!r} is neither size nor hash', 'config-value')
+    texts = list(manifests)
+    if parts is not None and len(texts) > _number('parts', parts):
+        text = f'there are {len(texts)} parts, and there have to be {parts}'
+        raise UsageError(text, 'limit-parts')
     return Committed(
         *_core.parts_commit(
             staging.dest,
             staging.text,
-            list(manifests),
+            texts,
             parts,
             verify == 'hash',
             staging.storage_options,
@@ -317,9 +323,64 @@ def _pairs(columns: Optional[Columns]) -> Optional[list[tuple[str, Optional[str]
     return [(name, None) for name in columns]
 
 
-def _bytes(size: Optional[Union[int, str]]) -> Optional[int]:
-    if size is None or isinstance(size, int):
-        return size or None
-    from shardmill.base.util import bytes_to_int
+def _hashes(names: Union[str, Sequence[str]]) -> list[str]:
+    if isinstance(names, str):
+        names = names.split(',')
+    return [name.strip() for name in names if name.strip()]
 
-    return bytes_to_int(size)
+
+def _number(name: str, value: Any) -> int:
+    """A number from 0."""
+    if isinstance(value, bool) or not hasattr(value, '__index__') or value.__index__() < 0:
+        raise UsageError(f'{name}: {value!r} is not a number from 0', 'config-value', name)
+    return int(value.__index__())
+
+
+#: Powers of 1024 and of 1000, as on the command line.
+_UNITS = {
+    f'{letter}{rest}': 1 << 10 * power
+    for power, letter in enumerate('kmgtpe', 1)
+    for rest in ('b', 'ib')
+}
+_THOUSANDS = {letter: 1000**power for power, letter in enumerate('kmbt', 1)}
+
+
+def _scaled(text: str, units: Mapping[str, int]) -> Optional[int]:
+    """A whole number, or one with a unit behind it."""
+    found = re.fullmatch(r'([0-9.][0-9.e+-]*?)\s*([a-z]*)', text.strip().lower(), re.ASCII)
+    if found is None:
+        return None
+    number, unit = found.groups()
+    try:
+        return int(float(number) * units[unit]) if unit else int(number)
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def count_of(name: str, value: Optional[Union[int, str]]) -> Optional[int]:
+    """A number above 0 from a number or a text such as ``'10k'``; ``None`` for ``None``.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if value is None:
+        return None
+    number = _scaled(value, _THOUSANDS) if isinstance(value, str) else _number(name, value)
+    if not number or number >= 1 << 63:
+        text = f'{name}: {value!r} is not a number above 0'
+        raise UsageError(text, 'config-value', name, 'write 1000, 10k or 1.5m')
+    return number
+
+
+def _bytes(size: Optional[Union[int, str]]) -> Optional[int]:
+    """A number of bytes; ``None`` for no limit."""
+    if size is None or size == 'none':
+        return None
+    if not isinstance(size, str):
+        return _number('size_limit', size) or None
+    units = {'b': 1, **_UNITS}
+    number = _scaled(size, units)
+    if number is None or number >= 1 << 63:
+        text = f'size_limit: {size!r} is not a number of bytes'
+        raise UsageError(text, 'config-value', 'size_limit', 'write 1000, 64mb or 1.5GiB')
+    return number or None

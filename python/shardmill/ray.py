@@ -12,6 +12,9 @@ the same data set gives the same bytes.
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ray.data.block import BlockAccessor, BlockMetadata
@@ -47,33 +50,79 @@ class _Sink(Datasink):
         storage_options: Optional[Mapping[str, str]],
         told: dict[str, Any],
     ) -> None:
-        self.staging = parts.begin(
-            dest, to=to, mode=mode, pattern=pattern, storage_options=storage_options
-        )
+        self.begun: dict[str, Any] = {
+            'to': to,
+            'mode': mode,
+            'pattern': pattern,
+            'storage_options': storage_options,
+        }
+        self.staging = parts.begin(dest, **self.begun)
         self.told = told
         self.committed: Optional[parts.Committed] = None
+        # Options that cannot be are said here.
+        parts.PartWriter(self.staging, 0, **told)
+        self._is_new = '://' not in dest and not os.path.exists(self.staging.dest)
 
     def on_write_start(self, schema: Optional[pa.Schema] = None) -> None:
         """Looks at the columns, in the driver, before any task begins."""
+        if self.committed is not None and self.begun['mode'] == 'error':
+            # There is a data set now, which this says.
+            parts.begin(self.staging.dest, **self.begun)
         # Blocks of pandas have other schemas, and empty ones none.
         if schema is not None and hasattr(schema, 'empty_table') and len(schema):
-            table = _plain(schema.empty_table())
-            parts.PartWriter(self.staging, 0, **self.told).check(table)
+            table = schema.empty_table()
+            _tables.check_part(self.staging, self._told(table), _plain(table))
 
     def write(self, blocks: Iterable[Any], ctx: TaskContext) -> str:
         """Writes a part, in a task; answers its manifest."""
         tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
         # Blocks without rows may lack columns, too.
-        tables = (_plain(table) for table in tables if table.num_rows)
-        return parts.write_part(tables, self.staging, ctx.task_idx, **self.told)
+        tables = (table for table in tables if table.num_rows)
+        first = next(tables, None)
+        told = self.told
+        if first is not None:
+            told = self._told(first)
+            # Where the driver was not told the schema, this is the first to see it.
+            _tables.check_part(self.staging, told, _plain(first))
+        every = chain([] if first is None else [first], tables)
+        return parts.write_part(map(_plain, every), self.staging, ctx.task_idx, **told)
+
+    def _told(self, table: pa.Table) -> dict[str, Any]:
+        """What the writer is told, with the encodings of tensors of several shapes, which no type of lists tells."""
+        columns = self.told['columns']
+        encodings = {
+            each.name: f'ndarray:{_dtype(each.type.value_type)}'
+            for each in table.schema
+            if _is_ragged(each.type)
+        }
+        if not encodings or self.is_tar():
+            return self.told
+        if columns is None:
+            columns = table.column_names
+        if isinstance(columns, str):
+            return self.told
+        asked = dict(columns) if hasattr(columns, 'items') else dict.fromkeys(columns)
+        asked = {name: asked[name] or encodings.get(name) for name in asked}
+        return {**self.told, 'columns': asked}
+
+    def is_tar(self) -> bool:
+        """Whether it is for tar files."""
+        return str(self.begun['to']) != 'mds'
 
     def on_write_complete(self, write_result: WriteResult[str]) -> None:
         """Publishes the data set, in the driver."""
         self.committed = parts.commit(write_result.write_returns, self.staging)
+        if self.begun['mode'] != 'error':
+            # A sink that is used again is another job.
+            self.staging = parts.begin(self.staging.dest, **self.begun)
 
     def on_write_failed(self, error: Exception) -> None:
         """Removes what the tasks have written."""
         parts.abort(self.staging)
+        if self._is_new:
+            # Others may have come meanwhile.
+            with suppress(OSError):
+                os.rmdir(self.staging.dest)
 
 
 class MDSDatasink(_Sink):
@@ -86,7 +135,7 @@ class MDSDatasink(_Sink):
         compression: A compression, as in ``zstd:3``.
         hashes: Names of hashes that go into the index.
         size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``.
-        samples_per_shard: Most samples of a shard.
+        samples_per_shard: Most samples of a shard, as a number or as text such as ``'10k'``.
         storage_options: Settings of the store that are not in the environment.
 
     Attributes:
@@ -103,15 +152,15 @@ class MDSDatasink(_Sink):
         mode: str = 'error',
         columns: Optional[parts.Columns] = None,
         compression: Optional[str] = None,
-        hashes: Sequence[str] = (),
+        hashes: Union[str, Sequence[str]] = (),
         size_limit: Optional[Union[int, str]] = parts.SIZE_LIMIT,
-        samples_per_shard: Optional[int] = None,
+        samples_per_shard: Optional[Union[int, str]] = None,
         storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
         told = {
             'columns': columns,
             'compression': compression,
-            'hashes': list(hashes),
+            'hashes': hashes,
             'size_limit': size_limit,
             'samples_per_shard': samples_per_shard,
         }
@@ -130,7 +179,7 @@ class WebDatasetDatasink(_Sink):
         compression: ``gz`` or ``zstd``, with a level or without; by default none.
         hashes: Names of hashes that go into the index.
         size_limit: Most raw bytes of a shard, as a number or as text such as ``'64mb'``.
-        samples_per_shard: Most samples of a shard.
+        samples_per_shard: Most samples of a shard, as a number or as text such as ``'10k'``.
         storage_options: Settings of the store that are not in the environment.
 
     Attributes:
@@ -149,15 +198,15 @@ class WebDatasetDatasink(_Sink):
         key: Optional[str] = None,
         pattern: Optional[str] = None,
         compression: Optional[str] = None,
-        hashes: Sequence[str] = (),
+        hashes: Union[str, Sequence[str]] = (),
         size_limit: Optional[Union[int, str]] = parts.SIZE_LIMIT,
-        samples_per_shard: Optional[int] = None,
+        samples_per_shard: Optional[Union[int, str]] = None,
         storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
         told = {
             'columns': columns,
             'compression': compression,
-            'hashes': list(hashes),
+            'hashes': hashes,
             'key': key,
             'size_limit': size_limit,
             'samples_per_shard': samples_per_shard,
@@ -173,31 +222,93 @@ def _plain(table: pa.Table) -> pa.Table:
         if isinstance(column.type, pa.ExtensionType) or isinstance(
             column.type, pa.BaseExtensionType
         ):
-            plain = _storage(table.column(place))
+            plain = _storage(column.name, table.column(place))
             table = table.set_column(place, column.name, plain)
     return table
 
 
-def _storage(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _is_ragged(data_type: pa.DataType) -> bool:
+    """Whether it is the type of tensors of several shapes."""
+    return 'shape' in _fields(getattr(data_type, 'storage_type', None))
+
+
+def _dtype(data_type: pa.DataType) -> str:
+    import numpy as np
+
+    return np.dtype(_stored(data_type).to_pandas_dtype()).name
+
+
+def _fields(data_type: Any) -> list[str]:
     import pyarrow as pa
 
+    if data_type is None or not pa.types.is_struct(data_type):
+        return []
+    return [data_type.field(place).name for place in range(data_type.num_fields)]
+
+
+def _storage(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The lists that tensors are."""
+    import pyarrow as pa
+
+    if column.null_count:
+        text = f'column {name}: a tensor is null'
+        raise UsageError(text, 'value-null', name, 'fill or drop nulls before')
+    if _is_ragged(column.type):
+        return _ragged(name, column)
     shape = getattr(column.type, 'shape', None)
     if shape is None:
-        text = f'a column of {column.type} cannot be stored'
-        raise UsageError(text, 'type-unsupported')
+        text = f'column {name}: {column.type} cannot be stored'
+        raise UsageError(text, 'type-unsupported', name)
+    if 0 in shape:
+        text = f'column {name}: tensors of the shape {tuple(shape)} have no elements'
+        raise UsageError(text, 'array-empty', name)
+    value = _stored(column.type.storage_type.value_type)
+    for length in reversed(shape):
+        value = pa.list_(value, length)
     chunks = []
     for chunk in column.chunks:
         # A tensor is one list of all its numbers.
         array = chunk.storage.flatten()
+        array = array.cast(_stored(array.type))
         for length in reversed(shape):
             array = pa.FixedSizeListArray.from_arrays(array, length)
         chunks.append(array)
-    if not chunks:
-        value = column.type.storage_type.value_type
-        for length in reversed(shape):
-            value = pa.list_(value, length)
-        return pa.chunked_array([], value)
-    return pa.chunked_array(chunks)
+    return pa.chunked_array(chunks, value)
+
+
+def _ragged(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The lists that tensors of several shapes are; all have as many axes."""
+    import numpy as np
+    import pyarrow as pa
+
+    value = inner = _stored(column.type.storage_type.field('data').type.value_type)
+    for _ in range(column.type.ndim):
+        value = pa.list_(value)
+    chunks = []
+    for chunk in column.chunks:
+        data, shapes = chunk.storage.field('data'), chunk.storage.field('shape')
+        if chunk.null_count or data.null_count or shapes.null_count:
+            text = f'column {name}: a tensor is null'
+            raise UsageError(text, 'value-null', name, 'fill or drop nulls before')
+        lengths = np.array(shapes.to_pylist(), np.int64).reshape(len(chunk), column.type.ndim)
+        if not lengths.all():
+            text = f'column {name}: a tensor has no elements'
+            raise UsageError(text, 'array-empty', name)
+        array = data.flatten().cast(inner)
+        for axis in range(lengths.shape[1] - 1, -1, -1):
+            counts = np.repeat(lengths[:, axis], lengths[:, :axis].prod(axis=1))
+            offsets = np.zeros(len(counts) + 1, np.int32)
+            np.cumsum(counts, out=offsets[1:])
+            array = pa.ListArray.from_arrays(offsets, array)
+        chunks.append(array.cast(value))
+    return pa.chunked_array(chunks, value)
+
+
+def _stored(data_type: pa.DataType) -> pa.DataType:
+    """The type that numbers are stored with: arrays of booleans are those of bytes, as single ones are."""
+    import pyarrow as pa
+
+    return pa.uint8() if pa.types.is_boolean(data_type) else data_type
 
 
 class _Source(Datasource):
@@ -216,6 +327,8 @@ class _Source(Datasource):
         if self._table.is_tar != self._is_tar and self._shards:
             text = f'{dest} is not a data set of {self._name}'
             raise UsageError(text, 'config-format', dest)
+        if isinstance(columns, str):
+            raise UsageError('columns: a list of names, not a text', 'config-value', 'columns')
         self._columns = list(columns) if columns is not None else None
         self._batch_size = batch_size
         self._schema = _schema(self._table, self._columns)

@@ -40,9 +40,9 @@ __all__ = ['ShardmillDataSource']
 
 #: Options of stores have this in front of their names.
 _STORAGE = 'storage.'
-_OPTIONS = frozenset(
+_READING = frozenset(('batch_size', 'path'))
+_WRITING = frozenset(
     (
-        'batch_size',
         'columns',
         'compression',
         'exists',
@@ -57,6 +57,8 @@ _OPTIONS = frozenset(
 )
 #: Rows that become a batch where Spark hands over rows.
 _ROWS = 1024
+#: Most rows of a batch.
+_MOST_ROWS = (1 << 31) - 1
 #: What Spark has for types of Arrow that it lacks.
 _WIDER = {
     'halffloat': 'float',
@@ -90,13 +92,21 @@ class ShardmillDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a data set, a shard in each partition."""
-        options = _checked(self.options)
-        batch_size = int(options.get('batch_size', _ROWS))
-        return _Reader(self._path(), self._storage(), list(schema.names), batch_size)
+        options = _checked(self.options, _READING)
+        batch_size = parts.count_of('batch_size', options.get('batch_size', _ROWS)) or _ROWS
+        if batch_size > _MOST_ROWS:
+            text = f'batch_size: {batch_size} is above {_MOST_ROWS}'
+            raise UsageError(text, 'config-value', 'batch_size')
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        table, shards = _tables.open_table(self._path(), self._storage())
+        columns = _tables.matching(table, schema.names) if shards else list(schema.names)
+        asked = to_arrow_schema(schema)
+        return _Reader(self._path(), self._storage(), columns, asked, batch_size)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a data set. Nothing is written before the tasks do."""
-        options = _checked(self.options)
+        options = _checked(self.options, _WRITING)
         exists = options.get('exists', 'append')
         if exists not in ('append', 'error', 'ignore'):
             text = f'exists: {exists!r} is none of append, error and ignore'
@@ -116,21 +126,18 @@ class ShardmillDataSource(DataSource):
             if is_ignored:
                 return _IGNORING()
             raise
-        limit = options.get('samples_per_shard')
         told = {
             'columns': _columns(options.get('columns')),
             'compression': options.get('compression'),
-            'hashes': [
-                name.strip() for name in options.get('hashes', '').split(',') if name.strip()
-            ],
+            'hashes': options.get('hashes', ''),
             'size_limit': options.get('size_limit', parts.SIZE_LIMIT),
-            'samples_per_shard': int(limit) if limit else None,
+            'samples_per_shard': options.get('samples_per_shard'),
             'key': options.get('key'),
         }
         from pyspark.sql.pandas.types import to_arrow_schema
 
         # What cannot be is said before any task begins.
-        parts.PartWriter(staging, 0, **told).check(to_arrow_schema(schema).empty_table())
+        _tables.check_part(staging, told, to_arrow_schema(schema).empty_table())
         return _WRITER(staging, told, schema)
 
     def _path(self) -> str:
@@ -151,19 +158,17 @@ class ShardmillDataSource(DataSource):
         return settings or None
 
 
-def _checked(options: Any) -> dict[str, str]:
+def _checked(options: Any, there: frozenset[str]) -> dict[str, str]:
     """The options in small letters.
 
     Raises:
         UsageError: One that there is not.
     """
     known = {name.lower(): value for name, value in options.items()}
-    unknown = sorted(
-        name for name in known if name not in _OPTIONS and not name.startswith(_STORAGE)
-    )
+    unknown = sorted(name for name in known if name not in there and not name.startswith(_STORAGE))
     if unknown:
         text = f'there is no option {", ".join(unknown)}'
-        hint = f'use some of {", ".join(sorted(_OPTIONS))}, {_STORAGE}NAME'
+        hint = f'use some of {", ".join(sorted(there))}, {_STORAGE}NAME'
         raise UsageError(text, 'config-argument', None, hint)
     return known
 
@@ -173,7 +178,14 @@ def _columns(text: Optional[str]) -> Any:
     if not text:
         return None
     if text.lstrip().startswith('{'):
-        return json.loads(text)
+        try:
+            columns = json.loads(text)
+        except ValueError as error:
+            raise UsageError(f'columns: no JSON: {error}', 'config-value', 'columns') from None
+        if not all(value is None or isinstance(value, str) for value in columns.values()):
+            text = f'columns: {text} has something else than names of encodings and null'
+            raise UsageError(text, 'config-value', 'columns')
+        return columns
     return [name.strip() for name in text.split(',')]
 
 
@@ -280,11 +292,13 @@ class _Reader(DataSourceReader):
         dest: str,
         settings: Optional[dict[str, str]],
         columns: list[str],
+        asked: pa.Schema,
         batch_size: int,
     ) -> None:
         self.dest = dest
         self.settings = settings
         self.columns = columns
+        self.asked = asked
         self.batch_size = batch_size
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -300,8 +314,26 @@ class _Reader(DataSourceReader):
         for batch in _tables.read_shard(
             partition.table, partition.shard, self.columns, batch_size=self.batch_size
         ):
-            schema = _spark_schema(batch.schema)
-            yield batch if schema == batch.schema else batch.cast(schema)
+            yield _cast(batch, self.asked)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with the names and the types that were asked for.
+
+    Raises:
+        UsageError: A value does not fit.
+    """
+    import pyarrow as pa
+
+    columns = []
+    for column, asked in zip(batch.columns, schema):
+        try:
+            columns.append(column if column.type == asked.type else column.cast(asked.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            text = f'column {asked.name}: {column.type} cannot be read as {asked.type}: {error}'
+            hint = 'leave the schema to the data set, and cast in the query'
+            raise UsageError(text, 'type-unsupported', asked.name, hint) from None
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _spark_schema(schema: pa.Schema) -> pa.Schema:

@@ -16,7 +16,7 @@ import pytest
 from support.bucket import Bucket
 
 from shardmill import LocalDataset, parts
-from shardmill.errors import ConflictError, DataError, UnsupportedError, UsageError
+from shardmill.errors import ConflictError, DataError, ShardmillError, UnsupportedError, UsageError
 
 pa = pytest.importorskip('pyarrow')
 
@@ -298,3 +298,49 @@ def test_importing_needs_no_engine() -> None:
         "assert not {'pyspark', 'ray', 'pyarrow', 'numpy', 'torch'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, '-c', program], check=True)
+
+
+def test_options_that_cannot_be_are_named(tmp_path: Path) -> None:
+    staging = parts.begin(str(tmp_path / 'out'))
+    table = pa.table({'id': [1]})
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({'part_id': -1}, 'part_id: -1'),
+        ({'size_limit': -1}, 'size_limit: -1'),
+        ({'size_limit': '1k'}, "size_limit: '1k'"),
+        ({'samples_per_shard': 0}, 'samples_per_shard: 0'),
+        ({'samples_per_shard': 'x'}, "samples_per_shard: 'x'"),
+        ({'samples_per_shard': '-1'}, "samples_per_shard: '-1'"),
+    ]
+    for told, words in cases:
+        with pytest.raises(UsageError, match=words):
+            parts.write_part([table], staging, **{'part_id': 0, **told})
+    manifests = [parts.write_part([table], staging, part) for part in range(3)]
+    with pytest.raises(UsageError, match='there are 3 parts, and there have to be 2'):
+        parts.commit(manifests, staging, parts=2)
+    with pytest.raises(UsageError, match='parts: -1'):
+        parts.commit(manifests, staging, parts=-1)
+
+
+def test_options_are_as_on_the_command_line(tmp_path: Path) -> None:
+    staging = parts.begin(str(tmp_path / 'out'))
+    table = pa.table({'id': list(range(3000))})
+    told: dict[str, Any] = {
+        'compression': 'none',
+        'hashes': 'sha256',
+        'size_limit': '1MiB',
+        'samples_per_shard': '1k',
+    }
+    parts.commit([parts.write_part([table], staging, 0, **told)], staging)
+    shards = json.loads((tmp_path / 'out' / 'index.json').read_text())['shards']
+    assert [shard['samples'] for shard in shards] == [1000, 1000, 1000]
+    assert {shard['size_limit'] for shard in shards} == {1 << 20}
+    assert {shard['compression'] for shard in shards} == {None}
+    assert list(shards[0]['raw_data']['hashes']) == ['sha256']
+
+
+def test_hints_do_not_name_options_of_the_command_line(tmp_path: Path) -> None:
+    staging = parts.begin(str(tmp_path / 'out'))
+    with pytest.raises(ShardmillError, match='row 1 is null') as caught:
+        parts.write_part([pa.table({'id': [1, None]})], staging, 0)
+    assert '--' not in str(caught.value)
+    assert caught.value.hint is None

@@ -225,3 +225,89 @@ def test_a_driver_that_is_killed_before_the_commit(tmp_path):
     assert ids(place) == [*range(10), *range(100)]
     parts.gc(str(place), older_than=None, delete=True)
     assert set(tree(place)) == listed(place)
+
+
+def test_one_of_two_sinks_is_refused(tmp_path):
+    place = str(tmp_path / "out")
+    sinks = [MDSDatasink(place), MDSDatasink(place)]
+    frame(10).write_datasink(sinks[0])
+    other = frame(10).map_batches(lambda batch: {**batch, "id": batch["id"] + 50})
+    with pytest.raises(Exception, match="dest-exists"):
+        other.write_datasink(sinks[1])
+    # A sink that was used is another job the next time.
+    with pytest.raises(Exception, match="dest-exists"):
+        other.write_datasink(sinks[0])
+    assert sorted(ids(tmp_path / "out")) == list(range(10))
+    append = MDSDatasink(place, mode="append")
+    other.write_datasink(append)
+    frame(10).write_datasink(append)
+    assert sorted(ids(tmp_path / "out")) == sorted([*range(10), *range(50, 60), *range(10)])
+
+
+def tensors(values):
+    from ray.data.extensions import ArrowTensorArray
+
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return ray.data.from_arrow(pa.table({"x": ArrowTensorArray.from_numpy(column)}))
+
+
+def test_tensors_of_several_shapes_come_back(tmp_path):
+    for name, shapes, dtype in (
+        ("one", [(2,), (5,), (1,)], np.float32),
+        ("two", [(2, 3), (1, 3), (4, 1)], np.int64),
+        ("flags", [(2, 3), (1, 3)], np.bool_),
+    ):
+        values = [np.arange(np.prod(shape)).reshape(shape).astype(dtype) for shape in shapes]
+        tensors(values).write_datasink(MDSDatasink(str(tmp_path / name)))
+        stored = [sample["x"] for sample in read(tmp_path / name)]
+        back = ray.data.read_datasource(MDSDatasource(str(tmp_path / name)))
+        back.write_datasink(MDSDatasink(str(tmp_path / f"{name}-again")))
+        for found in (stored, [sample["x"] for sample in read(tmp_path / f"{name}-again")]):
+            assert all(np.array_equal(one, other) and one.shape == other.shape for one, other in zip(found, values))
+            assert {each.dtype for each in found} == {np.dtype(np.uint8 if dtype is np.bool_ else dtype)}
+            assert len(found) == len(values)
+
+
+def test_tensors_of_booleans_are_bytes(tmp_path):
+    ray.data.from_numpy(np.array([[True, False, True], [False, False, True]])).write_datasink(MDSDatasink(str(tmp_path / "out")))
+    assert [sample["data"].tolist() for sample in read(tmp_path / "out")] == [[1, 0, 1], [0, 0, 1]]
+    shard = json.loads((tmp_path / "out" / "index.json").read_text())["shards"][0]
+    assert shard["column_encodings"] == ["ndarray:uint8:3"]
+
+
+def test_tensors_that_cannot_be_are_named(tmp_path):
+    from ray.data.extensions import ArrowTensorArray
+
+    for array, words in (
+        (ArrowTensorArray.from_numpy(np.ones((2, 0, 3))), "column x: tensors of the shape .0, 3. have no elements"),
+        (pa.concat_arrays([ArrowTensorArray.from_numpy(np.ones((1, 2))), pa.nulls(1, ArrowTensorArray.from_numpy(np.ones((1, 2))).type)]),
+         "column x: a tensor is null"),
+    ):
+        with pytest.raises(Exception, match=words):
+            ray.data.from_arrow(pa.table({"x": array})).write_datasink(MDSDatasink(str(tmp_path / "out")))
+        assert not (tmp_path / "out").exists(), "the folder that the write has made"
+
+
+def test_options_are_as_on_the_command_line(tmp_path):
+    sink = MDSDatasink(str(tmp_path / "out"), compression="none", hashes="sha256,xxh64", size_limit="1KiB", samples_per_shard="0.01k")
+    frame(25, 1).write_datasink(sink)
+    shards = json.loads((tmp_path / "out" / "index.json").read_text())["shards"]
+    assert [shard["samples"] for shard in shards] == [10, 10, 5]
+    assert all(shard["compression"] is None and shard["size_limit"] == 1024 for shard in shards)
+    assert sorted(shards[0]["raw_data"]["hashes"]) == ["sha256", "xxh64"]
+    for words, options in (("samples_per_shard: 0", {"samples_per_shard": 0}), ("size_limit: '1XB'", {"size_limit": "1XB"})):
+        with pytest.raises(UsageError, match=words):
+            MDSDatasink(str(tmp_path / "other"), **options)
+    with pytest.raises(UsageError, match="there is no column `nope`, only id, pair, text"):
+        MDSDatasource(str(tmp_path / "out"), columns=["nope"])
+    with pytest.raises(UsageError, match="a list of names"):
+        MDSDatasource(str(tmp_path / "out"), columns="id")
+
+
+def test_other_columns_are_refused_before_anything_is_written(tmp_path):
+    frame(10).write_datasink(MDSDatasink(str(tmp_path / "out")))
+    other = frame(10).map_batches(lambda batch: {**batch, "id": batch["id"].astype(np.int32)})
+    with pytest.raises(Exception, match=r"id .int64.*the job writes id .int32"):
+        other.write_datasink(MDSDatasink(str(tmp_path / "out"), mode="append"))
+    assert set(tree(tmp_path / "out")) == listed(tmp_path / "out")

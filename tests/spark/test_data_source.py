@@ -291,3 +291,65 @@ def test_a_driver_that_is_killed_before_the_commit(request, spark, tmp_path, mod
     assert ids(place) == wanted
     if mode == "append":
         assert before.keys() < tree(place).keys()
+
+
+def read_with(spark, place, schema, **options):
+    return spark.read.format("shardmill").schema(schema).options(**options).load(str(place))
+
+
+def test_a_schema_of_the_users(spark, tmp_path):
+    write(frame(spark, 10, 1), tmp_path / "out")
+    found = read_with(spark, tmp_path / "out", "ID int, Text string")
+    assert found.columns == ["ID", "Text"]
+    assert sorted(map(tuple, found.collect())) == [(n, str(n)) for n in range(10)]
+    assert found.count() == 10
+    assert sorted(row.id for row in read_with(spark, tmp_path / "out", "id string").collect()) == sorted(map(str, range(10)))
+    write(spark.range(1).selectExpr("5000000000 as id"), tmp_path / "large")
+    with pytest.raises(Exception, match="column id: int64 cannot be read as int32"):
+        read_with(spark, tmp_path / "large", "id int").collect()
+    with pytest.raises(Exception, match="there is no column `nope`, only blob, id, pair, text"):
+        read_with(spark, tmp_path / "out", "nope int").collect()
+
+
+def test_options_of_the_other_direction(spark, tmp_path):
+    write(frame(spark, 10, 1), tmp_path / "out")
+    for options, words in (
+        ({"columns": "id"}, "there is no option columns"),
+        ({"columsn": "id"}, "there is no option columsn"),
+        ({"batch_size": "x"}, "batch_size: 'x' is not a number above 0"),
+        ({"batch_size": "-3"}, "batch_size: '-3' is not a number above 0"),
+    ):
+        with pytest.raises(Exception, match=words):
+            spark.read.format("shardmill").options(**options).load(str(tmp_path / "out")).collect()
+    for options, words in (
+        ({"batch_size": "3"}, "there is no option batch_size"),
+        ({"columns": "{bad"}, "columns: no JSON"),
+        ({"columns": '{"id": 3}'}, "something else than names of encodings"),
+        ({"samples_per_shard": "x"}, "samples_per_shard: 'x' is not a number above 0"),
+        ({"samples_per_shard": "0"}, "samples_per_shard: '0' is not a number above 0"),
+    ):
+        with pytest.raises(Exception, match=words):
+            write(frame(spark, 10, 1), tmp_path / "other", **options)
+    write(frame(spark, 10, 1), tmp_path / "same", compression="none", size_limit="1KiB", samples_per_shard="0.005k")
+    shards = json.loads((tmp_path / "same" / "index.json").read_text())["shards"]
+    assert [shard["samples"] for shard in shards] == [5, 5]
+
+
+def test_other_columns_are_refused_before_the_tasks(spark, tmp_path):
+    write(frame(spark, 10, 1).select("id"), tmp_path / "out")
+    before = tree(tmp_path / "out")
+    data = spark.range(10).selectExpr("cast(if(id = 0, raise_error('a task'), id) as int) as id")
+    with pytest.raises(Exception, match=r"the data set has id .int64., the job writes id .int32."):
+        write(data, tmp_path / "out")
+    assert tree(tmp_path / "out") == before
+
+
+def test_what_is_damaged_is_named(spark, tmp_path):
+    write(spark.range(3).selectExpr("unhex('ff') as txt"), tmp_path / "tar", to="webdataset")
+    with pytest.raises(Exception, match="column txt: the sample .* has something else than text in UTF-8"):
+        spark.read.format("shardmill").load(str(tmp_path / "tar")).collect()
+    write(frame(spark, 3, 1), tmp_path / "out")
+    (tmp_path / "out" / "index.json").write_text("{")
+    with pytest.raises(Exception, match="out.*index") as caught:
+        spark.read.format("shardmill").load(str(tmp_path / "out")).collect()
+    assert "/shardmill-" not in str(caught.value)

@@ -203,12 +203,52 @@ def test_partitions_without_rows(spark, tmp_path):
 
 def test_a_folder_and_an_upload(spark, tmp_path):
     out = (str(tmp_path / "local"), str(tmp_path / "remote"))
-    assert dataframe_to_mds(frame(spark), mds_kwargs={"out": out}) == out
+    assert dataframe_to_mds(frame(spark), mds_kwargs={"out": out, "keep_local": False}) == out
     assert not (tmp_path / "local").exists()
     assert len(read(tmp_path / "remote")) == 50
-    again = (str(tmp_path / "kept"), str(tmp_path / "other"))
-    dataframe_to_mds(frame(spark), mds_kwargs={"out": again, "keep_local": True})
-    assert len(read(tmp_path / "kept")) == len(read(tmp_path / "other")) == 50
+    # Without a word the local files stay, as with streaming; a list is as good as a tuple.
+    for number, words in enumerate(({}, {"keep_local": True})):
+        again = [str(tmp_path / f"kept{number}"), str(tmp_path / f"other{number}")]
+        assert dataframe_to_mds(frame(spark), mds_kwargs={"out": again, **words}) == tuple(again)
+        assert len(read(tmp_path / f"kept{number}")) == len(read(tmp_path / f"other{number}")) == 50
+
+
+def test_times_are_the_same_beside_what_goes_sample_by_sample(spark, tmp_path):
+    times = [
+        "0001-01-01 00:00:00", "1890-03-01 12:00:00", "1960-05-05 01:02:03.12",
+        "2024-02-29 01:02:03.000004", "2024-07-29 01:02:03", "9999-12-30 23:59:59.999999",
+    ]
+    rows = spark.createDataFrame([(n, time) for n, time in enumerate(times)], "n int, t string").selectExpr(
+        "n", "cast(t as timestamp_ntz) as naive", "cast(t as timestamp) as zoned", "cast(t as date) as day", "binary(t) as blob"
+    )
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    plain = {"n": "int32", "naive": "str", "zoned": "str", "day": "str"}
+    try:
+        for name in ("UTC", "Europe/Berlin", "Europe/London"):
+            spark.conf.set("spark.sql.session.timeZone", name)
+            place = tmp_path / name.replace("/", "")
+            dataframe_to_mds(rows, mds_kwargs={"out": str(place / "a"), "columns": {**plain, "blob": "bytes"}})
+            native = [{key: sample[key] for key in plain} for sample in read(place / "a")]
+            assert len(native) == len(times)
+            dataframe_to_mds(
+                rows.selectExpr("*", "string(n) as text"),
+                mds_kwargs={"out": str(place / "b"), "columns": {**plain, "text": "json"}},
+            )
+            assert [{key: sample[key] for key in plain} for sample in read(place / "b")] == native
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_names_with_dots_and_backticks(spark, tmp_path):
+    rows = spark.range(0, 10, 1, 2).selectExpr("id as `a.b`", "string(id) as `c``d`", "binary(string(id)) as `e f`")
+    for name, columns in (
+        ("a", None),
+        ("b", {"a.b": "int64", "c`d": "json", "e f": "bytes"}),
+    ):
+        dataframe_to_mds(rows, mds_kwargs={"out": str(tmp_path / name), "columns": columns})
+        assert sorted((int(each["a.b"]), each["c`d"], each["e f"]) for each in read(tmp_path / name)) == [
+            (number, str(number), str(number).encode()) for number in range(10)
+        ]
 
 
 def test_columns_of_the_users(spark, tmp_path):
@@ -262,6 +302,12 @@ def doubled(frame, suffix):
     for record in frame.to_dict("records"):
         for half in ("a", "b"):
             yield {"text": f"{record['int']}{half}{suffix}"}
+
+
+def test_no_columns(spark, tmp_path):
+    with pytest.raises(ValueError, match="`columns` names no column"):
+        dataframe_to_mds(frame(spark, 3, 1), mds_kwargs={"out": str(tmp_path / "out"), "columns": {}})
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_function_of_the_users(spark, tmp_path):

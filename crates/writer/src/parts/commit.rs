@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, escape};
 use shardmill_mds::Hasher;
 use shardmill_storage::{
     Dir, FileHandle, LEASE_PATIENCE, Place, PlaceLease, PublishMode, StorageError, TempFile,
 };
 
+use super::manifest::{columns_of, difference};
 use super::{
     COMMIT_FOLDER, COMMIT_LEASE, JOURNAL, Manifest, NameForm, PARTS_FOLDER, PartError, PartFile,
     SaveMode, Staging, WORK_FOLDER, gc, parse_index,
@@ -89,7 +90,23 @@ pub fn commit(
         total_samples: 0,
         was_done: false,
     };
-    if let Some(total) = published(place, staging, &ours, options, go_on)? {
+    let files: Vec<(u64, &PartFile)> = manifests
+        .iter()
+        .flat_map(|manifest| {
+            let files = manifest.shards.iter().flat_map(|shard| &shard.files);
+            files.map(|file| (manifest.part, file))
+        })
+        .collect();
+    let text = place.read(INDEX_NAME, options.limits.index_bytes, &mut |_| go_on())?;
+    if let Some(total) = published(
+        place,
+        staging,
+        text.as_deref(),
+        &ours,
+        &files,
+        options,
+        go_on,
+    )? {
         (done.total_samples, done.was_done) = (total, true);
         gc::sweep(place, staging, go_on);
         tidy(place, go_on);
@@ -97,27 +114,32 @@ pub fn commit(
     }
     place.make_folder(WORK_FOLDER)?;
     let lease = claim(place, go_on)?;
-    let index = publish(place, staging, &manifests, ours, &lease, options, go_on);
-    if index.is_ok() {
+    let outcome = publish(place, staging, &files, ours, &lease, options, go_on);
+    if outcome.is_ok() {
         gc::sweep(place, staging, go_on);
     }
     release(lease, place, go_on);
-    done.total_samples = index?.samples();
+    (done.total_samples, done.was_done) = outcome?;
     Ok(done)
 }
 
-/// What is done while nobody else commits.
+/// What is done while nobody else commits. Answers the samples of the data set, and whether another call for the same
+/// manifests had published it meanwhile.
 fn publish(
     place: &Place,
     staging: &Staging,
-    manifests: &[Manifest],
+    files: &[(u64, &PartFile)],
     ours: Vec<IndexEntry>,
     lease: &PlaceLease,
     options: &CommitOptions,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<DatasetIndex, PartError> {
+) -> Result<(u64, bool), PartError> {
     let text = place.read(INDEX_NAME, options.limits.index_bytes, &mut |_| go_on())?;
     if !staging.is_base(text.as_deref()) {
+        let there = text.as_deref();
+        if let Some(total) = published(place, staging, there, &ours, files, options, go_on)? {
+            return Ok((total, true));
+        }
         let place = place.display(INDEX_NAME);
         return Err(match staging.mode() {
             SaveMode::Create => PartError::Exists { place },
@@ -128,16 +150,9 @@ fn publish(
         .map(|text| parse_index(place, &text, &options.limits))
         .transpose()?;
     let index = joined(place, staging, before, ours)?;
-    let files: Vec<(u64, &PartFile)> = manifests
-        .iter()
-        .flat_map(|manifest| {
-            let files = manifest.shards.iter().flat_map(|shard| &shard.files);
-            files.map(|file| (manifest.part, file))
-        })
-        .collect();
-    look(place, &files, options.verify, go_on)?;
+    look(place, files, options.verify, go_on)?;
     if let Some(dir) = place.as_local() {
-        settle(place, dir, &files, lease.is_exclusive(), go_on)?;
+        settle(place, dir, files, lease.is_exclusive(), go_on)?;
     }
     // Names first, then the index.
     place.sync()?;
@@ -164,7 +179,7 @@ fn publish(
             },
             error => error.into(),
         })?;
-    Ok(index)
+    Ok((index.samples(), false))
 }
 
 /// The parts by number, if they are those that there have to be.
@@ -207,48 +222,91 @@ fn in_order(
         return Err(PartError::Missing { part, parts: given });
     }
     if let Some((part, _)) = by_part.range(most..).next() {
-        return Err(PartError::Number {
+        return Err(PartError::Surplus {
             part: *part,
-            most: most.saturating_sub(1),
+            parts: most,
         });
     }
-    let mut formed = by_part.values().filter(|part| part.form.is_some());
-    if let Some(first) = formed.next()
-        && let Some(other) = formed.find(|part| part.form != first.form)
+    let mut formed = by_part
+        .values()
+        .filter_map(|part| Some((part.part, part.form.as_ref()?)));
+    if let Some((first, form)) = formed.next()
+        && let Some((part, other)) = formed.find(|(_, other)| *other != form)
     {
         return Err(PartError::OtherForm {
-            part: other.part,
-            first: first.part,
+            part,
+            first,
+            difference: difference(form, other),
         });
     }
     Ok(by_part.into_values().collect())
 }
 
-/// The samples of the data set, where an earlier call has published it with these shards at its end.
+/// The samples of the data set, where an earlier call has published it with these shards in it.
 fn published(
     place: &Place,
     staging: &Staging,
+    text: Option<&[u8]>,
     ours: &[IndexEntry],
+    files: &[(u64, &PartFile)],
     options: &CommitOptions,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Option<u64>, PartError> {
-    let text = place.read(INDEX_NAME, options.limits.index_bytes, &mut |_| go_on())?;
     let Some(text) = text.filter(|text| !staging.is_base(Some(text))) else {
         return Ok(None);
     };
-    let index = parse_index(place, &text, &options.limits)?;
+    let index = parse_index(place, text, &options.limits)?;
     let samples = index.samples();
-    let there: Vec<IndexEntry> = index.into_entries().collect();
-    let Some(before) = there.len().checked_sub(ours.len()) else {
-        return Ok(None);
+    let there: Vec<String> = index
+        .into_entries()
+        .map(|entry| entry.to_json().to_string())
+        .collect();
+    let ours: Vec<String> = ours
+        .iter()
+        .map(|entry| entry.to_json().to_string())
+        .collect();
+    // Behind them may be what others have appended since.
+    let is_listed = match (staging.mode(), ours.first()) {
+        (SaveMode::Append, None) => false,
+        (SaveMode::Append, Some(first)) if staging.has_base() => there
+            .iter()
+            .position(|entry| entry == first)
+            .is_some_and(|at| there.iter().skip(at).take(ours.len()).eq(&ours)),
+        (SaveMode::Create | SaveMode::Overwrite, None) => there.is_empty(),
+        (_, Some(_)) => there.starts_with(&ours),
     };
-    let fits = match staging.mode() {
-        SaveMode::Append => !ours.is_empty(),
-        SaveMode::Create | SaveMode::Overwrite => before == 0,
-    };
-    let same = |(there, ours): (&IndexEntry, &IndexEntry)| there.to_json() == ours.to_json();
-    let is_ours = fits && there.iter().skip(before).zip(ours).all(same);
+    let is_ours = is_listed
+        && match place.as_local() {
+            Some(dir) => are_settled(dir, files, go_on)?,
+            // Names in a store hold the job and the attempt.
+            None => true,
+        };
     Ok(is_ours.then_some(samples))
+}
+
+/// Whether the files that have the names of ours are ours. Another job that began on the same index has files of the same
+/// names, and often of the same lengths.
+fn are_settled(
+    dir: &Dir,
+    files: &[(u64, &PartFile)],
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<bool, PartError> {
+    // INVARIANT: a commit moves all files before it writes the index.
+    for (_, file) in files {
+        if dir.exists(&file.at)? {
+            return Ok(false);
+        }
+    }
+    for (_, file) in files {
+        let is_same = match open(dir, &file.name)? {
+            Some(handle) => is_same(&handle, file, go_on)?,
+            None => false,
+        };
+        if !is_same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The index of what is there and what is new.
@@ -313,7 +371,14 @@ fn alike(old: &IndexEntry, new: &IndexEntry) -> bool {
 fn described(entry: &IndexEntry) -> String {
     match entry {
         IndexEntry::Streaming(entry) => {
-            let columns: Vec<&str> = entry.config.column_names().collect();
+            let columns = columns_of(&entry.config.to_json());
+            let columns: Vec<String> = columns
+                .into_iter()
+                .map(|(name, encoding)| match encoding {
+                    Some(encoding) => format!("{} {}", escape(&name), escape(&encoding)),
+                    None => escape(&name).into_owned(),
+                })
+                .collect();
             format!("{} ({})", entry.config.format(), columns.join(", "))
         }
         IndexEntry::Tar(_) => "webdataset".to_owned(),
@@ -442,6 +507,14 @@ fn open(dir: &Dir, name: &str) -> Result<Option<FileHandle>, StorageError> {
     }
 }
 
+fn is_same(
+    handle: &FileHandle,
+    file: &PartFile,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<bool, PartError> {
+    Ok(handle.len() == file.bytes && hash_of(handle, file, go_on)? == file.hex)
+}
+
 fn hash_of(
     handle: &FileHandle,
     file: &PartFile,
@@ -478,18 +551,17 @@ fn settle(
             Ok(()) => {}
             Err(error) if error.is_not_found() && dir.exists(&file.name)? => {}
             Err(StorageError::Exists { .. }) => {
-                let there = open(dir, &file.name)?;
-                let same = match &there {
-                    Some(handle) if handle.len() == file.bytes => {
-                        hash_of(handle, file, go_on)? == file.hex
-                    }
-                    _ => false,
+                let same = match open(dir, &file.name)? {
+                    Some(handle) => is_same(&handle, file, go_on)?,
+                    None => false,
                 };
                 if !same {
                     return Err(PartError::InTheWay {
                         place: place.display(&file.name),
                     });
                 }
+                // Nothing of a job that was committed is where its attempts wrote.
+                dir.remove(&file.at)?;
             }
             Err(error) => return Err(error.into()),
         }

@@ -109,12 +109,22 @@ pub enum PartError {
         expected: String,
     },
     /// Parts whose shards do not have the same form.
-    #[error("the shards of part {part} have another form than those of part {first}")]
+    #[error("the shards of part {part} have another form than those of part {first}: {difference}")]
     OtherForm {
         /// One part.
         part: u64,
         /// Another.
         first: u64,
+        /// What the first has that the other has not, and the other way round.
+        difference: String,
+    },
+    /// A part too many.
+    #[error("part {part} is one too many: there have to be {parts}")]
+    Surplus {
+        /// The part.
+        part: u64,
+        /// How many there have to be.
+        parts: u64,
     },
     /// Shards whose names are not those of the job.
     #[error("the job was begun for shards of {expected}, not of {found}")]
@@ -192,6 +202,7 @@ impl Diagnostic for PartError {
             | Self::Missing { .. }
             | Self::Twice { .. }
             | Self::Number { .. }
+            | Self::Surplus { .. }
             | Self::OtherJob { .. }
             | Self::OtherForm { .. }
             | Self::Names { .. } => ErrorKind::InvalidInput,
@@ -216,7 +227,7 @@ impl Diagnostic for PartError {
             Self::Syntax { .. } => "manifest-syntax",
             Self::Missing { .. } => "part-missing",
             Self::Twice { .. } => "part-twice",
-            Self::Number { .. } => "limit-parts",
+            Self::Number { .. } | Self::Surplus { .. } => "limit-parts",
             Self::OtherJob { .. } => "part-job",
             Self::OtherForm { .. } | Self::Names { .. } => "part-form",
             Self::FileMissing { .. } => "part-file-missing",
@@ -259,6 +270,9 @@ impl Diagnostic for PartError {
             Self::OtherFormat { .. } => {
                 Some("append shards of the same format and columns, or overwrite".to_owned())
             }
+            Self::OtherForm { .. } => Some(
+                "write all parts with the same columns, encodings and options; name an encoding where values differ in shape".to_owned(),
+            ),
             Self::Missing { .. } => Some("commit the manifests of all parts together".to_owned()),
             Self::Twice { .. } => Some("commit one attempt of each part".to_owned()),
             Self::FileMissing { .. } | Self::FileLength { .. } | Self::FileHash { .. } => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use shardmill_core::{Limits, check_relative_path};
+use shardmill_core::{Limits, check_relative_path, escape};
 use shardmill_mds::HashAlgo;
 use shardmill_storage::{Place, Stamp};
 use shardmill_webdataset::TarCompression;
@@ -253,6 +253,11 @@ impl ManifestBuilder {
         })
     }
 
+    /// How another form differs from that of the part.
+    pub(super) fn difference(&self, form: &ShardForm) -> String {
+        difference(&self.identity, &identity(form))
+    }
+
     /// The number of the part in its job.
     pub(super) const fn part(&self) -> u64 {
         self.manifest.part
@@ -347,5 +352,75 @@ fn identity(form: &ShardForm) -> String {
             })
             .to_string()
         }
+    }
+}
+
+/// The columns of a form, with their encodings where they have any.
+pub(super) fn columns_of(form: &str) -> Vec<(String, Option<String>)> {
+    let value: Value = serde_json::from_str(form).unwrap_or_default();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    if let Some(columns) = value.get("columns").and_then(Value::as_object) {
+        let columns = columns.iter();
+        return columns
+            .map(|(name, encoding)| (name.clone(), text(encoding)))
+            .collect();
+    }
+    let list = |key: &str| value.get(key).and_then(Value::as_array).cloned();
+    let names = list("column_names").unwrap_or_default();
+    let encodings = list("column_encodings").unwrap_or_default();
+    names
+        .iter()
+        .zip(&encodings)
+        .filter_map(|(name, encoding)| Some((text(name)?, text(encoding))))
+        .collect()
+}
+
+/// What differs between two forms: columns, or else other things that shards of a data set have in common.
+pub(super) fn difference(first: &str, other: &str) -> String {
+    let (there, here) = (columns_of(first), columns_of(other));
+    let named = |(name, encoding): &(String, Option<String>)| {
+        format!(
+            "{} {}",
+            escape(name),
+            escape(encoding.as_deref().unwrap_or_default())
+        )
+    };
+    let only = |mine: &[(String, Option<String>)], others: &[(String, Option<String>)]| {
+        let mine = mine.iter().filter(|column| !others.contains(column));
+        mine.map(named).collect::<Vec<_>>().join(", ")
+    };
+    if there != here {
+        let (here, there) = (only(&here, &there), only(&there, &here));
+        return format!("columns [{here}], not [{there}]");
+    }
+    let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let (there, here) = (parse(first), parse(other));
+    let keys = here.as_object().into_iter().flatten();
+    let keys = keys.filter(|(key, value)| there.get(key) != Some(value));
+    let told = keys.map(|(key, value)| {
+        let before = there.get(key).unwrap_or(&Value::Null);
+        format!("{key} {value}, not {before}")
+    });
+    told.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_told() {
+        let form = |encoding: &str, limit: u64| {
+            json!({"column_names": ["n", "x"], "column_encodings": ["int", encoding], "size_limit": limit})
+                .to_string()
+        };
+        assert_eq!(
+            difference(&form("ndarray:int64:2", 1), &form("ndarray:int64:3", 2)),
+            "columns [x ndarray:int64:3], not [x ndarray:int64:2]"
+        );
+        assert_eq!(
+            difference(&form("str", 1), &form("str", 2)),
+            "size_limit 2, not 1"
+        );
     }
 }

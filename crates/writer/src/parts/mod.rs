@@ -189,6 +189,11 @@ impl Staging {
         self.first_part
     }
 
+    /// Whether there was an index when the job began.
+    pub(crate) const fn has_base(&self) -> bool {
+        self.base.is_some()
+    }
+
     /// Whether it is the text of an index that was there when the job began.
     pub(crate) fn is_base(&self, text: Option<&[u8]>) -> bool {
         text.map(digest_of) == self.base

@@ -100,8 +100,13 @@ impl PartWriter {
     /// [`PartError::OtherForm`] when the shards would have another form.
     pub fn change(&mut self, encoder: RowEncoder, form: &ShardForm) -> Result<(), PartError> {
         if !self.kind.is_of(form) {
-            let part = self.builder.as_ref().map_or(0, ManifestBuilder::part);
-            return Err(PartError::OtherForm { part, first: part });
+            let builder = self.builder.as_ref();
+            let part = builder.map_or(0, ManifestBuilder::part);
+            return Err(PartError::OtherForm {
+                part,
+                first: part,
+                difference: builder.map_or_else(String::new, |builder| builder.difference(form)),
+            });
         }
         self.encoder = encoder;
         Ok(())

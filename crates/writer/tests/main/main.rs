@@ -12,6 +12,7 @@ mod columns;
 mod engine;
 mod naive;
 mod parts;
+mod parts_done;
 mod parts_gc;
 mod samples;
 mod tars;

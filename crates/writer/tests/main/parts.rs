@@ -533,7 +533,7 @@ fn only_like_is_appended_to_like() {
     );
     assert_eq!(
         error.to_string(),
-        "the data set has shards of mds (n), the job writes mds (m)"
+        "the data set has shards of mds (n int32), the job writes mds (m int32)"
     );
 }
 

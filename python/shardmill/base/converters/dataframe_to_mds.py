@@ -311,11 +311,12 @@ class _Task(NamedTuple):
         output = _Output(self)
         with output:
             for batch in batches:
+                batch = batch.rename_columns(list(self.arguments['columns']))
                 if self.native:
                     output.add(batch)
                     continue
                 output.rows += batch.num_rows
-                for sample in batch.to_pylist():
+                for sample in _with_texts(batch).to_pylist():
                     output.write(self.prepared(sample, batch.schema))
         yield self.told(output)
 
@@ -364,6 +365,54 @@ def _plain(value: Any, data_type: pa.DataType) -> Any:
     if pa.types.is_struct(data_type):
         return {name: _plain(each, data_type.field(name).type) for name, each in value.items()}
     return value
+
+
+def _with_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch with texts for its dates and times, those that are stored where columns stay Arrow's."""
+    import pyarrow as pa
+
+    for place, field in enumerate(batch.schema):
+        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+            texts = pa.array(_texts(batch.column(place)), pa.string())
+            batch = batch.set_column(place, field.name, texts)
+    return batch
+
+
+def _texts(moments: pa.Array) -> list[Optional[str]]:
+    """Dates and times in ISO 8601: with as many digits of a second, by three, as they have, and zones to the minute."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_date(moments.type):
+        return [None if day is None else day.isoformat() for day in moments.to_pylist()]
+    micros = pa.timestamp('us')
+    here = moments if moments.type.tz is None else pc.local_timestamp(moments)
+    # Python has no times of the year 0, which some zones have at the beginning of the year 1.
+    numbers = np.asarray(here.cast(micros).cast(pa.int64()).fill_null(0))
+    texts = np.datetime_as_string(numbers.astype('datetime64[us]'), unit='us').tolist()
+    texts = [_digits(text) for text in texts]
+    if moments.type.tz is not None:
+        there = moments.cast(pa.timestamp('us', moments.type.tz)).cast(pa.int64()).fill_null(0)
+        offsets = (numbers - np.asarray(there)).tolist()
+        texts = [text + _zone(offset) for text, offset in zip(texts, offsets)]
+    return [text if known else None for text, known in zip(texts, moments.is_valid().to_pylist())]
+
+
+def _digits(text: str) -> str:
+    """A time with as many digits of a second, by three, as it has."""
+    for zeros in ('.000000', '000'):
+        if text.endswith(zeros):
+            return text[: -len(zeros)]
+    return text
+
+
+def _zone(micros: int) -> str:
+    """How far a zone is from UTC, to the minute."""
+    minutes = (abs(micros) + 30_000_000) // 60_000_000
+    if not micros:
+        return 'Z'
+    return f'{"-" if micros < 0 else "+"}{minutes // 60:02}:{minutes % 60:02}'
 
 
 def _prefix(run: str) -> str:
@@ -419,8 +468,14 @@ def dataframe_to_mds(
     else:
         infer_dataframe_schema(dataframe, arguments['columns'])
 
+    if not arguments['columns']:
+        raise ValueError('`columns` names no column')
+
     out = arguments.pop('out')
-    keep_local = bool(arguments.get('keep_local', False))
+    if isinstance(out, list):
+        out = tuple(out)
+    # As in streaming, only those who say so lose the local files.
+    keep_local = bool(arguments.get('keep_local', True))
     uploader = CloudUploader.get(out, keep_local=keep_local, exist_ok=True)
     _check_empty(uploader.local)
     local, remote = uploader.local, uploader.remote or ''
@@ -470,7 +525,9 @@ def _run(task: _Task, dataframe: DataFrame) -> list[_Told]:
     if not told and task.udf is not None:
         told = _collected(dataframe.mapInPandas(task.write_frames, _RESULT))
     elif not told:
-        chosen = dataframe.select(*map(_column, columns))
+        # What carries batches to the tasks asks for columns by name, and takes dots and backticks for something else.
+        names = (f'{_column(name)} AS c{number}' for number, name in enumerate(columns))
+        chosen = dataframe.selectExpr(*names)
         told = _collected(chosen.mapInArrow(task.write_arrow, _RESULT))
     seconds = sum(each.seconds for each in told)
     share = sum(each.writing for each in told) / seconds if seconds else 0.0

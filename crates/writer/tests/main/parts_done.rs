@@ -1,0 +1,88 @@
+//! Which commits are told that they were done before, and which are refused.
+
+use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_writer::parts::{CommitOptions, SaveMode, Verify, commit};
+
+use super::parts::*;
+
+#[test]
+fn of_two_jobs_with_files_of_one_length_one_is_refused_and_keeps_its_files() {
+    // Equal rows of two jobs that append are rows twice.
+    for second in [2, 1] {
+        refused(SaveMode::Create, false, second, "dest-exists");
+        for has_base in [true, false] {
+            refused(SaveMode::Append, has_base, second, "dest-changed");
+            refused(SaveMode::Overwrite, has_base, second, "dest-changed");
+        }
+    }
+}
+
+fn refused(mode: SaveMode, has_base: bool, second: u64, id: &str) {
+    both(|spot| {
+        if has_base {
+            let first = spot.begin("first", SaveMode::Create).unwrap();
+            let manifests = parts(&spot, &first, 1);
+            spot.commit(&first, manifests).unwrap();
+        }
+        let one = spot.begin("one", mode).unwrap();
+        let two = spot.begin("two", mode).unwrap();
+        let ours = vec![write(&spot, &one, 0, "a", &share(1))];
+        let theirs = vec![write(&spot, &two, 0, "a", &share(second))];
+        assert!(!spot.commit(&one, ours.clone()).unwrap().was_done);
+        let (before, wanted) = (spot.names(), spot.numbers());
+        for verify in [Verify::Sizes, Verify::Hashes] {
+            let options = CommitOptions {
+                verify,
+                ..CommitOptions::default()
+            };
+            let theirs = theirs.clone();
+            let error = commit(&spot.place, &two, theirs, &options, &mut || true).unwrap_err();
+            assert_eq!((error.id(), error.kind()), (id, ErrorKind::Conflict));
+        }
+        assert_eq!(spot.names(), before, "nothing of the loser was removed");
+        assert_eq!(spot.numbers(), wanted);
+        assert!(spot.commit(&one, ours).unwrap().was_done);
+    });
+}
+
+#[test]
+fn a_job_that_was_committed_is_done_also_behind_what_came_later() {
+    both(|spot| {
+        let first = spot.begin("one", SaveMode::Create).unwrap();
+        let ours = parts(&spot, &first, 2);
+        spot.commit(&first, ours.clone()).unwrap();
+        let second = spot.begin("two", SaveMode::Append).unwrap();
+        let more = parts(&spot, &second, 2);
+        spot.commit(&second, more.clone()).unwrap();
+        let third = spot.begin("three", SaveMode::Append).unwrap();
+        let last = parts(&spot, &third, 1);
+        spot.commit(&third, last).unwrap();
+        for (staging, manifests) in [(&first, &ours), (&second, &more)] {
+            let done = spot.commit(staging, manifests.clone()).unwrap();
+            assert_eq!((done.was_done, done.total_samples), (true, 150));
+        }
+        let wanted = [shares(0..2), shares(0..2), share(0)].concat();
+        assert_eq!(spot.numbers(), wanted);
+
+        // Of a job whose rows are not there any more nobody says that it is done.
+        let overwrite = spot.begin("four", SaveMode::Overwrite).unwrap();
+        let new = parts(&spot, &overwrite, 1);
+        spot.commit(&overwrite, new).unwrap();
+        let error = spot.commit(&second, more).unwrap_err();
+        assert_eq!(error.id(), "dest-changed");
+        assert_eq!(spot.numbers(), share(0));
+    });
+}
+
+#[test]
+fn one_job_whose_parts_were_written_twice_is_committed_once() {
+    both(|spot| {
+        let staging = spot.begin("job", SaveMode::Create).unwrap();
+        let first = vec![write(&spot, &staging, 0, "a", &share(1))];
+        spot.commit(&staging, first).unwrap();
+        let second = vec![write(&spot, &staging, 0, "b", &share(2))];
+        let error = spot.commit(&staging, second).unwrap_err();
+        assert_eq!(error.id(), "dest-exists");
+        assert_eq!(spot.numbers(), share(1));
+    });
+}
