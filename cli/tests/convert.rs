@@ -518,3 +518,73 @@ fn tar_verbs_say_what_they_are_for() {
     assert!(shown.contains("error[several-datasets]"), "{shown}");
     place.ok(&["bench", "splits", "--split", "a"]);
 }
+
+#[test]
+fn rows_of_csv_may_become_long() {
+    let place = Place::new();
+    let mut text = String::from("id,text\n");
+    for row in 0..70_000 {
+        text.push_str(&format!("{row},a\n"));
+    }
+    let long = format!("\"{}\n\"\"{}\"", "x".repeat(10_000), "y".repeat(10_000));
+    for row in 70_000..74_000 {
+        text.push_str(&format!("{row},{long}\r\n"));
+    }
+    place.write("in/rows.csv", &text);
+    let sizes = ["--infer-rows", "1000", "--limit", "sample-bytes=1MiB"];
+    place.ok(&[
+        &["convert", "in", "out", "--size-limit", "8MiB"][..],
+        &sizes,
+    ]
+    .concat());
+    assert!(place.ok(&["verify", "out"]).contains("74,000 samples"));
+    for (sample, id) in [("69999", 69_999), ("70000", 70_000), ("73999", 73_999)] {
+        let found: serde_json::Value =
+            serde_json::from_str(&place.ok(&["cat", "out", sample])).unwrap();
+        assert_eq!(found["id"], id);
+        let expected = if id < 70_000 { 1 } else { 20_002 };
+        assert_eq!(found["text"].as_str().unwrap().len(), expected, "{id}");
+    }
+}
+
+#[test]
+fn fields_of_any_name_are_numbered() {
+    let place = Place::new();
+    place.write(
+        "in/rows.jsonl",
+        "{\"ä\": \"a\", \"b\": 1}\n{\"ä\": \"c\", \"b\": 2}\n",
+    );
+    let convert = [
+        "convert",
+        "in",
+        "out",
+        "--to",
+        "webdataset",
+        "--names",
+        "any",
+    ];
+    place.ok(&convert);
+    place.ok(&["verify", "out", "--deep"]);
+    let second: serde_json::Value = serde_json::from_str(&place.ok(&["cat", "out", "1"])).unwrap();
+    assert_eq!(second["__key__"], "000000001");
+    assert_eq!(second["ä.txt"], "c");
+    // The numbers of parts are longer, for which such names have no room.
+    let shown =
+        place.shown(&[&convert[..2], &["parts"], &convert[3..], &["--part", "0/2"]].concat());
+    assert!(shown.contains("error[tar-long-name]"), "{shown}");
+    assert!(shown.contains("--key"), "{shown}");
+}
+
+#[test]
+fn separators_that_reach_over_are_refused() {
+    let place = Place::new();
+    place.write("in/rows.jsonl", "{\"a\": \"x|\", \"b\": \"y\"}\n");
+    let convert = ["convert", "in", "out", "--to", "xsv", "--separator"];
+    let shown = place.shown(&[&convert[..], &["||"]].concat());
+    assert!(shown.contains("error[value-separator]"), "{shown}");
+    place.ok(&[&convert[..], &["<>"]].concat());
+    assert_eq!(
+        place.ok(&["cat", "out", "0"]),
+        "{\"a\":\"x|\",\"b\":\"y\"}\n"
+    );
+}

@@ -320,6 +320,9 @@ fn scan(input: &InputFile, options: &SourceOptions) -> Result<Scanned, SourceErr
     Ok(scanned)
 }
 
+/// How much longer than it was to be a batch may become: rows are counted by the mean of the first ones.
+const BATCH_FACTOR: u64 = 4;
+
 /// The records of one file as batches.
 struct Records {
     text: Text,
@@ -329,6 +332,8 @@ struct Records {
     consumed: u64,
     /// Bytes since the last batch.
     pending: u64,
+    /// With so many a batch ends with the next record, however few it has.
+    enough: u64,
     most: u64,
     /// Whether the decoder has been told that nothing more comes.
     ended: bool,
@@ -353,6 +358,7 @@ impl Records {
             quotes: Quotes::new(options.csv_delimiter),
             consumed: 0,
             pending: 0,
+            enough: (options.batch_bytes as u64).saturating_mul(BATCH_FACTOR),
             most: options.limits.sample_bytes.saturating_add(64 << 20),
             ended: false,
         })
@@ -360,8 +366,13 @@ impl Records {
 
     fn read(&mut self, input: &InputFile) -> Result<Option<RecordBatch>, SourceError> {
         while !self.ended && self.decoder.capacity() > 0 {
-            let bytes = self.text.fill(input)?;
+            let mut bytes = self.text.fill(input)?;
             self.ended = bytes.is_empty();
+            let is_enough = self.pending >= self.enough;
+            // A record that is not whole cannot be given out.
+            if is_enough && let Some(end) = memchr::memchr(b'\n', bytes) {
+                bytes = bytes.get(..=end).unwrap_or(bytes);
+            }
             // The decoder takes such a file as if the quote stood at its end.
             if let Some(line) = self.quotes.open_line().filter(|_| self.ended) {
                 return Err(SourceError::CsvRow {
@@ -383,6 +394,9 @@ impl Records {
             self.consumed += count as u64;
             self.pending += count as u64;
             check_pending(input, self.pending, self.most)?;
+            if is_enough && self.quotes.is_behind_record() {
+                break;
+            }
         }
         self.pending = 0;
         let decoder = &mut self.decoder;

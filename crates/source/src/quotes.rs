@@ -38,6 +38,11 @@ impl Quotes {
         }
     }
 
+    /// Whether what has come ends with a record.
+    pub(crate) fn is_behind_record(&self) -> bool {
+        self.state == State::Outside && self.last == b'\n'
+    }
+
     /// Follows the next piece.
     pub(crate) fn read(&mut self, piece: &[u8]) {
         // The decoder passes over a byte order mark, too.

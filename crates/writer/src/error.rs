@@ -106,6 +106,11 @@ pub enum WriteError {
         /// The key.
         key: String,
     },
+    /// Names of members that cannot take the number of a sample with that of its part in front.
+    #[error(
+        "names beyond ASCII, and of more than 100 bytes, have no room for the numbers of samples in parts"
+    )]
+    NumberedNames,
     /// The disk refused.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -181,7 +186,7 @@ pub enum ValueReason {
         encoding: String,
     },
     /// The text contains the separator or the newline, which the format cannot quote.
-    #[error("the text contains the {what} {}, which {format} cannot quote", quoted(.text))]
+    #[error("the text contains the {what} {} or its beginning, which {format} cannot quote", quoted(.text))]
     Separator {
         /// `separator` or `newline`.
         what: &'static str,
@@ -215,6 +220,7 @@ impl Diagnostic for WriteError {
             Self::Compression { source, .. } => source.kind(),
             Self::TarCompression { source, .. } => source.kind(),
             Self::Sample { .. } | Self::DuplicateKey { .. } => ErrorKind::Corrupt,
+            Self::NumberedNames => ErrorKind::InvalidInput,
             Self::Storage(source) => source.kind(),
             Self::Interrupted { .. } => ErrorKind::Interrupted,
             Self::Bug { .. } => ErrorKind::Bug,
@@ -243,6 +249,7 @@ impl Diagnostic for WriteError {
             Self::TarCompression { source, .. } => source.id(),
             Self::Sample { source, .. } => source.id(),
             Self::DuplicateKey { .. } => "sample-key-twice",
+            Self::NumberedNames => "tar-long-name",
             Self::Storage(source) => source.id(),
             Self::Thread { .. } => "thread",
             Self::Closed => "writer-closed",
@@ -264,6 +271,7 @@ impl Diagnostic for WriteError {
             Self::Compression { source, .. } => source.object(),
             Self::TarCompression { source, .. } => source.object(),
             Self::SampleTooLarge { .. }
+            | Self::NumberedNames
             | Self::Thread { .. }
             | Self::Closed
             | Self::Interrupted { .. }
@@ -336,6 +344,7 @@ impl Diagnostic for WriteError {
             Self::DuplicateKey { .. } => Some(
                 "choose a column whose values differ with --key, or leave --key out to number the samples".to_owned(),
             ),
+            Self::NumberedNames => Some("name a column of keys with --key".to_owned()),
             Self::Interrupted { .. } => Some("run the same command again to continue".to_owned()),
             Self::Columns { .. }
             | Self::Value { .. }

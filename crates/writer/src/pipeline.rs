@@ -618,9 +618,7 @@ impl<I: Input> Engine<'_, I> {
                 row: self.input.place(unit, row),
                 key,
             },
-            PackError::Number => WriteError::Bug {
-                what: "a number has no room in its header",
-            },
+            PackError::Number => WriteError::NumberedNames,
         }
     }
 

@@ -276,7 +276,8 @@ impl RowEncoder {
         }
     }
 
-    /// Separated values cannot be quoted, so what would need it is refused.
+    /// Separated values cannot be quoted, so what would need it is refused: values with a separator or a newline in them,
+    /// and those whose end would be taken for the beginning of one.
     fn refuse(&self, datums: &[Datums], rows: usize) -> Result<(), BatchError> {
         let Frame::Text { refuse, format, .. } = &self.frame else {
             return Ok(());
@@ -285,7 +286,8 @@ impl RowEncoder {
             let finder = memchr::memmem::Finder::new(text);
             for (column, values) in datums.iter().enumerate() {
                 for row in 0..rows {
-                    if finder.find(values.value(row).1).is_some() {
+                    let value = values.value(row).1;
+                    if finder.find(value).is_some() || reaches_over(value, text.as_bytes()) {
                         let reason = ValueReason::Separator {
                             what,
                             text: text.clone(),
@@ -408,5 +410,47 @@ fn xsv_frame(format: Format, columns: usize, newline: &str, separator: &str) -> 
         after: newline.as_bytes().to_vec(),
         refuse,
         format,
+    }
+}
+
+/// Whether a value in front of a text makes the text begin earlier than behind the value: `x|` in front of `||`.
+fn reaches_over(value: &[u8], text: &[u8]) -> bool {
+    (1..text.len()).any(|over| {
+        let (begin, end) = text.split_at(text.len() - over);
+        // What begins in the value needs `over` bytes of the text behind it, which have to be those that it ends with.
+        value.ends_with(begin) && text.starts_with(end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::reaches_over;
+
+    proptest! {
+        /// What is let through comes back when the line is taken apart.
+        #[test]
+        fn values_in_front_of_a_separator_come_back(
+            values in proptest::collection::vec("[ab|]{0,5}", 1..4),
+            separator in "[ab|]{1,4}",
+        ) {
+            let refused = values.iter().any(|value| {
+                value.contains(&separator) || reaches_over(value.as_bytes(), separator.as_bytes())
+            });
+            let line = values.join(&separator);
+            let back: Vec<&str> = line.split(separator.as_str()).collect();
+            if !refused {
+                prop_assert_eq!(back, values);
+            } else {
+                // The last one has nothing behind it; any other one would have come back as something else.
+                let (last, before) = values.split_last().unwrap();
+                let of_last = before.iter().all(|value| {
+                    !value.contains(&separator)
+                        && !reaches_over(value.as_bytes(), separator.as_bytes())
+                });
+                prop_assert!(back != values || of_last, "{values:?} {last}");
+            }
+        }
     }
 }

@@ -232,9 +232,7 @@ impl PartWriter {
                 row: row.to_string(),
                 key,
             },
-            PackError::Number => WriteError::Bug {
-                what: "a number has no room in its header",
-            },
+            PackError::Number => WriteError::NumberedNames,
         }
     }
 }

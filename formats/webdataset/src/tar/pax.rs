@@ -68,6 +68,34 @@ fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     Ok((record, after))
 }
 
+/// Replaces the first `digits` bytes of the path, if there is one, by a key that has as many. Answers whether that could be
+/// done.
+pub(super) fn rekey(records: &mut [u8], digits: usize, key: &str) -> bool {
+    const PATH: &[u8] = b" path=";
+
+    let mut at = 0;
+    while let Some(rest) = records.get(at..).filter(|rest| !rest.is_empty()) {
+        let Ok((record, after)) = split(rest) else {
+            return false;
+        };
+        let (length, record) = (rest.len() - after.len(), record.len());
+        // The record, and the newline that ends it, are the end of what its length counts.
+        let path = rest
+            .get((length - record).saturating_sub(2)..length)
+            .and_then(|text| text.strip_prefix(PATH));
+        if let Some(path) = path {
+            let begin = at + length - path.len();
+            let place = records.get_mut(begin..begin + digits);
+            match place.filter(|_| path.len() > digits && key.len() == digits) {
+                Some(place) => place.copy_from_slice(key.as_bytes()),
+                None => return false,
+            }
+        }
+        at += length;
+    }
+    true
+}
+
 /// A number of decimal digits without a leading zero.
 fn decimal(digits: &[u8]) -> Option<u64> {
     let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);

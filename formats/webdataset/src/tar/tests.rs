@@ -423,6 +423,34 @@ fn a_remote_shard_is_scanned_without_its_content() {
 }
 
 proptest! {
+    /// A sample that gets its number at the end is the one that would have been written with it.
+    #[test]
+    fn a_number_can_be_given_later(
+        members in proptest::collection::vec(("[a-zé]{1,150}", proptest::collection::vec(any::<u8>(), 0..1200)), 1..5),
+        before in "[a-z]{0,5}",
+        number in 0..1_000_000_000_u64,
+    ) {
+        let style = TarStyle { long_names: true, ..TarStyle::default() };
+        let packed = |key: &str| {
+            let mut out = Vec::new();
+            for (field, content) in &members {
+                write_member(style, &format!("{key}.{field}"), content, &mut out).unwrap();
+            }
+            out
+        };
+        let key = format!("{before}{number:0KEY_DIGITS$}");
+        let mut given = packed(&format!("{before}{:0KEY_DIGITS$}", 0));
+        prop_assert!(renumber(&mut given, key.len(), &key));
+        prop_assert!(given == packed(&key));
+        // Not every name has room for a longer key; what has is as if it had been there from the start.
+        let mut longer = packed(&format!("{:0KEY_DIGITS$}", 0));
+        if renumber(&mut longer, KEY_DIGITS, &key) {
+            prop_assert!(longer == packed(&key));
+        }
+    }
+}
+
+proptest! {
     #[test]
     fn ranges_and_slices_see_the_same(
         data in mutant(),

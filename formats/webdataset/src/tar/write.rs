@@ -185,8 +185,9 @@ pub fn content_of_numbered(sample: &[u8], digits: usize, memory: &mut Vec<u8>) -
     }
 }
 
-/// Gives the members of one sample another key: `members` are plain headers and contents as [`write_member`] writes them,
-/// and `key` replaces the first `digits` bytes of each name. Answers whether there was room for it in all of them.
+/// Gives the members of one sample another key: `members` are headers and contents as [`write_member`] writes them, and `key`
+/// replaces the first `digits` bytes of each name. Answers whether there was room for it in all of them; for a name in a
+/// PAX header there is where the key is as long as the one before.
 ///
 /// So samples can be encoded by many threads before anybody knows how many there are before them.
 #[must_use]
@@ -199,6 +200,21 @@ pub fn renumber(members: &mut [u8], digits: usize, key: &str) -> bool {
         let Some(size) = octal(head.get(124..135).unwrap_or_default()) else {
             return false;
         };
+        let content = usize::try_from(size).ok().and_then(padded_usize);
+        let next = content.and_then(|content| at.checked_add(BLOCK)?.checked_add(content));
+        let Some(next) = next else {
+            return false;
+        };
+        if head.get(156) == Some(&b'x') {
+            let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+            let records = members.get_mut(at + BLOCK..next);
+            let records = records.and_then(|records| records.get_mut(..bytes));
+            if records.is_none_or(|records| !pax::rekey(records, digits, key)) {
+                return false;
+            }
+            at = next;
+            continue;
+        }
         let name = head.get(..NAME_BYTES).unwrap_or_default();
         let end = name.iter().position(|byte| *byte == 0);
         let Some(rest) = name.get(digits..end.unwrap_or(NAME_BYTES)) else {
@@ -213,11 +229,7 @@ pub fn renumber(members: &mut [u8], digits: usize, key: &str) -> bool {
         let sum = sum(head);
         put(head, 148, &digits_of::<6>(sum));
         put(head, 154, b"\0 ");
-        let content = usize::try_from(size).ok().and_then(padded_usize);
-        match content.and_then(|content| at.checked_add(BLOCK)?.checked_add(content)) {
-            Some(next) => at = next,
-            None => return false,
-        }
+        at = next;
     }
     at == members.len()
 }
