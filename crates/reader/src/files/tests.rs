@@ -292,6 +292,74 @@ fn paths_are_good_until_the_batch_is_let_go_and_the_limit_holds() {
 }
 
 #[test]
+fn ranks_in_step_do_not_keep_each_other_waiting_at_the_end_of_an_epoch() {
+    const RANKS: u64 = 2;
+
+    let tree = even(96);
+    let stream = tree.cached(FileForm::File);
+    let barrier = std::sync::Barrier::new(2);
+    let ranks: Vec<Reader> = (0..RANKS)
+        .map(|rank| {
+            let options = ReaderOptions {
+                cache: CacheOptions {
+                    limit: Some(room(&tree, 20) + 64),
+                    timeout: Duration::from_secs(20),
+                    peers: Some(crate::Peers {
+                        rank,
+                        ranks: RANKS,
+                        run: 7,
+                    }),
+                    ..CacheOptions::default()
+                },
+                ..ReaderOptions::default()
+            };
+            Reader::open(std::slice::from_ref(&stream), &options).unwrap()
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for (rank, reader) in (0_u64..).zip(&ranks) {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                let world = World {
+                    ranks_per_node: RANKS,
+                    ..World::SINGLE
+                };
+                let mut config = reader.epoch_config(4, world);
+                config.shuffle = true;
+                let options = BatchOptions {
+                    rank,
+                    threads: 0,
+                    ..BatchOptions::default()
+                };
+                for epoch in 0..4 {
+                    // As the Python layer has it.
+                    config.epoch = epoch;
+                    config.resume = Some(shardmill_order::State {
+                        epoch,
+                        sample_in_epoch: 0,
+                        num_canonical_nodes: Some(1),
+                        shuffle_seed: config.shuffle_seed,
+                        initial_physical_nodes: None,
+                    });
+                    let mut batches = reader.epoch(&config, options).unwrap();
+                    while batches.next_batch().unwrap().is_some() {
+                        // One of them is a step ahead.
+                        if batches.stats().batches != 1 || rank == 0 {
+                            barrier.wait();
+                        }
+                    }
+                    if rank == 1 {
+                        barrier.wait();
+                    }
+                    let waited = batches.stats().waited;
+                    assert!(waited < Duration::from_secs(5), "{rank} {epoch} {waited:?}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn what_a_loader_process_leaves_stays_until_the_next_epoch_of_its_owner() {
     let tree = even(8);
     let limit = Some(room(&tree, 4));
