@@ -228,6 +228,14 @@ pub(crate) struct Order {
 
 impl Order {
     pub(crate) fn new(config: &EpochConfig, rank: u64, worker: u64) -> Result<Self, OrderError> {
+        let workers = config.world.workers_per_rank;
+        if worker >= workers {
+            return Err(OrderError::OutsideWorld {
+                what: "worker",
+                value: worker,
+                of: workers,
+            });
+        }
         let epoch = Epoch::new(config)?;
         let cursor = epoch.rank(rank)?;
         Ok(Self {

@@ -177,6 +177,8 @@ impl Drop for Buffer {
 /// Memory of buffers that were dropped, for the next ones.
 #[derive(Debug)]
 pub struct Pool {
+    /// Whose it is. A forked child does not touch it: a thread that the child does not have may have held the lock.
+    process: u32,
     free: Mutex<Free>,
     most_bytes: usize,
 }
@@ -193,9 +195,15 @@ impl Pool {
     #[must_use]
     pub fn new(most_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
+            process: std::process::id(),
             free: Mutex::default(),
             most_bytes,
         })
+    }
+
+    /// Whether this is a child of the process that has made it.
+    fn is_elsewhere(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// An empty buffer with room for `bytes`, from memory that was used before where there is some of about that size.
@@ -204,7 +212,9 @@ impl Pool {
     ///
     /// `OutOfMemory`.
     pub fn take(self: &Arc<Self>, bytes: usize) -> io::Result<Buffer> {
-        let kept = {
+        let kept = if self.is_elsewhere() {
+            None
+        } else {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             let at = free.blocks.partition_point(|block| block.bytes < bytes);
             // A block of more than twice the size would be wasted.
@@ -239,6 +249,9 @@ impl Pool {
     }
 
     fn give_back(&self, block: Block) {
+        if self.is_elsewhere() {
+            return;
+        }
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if block.bytes == 0 || block.bytes > self.most_bytes - free.bytes {
             return;
@@ -299,6 +312,22 @@ mod tests {
         drop(pool);
         buffer.extend_from_slice(&[1; 500]).unwrap();
         assert_eq!(buffer.as_slice(), [1; 500]);
+    }
+
+    #[test]
+    fn a_child_of_a_fork_does_not_wait_for_the_lock_of_its_parent() {
+        // As the child finds it: made by another process, and held by a thread that is not there.
+        let pool = Arc::new(Pool {
+            process: 0,
+            free: Mutex::default(),
+            most_bytes: 1000,
+        });
+        let held = pool.free.lock().unwrap();
+        let mut buffer = pool.take(10).unwrap();
+        buffer.extend_from_slice(&[1; 500]).unwrap();
+        assert_eq!(buffer.as_slice(), [1; 500]);
+        drop(buffer);
+        assert_eq!(held.bytes, 0);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t};
 
@@ -15,13 +15,23 @@ const SLOTS: usize = 1 << 16;
 ///
 /// INVARIANT: `start` is zero unless the region is mapped and `bytes` is its length.
 struct Slot {
+    /// Whether it belongs to somebody. No lock: a fork could copy it held, and the child would wait for ever.
+    taken: AtomicBool,
     start: AtomicUsize,
     bytes: AtomicUsize,
     damaged: AtomicBool,
 }
 
+impl Slot {
+    /// Whether it was free, and is the caller's now.
+    fn take(&self) -> bool {
+        !self.taken.load(Ordering::Relaxed) && !self.taken.swap(true, Ordering::Acquire)
+    }
+}
+
 static TABLE: [Slot; SLOTS] = [const {
     Slot {
+        taken: AtomicBool::new(false),
         start: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
         damaged: AtomicBool::new(false),
@@ -29,7 +39,6 @@ static TABLE: [Slot; SLOTS] = [const {
 }; SLOTS];
 /// No slot from here on was ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
-static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 static DAMAGES: AtomicU64 = AtomicU64::new(0);
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 /// What handled the signal before; never freed.
@@ -53,18 +62,14 @@ impl Guarded {
     /// When the handler cannot be installed, or there are too many regions.
     pub(crate) fn new(start: usize, bytes: usize) -> io::Result<Self> {
         install()?;
-        let place = {
-            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-            match free.pop() {
-                Some(place) => place,
-                // Under the lock, so that nobody else counts at the same time.
-                None => USED.fetch_add(1, Ordering::AcqRel),
-            }
-        };
-        let Some(slot) = TABLE.get(place) else {
-            USED.fetch_sub(1, Ordering::AcqRel);
-            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
-        };
+        let none = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let (place, slot) = TABLE
+            .iter()
+            .enumerate()
+            .find(|(_, slot)| slot.take())
+            .ok_or_else(none)?;
+        // Before the region is there: the handler looks no further.
+        USED.fetch_max(place + 1, Ordering::AcqRel);
         slot.damaged.store(false, Ordering::Relaxed);
         slot.bytes.store(bytes, Ordering::Relaxed);
         slot.start.store(start, Ordering::Release);
@@ -83,9 +88,8 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         if let Some(slot) = TABLE.get(self.0) {
             slot.start.store(0, Ordering::Release);
+            slot.taken.store(false, Ordering::Release);
         }
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        free.push(self.0);
     }
 }
 
@@ -209,4 +213,29 @@ fn mend(address: usize) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_has_a_place_of_their_own_and_leaves_it_to_the_next() {
+        // Nothing is ever read at these addresses.
+        let region = |number: usize| Guarded::new((number + 1) << 12, 1).unwrap();
+        let many = || (0..200).map(region).collect::<Vec<_>>();
+        for _ in 0..3 {
+            let sets: Vec<Vec<Guarded>> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(many)).collect();
+                let ends = threads.into_iter().map(|thread| thread.join().unwrap());
+                ends.collect()
+            });
+            let mut places: Vec<usize> = sets.iter().flatten().map(|found| found.0).collect();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), 800);
+        }
+        // Others of this process may have some as well.
+        assert!(USED.load(Ordering::Relaxed) < 1600);
+    }
 }

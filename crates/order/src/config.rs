@@ -414,6 +414,26 @@ impl EpochConfig {
         resolved.block = block;
         Ok(resolved)
     }
+
+    /// Whether both come to the same order, from the same place on: one may leave out what the other gives as by default,
+    /// or have in a state what the other has itself. False for what cannot be resolved.
+    #[must_use]
+    pub fn is_same_order(&self, other: &Self) -> bool {
+        let resolved = |config: &Self| {
+            let mut resolved = config.resolve().ok()?;
+            resolved.initial_nodes.get_or_insert(resolved.world.nodes);
+            Some(resolved)
+        };
+        let rest = |config: &Self| Self {
+            num_canonical_nodes: None,
+            shuffle_block_size: None,
+            epoch: 0,
+            resume: None,
+            ..config.clone()
+        };
+        let own = resolved(self);
+        own.is_some() && own == resolved(other) && rest(self) == rest(other)
+    }
 }
 
 #[cfg(test)]
@@ -440,6 +460,64 @@ mod tests {
             assert_eq!(algo.name().parse::<ShuffleAlgo>().unwrap(), *algo);
         }
         assert!("py1b".parse::<ShuffleAlgo>().is_err());
+    }
+
+    #[test]
+    fn the_same_order_may_be_asked_for_in_several_ways() {
+        let mut plain = EpochConfig::new(vec![StreamConfig::new(&[4, 4])], 2, World::SINGLE);
+        plain.epoch = 3;
+        let state = State {
+            epoch: 3,
+            sample_in_epoch: 0,
+            num_canonical_nodes: Some(1),
+            shuffle_seed: plain.shuffle_seed,
+            initial_physical_nodes: None,
+        };
+        let told = EpochConfig {
+            num_canonical_nodes: Some(1),
+            shuffle_block_size: Some(4_000_000),
+            resume: Some(state),
+            ..plain.clone()
+        };
+        assert!(plain.is_same_order(&told) && told.is_same_order(&plain));
+        let resumed = |state| EpochConfig {
+            resume: Some(state),
+            ..plain.clone()
+        };
+        let same = State {
+            initial_physical_nodes: Some(1),
+            ..state
+        };
+        assert!(plain.is_same_order(&resumed(same)));
+        for other in [
+            State { epoch: 4, ..state },
+            State {
+                sample_in_epoch: 2,
+                ..state
+            },
+            State {
+                num_canonical_nodes: Some(2),
+                ..state
+            },
+            State {
+                shuffle_seed: 1,
+                ..state
+            },
+            State {
+                initial_physical_nodes: Some(2),
+                ..state
+            },
+        ] {
+            assert!(!plain.is_same_order(&resumed(other)), "{other:?}");
+        }
+        let shuffled = EpochConfig {
+            shuffle: true,
+            ..plain.clone()
+        };
+        assert!(!plain.is_same_order(&shuffled));
+        let mut broken = plain.clone();
+        broken.batch_size = 0;
+        assert!(!broken.is_same_order(&broken));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, State};
+use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, State};
 
 use crate::batch::Batch;
 use crate::error::ReaderError;
@@ -181,6 +181,15 @@ impl Queue {
         Some(Claim { number, entries })
     }
 
+    /// The next batch has been taken by the caller. Whoever waits for room is woken where there is enough of it.
+    fn taken(&mut self, shared: &Shared, most: u64) {
+        self.ready.pop_front();
+        self.next += 1;
+        if self.idle > 0 && self.claimed - self.next <= most / 2 && self.claimed < shared.batches {
+            shared.room.notify_all();
+        }
+    }
+
     fn put(&mut self, number: u64, batch: Result<Batch, ReaderError>) {
         let place = number.checked_sub(self.next).map(usize::try_from);
         if let Some(Ok(place)) = place
@@ -199,6 +208,14 @@ impl Batches {
         options: BatchOptions,
     ) -> Result<Self, ReaderError> {
         let stride = config.world.workers_per_rank;
+        if options.worker >= stride {
+            return Err(OrderError::OutsideWorld {
+                what: "worker",
+                value: options.worker,
+                of: stride,
+            }
+            .into());
+        }
         let batches = epoch
             .batches()
             .saturating_sub(options.worker)
@@ -273,11 +290,21 @@ impl Batches {
     #[must_use]
     pub fn next_config(&self) -> EpochConfig {
         let resolved = self.shared.epoch.resolved();
+        let epoch = resolved.epoch + 1;
         EpochConfig {
-            epoch: resolved.epoch + 1,
+            epoch,
             num_canonical_nodes: Some(resolved.canonical_nodes),
             shuffle_seed: resolved.seed,
-            resume: None,
+            // Only a state can say on how many nodes the run began.
+            resume: Some(State {
+                epoch,
+                sample_in_epoch: 0,
+                num_canonical_nodes: Some(resolved.canonical_nodes),
+                shuffle_seed: resolved.seed,
+                initial_physical_nodes: Some(
+                    resolved.initial_nodes.unwrap_or(resolved.world.nodes),
+                ),
+            }),
             ..self.config.clone()
         }
     }
@@ -390,15 +417,9 @@ impl Batches {
         let shared = &self.shared;
         let mut queue = shared.lock();
         let batch = queue.ready.front_mut()?.take()?;
-        queue.ready.pop_front();
-        queue.next += 1;
-        let wake = queue.idle > 0
-            && queue.claimed - queue.next <= self.options.queue / 2
-            && queue.claimed < shared.batches;
+        queue.taken(shared, self.options.queue);
         drop(queue);
-        if wake {
-            shared.room.notify_all();
-        }
+        self.filler.release_old(&shared.supply);
         Some(batch)
     }
 
@@ -411,15 +432,12 @@ impl Batches {
         {
             drop(queue);
             let batch = shared.fill(&mut self.filler, claim);
-            let mut queue = shared.lock();
-            queue.ready.pop_front();
-            queue.next += 1;
+            shared.lock().taken(&shared, self.options.queue);
             return batch;
         }
         loop {
             if let Some(batch) = queue.ready.front_mut().and_then(Option::take) {
-                queue.ready.pop_front();
-                queue.next += 1;
+                queue.taken(&shared, self.options.queue);
                 queue.waiting = false;
                 return batch;
             }
@@ -459,6 +477,10 @@ impl Batches {
                 .spawn(move || work(&shared, queue))
                 .map_err(|source| ReaderError::Thread { source })?;
             self.threads.push(thread);
+        }
+        if !self.threads.is_empty() {
+            // From here on others fill: what the first batch was made of is not to be kept from leaving.
+            self.filler.release();
         }
         Ok(())
     }
@@ -560,3 +582,6 @@ fn work(shared: &Shared, most: u64) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

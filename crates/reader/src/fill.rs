@@ -72,6 +72,24 @@ impl Filler {
         }
     }
 
+    /// Lets go of all shards where the residency has let one go since.
+    pub(crate) fn release_old(&mut self, supply: &Supply) {
+        if self.held.is_empty() {
+            return;
+        }
+        let generation = supply.residency.generation();
+        if generation != self.generation {
+            self.release();
+            self.generation = generation;
+        }
+    }
+
+    /// How many shards it keeps.
+    #[cfg(test)]
+    pub(crate) const fn holds(&self) -> usize {
+        self.held.len()
+    }
+
     /// Reads the samples of a batch, which is needed at `tick`. Waits for shards that are not there, or reads the samples
     /// of the first batch one by one where that is sooner.
     pub(crate) fn fill(

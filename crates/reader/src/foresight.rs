@@ -67,7 +67,7 @@ impl Foresight {
             ahead.take()
         };
         let made = ahead.and_then(|ahead| {
-            let wanted = ahead.config == *config && ahead.node == node;
+            let wanted = ahead.node == node && ahead.config.is_same_order(config);
             let epoch = ahead.thread.join().ok().flatten();
             epoch.filter(|_| wanted)
         });
@@ -81,11 +81,12 @@ impl Foresight {
             return Ok((epoch, 0));
         }
         let mut known = self.known();
-        let tick = known
-            .last
-            .as_ref()
-            .and_then(|(last, of, tick)| (last == config && *of == node).then_some(*tick));
+        let tick = known.last.as_ref().and_then(|(last, of, tick)| {
+            (*of == node && last.is_same_order(config)).then_some(*tick)
+        });
         let residency = &self.supply.residency;
+        // Before anybody leaves for what is planned now. What was not foretold begins at tick 0.
+        residency.begin_epoch(epoch.resolved().epoch, tick.unwrap_or(0));
         let tick = match tick {
             Some(tick) => {
                 // As foretold: what was fetched ahead stays.
@@ -111,7 +112,7 @@ impl Foresight {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         if ahead
             .as_ref()
-            .is_some_and(|ahead| ahead.config == config && ahead.node == node)
+            .is_some_and(|ahead| ahead.node == node && ahead.config.is_same_order(&config))
         {
             return;
         }

@@ -182,9 +182,6 @@ impl Reader {
     ) -> Result<Batches, ReaderError> {
         let node = options.rank / config.world.ranks_per_node.max(1);
         let (epoch, tick) = self.foresight.begin(config, node)?;
-        if self.supply.catalog.has_files() {
-            self.supply.residency.begin_epoch(epoch.resolved().epoch);
-        }
         Batches::new(
             Arc::clone(&self.supply),
             Arc::clone(&self.foresight),

@@ -23,6 +23,7 @@ mod folder;
 mod ledger;
 mod names;
 mod origin;
+mod positions;
 mod process;
 mod shard;
 mod state;
@@ -113,7 +114,7 @@ pub struct Peers {
     pub rank: u64,
     /// Ranks of the machine.
     pub ranks: u64,
-    /// A number that the ranks of one run share and those of another do not: ticks are compared only within it.
+    /// A number that the ranks of one run share and those of another do not: positions are compared only within it.
     pub run: u64,
 }
 
@@ -238,10 +239,10 @@ impl Residency {
         self.engine()?.need(shards, tick, cancel)
     }
 
-    /// An epoch begins: what those left in use who read an earlier one for the same owner is in use no longer.
-    pub(crate) fn begin_epoch(&self, epoch: u64) {
+    /// An epoch begins at a tick: what those left in use who read an earlier one for the same owner is in use no longer.
+    pub(crate) fn begin_epoch(&self, epoch: u64, tick: u64) {
         if let Ok(engine) = self.engine() {
-            engine.books.begin_epoch(epoch);
+            engine.books.begin_epoch(epoch, tick);
         }
     }
 

@@ -14,16 +14,11 @@ use crate::cache::{Resident, make_room};
 use crate::catalog::{Catalog, Stream};
 use crate::entry::Entry;
 use crate::error::ReaderError;
+use crate::residency::CacheOptions;
 use crate::residency::error::CacheError;
-use crate::residency::folder::{Claimed, Evicted, Folder, Heir, Listing, Marker, seconds, weight};
+use crate::residency::folder::{Claimed, Evicted, Folder, Heir, Listing, Marker, weight};
 use crate::residency::ledger::{View, note};
-use crate::residency::{CacheOptions, Peers};
-
-/// A rank that has not moved for so long does not keep shards from leaving.
-const RANK_RESTS: u64 = 60;
-
-/// What a rank writes down of itself: which run, where in it, and when, as little-endian words.
-const POSITION_BYTES: usize = 24;
+use crate::residency::positions::{self, Positions};
 
 /// What the scheduler knows about shards in this process.
 pub(crate) trait Scheduler {
@@ -68,10 +63,10 @@ pub(crate) struct Books {
     limit: Option<u64>,
     timeout: Duration,
     locks: bool,
-    peers: Option<Peers>,
-    /// For whom this process reads, and which epoch.
+    /// For whom this process reads.
     owner: u64,
-    epoch: AtomicU64,
+    /// Where in the run it is, and where the others are.
+    positions: Positions,
     /// Bytes that are always there: the indexes, the positions.
     base: u64,
     /// By stream; opened when they are first needed.
@@ -88,7 +83,6 @@ pub(crate) struct Books {
 struct Counting {
     /// Streams whose folders were cleaned.
     cleaned: Vec<usize>,
-    positions: Option<Claim>,
     /// What is known of the folders, by stream.
     views: BTreeMap<usize, View>,
 }
@@ -132,9 +126,7 @@ impl Books {
                 }
             }
         }
-        let mut base = options
-            .peers
-            .map_or(0, |peers| peers.ranks.saturating_mul(POSITION_BYTES as u64));
+        let mut base = options.peers.map_or(0, positions::bytes);
         let mut largest = 0;
         for stream in &cached {
             if stream.origin.is_some() {
@@ -161,9 +153,8 @@ impl Books {
             limit: options.limit,
             timeout: options.timeout,
             locks: options.locks,
-            peers: options.peers,
             owner: options.owner,
-            epoch: AtomicU64::new(0),
+            positions: Positions::new(options.peers),
             base,
             folders: Mutex::new(folders),
             counting: Mutex::default(),
@@ -307,14 +298,19 @@ impl Books {
         reserved
     }
 
+    /// As if somebody counted.
+    #[cfg(test)]
+    pub(crate) fn count_for_test(&self) -> impl Drop + '_ {
+        lock(&self.counting)
+    }
+
     /// See [`super::Residency::begin_epoch`].
-    pub(crate) fn begin_epoch(&self, epoch: u64) {
-        self.epoch.store(epoch, Relaxed);
+    pub(crate) fn begin_epoch(&self, epoch: u64, first: u64) {
+        self.positions.begin_epoch(epoch, first);
     }
 
     fn heir(&self) -> Heir {
-        let epoch = self.epoch.load(Relaxed);
-        Heir::new(self.owner, epoch)
+        Heir::new(self.owner, self.positions.epoch())
     }
 
     /// Bytes that are always there.
@@ -439,7 +435,7 @@ impl Books {
         let mut over = used.saturating_sub(limit);
         if over > 0 {
             let mut residents = self.residents(&counting, scheduler);
-            let from = self.slowest(&mut counting, now);
+            let from = self.slowest(now);
             let next = |found: &Resident| scheduler.next_use(found.shard, from);
             residents.sort_by_cached_key(|found| next(found).unwrap_or(u64::MAX));
             while let Some(last) = residents.pop().filter(|_| over > 0) {
@@ -543,7 +539,7 @@ impl Books {
         if used.saturating_add(bytes) <= limit {
             return Ok(true);
         }
-        let from = self.slowest(counting, wanted.now);
+        let from = self.slowest(wanted.now);
         for exact in [false, true] {
             if exact {
                 // Perhaps others have made room, or those who may leave came while nobody looked.
@@ -642,7 +638,7 @@ impl Books {
         let pages = self.open_books(None, scheduler)?;
         let used = self.count(&mut counting, &pages, true, scheduler)?;
         let residents = self.residents(&counting, scheduler);
-        let from = self.slowest(&mut counting, now);
+        let from = self.slowest(now);
         let next = |shard| scheduler.next_use(shard, from);
         let leaving = make_room(&residents, used, used, bytes, wanted_at, next);
         // Where that is not enough, all that may leave.
@@ -687,56 +683,17 @@ impl Books {
 
     /// Writes down where this rank is.
     pub(crate) fn move_to(&self, tick: u64) {
-        let Some(peers) = self.peers else {
-            return;
-        };
-        // Somebody counts at the moment: the next time will do.
-        let Ok(mut counting) = self.counting.try_lock() else {
-            return;
-        };
-        let mut words = [0_u8; POSITION_BYTES];
-        let text = [peers.run, tick, seconds()].map(u64::to_le_bytes).concat();
-        words.copy_from_slice(&text);
-        if let Some(file) = self.positions(&mut counting) {
-            let at = peers.rank.saturating_mul(POSITION_BYTES as u64);
-            // Best effort: without it others see this rank where it was.
-            let _written = file.write(at, &words);
-        }
+        self.positions.move_to(tick, || self.positions_folder());
     }
 
-    fn positions<'a>(&self, counting: &'a mut Counting) -> Option<&'a Claim> {
-        if counting.positions.is_none() {
-            let place = self.catalog.streams().iter().position(is_cached)?;
-            let folder = self.folder(place).ok().flatten()?;
-            counting.positions = Claim::open_or_create(folder.own(), "positions").ok();
-        }
-        counting.positions.as_ref()
+    fn slowest(&self, now: u64) -> u64 {
+        self.positions.slowest(now, || self.positions_folder())
     }
 
-    /// Where the rank of this machine is that is farthest behind, as far as is known.
-    fn slowest(&self, counting: &mut Counting, now: u64) -> u64 {
-        let Some(peers) = self.peers else {
-            return now;
-        };
-        let most = usize::try_from(peers.ranks.min(4096)).unwrap_or(0) * POSITION_BYTES;
-        let bytes = self
-            .positions(counting)
-            .and_then(|file| file.read(0, most).ok())
-            .unwrap_or_default();
-        let at = seconds();
-        let mut slowest = now;
-        for position in bytes.chunks_exact(POSITION_BYTES) {
-            let mut words = position.chunks_exact(8).map(|word| {
-                word.first_chunk()
-                    .map_or(0, |word| u64::from_le_bytes(*word))
-            });
-            let mut word = || words.next().unwrap_or(0);
-            let (run, tick, moved) = (word(), word(), word());
-            if run == peers.run && moved > 0 && at.abs_diff(moved) <= RANK_RESTS {
-                slowest = slowest.min(tick);
-            }
-        }
-        slowest
+    /// The folder where all ranks look for each other.
+    fn positions_folder(&self) -> Option<Arc<Folder>> {
+        let place = self.catalog.streams().iter().position(is_cached)?;
+        self.folder(place).ok().flatten()
     }
 }
 

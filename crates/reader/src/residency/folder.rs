@@ -48,6 +48,9 @@ pub(crate) struct Folder {
     /// How many writes find the disk full.
     #[cfg(test)]
     pub(crate) full: AtomicU32,
+    /// How many files that are to be removed cannot be opened.
+    #[cfg(test)]
+    pub(crate) stuck: AtomicU32,
 }
 
 /// A marker that is held, or as good as held where there are no locks.
@@ -280,6 +283,8 @@ impl Folder {
             locks,
             #[cfg(test)]
             full: AtomicU32::new(0),
+            #[cfg(test)]
+            stuck: AtomicU32::new(0),
         })
     }
 
@@ -552,7 +557,7 @@ impl Folder {
         }
         let own = note.files.unwrap_or_default();
         for info in files_of(entry) {
-            match self.local.open_file(&info.basename) {
+            match self.open_to_remove(&info.basename) {
                 Ok(handle) if own.contains(&handle.birth()?) => {
                     if self.local.remove(&info.basename).is_err() {
                         // It still takes up its room, so it stays in the books.
@@ -560,11 +565,36 @@ impl Folder {
                     }
                 }
                 // Another file, a link, a folder: not the cache's.
-                Ok(_) | Err(_) => {}
+                Ok(_)
+                | Err(
+                    StorageError::Symlink { .. }
+                    | StorageError::NotRegular { .. }
+                    | StorageError::NotDirectory { .. },
+                ) => {}
+                Err(error) if error.is_not_found() => {}
+                // Nobody knows whose it is, so it stays in the books as well.
+                Err(_) => return Ok(Evicted::Stays),
             }
         }
         marker.claim.remove()?;
         Ok(Evicted::Gone)
+    }
+
+    fn open_to_remove(&self, name: &str) -> Result<FileHandle, StorageError> {
+        #[cfg(test)]
+        if self
+            .stuck
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+            .is_ok()
+        {
+            return Err(StorageError::Io {
+                action: "open",
+                path: self.local.path_of(name),
+                // Too many open files.
+                source: std::io::Error::from_raw_os_error(24),
+            });
+        }
+        self.local.open_file(name)
     }
 
     /// Removes what processes that are gone have left: temporary files, and with `markers` those of shards that are not

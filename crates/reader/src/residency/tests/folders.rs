@@ -368,6 +368,26 @@ fn a_full_disk_makes_others_leave_and_then_memory_is_used() {
 }
 
 #[test]
+fn what_cannot_be_opened_to_be_removed_stays_in_the_books() {
+    let set = Set::new(3);
+    let script = Script::new();
+    let cache = residency(&set, &options(Some(set.limit(1))), &script);
+    assert!(read(&cache, 0, 0));
+    cache.at(1);
+    let folder = engine(&cache).books.folder(0).unwrap().unwrap();
+    folder.stuck.store(2, std::sync::atomic::Ordering::Relaxed);
+    // Nobody leaves, so it is held in memory.
+    assert!(read(&cache, 1, 1));
+    assert_eq!(set.resident(), [0]);
+    assert!(set.marker(0).exists() && cache.stats().evictions == 0);
+    folder.stuck.store(0, std::sync::atomic::Ordering::Relaxed);
+    cache.at(2);
+    assert!(read(&cache, 2, 2));
+    assert_eq!(set.resident(), [2]);
+    assert!(!set.marker(0).exists() && cache.stats().evictions == 1);
+}
+
+#[test]
 fn two_streams_do_not_share_a_folder() {
     let set = Set::new(1);
     let streams = [set.stream.clone(), set.stream.clone()];

@@ -112,7 +112,7 @@ fn shards_that_a_slower_rank_needs_stay() {
             ranks: 2,
             run: 7,
         }),
-        ..options(Some(set.limit(2) + 48))
+        ..options(Some(set.limit(2) + 64))
     };
     let future = horizon(4, &[&[&[0], &[1], &[2], &[3], &[], &[], &[], &[], &[1]]]);
     let (fast, slow) = (
@@ -136,6 +136,75 @@ fn shards_that_a_slower_rank_needs_stay() {
     assert_eq!(fast.stats().bypasses, 1);
     assert!(read(&slow, 1, 1));
     assert_eq!(script.calls(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn ranks_in_different_epochs_do_not_take_each_others_ticks_for_their_own() {
+    let set = Set::new(4);
+    let script = Script::new();
+    let ranks = |rank| CacheOptions {
+        lookahead: Some(0),
+        peers: Some(Peers {
+            rank,
+            ranks: 2,
+            run: 7,
+        }),
+        ..options(Some(set.limit(1) + 64))
+    };
+    let epoch: &[&[usize]] = &[&[0], &[1], &[2], &[3]];
+    let (fast, slow) = (
+        residency(&set, &ranks(0), &script),
+        residency(&set, &ranks(1), &script),
+    );
+    slow.begin_epoch(0, 0);
+    slow.plan(horizon(4, &[epoch, epoch]), 0);
+    // Resumed there, so that its time begins with this epoch.
+    fast.begin_epoch(1, 0);
+    fast.plan(horizon(4, &[epoch]), 0);
+    fast.at(1);
+    for (tick, shard) in (0_u64..).zip(0..4) {
+        assert!(read(&slow, shard, tick));
+        assert_eq!(set.resident(), [shard]);
+        slow.at(tick + 1);
+    }
+    assert_eq!((slow.stats().evictions, slow.stats().bypasses), (3, 0));
+    // Who is an epoch behind needs all of this one.
+    fast.at(3);
+    assert!(read(&fast, 2, 3));
+    assert_eq!(set.resident(), [3]);
+    assert_eq!((fast.stats().evictions, fast.stats().bypasses), (0, 1));
+    // In the same epoch batches count, whatever the ticks.
+    slow.begin_epoch(1, 4);
+    slow.at(5);
+    assert!(read(&slow, 1, 5));
+    assert_eq!((slow.stats().evictions, slow.stats().bypasses), (4, 0));
+    slow.at(6);
+    assert!(read(&fast, 0, 3));
+    assert_eq!(set.resident(), [0]);
+    assert_eq!((fast.stats().evictions, fast.stats().bypasses), (1, 1));
+}
+
+#[test]
+fn a_rank_that_moves_while_it_counts_writes_that_down() {
+    let set = Set::new(1);
+    let script = Script::new();
+    let ranks = |rank| CacheOptions {
+        peers: Some(Peers {
+            rank,
+            ranks: 2,
+            run: 7,
+        }),
+        ..options(Some(set.limit(1) + 64))
+    };
+    let one = residency(&set, &ranks(1), &script);
+    one.begin_epoch(0, 0);
+    one.plan(horizon(1, &[&[&[0], &[0]]]), 0);
+    one.at(1);
+    let counting = engine(&one).books.count_for_test();
+    one.at(2);
+    drop(counting);
+    let bytes = fs::read(set.own().join("positions")).unwrap();
+    assert_eq!(bytes[48..56], 2_u64.to_le_bytes());
 }
 
 #[test]

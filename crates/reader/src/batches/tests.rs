@@ -1,0 +1,180 @@
+//! What the caller and the threads owe each other, and what the next epoch is foretold from.
+
+use std::path::Path;
+
+use shardmill_core::Diagnostic as _;
+use shardmill_order::World;
+use shardmill_storage::Location;
+use shardmill_testing::mds::{Spec, sample};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{Reader, ReaderOptions, StreamOptions};
+
+/// Shards of eight samples of eight bytes.
+fn write(dir: &Path, shards: u64) {
+    let spec = Spec::mds(&[("id", "int", Some(8))]);
+    let shard = |shard: u64| {
+        let ids = shard * 8..(shard + 1) * 8;
+        let samples: Vec<_> = ids.map(|id| sample(&[(true, &id.to_le_bytes())])).collect();
+        spec.shard(&samples)
+    };
+    let shards: Vec<_> = (0..shards).map(shard).collect();
+    spec.write(dir, &shards).unwrap();
+}
+
+fn open(stream: StreamOptions) -> Reader {
+    Reader::open(&[stream], &ReaderOptions::default()).unwrap()
+}
+
+fn in_place(temp: &TempDir, shards: u64) -> Reader {
+    write(temp.path(), shards);
+    open(StreamOptions::local(temp.path()))
+}
+
+fn cached(temp: &TempDir, shards: u64) -> Reader {
+    let remote = temp.path().join("remote");
+    write(&remote, shards);
+    let remote = Location::Local(remote);
+    open(StreamOptions::remote(remote, temp.path().join("local")))
+}
+
+/// Waits until the thread has filled all it may and rests.
+fn wait_for_rest(batches: &Batches) {
+    let start = Instant::now();
+    loop {
+        {
+            let queue = batches.shared.lock();
+            if queue.idle == 1 && matches!(queue.ready.front(), Some(Some(_))) {
+                return;
+            }
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "nobody fills");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_queue_of_one_batch_is_filled_again_however_it_was_emptied() {
+    let temp = tempfile::tempdir().unwrap();
+    let reader = in_place(&temp, 4);
+    let config = reader.epoch_config(2, World::SINGLE);
+    let options = BatchOptions {
+        queue: 1,
+        ..BatchOptions::default()
+    };
+    let mut batches = reader.epoch(&config, options).unwrap();
+    batches.next_batch().unwrap().unwrap();
+    for step in 1..8 {
+        wait_for_rest(&batches);
+        let batch = match step % 2 {
+            0 => batches.next_batch().unwrap().unwrap(),
+            // As when it became ready while the caller waited for it.
+            _ => batches.take_or_fill(None).unwrap(),
+        };
+        assert_eq!(batch.step, step);
+    }
+}
+
+#[test]
+fn who_does_not_fill_holds_no_shards() {
+    let temp = tempfile::tempdir().unwrap();
+    let reader = in_place(&temp, 4);
+    let config = reader.epoch_config(8, World::SINGLE);
+    let read = |threads| {
+        let options = BatchOptions {
+            threads,
+            ..BatchOptions::default()
+        };
+        let mut batches = reader.epoch(&config, options).unwrap();
+        batches.next_batch().unwrap().unwrap();
+        batches
+    };
+    assert_eq!(read(1).filler.holds(), 0);
+    let mut alone = read(0);
+    alone.filler.release_old(&alone.shared.supply);
+    assert_eq!(alone.filler.holds(), 1);
+    // Somebody lets it go.
+    alone.shared.supply.residency.distrust(0);
+    alone.filler.release_old(&alone.shared.supply);
+    assert_eq!(alone.filler.holds(), 0);
+}
+
+#[test]
+fn an_epoch_that_begins_with_a_state_of_its_start_is_the_one_that_was_foretold() {
+    let temp = tempfile::tempdir().unwrap();
+    let reader = cached(&temp, 4);
+    let mut config = reader.epoch_config(4, World::SINGLE);
+    config.shuffle = true;
+    for epoch in 0..3 {
+        config.epoch = epoch;
+        config.num_canonical_nodes = Some(1);
+        config.shuffle_block_size = Some(4_000_000);
+        config.resume = Some(State {
+            epoch,
+            sample_in_epoch: 0,
+            num_canonical_nodes: Some(1),
+            shuffle_seed: config.shuffle_seed,
+            initial_physical_nodes: None,
+        });
+        let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
+        // Time goes on, and the order is the one that was made ahead: only that one says on how many nodes it began.
+        assert_eq!(batches.shared.tick, epoch * 8);
+        let nodes = batches.epoch().resolved().initial_nodes;
+        assert_eq!(nodes, (epoch > 0).then_some(1));
+        while batches.next_batch().unwrap().is_some() {}
+    }
+    // Another one begins anew.
+    config.epoch = 7;
+    config.resume = None;
+    let batches = reader.epoch(&config, BatchOptions::default()).unwrap();
+    assert_eq!(batches.shared.tick, 0);
+}
+
+#[test]
+fn a_run_that_went_on_on_other_nodes_goes_on_there_in_the_next_epoch() {
+    let temp = tempfile::tempdir().unwrap();
+    let reader = in_place(&temp, 12);
+    let world = World {
+        nodes: 3,
+        ..World::SINGLE
+    };
+    let mut config = reader.epoch_config(4, world);
+    config.shuffle = true;
+    config.resume = Some(State {
+        epoch: 0,
+        sample_in_epoch: 12,
+        num_canonical_nodes: Some(2),
+        shuffle_seed: config.shuffle_seed,
+        initial_physical_nodes: Some(2),
+    });
+    for epoch in 0..3 {
+        let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
+        let resolved = *batches.epoch().resolved();
+        assert_eq!((resolved.epoch, resolved.initial_nodes), (epoch, Some(2)));
+        while batches.next_batch().unwrap().is_some() {}
+        config = batches.next_config();
+    }
+}
+
+#[test]
+fn a_worker_that_there_is_not_is_named() {
+    let temp = tempfile::tempdir().unwrap();
+    let reader = in_place(&temp, 1);
+    let world = World {
+        workers_per_rank: 2,
+        ..World::SINGLE
+    };
+    let config = reader.epoch_config(2, world);
+    let begin = |worker| {
+        let options = BatchOptions {
+            worker,
+            ..BatchOptions::default()
+        };
+        reader.epoch(&config, options)
+    };
+    assert_eq!(begin(1).unwrap().len(), 2);
+    let error = begin(2).unwrap_err();
+    assert_eq!(error.id(), "config-world");
+    assert!(error.chain().contains("worker 2 of 2"), "{}", error.chain());
+}
