@@ -240,8 +240,8 @@ pub fn remotes() -> Vec<Case> {
         remote("no bucket of that name", Script::default).fails(
             "bench s3://other/set --local cache",
             2,
-            "index-missing",
-            &["s3://other/set"],
+            "not-found",
+            &["s3://other/set", "bucket"],
         ),
         remote("401", || Script::always(Fault::status(401))).fails(
             READ,

@@ -242,7 +242,11 @@ impl Table {
     }
 
     fn commit(&mut self, actions: &[Value]) -> io::Result<()> {
-        let lines: String = actions.iter().map(|action| format!("{action}\n")).collect();
+        // No writer leaves a commit without a line.
+        let mut lines = String::from("{\"commitInfo\":{}}\n");
+        for action in actions {
+            lines.push_str(&format!("{action}\n"));
+        }
         fs::write(self.commit_file(self.commits), lines)?;
         self.commits += 1;
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
@@ -20,6 +20,7 @@ use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::file::FileHandle;
 use crate::place::Stamp;
+use crate::pulse::Sign;
 
 /// Longest time to throw away what was put of an object that will not be whole.
 const ABORT: Duration = Duration::from_secs(10);
@@ -283,6 +284,8 @@ impl Remote {
     /// An object that was put is not there as it was put.
     pub(crate) fn not_as_put(&self, name: &str, bytes: u64, found: Option<Stamp>) -> StorageError {
         let fault = match found {
+            // What is there was put by whoever has taken the place of this writer.
+            _ if self.is_taken_over() => RemoteFault::TakenOver,
             Some(found) => RemoteFault::BodyLength {
                 expected: bytes,
                 found: found.bytes,
@@ -292,6 +295,23 @@ impl Remote {
             },
         };
         self.error(name, fault)
+    }
+
+    /// Whether another writer has the lease. One that has given no sign of life for a while is looked at first.
+    fn is_taken_over(&self) -> bool {
+        /// Longer than a lease lasts without one.
+        const MOST: Duration = Duration::from_secs(20);
+        const STEP: Duration = Duration::from_millis(50);
+
+        let began = Instant::now();
+        loop {
+            match self.leases().sign() {
+                Sign::Lost => return true,
+                Sign::Held => return false,
+                Sign::Silent if began.elapsed() > MOST => return false,
+                Sign::Silent => std::thread::sleep(STEP),
+            }
+        }
     }
 
     fn writable(&self, name: &str) -> Result<Dialect, StorageError> {

@@ -85,8 +85,9 @@ pub(super) fn rekey(records: &mut [u8], digits: usize, key: &str) -> bool {
             .and_then(|text| text.strip_prefix(PATH));
         if let Some(path) = path {
             let begin = at + length - path.len();
+            let fits = path.len() > digits && key.len() == digits;
             let place = records.get_mut(begin..begin + digits);
-            match place.filter(|_| path.len() > digits && key.len() == digits) {
+            match place.filter(|_| fits) {
                 Some(place) => place.copy_from_slice(key.as_bytes()),
                 None => return false,
             }

@@ -15,7 +15,14 @@ impl Log<'_> {
     /// An error of the kernel in our words, with the commit that it is about where one is damaged.
     pub(super) fn blamed(&self, engine: &dyn Engine, error: &KernelError) -> SourceError {
         let failed = self.failed(error);
-        if !matches!(failed, SourceError::Delta(DeltaError::Log { .. })) {
+        // The kernel says what it could not parse, and not where that stands.
+        let is_syntax = match &failed {
+            SourceError::Delta(DeltaError::Log { reason, .. }) => {
+                reason.to_ascii_lowercase().contains("json")
+            }
+            _ => false,
+        };
+        if !is_syntax {
             return failed;
         }
         // What cannot be listed or read now is what the first error says.
