@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic, ErrorKind, Limits};
+use shardmill_hash::Content;
 
 use super::*;
 use crate::error::{MemberKind, TarError};
