@@ -362,6 +362,18 @@ def test_arguments_of_the_text_formats(tmp_path: Path) -> None:
         XSVWriter(columns={'a': 'str'}, out=str(tmp_path))  # type: ignore[call-arg]
 
 
+def test_values_that_reach_over_into_a_separator_are_refused(tmp_path: Path) -> None:
+    columns = {'a': 'str', 'b': 'str'}
+    out = str(tmp_path)
+    with XSVWriter(columns=columns, separator='||', newline='\n\r\n', out=out) as writer:
+        for value in ('x|', '|', 'x||y', 'x\n\r'):
+            with pytest.raises(AssertionError, match='or its beginning'):
+                writer.write({'a': value, 'b': 'y'})
+        writer.write({'a': '|x', 'b': '|y'})
+    reader = reader_from_json(str(tmp_path), None, index_of(tmp_path)['shards'][0])
+    assert reader[0] == {'a': '|x', 'b': '|y'}
+
+
 def test_attributes(tmp_path: Path) -> None:
     writer = MDSWriter(columns=MDS, out=str(tmp_path), size_limit='1kb', hashes=['md5'])
     config = {

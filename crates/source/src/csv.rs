@@ -327,10 +327,12 @@ const BATCH_FACTOR: u64 = 4;
 struct Records {
     text: Text,
     decoder: Decoder,
+    /// Rows of a batch, at most.
+    rows: usize,
     fields: Fields,
     quotes: Quotes,
     consumed: u64,
-    /// Bytes since the last batch.
+    /// Bytes since the last batch, but for what came before its first row.
     pending: u64,
     /// With so many a batch ends with the next record, however few it has.
     enough: u64,
@@ -346,20 +348,25 @@ impl Records {
         rows: usize,
         options: &SourceOptions,
     ) -> Result<Self, SourceError> {
+        let rows = rows.max(1);
         let decoder = ReaderBuilder::new(Arc::new(Schema::new(fields.clone())))
             .with_header(options.csv_header)
             .with_delimiter(options.csv_delimiter)
-            .with_batch_size(rows.max(1))
+            .with_batch_size(rows)
             .build_decoder();
+        let enough = (options.batch_bytes as u64).saturating_mul(BATCH_FACTOR);
+        let sample_bytes = options.limits.sample_bytes;
         Ok(Self {
             text: Text::open(input)?,
             decoder,
+            rows,
             fields: fields.clone(),
             quotes: Quotes::new(options.csv_delimiter),
             consumed: 0,
             pending: 0,
-            enough: (options.batch_bytes as u64).saturating_mul(BATCH_FACTOR),
-            most: options.limits.sample_bytes.saturating_add(64 << 20),
+            enough,
+            // A batch that is not long enough yet, and a record.
+            most: sample_bytes.saturating_add(64 << 20).saturating_add(enough),
             ended: false,
         })
     }
@@ -394,8 +401,13 @@ impl Records {
             self.consumed += count as u64;
             self.pending += count as u64;
             check_pending(input, self.pending, self.most)?;
-            if is_enough && self.quotes.is_behind_record() {
-                break;
+            if self.quotes.is_behind_record() {
+                // The header and blank lines are no rows, and a batch without rows would be the end of the file.
+                if self.decoder.capacity() == self.rows {
+                    self.pending = 0;
+                } else if is_enough {
+                    break;
+                }
             }
         }
         self.pending = 0;

@@ -180,6 +180,54 @@ fn csv_that_does_not_fit_is_named_by_line_and_column() {
 }
 
 #[test]
+fn csv_batches_end_where_rows_become_long() {
+    let place = Place::new();
+    let mut text = "id,text\n".to_owned();
+    for id in 0..20_000 {
+        text.push_str(&format!("{id},a\n"));
+    }
+    let long = format!("\"{}\n{}\"", "x".repeat(10_000), "y".repeat(10_000));
+    for id in 20_000..20_800 {
+        text.push_str(&format!("{id},{long}\n"));
+    }
+    let source = open_one(&place.write("x.csv", text));
+    let (mut rows, mut most) = (0_usize, 0_usize);
+    for found in batches(source.as_ref()).unwrap() {
+        rows += found.num_rows();
+        let texts = found.column(1).as_string::<i32>();
+        most = most.max(texts.iter().flatten().map(str::len).sum::<usize>());
+    }
+    assert_eq!(rows, 20_800);
+    // Four times what a batch is to have, and what is read at a time.
+    assert!(most < 6 << 20, "{most} bytes");
+}
+
+#[test]
+fn csv_goes_on_behind_what_is_no_row() {
+    let place = Place::new();
+    let ids = |path: &std::path::Path| {
+        let source = open_with(path, |options| options.limits.sample_bytes = 1000).unwrap();
+        let found = read(source.as_ref());
+        found
+            .column(0)
+            .as_primitive::<Int64Type>()
+            .values()
+            .to_vec()
+    };
+    // More of them than a batch, and than a record, may have bytes.
+    for blank in [6 << 20, 80 << 20] {
+        let text = format!("id,text\n1,a\n2,b\n{}3,c\n4,d\n", "\n".repeat(blank));
+        assert_eq!(
+            ids(&place.write("blank.csv", text)),
+            [1, 2, 3, 4],
+            "{blank}"
+        );
+    }
+    let text = format!("id,{}\n1,a\n2,b\n", "t".repeat(5 << 20));
+    assert_eq!(ids(&place.write("header.csv", text)), [1, 2]);
+}
+
+#[test]
 fn csv_quotes_that_never_end_are_bounded() {
     let place = Place::new();
     let mut text = "a,b\n1,\"".to_owned();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::Array;
 use arrow::record_batch::RecordBatch;
 use shardmill_core::Format;
-use shardmill_mds::{Content, Layout, TextColumn};
+use shardmill_mds::{Content, Layout, TextColumn, reaches_over};
 use shardmill_webdataset::{KEY_DIGITS, content_of_numbered};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
@@ -410,47 +410,5 @@ fn xsv_frame(format: Format, columns: usize, newline: &str, separator: &str) -> 
         after: newline.as_bytes().to_vec(),
         refuse,
         format,
-    }
-}
-
-/// Whether a value in front of a text makes the text begin earlier than behind the value: `x|` in front of `||`.
-fn reaches_over(value: &[u8], text: &[u8]) -> bool {
-    (1..text.len()).any(|over| {
-        let (begin, end) = text.split_at(text.len() - over);
-        // What begins in the value needs `over` bytes of the text behind it, which have to be those that it ends with.
-        value.ends_with(begin) && text.starts_with(end)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::reaches_over;
-
-    proptest! {
-        /// What is let through comes back when the line is taken apart.
-        #[test]
-        fn values_in_front_of_a_separator_come_back(
-            values in proptest::collection::vec("[ab|]{0,5}", 1..4),
-            separator in "[ab|]{1,4}",
-        ) {
-            let refused = values.iter().any(|value| {
-                value.contains(&separator) || reaches_over(value.as_bytes(), separator.as_bytes())
-            });
-            let line = values.join(&separator);
-            let back: Vec<&str> = line.split(separator.as_str()).collect();
-            if !refused {
-                prop_assert_eq!(back, values);
-            } else {
-                // The last one has nothing behind it; any other one would have come back as something else.
-                let (last, before) = values.split_last().unwrap();
-                let of_last = before.iter().all(|value| {
-                    !value.contains(&separator)
-                        && !reaches_over(value.as_bytes(), separator.as_bytes())
-                });
-                prop_assert!(back != values || of_last, "{values:?} {last}");
-            }
-        }
     }
 }

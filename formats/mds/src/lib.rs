@@ -55,6 +55,6 @@ pub use encoding::{DType, Encoding, ImageKind};
 pub use error::{EncodingError, ValueError};
 pub use half::f16;
 pub use json::{check_json, check_new_json};
-pub use text::{write_decimal, write_float, write_json_float, write_json_string};
+pub use text::{reaches_over, write_decimal, write_float, write_json_float, write_json_string};
 pub use value::{Image, NdArray, PilFrame, Value};
 pub use {compression::*, config::*, hash::*, index::*, shard::*};

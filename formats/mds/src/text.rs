@@ -319,6 +319,17 @@ fn is_decimal_range(parts: &Parts<'_>) -> bool {
     last >= LEAST && first <= MOST
 }
 
+/// Whether a value in front of a separator or a newline makes it begin earlier than behind the value, as `x|` in front of
+/// `||` does: the line `x|||y` is read as `x` and `|y`. Such a value cannot be written, nor can one that contains the text.
+#[must_use]
+pub fn reaches_over(value: &[u8], text: &[u8]) -> bool {
+    (1..text.len()).any(|over| {
+        let (begin, end) = text.split_at(text.len() - over);
+        // What begins in the value needs `over` bytes of the text behind it, which have to be those that it ends with.
+        value.ends_with(begin) && text.starts_with(end)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -507,6 +518,27 @@ mod tests {
             prop_assert_eq!(exponent - parts.fraction.len() as i64, -i64::from(scale));
             let joined = format!("{}{}", parts.whole, parts.fraction);
             prop_assert_eq!(joined.trim_start_matches('0'), digits.trim_start_matches('0'));
+        }
+    }
+
+    proptest! {
+        /// Where the first separator of a line is behind the value, and nowhere else, the value comes back.
+        #[test]
+        fn values_in_front_of_a_separator_come_back(
+            values in proptest::collection::vec("[ab|]{0,5}", 1..4),
+            separator in "[ab|]{1,4}",
+        ) {
+            let is_refused = |value: &String| {
+                value.contains(&separator) || reaches_over(value.as_bytes(), separator.as_bytes())
+            };
+            for value in &values {
+                let line = format!("{value}{separator}");
+                prop_assert_eq!(line.find(&separator) != Some(value.len()), is_refused(value));
+            }
+            if !values.iter().any(is_refused) {
+                let line = values.join(&separator);
+                prop_assert_eq!(line.split(separator.as_str()).collect::<Vec<_>>(), values);
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyFloat, PyInt, PyString, PyTuple};
 use shardmill_mds::{
     DType, Encoding, Layout, ShardConfig, TextColumn, TextEncoding, f16, ndarray_header,
-    write_float, write_json_float, write_json_string,
+    reaches_over, write_float, write_json_float, write_json_string,
 };
 
 /// How samples become bytes: compiled once for a writer.
@@ -205,7 +205,8 @@ impl Program {
                     self.value(column, sample, out)?;
                     let value = out.get(start..).unwrap_or_default();
                     for (what, text) in [("newline", newline), ("separator", separator)] {
-                        if contains(value, text.as_bytes()) {
+                        let text_bytes = text.as_bytes();
+                        if contains(value, text_bytes) || reaches_over(value, text_bytes) {
                             return Err(column.unquotable(what, text));
                         }
                     }
@@ -349,7 +350,7 @@ impl Column {
 
     fn unquotable(&self, what: &str, text: &str) -> PyErr {
         PyAssertionError::new_err(format!(
-            "the value of column `{}` contains the {what} {text:?}, which this format cannot quote",
+            "the value of column `{}` contains the {what} {text:?} or its beginning, which this format cannot quote",
             self.name()
         ))
     }

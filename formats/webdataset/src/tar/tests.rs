@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic, ErrorKind, Limits};
+use shardmill_hash::Content;
 
 use super::*;
 use crate::error::{MemberKind, TarError};
@@ -442,6 +443,10 @@ proptest! {
         let mut given = packed(&format!("{before}{:0KEY_DIGITS$}", 0));
         prop_assert!(renumber(&mut given, key.len(), &key));
         prop_assert!(given == packed(&key));
+        // What it holds does not depend on the number.
+        let numbered = packed(&format!("{number:0KEY_DIGITS$}"));
+        let content = content_of_numbered(&numbered, KEY_DIGITS, &mut Vec::new());
+        prop_assert_eq!(content, Content::of(&packed(&format!("{:0KEY_DIGITS$}", 0))));
         // Not every name has room for a longer key; what has is as if it had been there from the start.
         let mut longer = packed(&format!("{:0KEY_DIGITS$}", 0));
         if renumber(&mut longer, KEY_DIGITS, &key) {

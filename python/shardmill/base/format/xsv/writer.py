@@ -19,8 +19,9 @@ class XSVWriter(SplitWriter):
 
     Args:
         columns: The encodings of the columns, ``str``, ``int`` or ``float``, by their names.
-        separator: What stands between two values; no value may contain it.
-        newline: What ends a line; no value may contain it.
+        separator: What stands between two values; no value may contain it, nor end as it
+            begins where the two could be taken apart in another place.
+        newline: What ends a line; the same goes for it.
         out: A directory, which must be empty or missing; or a URL; or both, as a tuple.
         keep_local: Whether local files stay once they are uploaded.
         compression: A compression, with a level or without.
