@@ -7,7 +7,6 @@ processes are started.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import multiprocessing
@@ -122,13 +121,16 @@ def loop(
     victim = victims[0]
     killed = time.monotonic()
     try:
-        victim.kill()
-        last.extend(numbers(batch) for batch in iteration)
-    except (RuntimeError, ConnectionError, EOFError) as raised:
-        error, took = f'{type(raised).__name__}: {raised}', time.monotonic() - killed
-    # By a signal, torch tells it wherever this process is; also when it has told it already.
-    with contextlib.suppress(RuntimeError):
+        try:
+            victim.kill()
+            last.extend(numbers(batch) for batch in iteration)
+        except (RuntimeError, ConnectionError, EOFError) as raised:
+            error, took = f'{type(raised).__name__}: {raised}', time.monotonic() - killed
         assert until(lambda: not victim.is_alive(), GRACE)
+    except RuntimeError as raised:
+        # By a signal, torch tells it wherever this process is, also when it has told it already.
+        if not error:
+            error, took = f'{type(raised).__name__}: {raised}', time.monotonic() - killed
     del iteration, loader
     gc.collect()
     assert until(lambda: not multiprocessing.active_children(), GRACE)

@@ -149,16 +149,13 @@ impl Finder<'_> {
             Mapping::Name => *field.name() == column.physical,
             Mapping::Id => column.id.is_some() && field_id(field) == column.id,
         };
-        let mut place = None;
-        let mut leaf = first;
-        for (number, field) in fields.iter().enumerate() {
-            if is_it(field) {
-                if place.is_some() {
-                    return self.wrong(path, "the file has it twice".to_owned());
-                }
-                place = Some((number, leaf, field));
-            }
-            leaf += leaf_count(field.data_type());
+        let mut place = self.place(fields, first, path, is_it)?;
+        if place.is_none() && matches!(self.mapping, Mapping::Name) {
+            // The names of a table mean the same in upper and in lower case, and its writers are not all of one mind.
+            let name = column.physical.to_lowercase();
+            place = self.place(fields, first, path, |field| {
+                field.name().to_lowercase() == name
+            })?;
         }
         let Some((number, leaf, field)) = place else {
             if column.field.is_nullable() {
@@ -178,6 +175,28 @@ impl Finder<'_> {
             leaves,
         )?;
         Ok(Some((number, shape)))
+    }
+
+    /// The one field of a kind: its number, the first of its leaves, and itself.
+    fn place<'f>(
+        &self,
+        fields: &'f Fields,
+        first: usize,
+        path: &str,
+        is_it: impl Fn(&Field) -> bool,
+    ) -> Result<Option<(usize, usize, &'f FieldRef)>, SourceError> {
+        let mut place = None;
+        let mut leaf = first;
+        for (number, field) in fields.iter().enumerate() {
+            if is_it(field) {
+                if place.is_some() {
+                    return self.wrong(path, "the file has it twice".to_owned());
+                }
+                place = Some((number, leaf, field));
+            }
+            leaf += leaf_count(field.data_type());
+        }
+        Ok(place)
     }
 
     fn node(

@@ -316,3 +316,38 @@ fn partition_values_and_filters_follow_the_mapping() {
     let found = batches(source.as_ref()).unwrap().remove(0);
     assert_eq!(found.column(1), &super::ids([45, 1045]));
 }
+
+#[test]
+fn names_that_differ_by_case_alone_are_found() {
+    let fields = json!([
+        {"name": "Number", "type": "long", "nullable": true, "metadata": {}},
+        {"name": "über", "type": "string", "nullable": true, "metadata": {}},
+    ]);
+    let written = |file: &RecordBatch| {
+        let mut table = Table::with(fields.clone(), &[], json!({}));
+        table.append("x.parquet", file);
+        table
+    };
+    let table = written(&two("nUMBER", "ÜBER"));
+    assert_eq!(
+        read(open_one(&table.path()).as_ref()),
+        two("Number", "über")
+    );
+    // The name as it is comes first; of two others none is better.
+    let three = |first: &str, second: &str| {
+        batch(vec![
+            (first, array(Int64Array::from(A.to_vec()))),
+            (second, array(Int64Array::from(vec![7, 8, 9]))),
+            ("über", array(StringArray::from(B.to_vec()))),
+        ])
+    };
+    let table = written(&three("Number", "number"));
+    assert_eq!(
+        read(open_one(&table.path()).as_ref()),
+        two("Number", "über")
+    );
+    let table = written(&three("NUMBER", "number"));
+    let error = refused(&table.path(), |_| ());
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    assert!(error.to_string().contains("has it twice"), "{error}");
+}
