@@ -61,7 +61,7 @@ pub const ROOMS: &[Room] = &[
     room(HASH, Floor::Shared, &[CORE]),
     room(MDS, Floor::Part, &[CORE, HASH]),
     room(WEBDATASET, Floor::Part, &[CORE, HASH]),
-    room(STORAGE, Floor::Part, &[CORE]),
+    room(STORAGE, Floor::Part, &[CORE, MEMORY]),
     // It lists and reads stores itself: what of a file is needed, and when, only it knows.
     room(SOURCE, Floor::Engine, &[CORE, STORAGE]),
     room(WRITER, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),

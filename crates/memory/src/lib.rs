@@ -12,6 +12,7 @@
 //! - A [`Buffer`] holds bytes from an address that is a multiple of 64 on, as vector instructions and tensor libraries
 //!   like it. One that was taken from a [`Pool`] returns there when it is dropped, in whichever thread: fresh memory
 //!   costs a page fault every 4 KiB, memory that was used before costs none.
+//! - [`begin_writeback`] is the one call of the system here that has nothing to do with memory of ours: no safe wrapper has it.
 //!
 //! ```
 //! use std::os::fd::AsFd as _;
@@ -28,10 +29,12 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod behind;
 mod buffer;
 mod guard;
 mod mapping;
 
+pub use behind::begin_writeback;
 pub use buffer::{ALIGNMENT, Buffer, Pool};
 pub use guard::damages;
 pub use mapping::Mapping;

@@ -27,6 +27,7 @@ mod positions;
 mod process;
 mod shard;
 mod state;
+mod vouch;
 
 pub(crate) use books::is_kept;
 pub(crate) use folder::{Heir, Marker, books_folder, forget, own_folder, weight};

@@ -13,7 +13,7 @@ use crate::dir::EntryKind;
 use crate::error::StorageError;
 
 /// What tells one state of a file from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     bytes: u64,
     changed: (i64, u64),
@@ -301,7 +301,7 @@ impl AsFd for FileHandle {
 }
 
 /// Which file it is and when it was last changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     device: u64,
     inode: u64,

@@ -152,7 +152,7 @@ impl Place {
     /// As [`Dir::temp_file`].
     pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
         match self {
-            Self::Local(dir) => dir.temp_file(folder),
+            Self::Local(dir) => dir.temp_file(folder).map(TempFile::written_behind),
             Self::Store(store) => TempFile::nameless(&store.spool),
         }
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, linkat, renameat, unlinkat};
 use rustix::io::Errno;
+use shardmill_memory::begin_writeback;
 
 use crate::dir::{Dir, sync_handle};
 use crate::error::StorageError;
@@ -34,6 +35,8 @@ pub struct TempFile {
     folder: Dir,
     name: String,
     written: u64,
+    /// How far the system was told to bring it to the disk; `None` where that can wait.
+    begun: Option<u64>,
     failed: bool,
     /// The temporary name is taken away, by a rename or by us.
     gone: bool,
@@ -98,6 +101,7 @@ impl TempFile {
                         folder,
                         name,
                         written: 0,
+                        begun: None,
                         failed: false,
                         gone: false,
                     });
@@ -114,6 +118,14 @@ impl TempFile {
         Err(last.unwrap_or_else(|| {
             StorageError::io("make a temporary file", folder.path(), Errno::EXIST)
         }))
+    }
+
+    /// From now on what is written is on its way to the disk soon after, so that publishing waits for less of it. For
+    /// files that are synced in the end, and not for what may never be.
+    #[must_use]
+    pub fn written_behind(mut self) -> Self {
+        self.begun = Some(self.written);
+        self
     }
 
     /// Bytes written so far.
@@ -276,6 +288,20 @@ impl TempFile {
         birth_of(self.file.as_fd()).map_err(|errno| StorageError::io("look up", self.path(), errno))
     }
 
+    /// Has the system begin to bring to the disk what was written since the last time, where that is enough by now.
+    fn begin(&mut self) {
+        /// Large requests suit every disk, and what is left at the end does not take long.
+        const BEHIND: u64 = 8 << 20;
+
+        if let Some(begun) = self.begun
+            && self.written - begun >= BEHIND
+        {
+            // A disk that fails tells it to whoever syncs.
+            let _ = begin_writeback(self.file.as_fd(), begun..self.written);
+            self.begun = Some(self.written);
+        }
+    }
+
     /// Takes the temporary name away. Failing leaves a stray file in the folder, no wrong data.
     fn discard(&mut self) {
         if !self.gone {
@@ -296,6 +322,7 @@ impl Write for TempFile {
         match self.file.write(bytes) {
             Ok(written) => {
                 self.written += written as u64;
+                self.begin();
                 Ok(written)
             }
             Err(error) => {

@@ -232,7 +232,7 @@ pub(crate) enum Temps<'a> {
 impl Temps<'_> {
     fn file(self) -> Result<TempFile, StorageError> {
         match self {
-            Self::Dir(dir) => dir.temp_file(None),
+            Self::Dir(dir) => dir.temp_file(None).map(TempFile::written_behind),
             Self::Place(place, folder) => place.temp_file(Some(folder)),
         }
     }

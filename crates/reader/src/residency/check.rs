@@ -138,12 +138,19 @@ fn check_length(
 /// Which hashes of a file in a folder are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// None: this process has done so before.
+    /// None: this process has done so before, or another one since the machine was started.
     Known,
     /// The one that was asked for: the file is the data set itself.
     Own,
     /// The strongest too.
     Nobody,
+}
+
+/// Whether the index has a hash of a file.
+pub(crate) fn has_hash(info: &FileInfo) -> bool {
+    BY_STRENGTH
+        .into_iter()
+        .any(|algo| info.hashes.get(algo).is_some())
 }
 
 /// Checks the length of a file that lies in a folder, and its hashes.

@@ -5,7 +5,8 @@
 //! [`books_folder`]), the cache keeps its books:
 //!
 //! - a *marker* for each shard, called like its number. It is made before the shard is fetched, as a reservation, and
-//!   says afterwards which files were written: those and no others are the cache's own;
+//!   says afterwards which files were written: those and no others are the cache's own; and which of them have been
+//!   checked (see `vouch`);
 //! - `lock`, held while reservations are counted and made, and never removed;
 //! - temporary files, `tmp-<number>-…`, on their way to a shard's name;
 //! - walks of the generator, `walk-<epoch>` (see `walks`), which have nothing to do with shards.
@@ -28,6 +29,7 @@ use shardmill_storage::{
 use crate::entry::{Entry, Shards};
 use crate::error::ReaderError;
 use crate::files::FileList;
+use crate::residency::vouch::Voucher;
 
 /// What a marker is counted as: more than it ever has.
 pub(crate) const MARKER_BYTES: u64 = 256;
@@ -129,6 +131,7 @@ impl Note {
         if files.is_some() {
             // A note that is cut short is none.
             text.push_str("end\n");
+            text.push_str(Voucher::NONE);
         }
         text
     }
@@ -174,10 +177,16 @@ impl Heir {
 /// How long what a loader process has left in use stays, where nobody says that it is done with it.
 const LEFT: Duration = Duration::from_secs(60);
 
-/// What stands behind the end of a note: until when the files are in use, for whom, in which epoch.
-fn left_in_use(bytes: &[u8]) -> Option<(u64, Heir)> {
+/// What stands behind the end of a note: a voucher, and then who has left the files in use.
+fn behind_end(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
-    let (_, rest) = text.split_once("\nend\nuntil ")?;
+    text.split_once("\nend\n").map(|(_, rest)| rest)
+}
+
+/// Until when the files are in use, for whom, in which epoch.
+fn left_in_use(bytes: &[u8]) -> Option<(u64, Heir)> {
+    let rest = behind_end(bytes)?.get(Voucher::BYTES..)?;
+    let rest = rest.strip_prefix("until ")?;
     let mut words = rest.lines().next()?.split(' ');
     let mut word = || words.next()?.parse().ok();
     let (until, owner, epoch) = (word()?, word()?, word()?);
@@ -194,21 +203,44 @@ pub(crate) fn seconds() -> u64 {
 impl Marker {
     /// Has the files stay for a while after this process has gone: until the next epoch of who uses them.
     pub(crate) fn leave_in_use(&self, heir: Heir) -> Result<(), StorageError> {
-        let most = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
-        let bytes = self.claim.read(0, most)?;
-        let text = std::str::from_utf8(&bytes).unwrap_or_default();
-        let Some(end) = text.find("\nend\n") else {
-            return Ok(());
-        };
-        // Behind the end, and always as long: who reads at the same moment sees a note that is whole.
         let until = seconds().saturating_add(LEFT.as_secs());
         let line = format!("until {until:020} {:020} {:020}\n", heir.owner, heir.epoch);
-        self.claim.write(end as u64 + 5, line.as_bytes())
+        self.write_behind_end(Voucher::BYTES, &line)
+    }
+
+    /// Whether another process has checked these very files.
+    pub(crate) fn vouches(&self, voucher: Voucher) -> Result<bool, StorageError> {
+        let bytes = self.bytes()?;
+        Ok(behind_end(&bytes).and_then(Voucher::parse) == Some(voucher))
+    }
+
+    /// Tells other processes that these files are what they should be.
+    pub(crate) fn vouch(&self, voucher: Voucher) -> Result<(), StorageError> {
+        self.write_behind_end(0, &voucher.line())
+    }
+
+    /// Writes behind the end of a note, always as many bytes: who reads at the same moment sees a note that is whole.
+    fn write_behind_end(&self, offset: usize, line: &str) -> Result<(), StorageError> {
+        const END: &[u8] = b"\nend\n";
+
+        let bytes = self.bytes()?;
+        let end = bytes.windows(END.len()).position(|found| found == END);
+        match end {
+            Some(end) => {
+                let at = end + END.len() + offset;
+                self.claim.write(at as u64, line.as_bytes())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>, StorageError> {
+        let most = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
+        self.claim.read(0, most)
     }
 
     fn note(&self) -> Result<Note, StorageError> {
-        let most = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
-        Ok(Note::parse(&self.claim.read(0, most)?))
+        Ok(Note::parse(&self.bytes()?))
     }
 }
 
@@ -538,8 +570,7 @@ impl Folder {
         let Some(marker) = self.open_marker(number)? else {
             return Ok(false);
         };
-        let most = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
-        let Some((until, left)) = left_in_use(&marker.claim.read(0, most)?) else {
+        let Some((until, left)) = left_in_use(&marker.bytes()?) else {
             return Ok(false);
         };
         let now = seconds();

@@ -13,12 +13,13 @@ use crate::error::ReaderError;
 use crate::files::FileError;
 use crate::open::OpenShard;
 use crate::residency::books::{Reserved, Wanted, is_kept};
-use crate::residency::check::{Raw, Trust, check_file, unpack};
+use crate::residency::check::{Raw, Trust, check_file, has_hash, unpack};
 use crate::residency::engine::{ATTEMPTS, Engine, NEAR};
 use crate::residency::error::CacheError;
 use crate::residency::folder::{Evicted, Files, Folder, Look, Marker, weight};
 use crate::residency::origin::{PartKind, Piece, check_listed, missing, named, no_shard};
 use crate::residency::state::{Place, Slot, Stage};
+use crate::residency::vouch::Voucher;
 use crate::residency::{Access, Cancel};
 
 /// The files of a shard as they were when they were checked.
@@ -317,8 +318,19 @@ impl Engine {
             Some((subject.entry.data(), &data)),
             subject.entry.table().zip(meta.as_ref()),
         ];
-        for (info, file) in files.into_iter().flatten() {
-            let trust = if known == Some(found) || (fresh && file.own) {
+        let files = || files.iter().flatten().copied();
+        let voucher = if own && files().any(|(info, _)| has_hash(info)) {
+            let identities: Vec<_> = std::iter::once(found.0).chain(found.1).collect();
+            marker.as_ref().zip(Voucher::of(&identities))
+        } else {
+            None
+        };
+        let vouched = match voucher {
+            Some((marker, voucher)) => marker.vouches(voucher)?,
+            None => false,
+        };
+        for (info, file) in files() {
+            let trust = if vouched || known == Some(found) || (fresh && file.own) {
                 Trust::Known
             } else {
                 Trust::Nobody
@@ -327,6 +339,10 @@ impl Engine {
             if let Err(error) = checked {
                 return refused(error);
             }
+        }
+        if let Some((marker, voucher)) = voucher.filter(|_| !vouched) {
+            // Where it cannot be written down, the next process checks for itself.
+            let _ = marker.vouch(voucher);
         }
         if !open {
             return Ok(Admitted::Yes(Outcome::Ready { known: Some(found) }));

@@ -186,6 +186,53 @@ fn damaged_files_of_its_own_are_fetched_again() {
 }
 
 #[test]
+fn what_another_process_has_checked_is_not_hashed_again() {
+    use std::os::unix::fs::FileExt as _;
+
+    let set = Set::new(1);
+    let script = Script::new();
+    // Whoever fetches it has checked it on the way, and says so.
+    drop({
+        let cache = residency(&set, &options(None), &script);
+        assert!(read(&cache, 0, 0));
+        cache
+    });
+    let sound = fs::read(set.shard(0)).unwrap();
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(set.shard(0))
+        .unwrap();
+    let before = file.metadata().unwrap().modified().unwrap();
+    // The only way to find out whether somebody looks: damage that nothing but a hash shows.
+    file.write_all_at(&[sound[1500] ^ 1], 1500).unwrap();
+    file.set_modified(before).unwrap();
+    let use_again = || {
+        let cache = residency(&set, &options(None), &script);
+        let found = cache.need(&[0], 0, &Cancel::new()).unwrap();
+        assert!(matches!(found[..], [Access::Open(_)]));
+        fs::read(set.shard(0)).unwrap() == sound
+    };
+    assert!(!use_again());
+    assert_eq!(script.calls(), [0]);
+    // Before the machine was started again, somebody has checked another state.
+    let note = fs::read_to_string(set.marker(0)).unwrap();
+    let (head, rest) = note.split_once("\nend\nok ").unwrap();
+    let old = format!("{head}\nend\nok {:012x}{}", 0x5eed, &rest[12..]);
+    fs::write(set.marker(0), old).unwrap();
+    assert!(use_again());
+    assert_eq!(script.calls(), [0, 0]);
+    // Who finds it sound says so as well.
+    let note = fs::read_to_string(set.marker(0)).unwrap();
+    let blank = note.replace(&note[note.find("ok ").unwrap()..], "ok ------------\n");
+    fs::write(set.marker(0), &blank).unwrap();
+    assert!(use_again());
+    assert_eq!(script.calls(), [0, 0]);
+    let again = fs::read_to_string(set.marker(0)).unwrap();
+    assert_ne!(again, blank);
+    assert_eq!(again.lines().count(), blank.lines().count());
+}
+
+#[test]
 fn a_file_that_changes_while_it_is_open_is_looked_at_again() {
     let set = Set::new(1);
     let script = Script::new();

@@ -1,0 +1,100 @@
+//! What one process tells those after it of files that it has checked.
+//!
+//! Loader processes live for an epoch, and each would hash all of the shards again. The marker of a shard says which files
+//! have passed, by a digest of which files they are and when they were last changed. It holds until the machine is started
+//! again: what the cache writes is not synced, so that a file may come out of a power cut with its length and without its
+//! contents.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::OnceLock;
+
+use shardmill_storage::FileIdentity;
+
+/// Digits of a digest.
+const DIGITS: usize = 12;
+
+/// What a digest stands behind in a marker, and as long as that where there is none.
+const WORD: &str = "ok ";
+const NONE: &str = "ok ------------\n";
+
+/// The part of a marker that says which files have passed. Always as long, so that it is written over in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Voucher(u64);
+
+impl Voucher {
+    /// Bytes of the line in a marker.
+    pub(crate) const BYTES: usize = NONE.len();
+
+    /// The line of a marker whose files nobody has checked.
+    pub(crate) const NONE: &'static str = NONE;
+
+    /// For these files as they are now. `None` where nothing tells one start of the machine from another.
+    pub(crate) fn of(files: &[FileIdentity]) -> Option<Self> {
+        Some(Self::since(boot()?, files))
+    }
+
+    fn since(boot: &str, files: &[FileIdentity]) -> Self {
+        // Another program may hash in another way: then it checks the files itself.
+        let mut hasher = DefaultHasher::new();
+        boot.hash(&mut hasher);
+        files.hash(&mut hasher);
+        Self(hasher.finish() >> (64 - 4 * DIGITS))
+    }
+
+    pub(crate) fn line(self) -> String {
+        format!("{WORD}{:0width$x}\n", self.0, width = DIGITS)
+    }
+
+    /// What stands at the start of a line.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let digits = line.strip_prefix(WORD)?.get(..DIGITS)?;
+        u64::from_str_radix(digits, 16).ok().map(Self)
+    }
+}
+
+/// What tells one start of this machine from another.
+fn boot() -> Option<&'static str> {
+    static BOOT: OnceLock<Option<String>> = OnceLock::new();
+
+    let id = BOOT.get_or_init(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+    });
+    id.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_storage::Dir;
+
+    use super::*;
+
+    #[test]
+    fn a_voucher_is_for_these_files_since_this_start() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "one").unwrap();
+        std::fs::write(folder.path().join("b"), "two").unwrap();
+        let dir = Dir::open(folder.path()).unwrap();
+        let identity = |name: &str| dir.open_file(name).unwrap().identity().unwrap();
+        let (a, b) = (identity("a"), identity("b"));
+        let voucher = Voucher::since("x", &[a, b]);
+        assert_eq!(Voucher::since("x", &[a, b]), voucher);
+        assert_ne!(Voucher::since("y", &[a, b]), voucher);
+        assert_ne!(Voucher::since("x", &[a]), voucher);
+        assert_ne!(Voucher::since("x", &[b, a]), voucher);
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+        let file = std::fs::File::options()
+            .write(true)
+            .open(folder.path().join("b"))
+            .unwrap();
+        file.set_modified(later).unwrap();
+        assert_ne!(Voucher::since("x", &[a, identity("b")]), voucher);
+
+        let line = voucher.line();
+        assert_eq!((line.len(), line.ends_with('\n')), (Voucher::BYTES, true));
+        assert_eq!(Voucher::parse(&line), Some(voucher));
+        assert_eq!(Voucher::parse(Voucher::NONE), None);
+        assert_eq!(Voucher::parse("until 5"), None);
+        assert_eq!(Voucher::parse(""), None);
+    }
+}
