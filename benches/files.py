@@ -1,14 +1,14 @@
 """Files a second of a tree on a local disk: `FileDataset` and a plain data set of torch, in this process and with workers.
 
-    python benches/files.py FOLDER [FILES] [BYTES]
+    python benches/files.py FOLDER [--files 20000] [--bytes 20000]
 
 Makes the tree where it is missing. Each is read twice in a shuffled order, and the second time counts.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,17 @@ def speed(name: str, loader: Any) -> None:
 
 
 def main() -> None:
-    root = Path(sys.argv[1])
-    files = int(sys.argv[2]) if len(sys.argv) > 2 else 20_000
-    size = int(sys.argv[3]) if len(sys.argv) > 3 else 20_000
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('folder', type=Path)
+    parser.add_argument('--files', type=int, default=20_000)
+    parser.add_argument('--bytes', type=int, default=20_000)
+    options = parser.parse_args()
+    root = options.folder
     if not root.exists():
-        data = random.Random(1).randbytes(size)
-        for number in range(files):
+        data = random.Random(1).randbytes(options.bytes)
+        for number in range(options.files):
             path = root / f'{number % 100:02}' / f'{number:07}.bin'
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
@@ -60,8 +65,12 @@ def main() -> None:
         dataset = FileDataset(remote=str(root), batch_size=BATCH, shuffle=True, yields=yields)
         speed(f'shardmill {yields}, no worker', StreamingDataLoader(dataset, batch_size=BATCH))
         speed(
-            f'shardmill {yields}, 2 workers',
+            f'shardmill {yields}, 2 workers, DataLoader',
             DataLoader(dataset, batch_size=BATCH, num_workers=2),
+        )
+        speed(
+            f'shardmill {yields}, 2 workers',
+            StreamingDataLoader(dataset, batch_size=BATCH, num_workers=2),
         )
 
 

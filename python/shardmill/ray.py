@@ -297,9 +297,14 @@ def _ragged(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         array = data.flatten().cast(inner)
         for axis in range(lengths.shape[1] - 1, -1, -1):
             counts = np.repeat(lengths[:, axis], lengths[:, :axis].prod(axis=1))
-            offsets = np.zeros(len(counts) + 1, np.int32)
+            offsets = np.zeros(len(counts) + 1, np.int64)
             np.cumsum(counts, out=offsets[1:])
-            array = pa.ListArray.from_arrays(offsets, array)
+            if offsets[-1] > np.iinfo(np.int32).max:
+                text = (
+                    f'column {name}: a block has {offsets[-1]} numbers, more than a list can hold'
+                )
+                raise UsageError(text, 'config-value', name, 'repartition into smaller blocks')
+            array = pa.ListArray.from_arrays(offsets.astype(np.int32), array)
         chunks.append(array.cast(value))
     return pa.chunked_array(chunks, value)
 

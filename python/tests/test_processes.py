@@ -24,6 +24,7 @@ from support.samples import BATCH, SAMPLES, flat, in_worker, numbers, same
 from torch.utils.data import DataLoader
 
 from shardmill import StreamingDataLoader, StreamingDataset
+from shardmill.base import distributed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ TOLD = {'fork': 5.0, 'spawn': 5.0, 'forkserver': 7.0}
 #: What torch says of it; the last two where the process was handing over a tensor.
 TELLING = (
     r'RuntimeError: DataLoader worker .*(exited unexpectedly|is killed by signal)'
-    r'|ConnectionResetError|EOFError'
+    r'|Connection(Reset|Refused)Error|EOFError'
 )
 #: Batches before a loader process is killed.
 BEFORE = 5
@@ -466,6 +467,22 @@ def test_an_error_in_a_loader_process_is_that_of_the_training_process(data: Path
     found, error = apart(failing_worker, data)
     assert flat(found) == list(range(5 * BATCH))
     assert f'sample {5 * BATCH + 3} is bad' in error
+
+
+def in_a_group(local: Path, workers: int) -> list[list[int]]:
+    """The batches of rank 1 of 2, which the process group knows of and the environment only in part."""
+    os.environ['LOCAL_WORLD_SIZE'] = '2'
+    distributed.get_rank = lambda: 1
+    distributed.get_world_size = lambda: 2
+    how: dict[str, Any] = {'num_workers': 1, 'multiprocessing_context': 'spawn'} if workers else {}
+    loader = LOADERS['torch'](opened(None, local), batch_size=BATCH, **how)
+    return [numbers(batch) for batch in loader]
+
+
+def test_a_spawned_worker_is_of_the_rank_that_started_it(data: Path) -> None:
+    expected = apart(in_a_group, data, 0)
+    assert 0 < len(flat(expected)) < SAMPLES
+    assert apart(in_a_group, data, 1) == expected
 
 
 def compared(local: Path, kind: str) -> dict[str, Any]:

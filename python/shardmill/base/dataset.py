@@ -282,20 +282,28 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
     def _detect_world(self) -> World:
         """This rank and worker, by what was given, by torch, by the environment."""
         rank, world_size, local_world_size, worker, num_workers = self._given_world
+        starter = self._world_of_starter()
         if rank is not None and world_size is not None:
             world = World.of_ranks(rank, world_size, local_world_size or world_size)
+        elif rank is None and starter is not None:
+            world = starter
         else:
             world = World.detect()
-        if rank is None and self._starter is not None and _torch.worker_info() is not None:
-            # A worker that was spawned: what only the process group knows, its training process does.
-            parent = multiprocessing.parent_process()
-            pid, starter = self._starter
-            if parent is not None and parent.pid == pid:
-                world = starter.detect_workers()
         if worker is not None and num_workers is not None and world.workers_per_rank == 1:
             number = world.rank * num_workers + worker
             world = World(world.num_nodes, world.ranks_per_node, num_workers, number)
         return world
+
+    def _world_of_starter(self) -> Optional[World]:
+        """In a worker that was spawned: what only the process group knows, its training process does."""
+        if self._starter is None:
+            return None
+        pid, starter = self._starter
+        # While a process that was spawned is given its arguments, nobody can tell whether it will be a worker.
+        is_arriving = getattr(multiprocessing.current_process(), '_inheriting', False)
+        parent = multiprocessing.parent_process()
+        is_worker = _torch.worker_info() is not None and parent is not None and parent.pid == pid
+        return starter.detect_workers() if is_arriving or is_worker else None
 
     def _set_world(self) -> World:
         """Finds out where this is; the attributes are those of the rank, without its workers."""

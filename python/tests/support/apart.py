@@ -110,12 +110,14 @@ def _ours(folder: str) -> list[str]:
 def threads() -> dict[int, str]:
     """The threads of this process and their names, those of native code included."""
     found = {}
-    for folder in Path('/proc/self/task').iterdir():
-        try:
-            found[int(folder.name)] = (folder / 'comm').read_text().strip()
-        # One that ended meanwhile has no folder any more, or a file that cannot be read.
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+    # Twice: where one ends while the kernel lists them, another one may be passed over.
+    for _ in range(2):
+        for folder in Path('/proc/self/task').iterdir():
+            try:
+                found[int(folder.name)] = (folder / 'comm').read_text().strip()
+            # One that ended meanwhile has no folder any more, or a file that cannot be read.
+            except (FileNotFoundError, ProcessLookupError):
+                continue
     return found
 
 

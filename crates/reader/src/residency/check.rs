@@ -3,7 +3,7 @@
 use std::io::Read as _;
 
 use shardmill_core::Limits;
-use shardmill_mds::{FileInfo, HashAlgo, Hasher};
+use shardmill_mds::{Digest, FileInfo, HashAlgo, Hasher};
 use shardmill_storage::{FileHandle, StorageError};
 
 use crate::catalog::Catalog;
@@ -62,10 +62,12 @@ pub(crate) fn unpack(
         };
         let place = || catalog.place(shard);
         let raw = packing.unpack(&bytes, part.raw.bytes, place, catalog.limits())?;
-        // The stored bytes are vouched for; of the raw ones only what was asked for is hashed.
-        if let Some(algo) = catalog.validate(shard)
+        if !has_hash(stored) {
+            check_bytes(catalog, shard, part.raw, &raw, true)?;
+        } else if let Some(algo) = catalog.validate(shard)
             && part.raw.hashes.get(algo).is_some()
         {
+            // The stored bytes are vouched for; of the raw ones only what was asked for is hashed.
             check_algo(catalog, shard, part.raw, algo, &raw, true)?;
         }
         zips.push(bytes);
@@ -76,6 +78,13 @@ pub(crate) fn unpack(
     let meta = raws.next();
     Body::open(catalog, shard, data.as_slice(), meta.as_deref())?;
     Ok(Raw { data, meta, zips })
+}
+
+/// The digests that a file of nobody's has to show; none where the index has no hash.
+pub(crate) fn demands(catalog: &Catalog, shard: usize, info: &FileInfo) -> Vec<Digest> {
+    wanted(catalog, shard, info)
+        .filter_map(|algo| info.hashes.get(algo))
+        .collect()
 }
 
 /// The hashes that a file has to pass: the strongest that the index has, and the one that is asked for.
@@ -147,7 +156,7 @@ pub(crate) enum Trust {
 }
 
 /// Whether the index has a hash of a file.
-pub(crate) fn has_hash(info: &FileInfo) -> bool {
+fn has_hash(info: &FileInfo) -> bool {
     BY_STRENGTH
         .into_iter()
         .any(|algo| info.hashes.get(algo).is_some())

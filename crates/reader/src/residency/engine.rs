@@ -667,6 +667,7 @@ impl Engine {
         let mut garbage = Garbage::default();
         let mut state = self.lock();
         state.known.remove(&shard);
+        state.doubted.insert(shard);
         match state.slots.get(shard) {
             Some(Slot::Open(_)) => state.let_go(shard, false, &mut garbage),
             Some(Slot::Ready) => state.set(shard, Slot::Absent),

@@ -214,9 +214,10 @@ impl Marker {
         Ok(behind_end(&bytes).and_then(Voucher::parse) == Some(voucher))
     }
 
-    /// Tells other processes that these files are what they should be.
-    pub(crate) fn vouch(&self, voucher: Voucher) -> Result<(), StorageError> {
-        self.write_behind_end(0, &voucher.line())
+    /// Tells other processes that these files are what they should be; or that nobody knows.
+    pub(crate) fn vouch(&self, voucher: Option<Voucher>) -> Result<(), StorageError> {
+        let line = voucher.map(Voucher::line);
+        self.write_behind_end(0, line.as_deref().unwrap_or(Voucher::NONE))
     }
 
     /// Writes behind the end of a note, always as many bytes: who reads at the same moment sees a note that is whole.

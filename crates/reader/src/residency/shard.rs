@@ -13,7 +13,7 @@ use crate::error::ReaderError;
 use crate::files::FileError;
 use crate::open::OpenShard;
 use crate::residency::books::{Reserved, Wanted, is_kept};
-use crate::residency::check::{Raw, Trust, check_file, has_hash, unpack};
+use crate::residency::check::{Raw, Trust, check_file, demands, unpack};
 use crate::residency::engine::{ATTEMPTS, Engine, NEAR};
 use crate::residency::error::CacheError;
 use crate::residency::folder::{Evicted, Files, Folder, Look, Marker, weight};
@@ -289,9 +289,10 @@ impl Engine {
         fresh: bool,
         open: bool,
     ) -> Result<Admitted, ReaderError> {
-        let known = {
+        let (known, doubted) = {
             let state = self.lock();
-            state.known.get(&subject.shard).copied()
+            let doubted = state.doubted.contains(&subject.shard);
+            (state.known.get(&subject.shard).copied(), doubted)
         };
         let found = (
             data.handle.identity()?,
@@ -319,13 +320,20 @@ impl Engine {
             subject.entry.table().zip(meta.as_ref()),
         ];
         let files = || files.iter().flatten().copied();
-        let voucher = if own && files().any(|(info, _)| has_hash(info)) {
-            let identities: Vec<_> = std::iter::once(found.0).chain(found.1).collect();
-            marker.as_ref().zip(Voucher::of(&identities))
-        } else {
-            None
-        };
+        let demands: Vec<_> = files()
+            .flat_map(|(info, _)| demands(&self.catalog, subject.shard, info))
+            .collect();
+        let identities: Vec<_> = std::iter::once(found.0).chain(found.1).collect();
+        let voucher = marker
+            .as_ref()
+            .filter(|_| own && !demands.is_empty())
+            .zip(Voucher::of(&identities, &demands));
         let vouched = match voucher {
+            // Others are to look for themselves as well.
+            Some((marker, _)) if doubted => {
+                marker.vouch(None)?;
+                false
+            }
             Some((marker, voucher)) => marker.vouches(voucher)?,
             None => false,
         };
@@ -342,7 +350,10 @@ impl Engine {
         }
         if let Some((marker, voucher)) = voucher.filter(|_| !vouched) {
             // Where it cannot be written down, the next process checks for itself.
-            let _ = marker.vouch(voucher);
+            let _ = marker.vouch(Some(voucher));
+        }
+        if doubted {
+            self.lock().doubted.remove(&subject.shard);
         }
         if !open {
             return Ok(Admitted::Yes(Outcome::Ready { known: Some(found) }));
@@ -611,7 +622,10 @@ impl Engine {
                 begin: piece.begin,
                 bytes: piece.bytes.to_vec(),
             };
-            open.check(&self.catalog)?;
+            if let Err(error) = open.check(&self.catalog) {
+                self.distrust(shard);
+                return Err(error);
+            }
             if let Some(slot) = found.get_mut(place) {
                 *slot = Some(extract);
             }

@@ -221,6 +221,8 @@ pub(crate) struct State {
     ends: BTreeSet<(u64, usize)>,
     /// Files that this process has checked.
     pub(crate) known: BTreeMap<usize, (FileIdentity, Option<FileIdentity>)>,
+    /// Shards whose files were found changed: what anybody said of them before does not count.
+    pub(crate) doubted: BTreeSet<usize>,
     /// Shards that somebody said he will ask for, and that are not begun yet.
     pub(crate) asked_ahead: VecDeque<usize>,
     /// Those that were begun for that, until they are used.
@@ -260,6 +262,7 @@ impl State {
             next_stamp: 0,
             ends: BTreeSet::new(),
             known: BTreeMap::new(),
+            doubted: BTreeSet::new(),
             asked_ahead: VecDeque::new(),
             promised: BTreeSet::new(),
             recent: BTreeMap::new(),

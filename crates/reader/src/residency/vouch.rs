@@ -1,13 +1,14 @@
 //! What one process tells those after it of files that it has checked.
 //!
 //! Loader processes live for an epoch, and each would hash all of the shards again. The marker of a shard says which files
-//! have passed, by a digest of which files they are and when they were last changed. It holds until the machine is started
-//! again: what the cache writes is not synced, so that a file may come out of a power cut with its length and without its
+//! have passed, by a digest of which files they are, when they were last changed, and what they had to show: who has to see
+//! more looks himself, and so does who has reason to doubt. It holds until the machine is started again: what the cache writes is not synced, so that a file may come out of a power cut with its length and without its
 //! contents.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::OnceLock;
 
+use shardmill_mds::Digest;
 use shardmill_storage::FileIdentity;
 
 /// Digits of a digest.
@@ -28,16 +29,18 @@ impl Voucher {
     /// The line of a marker whose files nobody has checked.
     pub(crate) const NONE: &'static str = NONE;
 
-    /// For these files as they are now. `None` where nothing tells one start of the machine from another.
-    pub(crate) fn of(files: &[FileIdentity]) -> Option<Self> {
-        Some(Self::since(boot()?, files))
+    /// For these files as they are now, which have shown these digests. `None` where nothing tells one start of the machine
+    /// from another.
+    pub(crate) fn of(files: &[FileIdentity], digests: &[Digest]) -> Option<Self> {
+        Some(Self::since(boot()?, files, digests))
     }
 
-    fn since(boot: &str, files: &[FileIdentity]) -> Self {
+    fn since(boot: &str, files: &[FileIdentity], digests: &[Digest]) -> Self {
         // Another program may hash in another way: then it checks the files itself.
         let mut hasher = DefaultHasher::new();
         boot.hash(&mut hasher);
         files.hash(&mut hasher);
+        digests.hash(&mut hasher);
         Self(hasher.finish() >> (64 - 4 * DIGITS))
     }
 
@@ -65,6 +68,7 @@ fn boot() -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use shardmill_mds::{HashAlgo, digest};
     use shardmill_storage::Dir;
 
     use super::*;
@@ -77,18 +81,22 @@ mod tests {
         let dir = Dir::open(folder.path()).unwrap();
         let identity = |name: &str| dir.open_file(name).unwrap().identity().unwrap();
         let (a, b) = (identity("a"), identity("b"));
-        let voucher = Voucher::since("x", &[a, b]);
-        assert_eq!(Voucher::since("x", &[a, b]), voucher);
-        assert_ne!(Voucher::since("y", &[a, b]), voucher);
-        assert_ne!(Voucher::since("x", &[a]), voucher);
-        assert_ne!(Voucher::since("x", &[b, a]), voucher);
+        let one = digest(HashAlgo::Xxh3_64, b"one");
+        let two = digest(HashAlgo::Sha256, b"one");
+        let voucher = Voucher::since("x", &[a, b], &[one]);
+        assert_eq!(Voucher::since("x", &[a, b], &[one]), voucher);
+        assert_ne!(Voucher::since("y", &[a, b], &[one]), voucher);
+        assert_ne!(Voucher::since("x", &[a], &[one]), voucher);
+        assert_ne!(Voucher::since("x", &[b, a], &[one]), voucher);
+        assert_ne!(Voucher::since("x", &[a, b], &[two]), voucher);
+        assert_ne!(Voucher::since("x", &[a, b], &[one, two]), voucher);
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
         let file = std::fs::File::options()
             .write(true)
             .open(folder.path().join("b"))
             .unwrap();
         file.set_modified(later).unwrap();
-        assert_ne!(Voucher::since("x", &[a, identity("b")]), voucher);
+        assert_ne!(Voucher::since("x", &[a, identity("b")], &[one]), voucher);
 
         let line = voucher.line();
         assert_eq!((line.len(), line.ends_with('\n')), (Voucher::BYTES, true));

@@ -252,6 +252,31 @@ fn a_file_that_changes_while_it_is_open_is_looked_at_again() {
 }
 
 #[test]
+fn what_is_doubted_is_hashed_whoever_has_vouched_for_it() {
+    use std::os::unix::fs::FileExt as _;
+
+    let set = Set::new(1);
+    let script = Script::new();
+    let cache = residency(&set, &options(None), &script);
+    assert!(read(&cache, 0, 0));
+    let sound = fs::read(set.shard(0)).unwrap();
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(set.shard(0))
+        .unwrap();
+    let before = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(&[sound[1500] ^ 1], 1500).unwrap();
+    file.set_modified(before).unwrap();
+    cache.distrust(0);
+    assert!(read(&cache, 0, 0));
+    assert_eq!(script.calls(), [0, 0]);
+    // What was fetched for it is trusted like any other.
+    let note = fs::read_to_string(set.marker(0)).unwrap();
+    assert!(!note.contains("ok -"), "{note}");
+    assert!(engine(&cache).lock().doubted.is_empty());
+}
+
+#[test]
 fn markers_without_data_and_temporary_files_of_the_dead() {
     let set = Set::new(3);
     let script = Script::new();
