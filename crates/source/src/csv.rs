@@ -213,7 +213,12 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
         let count = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
         let piece = bytes.get(..count).unwrap_or_default();
         quotes.read(piece);
-        blank &= piece.iter().all(u8::is_ascii_whitespace);
+        // The mark that some programs begin a text with is not part of it.
+        let visible = match line.is_empty() {
+            true => piece.strip_prefix(b"\xef\xbb\xbf").unwrap_or(piece),
+            false => piece,
+        };
+        blank &= visible.iter().all(u8::is_ascii_whitespace);
         line.extend_from_slice(piece);
         let ends = piece.ends_with(b"\n");
         text.consume(count);

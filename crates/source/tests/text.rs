@@ -228,6 +228,21 @@ fn csv_goes_on_behind_what_is_no_row() {
 }
 
 #[test]
+fn csv_may_begin_with_a_mark_and_blank_lines() {
+    for text in [
+        "\u{feff}\r\n\r\na,b\r\n3,4\r\n",
+        "\u{feff}a,b\n3,4",
+        "\n\na,b\n3,4",
+    ] {
+        let place = Place::new();
+        let path = place.write("x.csv", text);
+        let found = read(open_one(&path).as_ref());
+        assert_eq!(found.schema().field(0).name(), "a", "{text:?}");
+        assert_eq!((found.num_rows(), found.num_columns()), (1, 2), "{text:?}");
+    }
+}
+
+#[test]
 fn csv_quotes_that_never_end_are_bounded() {
     let place = Place::new();
     let mut text = "a,b\n1,\"".to_owned();
