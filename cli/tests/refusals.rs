@@ -92,6 +92,22 @@ fn more_columns_than_readers_take_are_not_written() {
 }
 
 #[test]
+fn longer_names_than_readers_take_are_not_written() {
+    let place = Place::new();
+    let name = "h".repeat(66_000);
+    place.write("h.csv", format!("id,{name}\n1,x\n"));
+    assert_eq!(
+        refused(&place, &["convert", "h.csv", "out"]),
+        "config-column"
+    );
+    let part = ["convert", "h.csv", "out", "--part", "0/1"];
+    assert_eq!(refused(&place, &part), "config-column");
+    assert!(!place.exists("out/index.json"));
+    let raised = ["convert", "h.csv", "out", "--limit", "string-bytes=1MiB"];
+    place.ok(&raised);
+}
+
+#[test]
 fn a_null_list_has_no_zero_among_arrays() {
     let place = Place::new();
     let lists = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1)]), None]);

@@ -229,6 +229,23 @@ pub(crate) fn compile(
             "choose some with --column or --select, or raise the limit with --limit columns=N",
         ));
     }
+    let most = options.limits.string_bytes;
+    if let Some(long) = encoders
+        .iter()
+        .map(|encoder| encoder.name())
+        .find(|name| name.len() as u64 > most)
+    {
+        let head: String = long.chars().take(20).collect();
+        return Err(ConvertError::option_hint(
+            "column",
+            format!(
+                "the name of column `{}…` has {} bytes, and readers take at most {most}",
+                shardmill_core::escape(&head),
+                long.len()
+            ),
+            "give it another name with --column or --select, or raise the limit with --limit string-bytes=N",
+        ));
+    }
     encoders.sort_by(|a, b| a.name().cmp(b.name()));
     match options.to {
         ShardFormat::Streaming(format) => {

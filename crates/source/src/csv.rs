@@ -210,7 +210,7 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
             }
             break;
         }
-        let count = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
+        let count = memchr::memchr2(b'\n', b'\r', bytes).map_or(bytes.len(), |at| at + 1);
         let piece = bytes.get(..count).unwrap_or_default();
         quotes.read(piece);
         // The mark that some programs begin a text with is not part of it.
@@ -220,16 +220,13 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
         };
         blank &= visible.iter().all(u8::is_ascii_whitespace);
         line.extend_from_slice(piece);
-        let ends = piece.ends_with(b"\n");
+        let ends = piece.ends_with(b"\n") || piece.ends_with(b"\r");
         text.consume(count);
         if ends && !quotes.inside() && !blank {
             break;
         }
-        check_pending(
-            input,
-            line.len() as u64,
-            options.limits.string_bytes.max(16 << 20),
-        )?;
+        let most = options.limits.string_bytes.max(16 << 20);
+        check_pending(input, "string-bytes", line.len() as u64, most)?;
     }
     let format = Format::default()
         .with_header(options.csv_header)
@@ -265,14 +262,19 @@ fn unclosed(line: u64) -> String {
     format!("a quote opens on line {line} and is never closed")
 }
 
-fn check_pending(input: &InputFile, pending: u64, most: u64) -> Result<(), SourceError> {
+fn check_pending(
+    input: &InputFile,
+    name: &'static str,
+    pending: u64,
+    most: u64,
+) -> Result<(), SourceError> {
     if pending <= most {
         return Ok(());
     }
     Err(SourceError::Limit {
         object: input.shown.clone(),
         limit: LimitExceeded {
-            name: "sample-bytes",
+            name,
             value: pending,
             limit: most,
         },
@@ -405,7 +407,7 @@ impl Records {
             self.text.consume(count);
             self.consumed += count as u64;
             self.pending += count as u64;
-            check_pending(input, self.pending, self.most)?;
+            check_pending(input, "sample-bytes", self.pending, self.most)?;
             if self.quotes.is_behind_record() {
                 // The header and blank lines are no rows, and a batch without rows would be the end of the file.
                 if self.decoder.capacity() == self.rows {

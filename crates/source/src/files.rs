@@ -270,7 +270,7 @@ fn take_remote(
                         let mut own: Vec<_> =
                             all().filter(|(below, _)| is_wanted(below, kind)).collect();
                         if own.is_empty() {
-                            own = all().filter(|(below, _)| is_bare(below)).collect();
+                            own = all().filter(|(below, _)| is_bare(below, kind)).collect();
                         }
                         found.extend(
                             own.into_iter()
@@ -295,7 +295,7 @@ fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceE
     if listing.len() > 0 || all == 0 {
         return Ok((listing, all));
     }
-    store.listing(&is_bare)
+    store.listing(&|name| is_bare(name, kind))
 }
 
 /// Whether some part of a name is one that what Spark, Hive and editors leave beside the data has.
@@ -316,9 +316,28 @@ fn is_wanted(name: &str, kind: SourceKind) -> bool {
     fits && !is_hidden(name)
 }
 
-/// Whether an object beneath a prefix has a name that says nothing.
-fn is_bare(name: &str) -> bool {
-    !file_of(name).contains('.') && !is_hidden(name)
+/// Whether an object beneath a prefix has a name that says nothing against a kind.
+fn is_bare(name: &str, kind: SourceKind) -> bool {
+    may_be(file_of(name), kind) && !is_hidden(name)
+}
+
+/// Whether a file may be one of a kind, where nothing beside it is by its name.
+fn may_be(file: &str, kind: SourceKind) -> bool {
+    !file.contains('.') || (kind == SourceKind::Csv && has_extension(plain_of(file), &["tsv"]))
+}
+
+/// A name without what says how the file is compressed.
+fn plain_of(name: &str) -> &str {
+    match name.rsplit_once('.') {
+        Some((stem, extension))
+            if ["gz", "zst", "zstd"]
+                .iter()
+                .any(|known| extension.eq_ignore_ascii_case(known)) =>
+        {
+            stem
+        }
+        _ => name,
+    }
 }
 
 /// The last part of a name.
@@ -334,8 +353,8 @@ fn join(directory: &str, below: &str) -> String {
     }
 }
 
-/// The files of a kind below a directory. Where no name has a fitting extension (Hive writes `000000_0`)
-/// all files count: whoever gets here has said what they are.
+/// The files of a kind below a directory. Where no name has a fitting extension (Hive writes `000000_0`) those without one
+/// count, and `.tsv` as CSV: whoever gets here has said what they are.
 fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError> {
     let options = WalkOptions {
         follow_links: true,
@@ -352,7 +371,7 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError>
     walk(
         path,
         WalkOptions {
-            wanted: &|name| !name.contains('.'),
+            wanted: &|name| may_be(name, kind),
             ..options
         },
     )
@@ -375,16 +394,7 @@ pub(crate) fn kind_of_name(name: &str) -> Option<SourceKind> {
     if has_extension(name, &["arrow", "arrows", "feather", "ipc"]) {
         return Some(SourceKind::Arrow);
     }
-    let plain = match name.rsplit_once('.') {
-        Some((stem, extension))
-            if ["gz", "zst", "zstd"]
-                .iter()
-                .any(|known| extension.eq_ignore_ascii_case(known)) =>
-        {
-            stem
-        }
-        _ => name,
-    };
+    let plain = plain_of(name);
     if has_extension(plain, &["csv"]) {
         Some(SourceKind::Csv)
     } else if has_extension(plain, &["jsonl", "ndjson"]) {

@@ -243,6 +243,36 @@ fn csv_may_begin_with_a_mark_and_blank_lines() {
 }
 
 #[test]
+fn csv_lines_may_end_as_on_old_macs() {
+    let place = Place::new();
+    // More than a header may have bytes, if it did not end at a carriage return.
+    let text = format!(
+        "a,b\r{}",
+        "1,xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r".repeat(600_000)
+    );
+    let path = place.write("x.csv", text);
+    let found = read(open_one(&path).as_ref());
+    assert_eq!((found.num_rows(), found.num_columns()), (600_000, 2));
+    let header = format!("a,{}\n1,2\n", "b".repeat(17 << 20));
+    let error = refused(&place.write("y.csv", header), |_| ());
+    assert!(error.to_string().contains("string-bytes"), "{error}");
+}
+
+#[test]
+fn a_folder_of_tsv_files_is_csv_where_that_is_said() {
+    let place = Place::new();
+    place.write("t/a.tsv", "id\tb\n1\tx\n");
+    place.write("t/b.tsv", "id\tb\n2\ty\n");
+    place.write("t/notes.txt", "nothing");
+    let source = open_with(&place.path("t"), |options| {
+        options.kind = Some(SourceKind::Csv);
+        options.csv_delimiter = b'\t';
+    });
+    let found = read(source.unwrap().as_ref());
+    assert_eq!((found.num_rows(), found.num_columns()), (2, 2));
+}
+
+#[test]
 fn csv_quotes_that_never_end_are_bounded() {
     let place = Place::new();
     let mut text = "a,b\n1,\"".to_owned();
