@@ -470,6 +470,32 @@ fn json_without_a_common_type_is_kept_as_text() {
 }
 
 #[test]
+fn json_has_nulls_of_its_own() {
+    // Values that become JSON, and text that is JSON because they have no common type.
+    for odd in ["", "{\"id\": 3, \"m\": 3}\n"] {
+        let place = Place::new();
+        let rows = format!("{{\"id\": 1, \"m\": {{\"a\": 1}}}}\n{{\"id\": 2, \"m\": null}}\n{odd}");
+        place.write("in/rows.jsonl", &rows);
+        let all = rows.lines().count();
+        for (nulls, left) in [("error", all), ("mask", all), ("drop", all - 1)] {
+            let args = ["--column", "id", "--column", "m:json", "--nulls", nulls];
+            place.ok(&[&["convert", "in", nulls][..], &args].concat());
+            let cat = place.ok(&["cat", nulls, ".."]);
+            let found: Vec<serde_json::Value> = cat
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect();
+            let expected: Vec<serde_json::Value> = rows
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .filter(|row: &serde_json::Value| left == all || !row["m"].is_null())
+                .collect();
+            assert_eq!(found, expected, "{nulls} {odd}");
+        }
+    }
+}
+
+#[test]
 fn null_is_replaced_by_the_name_of_the_column() {
     let place = Place::new();
     place.write("in/rows.jsonl", "{\"s\": \"a\"}\n{\"s\": null}\n");

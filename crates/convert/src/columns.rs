@@ -116,10 +116,21 @@ pub(crate) fn null_plan(
         }
         let has_form = stores_null(field, target);
         let without = !field.is_nullable() || null_count(position) == Some(0);
+        // Text that is JSON has the null of JSON, as values that become JSON have it.
+        if !without
+            && !matches!(options.nulls, Nulls::Omit | Nulls::Drop)
+            && is_json(target)
+            && is_text(field.data_type())
+            && let Some(value) = parse("null", field.data_type())
+        {
+            policies.push(NullPolicy::Fill { value, mask: false });
+            continue;
+        }
         policies.push(match options.nulls {
-            _ if has_form || without => NullPolicy::Leave,
-            Nulls::Error | Nulls::Omit => NullPolicy::Leave,
+            _ if without => NullPolicy::Leave,
             Nulls::Drop => NullPolicy::Drop,
+            _ if has_form => NullPolicy::Leave,
+            Nulls::Error | Nulls::Omit => NullPolicy::Leave,
             Nulls::Mask => {
                 let zero = zero(field.data_type()).filter(|_| stores_zero(field, target));
                 let value = zero.ok_or_else(|| {
@@ -142,6 +153,23 @@ pub(crate) fn null_plan(
         });
     }
     Ok(NullPlan::new(schema, policies))
+}
+
+const fn is_json(target: &Target) -> bool {
+    matches!(
+        target,
+        Target::Mds(Encoding::Json) | Target::Field(FieldEncoding::Json)
+    )
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => is_text(values),
+        other => matches!(
+            other,
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+        ),
+    }
 }
 
 /// Whether the zero of a type has a form: a list without elements is no array, and no bytes are no image.

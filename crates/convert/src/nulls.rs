@@ -60,6 +60,11 @@ impl NullPlan {
         &self.schema
     }
 
+    /// Whether the nulls of a column are left where they are.
+    pub(crate) fn leaves(&self, column: usize) -> bool {
+        matches!(self.policies.get(column), Some(NullPolicy::Leave))
+    }
+
     pub(crate) fn drops(&self) -> bool {
         self.policies
             .iter()

@@ -11,7 +11,7 @@ use shardmill_writer::{ShardFormat, ShardPattern};
 
 use crate::parts::Part;
 
-/// What to do with a null in a column whose encoding has none.
+/// What to do with a null. Where an encoding has a form for it, `Error` and `Mask` leave it as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nulls {
     /// Refuse the conversion, naming column and row.

@@ -101,7 +101,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     let key = key_column(&schema, &source, &options)?;
     let compiled = columns::compile(&schema, &nulls, targets, skip, key, &options)?;
     let columns::Compiled { encoder, form } = compiled;
-    refuse_known_nulls(&source, encoder.columns(), &options)?;
+    refuse_known_nulls(&source, encoder.columns(), &nulls, &options)?;
     let planned: Vec<PlannedColumn> = encoder
         .columns()
         .iter()
@@ -593,6 +593,7 @@ fn split_key_to_skip(
 fn refuse_known_nulls(
     source: &Arc<dyn Source>,
     encoders: &[shardmill_writer::ColumnEncoder],
+    nulls: &NullPlan,
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
     if options.nulls != Nulls::Error {
@@ -605,7 +606,7 @@ fn refuse_known_nulls(
         let Some(field) = schema.fields().get(at) else {
             continue;
         };
-        if options.null_as.iter().any(|(name, _)| name == field.name()) {
+        if !nulls.leaves(at) {
             continue;
         }
         if let Some(count) = source.null_count(at).filter(|count| *count > 0) {
