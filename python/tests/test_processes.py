@@ -39,7 +39,7 @@ TOLD = {'fork': 5.0, 'spawn': 5.0, 'forkserver': 7.0}
 #: What torch says of it; the last two where the process was handing over a tensor.
 TELLING = (
     r'RuntimeError: DataLoader worker .*(exited unexpectedly|is killed by signal)'
-    r'|Connection(Reset|Refused)Error|EOFError'
+    r'|ConnectionResetError|EOFError'
 )
 #: Batches before a loader process is killed.
 BEFORE = 5
@@ -194,7 +194,9 @@ def test_every_sample_once_then_one_is_killed(
     )
     assert epochs == order[1 : 1 + EPOCHS]
     assert last == order[1 + EPOCHS][: len(last)]
-    assert re.match(TELLING, error), f'{len(last)} batches, then: {error!r}'
+    # By torch's own loader also where it asks for one from a process that is gone.
+    telling = f'{TELLING}|ConnectionRefusedError' if kind == 'torch' else TELLING
+    assert re.match(telling, error), f'{len(last)} batches, then: {error!r}'
     assert took < TOLD[method], took
 
 

@@ -9,7 +9,7 @@ use shardmill_mds::{Column, Encoding, ShardConfig, TextColumn, TextEncoding};
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
 use shardmill_writer::{
     ColumnEncoder, FieldEncoding, RowEncoder, ShardForm, ShardFormat, TarForm, TarKeys, TarRows,
-    Target, WriteError, default_field, default_target, stores_null,
+    Target, WriteError, default_field, default_target, is_json_text, stores_null,
 };
 
 use crate::error::ConvertError;
@@ -119,8 +119,7 @@ pub(crate) fn null_plan(
         // Text that is JSON has the null of JSON, as values that become JSON have it.
         if !without
             && !matches!(options.nulls, Nulls::Omit | Nulls::Drop)
-            && is_json(target)
-            && is_text(field.data_type())
+            && is_json_text(field, target)
             && let Some(value) = parse("null", field.data_type())
         {
             policies.push(NullPolicy::Fill { value, mask: false });
@@ -153,23 +152,6 @@ pub(crate) fn null_plan(
         });
     }
     Ok(NullPlan::new(schema, policies))
-}
-
-const fn is_json(target: &Target) -> bool {
-    matches!(
-        target,
-        Target::Mds(Encoding::Json) | Target::Field(FieldEncoding::Json)
-    )
-}
-
-fn is_text(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(_, values) => is_text(values),
-        other => matches!(
-            other,
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-        ),
-    }
 }
 
 /// Whether the zero of a type has a form: a list without elements is no array, and no bytes are no image.

@@ -46,7 +46,7 @@ mod shard;
 
 pub use columns::{
     ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, FieldEncoding, ParseFieldEncodingError,
-    Target, default_field, default_target, stores_null,
+    Target, default_field, default_target, is_json_text, stores_null,
 };
 pub use content::{Recall, UnitSamples};
 pub use entry::{DatasetIndex, IndexEntry, IndexProblem, stored_bytes};

@@ -110,6 +110,24 @@ impl Set {
         self.local().join(name)
     }
 
+    /// Changes a bit of a shard in the cache, which nothing but a hash shows, and answers what it was before. `unseen`: with
+    /// the time of change that it had.
+    fn flip(&self, shard: usize, unseen: bool) -> Vec<u8> {
+        use std::os::unix::fs::FileExt as _;
+
+        let sound = fs::read(self.shard(shard)).unwrap();
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(self.shard(shard))
+            .unwrap();
+        let before = file.metadata().unwrap().modified().unwrap();
+        file.write_all_at(&[sound[1500] ^ 1], 1500).unwrap();
+        if unseen {
+            file.set_modified(before).unwrap();
+        }
+        sound
+    }
+
     /// The cache's own folder.
     fn own(&self) -> PathBuf {
         let own = fs::read_dir(self.root.path().join(".local.shardmill")).unwrap();

@@ -229,6 +229,16 @@ pub fn stores_null(field: &Field, target: &Target) -> bool {
     }
 }
 
+/// Whether the values of a column are JSON texts by themselves, so that the text `null` is its null.
+#[must_use]
+pub fn is_json_text(field: &Field, target: &Target) -> bool {
+    let is_json = matches!(
+        target,
+        Target::Mds(Encoding::Json) | Target::Field(FieldEncoding::Json)
+    );
+    is_json && is_text(&stored_type(field.data_type()))
+}
+
 impl ColumnEncoder {
     /// Decides how column `source` of the batches, described by `field`, is stored as `target`. The name of `field` is the
     /// one that the column has in the shards; see [`default_field`].

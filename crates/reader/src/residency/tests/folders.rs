@@ -166,18 +166,14 @@ fn damaged_files_of_its_own_are_fetched_again() {
             assert!(read(&cache, 0, 0));
             cache
         });
-        let sound = fs::read(set.shard(0)).unwrap();
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .open(set.shard(0))
-            .unwrap();
-        match damage {
-            Fault::Flip => {
-                use std::os::unix::fs::FileExt as _;
-                file.write_all_at(&[sound[1500] ^ 1], 1500).unwrap();
+        let sound = match damage {
+            Fault::Flip => set.flip(0, false),
+            _ => {
+                let sound = fs::read(set.shard(0)).unwrap();
+                fs::write(set.shard(0), &sound[..100]).unwrap();
+                sound
             }
-            _ => file.set_len(100).unwrap(),
-        }
+        };
         let cache = residency(&set, &options(None), &script);
         assert!(read(&cache, 0, 0));
         assert_eq!(script.calls(), [0, 0]);
@@ -187,8 +183,6 @@ fn damaged_files_of_its_own_are_fetched_again() {
 
 #[test]
 fn what_another_process_has_checked_is_not_hashed_again() {
-    use std::os::unix::fs::FileExt as _;
-
     let set = Set::new(1);
     let script = Script::new();
     // Whoever fetches it has checked it on the way, and says so.
@@ -197,15 +191,8 @@ fn what_another_process_has_checked_is_not_hashed_again() {
         assert!(read(&cache, 0, 0));
         cache
     });
-    let sound = fs::read(set.shard(0)).unwrap();
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .open(set.shard(0))
-        .unwrap();
-    let before = file.metadata().unwrap().modified().unwrap();
-    // The only way to find out whether somebody looks: damage that nothing but a hash shows.
-    file.write_all_at(&[sound[1500] ^ 1], 1500).unwrap();
-    file.set_modified(before).unwrap();
+    // The only way to find out whether somebody looks.
+    let sound = set.flip(0, true);
     let use_again = || {
         let cache = residency(&set, &options(None), &script);
         let found = cache.need(&[0], 0, &Cancel::new()).unwrap();
@@ -253,20 +240,11 @@ fn a_file_that_changes_while_it_is_open_is_looked_at_again() {
 
 #[test]
 fn what_is_doubted_is_hashed_whoever_has_vouched_for_it() {
-    use std::os::unix::fs::FileExt as _;
-
     let set = Set::new(1);
     let script = Script::new();
     let cache = residency(&set, &options(None), &script);
     assert!(read(&cache, 0, 0));
-    let sound = fs::read(set.shard(0)).unwrap();
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .open(set.shard(0))
-        .unwrap();
-    let before = file.metadata().unwrap().modified().unwrap();
-    file.write_all_at(&[sound[1500] ^ 1], 1500).unwrap();
-    file.set_modified(before).unwrap();
+    set.flip(0, true);
     cache.distrust(0);
     assert!(read(&cache, 0, 0));
     assert_eq!(script.calls(), [0, 0]);
