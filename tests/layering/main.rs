@@ -1,6 +1,9 @@
 //! The layers of the workspace, checked on `cargo metadata`: arrows lead down only, heavy dependencies stay in their
 //! rooms, the Arrow family is linked once, and `deny.toml` holds for everything that is linked.
 //!
+//! Three checks read the sources: files of a crate form no new import cycle ([`modules`]), error ids keep their kinds
+//! ([`errors`]), and words that have a plain replacement do not spread ([`glossary`]).
+//!
 //! The expectations are tables in [`rooms`]; what is read from `deny.toml` is explained in [`deny`].
 
 #![allow(
@@ -11,6 +14,9 @@
 )]
 
 mod deny;
+mod errors;
+mod glossary;
+mod modules;
 mod rooms;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +24,9 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
-use rooms::{Floor, HEAVY, NEVER_INSIDE, ONE_VERSION, ROOMS, Room, TESTING};
+use rooms::{
+    Floor, HEAVY, IN_CYCLES, NEVER_INSIDE, ONE_VERSION, REPLACED_WORDS, ROOMS, Room, TESTING,
+};
 
 /// Metadata for this machine's target only: crates of other platforms need not be downloaded.
 static METADATA: LazyLock<Metadata> = LazyLock::new(|| {
@@ -143,6 +151,73 @@ fn crates_use_only_what_lies_below() {
         wrong,
         Vec::<String>::new(),
         "these arrows are not in tests/layering/rooms.rs"
+    );
+}
+
+#[test]
+fn error_ids_keep_their_kinds() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = errors::read(folder.parent().expect("the repository"));
+    let list = folder.join("layering/errors.txt");
+    if std::env::var_os("UPDATE_ERRORS").is_some() {
+        let text: String = found.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(&list, text).expect("errors.txt is writable");
+    }
+    let text = std::fs::read_to_string(&list).expect("errors.txt is readable");
+    let known: BTreeSet<String> = text.lines().map(str::to_owned).collect();
+    let new: Vec<_> = found.difference(&known).collect();
+    let gone: Vec<_> = known.difference(&found).collect();
+    assert!(found.len() > 200, "the ids were found");
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "error ids or kinds changed; new: {new:?}, gone: {gone:?}; if that is meant, set UPDATE_ERRORS=1 and document them"
+    );
+}
+
+#[test]
+fn files_of_a_crate_form_no_new_import_cycle() {
+    let mut wrong = Vec::new();
+    for package in METADATA.workspace_packages() {
+        let name = package.name.as_str();
+        let folder = package.manifest_path.parent().expect("a folder");
+        let cycles = modules::cycles(&modules::arrows(folder.join("src").as_std_path()));
+        let files: usize = cycles.iter().map(Vec::len).sum();
+        let allowed = IN_CYCLES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or(0, |(_, files)| *files);
+        if files > allowed {
+            wrong.push(format!(
+                "{name}: {files} files in cycles, {allowed} allowed: {cycles:?}"
+            ));
+        }
+    }
+    assert_eq!(
+        wrong,
+        Vec::<String>::new(),
+        "files that import one another; move what they share below them"
+    );
+}
+
+#[test]
+fn replaced_words_do_not_spread() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let counts = glossary::count(root.parent().expect("the repository"));
+    let mut wrong = Vec::new();
+    for (area, found) in counts {
+        let total: usize = found.values().sum();
+        let allowed = REPLACED_WORDS
+            .iter()
+            .find(|(known, _)| *known == area)
+            .map_or(0, |(_, count)| *count);
+        if total > allowed {
+            wrong.push(format!("{area}: {total}, {allowed} allowed: {found:?}"));
+        }
+    }
+    assert_eq!(
+        wrong,
+        Vec::<String>::new(),
+        "words that CONTRIBUTING.md replaces by plain ones"
     );
 }
 

@@ -1,0 +1,161 @@
+//! The stable error ids, with the kind and exit code of each, read from the `Diagnostic` implementations.
+//!
+//! Scripts depend on ids and exit codes. `errors.txt` beside this file is the list; a change to it is a change of the
+//! interface that a reviewer sees. An id whose kind is decided at run time has the kind `*`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::modules::{tokens, without_tests};
+
+/// The lines of the list: an id and its kind, separated by a space.
+pub fn read(root: &Path) -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    let mut folders: Vec<_> = ["cli/src", "crates", "formats", "python/src"]
+        .map(|folder| root.join(folder))
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = std::fs::read_to_string(&path).expect("sources are readable");
+                lines.extend(of_file(&without_tests(tokens(&text))));
+            }
+        }
+    }
+    lines
+}
+
+fn of_file(tokens: &[String]) -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    for at in 0..tokens.len() {
+        if tokens[at] == "impl"
+            && tokens[at..]
+                .iter()
+                .take(8)
+                .any(|token| token == "Diagnostic")
+            && let Some(body) = block(tokens, at)
+        {
+            let kinds = function(body, "kind").map(arms).unwrap_or_default();
+            let ids = function(body, "id").map(arms).unwrap_or_default();
+            lines.extend(pairs(&ids, &kinds));
+        }
+    }
+    lines
+}
+
+/// The tokens between the next `{` and its `}`.
+fn block(tokens: &[String], from: usize) -> Option<&[String]> {
+    let start = from + tokens[from..].iter().position(|token| token == "{")?;
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(start) {
+        match token.as_str() {
+            "{" => depth += 1,
+            "}" => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(&tokens[start + 1..at]);
+        }
+    }
+    None
+}
+
+fn function<'a>(body: &'a [String], name: &str) -> Option<&'a [String]> {
+    let at = body
+        .windows(2)
+        .position(|window| window[0] == "fn" && window[1] == name)?;
+    block(body, at)
+}
+
+/// The value of each variant: what its arm names last of `ErrorKind::…` or of strings. `*` stands for a wildcard, and
+/// for a function without a `match`.
+fn arms(body: &[String]) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let Some(body) = body
+        .iter()
+        .position(|token| token == "match")
+        .and_then(|at| block(body, at))
+    else {
+        found.insert("*".to_owned(), values(body));
+        return found;
+    };
+    let mut at = 0;
+    while let Some(arrow) = body[at..].iter().position(|token| token == "=>") {
+        let pattern = &body[at..at + arrow];
+        let mut end = at + arrow + 1;
+        let mut depth = 0_usize;
+        while let Some(token) = body.get(end) {
+            match token.as_str() {
+                "{" | "(" | "[" => depth += 1,
+                "}" | ")" | "]" => depth -= 1,
+                _ => {}
+            }
+            end += 1;
+            let closes = token == "}" && depth == 0;
+            if depth == 0 && (token == "," || closes) {
+                // The comma behind a block belongs to the arm.
+                end += usize::from(closes && body.get(end).is_some_and(|next| next == ","));
+                break;
+            }
+        }
+        let values = values(&body[at + arrow + 1..end]);
+        let variants: Vec<&String> = pattern
+            .windows(3)
+            .filter(|window| window[0] == "Self" && window[1] == "::")
+            .map(|window| &window[2])
+            .collect();
+        if variants.is_empty() {
+            found.insert("*".to_owned(), values);
+        } else {
+            for variant in variants {
+                found
+                    .entry(variant.clone())
+                    .or_default()
+                    .extend(values.iter().cloned());
+            }
+        }
+        at = end;
+    }
+    found
+}
+
+/// The strings and the kinds that an expression names; `*` for one that names none.
+fn values(expression: &[String]) -> Vec<String> {
+    let mut found: Vec<String> = expression
+        .iter()
+        .filter_map(|token| token.strip_prefix('"').map(str::to_owned))
+        .collect();
+    found.extend(
+        expression
+            .windows(3)
+            .filter(|window| window[0] == "ErrorKind" && window[1] == "::" && window[2] != "from")
+            .map(|window| window[2].clone()),
+    );
+    if found.is_empty() {
+        found.push("*".to_owned());
+    }
+    found
+}
+
+fn pairs(
+    ids: &BTreeMap<String, Vec<String>>,
+    kinds: &BTreeMap<String, Vec<String>>,
+) -> BTreeSet<String> {
+    let decided_later = vec!["*".to_owned()];
+    let mut found = BTreeSet::new();
+    for (variant, ids) in ids {
+        let kinds = kinds
+            .get(variant)
+            .or_else(|| kinds.get("*"))
+            .unwrap_or(&decided_later);
+        for id in ids.iter().filter(|id| *id != "*") {
+            for kind in kinds {
+                found.insert(format!("{id} {kind}"));
+            }
+        }
+    }
+    found
+}
