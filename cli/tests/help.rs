@@ -157,8 +157,8 @@ fn convert() {
               In a tree of files: follow symbolic links
 
           --csv-delimiter <CHAR>
-              In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in
-              `.tsv` files]
+              In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv`
+              files]
 
           --csv-null <TEXT>
               In CSV: a text that is null where it is not quoted, such as `NA`; repeatable [default: an

@@ -138,6 +138,10 @@ const CHECKSUMS: &[&str] = &["crc", "md5", "sha1", "sha256", "sha512"];
 
 /// Other files that accompany any data, by their whole names.
 const BESIDE_ANY: &[&str] = &[
+    // What shardmill writes beside an index.
+    "index.provenance",
+    "index.increments",
+    "index.tombstones",
     "md5sums",
     "sha1sums",
     "sha256sums",
@@ -425,6 +429,7 @@ mod tests {
             "LICENSE-MIT",
             "CITATION.cff",
             "SHA256SUMS",
+            "index.provenance",
             "part.parquet.crc",
             "Thumbs.db",
         ] {

@@ -455,13 +455,15 @@ impl Records {
         let rows = rows.max(1);
         let has_usual_nulls = options.csv_nulls == [""];
         let is_large = input.stamp.bytes > WHOLE_BYTES;
-        let decoded = |field: &FieldRef| {
+        let decoded = |field: &FieldRef| -> FieldRef {
             // Rows that were not looked at may have whole numbers that no float holds.
             let is_unknown = is_large && *field.data_type() == DataType::Float64;
-            match has_usual_nulls && !is_unknown {
-                true => Arc::clone(field),
-                false => Arc::new(Field::new(field.name(), DataType::Utf8, true)),
-            }
+            let data_type = match has_usual_nulls && !is_unknown {
+                true => field.data_type().clone(),
+                false => DataType::Utf8,
+            };
+            // The decoder takes a quoted empty text for a null.
+            Arc::new(Field::new(field.name(), data_type, true))
         };
         let decoded: Fields = fields.iter().map(decoded).collect();
         let decoder = ReaderBuilder::new(Arc::new(Schema::new(decoded)))
