@@ -101,7 +101,7 @@ fn convert() {
               What the source is; `auto` looks
 
               [default: auto]
-              [possible values: auto, delta, parquet, arrow, csv, jsonl, tree, mds, webdataset]
+              [possible values: auto, delta, parquet, arrow, csv, tsv, jsonl, tree, mds, webdataset]
 
           --to <FORMAT>
               Format of the shards
@@ -157,9 +157,12 @@ fn convert() {
               In a tree of files: follow symbolic links
 
           --csv-delimiter <CHAR>
-              In CSV: the byte between two values; `\t` for a tab
+              In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv`
+              files]
 
-              [default: ,]
+          --csv-null <TEXT>
+              In CSV: a text that is null where it is not quoted, such as `NA`; repeatable [default: an
+              empty text]
 
           --csv-no-header
               In CSV: the first line is data; columns are called column_1, column_2, …

@@ -111,15 +111,23 @@ pub struct ConvertArgs {
     #[arg(long, help_heading = "Columns and rows")]
     pub follow_links: bool,
 
-    /// In CSV: the byte between two values; `\t` for a tab
+    /// In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv` files]
     #[arg(
         long,
         allow_hyphen_values = true,
         value_name = "CHAR",
-        default_value = ",",
         help_heading = "Columns and rows"
     )]
-    pub csv_delimiter: String,
+    pub csv_delimiter: Option<String>,
+
+    /// In CSV: a text that is null where it is not quoted, such as `NA`; repeatable [default: an empty text]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "TEXT",
+        help_heading = "Columns and rows"
+    )]
+    pub csv_null: Vec<String>,
 
     /// In CSV: the first line is data; columns are called column_1, column_2, …
     #[arg(long, help_heading = "Columns and rows")]
@@ -286,6 +294,7 @@ pub enum FromName {
     Parquet,
     Arrow,
     Csv,
+    Tsv,
     Jsonl,
     Tree,
     Mds,

@@ -70,6 +70,7 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         FromName::Parquet => Some(SourceKind::Parquet),
         FromName::Arrow => Some(SourceKind::Arrow),
         FromName::Csv => Some(SourceKind::Csv),
+        FromName::Tsv => Some(SourceKind::Tsv),
         FromName::Jsonl => Some(SourceKind::JsonLines),
         FromName::Tree => Some(SourceKind::Tree),
         FromName::Mds => Some(SourceKind::Mds),
@@ -97,7 +98,11 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         GroupName::File => TreeGroup::File,
     };
     options.follow_links = args.follow_links;
-    options.csv_delimiter = csv_delimiter(&args.csv_delimiter)?;
+    let delimiter = args.csv_delimiter.as_deref();
+    options.csv_delimiter = delimiter.map(csv_delimiter).transpose()?;
+    if !args.csv_null.is_empty() {
+        options.csv_nulls.clone_from(&args.csv_null);
+    }
     options.csv_header = !args.csv_no_header;
     options.infer_rows = infer_rows(&args.infer_rows)?;
     let splits = args

@@ -38,6 +38,8 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
             .map(options::table_time)
             .transpose()?,
         remote: options::remote(&args.storage)?,
+        // As a conversion reads them.
+        raw_objects: true,
         ..SourceOptions::default()
     };
     // A pattern is not a place, and is for sources only.

@@ -278,6 +278,7 @@ fn option_id(option: &str) -> &'static str {
         "group" => "config-group",
         "part" => "config-part",
         "csv-delimiter" => "config-csv-delimiter",
+        "csv-null" => "config-csv-null",
         "csv-no-header" => "config-csv-no-header",
         "infer-rows" => "config-infer-rows",
         "follow-links" => "config-follow-links",

@@ -132,9 +132,11 @@ pub struct ConvertOptions {
     /// Whether symbolic links of a tree are followed.
     pub follow_links: bool,
     /// The byte between two CSV values.
-    pub csv_delimiter: u8,
+    pub csv_delimiter: Option<u8>,
     /// Whether the first line of a CSV file names the columns.
     pub csv_header: bool,
+    /// Texts that are null where they stand in a CSV file without quotes.
+    pub csv_nulls: Vec<String>,
     /// Rows of a large CSV or JSON lines file that decide on the types of its columns.
     pub infer_rows: usize,
     /// Empty for a single data set.
@@ -194,8 +196,9 @@ impl ConvertOptions {
             key: "__key__".to_owned(),
             group: TreeGroup::Stem,
             follow_links: false,
-            csv_delimiter: b',',
+            csv_delimiter: None,
             csv_header: true,
+            csv_nulls: vec![String::new()],
             infer_rows: DEFAULT_INFER_ROWS,
             split: Vec::new(),
             split_key: None,
@@ -265,9 +268,13 @@ impl ConvertOptions {
             }),
         );
         put("follow_links", json!(self.follow_links));
-        put("csv_delimiter", json!(self.csv_delimiter));
+        put("csv_delimiter", json!(self.csv_delimiter.unwrap_or(b',')));
         put("csv_header", json!(self.csv_header));
         put("infer_rows", json!(self.infer_rows));
+        // Left out where it is the default, so that conversions of earlier versions are still the same.
+        if self.csv_nulls != [""] {
+            put("csv_nulls", json!(self.csv_nulls));
+        }
         put(
             "split",
             json!(

@@ -405,10 +405,10 @@ fn open_source(
     }
     let kind = match options.from {
         Some(kind) => kind,
-        None => match options.sources.first() {
-            Some(first) => shardmill_source::detect(std::slice::from_ref(first), &options.remote)?,
-            None => return Err(ConvertError::option("source", "there is no source")),
-        },
+        None if options.sources.is_empty() => {
+            return Err(ConvertError::option("source", "there is no source"));
+        }
+        None => shardmill_source::detect(&options.sources, &options.remote)?,
     };
     // Keys are read, whether or not they become a field.
     if options.to == ShardFormat::Webdataset
@@ -419,7 +419,7 @@ fn open_source(
         columns.push(SelectColumn::named(&options.key));
     }
     let mut source_options = SourceOptions {
-        kind: options.from,
+        kind: Some(kind),
         columns,
         select: options.select.clone(),
         filter: options.filter.clone(),
@@ -431,9 +431,14 @@ fn open_source(
         key_column: options.key.clone(),
         follow_links: options.follow_links,
         text_as_bytes: takes_bytes(options),
-        json_text: json_text(options),
+        json_columns: columns_as(options, |encoding| encoding == "json"),
+        // Texts of numbers have all their digits.
+        text_columns: columns_as(options, |encoding| encoding.starts_with("str")),
+        raw_objects: stores_json(options) && options.sql.is_none(),
+        typed_columns: typed_columns(options),
         csv_delimiter: options.csv_delimiter,
         csv_header: options.csv_header,
+        csv_nulls: options.csv_nulls.clone(),
         infer_rows: options.infer_rows,
         jobs: options.jobs,
         memory_limit: options.memory_limit,
@@ -465,28 +470,62 @@ fn open_source(
     Ok((source, increment))
 }
 
-/// Columns that are to be JSON, and that nobody computes with.
-fn json_text(options: &ConvertOptions) -> Vec<String> {
+/// Whether objects have a form in the output: JSON.
+fn stores_json(options: &ConvertOptions) -> bool {
+    options.to == ShardFormat::Webdataset || options.to == shardmill_core::Format::Mds.into()
+}
+
+/// The columns of the source whose encoding is one of those, where nothing is computed with them.
+fn columns_as(options: &ConvertOptions, is_one: impl Fn(&str) -> bool) -> Vec<String> {
     if (&options.select, &options.filter, &options.sql) != (&None, &None, &None) {
         return Vec::new();
     }
-    let is_json = |column: &&ColumnSpec| {
+    let is_wanted = |column: &&ColumnSpec| {
         let extension = column.name.rsplit('.').next();
         match column.encoding.as_deref() {
-            Some(encoding) => encoding == "json",
-            None => options.to == ShardFormat::Webdataset && extension == Some("json"),
+            Some(encoding) => is_one(encoding),
+            None => {
+                let is_json = options.to == ShardFormat::Webdataset && extension == Some("json");
+                is_json && is_one("json")
+            }
         }
     };
+    let columns = options.columns.iter().filter(is_wanted);
+    columns.filter_map(source_column).collect()
+}
+
+/// The column of the source that a column is a copy of.
+fn source_column(column: &ColumnSpec) -> Option<String> {
     let is_name = |expr: &&str| {
         let mut bytes = expr.bytes();
         bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
-    let source = |column: &ColumnSpec| match column.expr.as_deref() {
+    match column.expr.as_deref() {
         None => Some(column.name.clone()),
         expr => expr.filter(is_name).map(str::to_owned),
-    };
-    let columns = options.columns.iter().filter(is_json);
-    columns.filter_map(source).collect()
+    }
+}
+
+/// Columns whose objects stay structures: those with an encoding of their own, and those that expressions name.
+fn typed_columns(options: &ConvertOptions) -> Vec<String> {
+    let encoded = options.columns.iter().filter(|column| {
+        let encoding = column.encoding.as_deref();
+        encoding.is_some_and(|encoding| encoding != "json")
+    });
+    let mut typed: Vec<String> = encoded.filter_map(source_column).collect();
+    let computed = options.columns.iter().filter_map(|column| {
+        let expr = column.expr.as_deref();
+        expr.filter(|_| source_column(column).is_none())
+    });
+    let texts = [options.select.as_deref(), options.filter.as_deref()];
+    for text in texts.into_iter().flatten().chain(computed) {
+        let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+        let words = text.split(|letter| !is_letter(letter));
+        // What stands in quotes may be a name with other characters.
+        let words = words.chain(text.split('"'));
+        typed.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
+    }
+    typed
 }
 
 /// Whether files go into tar files as they are, and nobody computes with the text in them.
@@ -501,7 +540,7 @@ fn takes_bytes(options: &ConvertOptions) -> bool {
 
 /// Refuses what is about other sources than this one.
 fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError> {
-    let is_csv = kind == SourceKind::Csv;
+    let is_csv = matches!(kind, SourceKind::Csv | SourceKind::Tsv);
     let is_tree = kind == SourceKind::Tree;
     let has_keys =
         is_tree || kind == SourceKind::Webdataset || options.to == ShardFormat::Webdataset;
@@ -515,7 +554,12 @@ fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<()
         ("csv-no-header", !options.csv_header && !is_csv, "CSV files"),
         (
             "csv-delimiter",
-            options.csv_delimiter != b',' && !is_csv,
+            options.csv_delimiter.is_some() && !is_csv,
+            "CSV files",
+        ),
+        (
+            "csv-null",
+            options.csv_nulls != [""] && !is_csv,
             "CSV files",
         ),
         (

@@ -18,6 +18,7 @@
 //! # Ok::<(), shardmill_core::SizeError>(())
 //! ```
 
+mod contents;
 mod error;
 mod format;
 mod limits;
@@ -26,6 +27,7 @@ pub mod parallel;
 mod progress;
 mod size;
 
+pub use contents::{Contents, FileClass, Verdict, accompanies, stray_among_tars};
 pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{Format, ParseFormatError};
 pub use limits::{LimitExceeded, Limits};

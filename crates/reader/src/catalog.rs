@@ -15,7 +15,7 @@ use crate::error::{Place, ReaderError};
 use crate::files::{self, FileError, FileList, FileOptions, KnownFiles, open_list};
 use crate::open::Piece;
 use crate::residency::books_folder;
-use crate::scan::{Found, Offsets, Shelf, find_tars, list_tars, scan};
+use crate::scan::{Found, ListedTars, Offsets, Shelf, find_tars, list_tars, scan};
 use crate::schema::Schema;
 use crate::tar::{Subsets, TarProblem, TarSample};
 use crate::tars::{TarPattern, TarSetError};
@@ -685,19 +685,32 @@ fn scan_tars(
         Some(Origin::Store(store)) => Shelf::Store(store),
     };
     let found = match pattern {
-        Some(pattern) => Some(find_tars(shelf, pattern)?),
+        Some(pattern) => ListedTars::All(find_tars(shelf, pattern)?),
         None => match list_tars(shelf) {
             Ok(found) => found,
             // Where nothing may be listed, the index is what is missing.
-            Err(error) if is_unlisted(&error) && !error.is_no_bucket() => Some(Vec::new()),
+            Err(error) if is_unlisted(&error) && !error.is_no_bucket() => {
+                ListedTars::All(Vec::new())
+            }
             Err(error) => return Err(error.into()),
         },
     };
-    let Some(found) = found else {
-        return Err(ReaderError::IndexMissing {
-            path: PathBuf::from(shown),
-            unfinished: true,
-        });
+    let path = || PathBuf::from(shown);
+    let found = match found {
+        ListedTars::All(found) => found,
+        ListedTars::Unfinished => {
+            return Err(ReaderError::IndexMissing {
+                path: path(),
+                unfinished: true,
+            });
+        }
+        ListedTars::Stray([tar, other]) => {
+            return Err(ReaderError::Stray {
+                path: path(),
+                tar,
+                other,
+            });
+        }
     };
     if found.is_empty() {
         return Err(index_missing(shown));

@@ -68,6 +68,20 @@ pub enum ReaderError {
         /// Whether a conversion into it is not finished.
         unfinished: bool,
     },
+    /// A directory without an index that has tar files and others, so that it may hold something else.
+    #[error(
+        "holds tar files such as {}, and other files such as {}",
+        escape(tar),
+        escape(other)
+    )]
+    Stray {
+        /// The directory.
+        path: PathBuf,
+        /// The first tar file.
+        tar: String,
+        /// The first file that is about none.
+        other: String,
+    },
     /// An index would be made of the shards that an interrupted conversion has written so far.
     #[error("a conversion into this directory is not finished, and more shards are to come")]
     Unfinished {
@@ -545,6 +559,7 @@ impl ReaderError {
             Self::Files(error) => error.path(),
             Self::Shared(error) => error.path(),
             Self::IndexMissing { path, .. }
+            | Self::Stray { path, .. }
             | Self::Unfinished { path }
             | Self::Index { path, .. }
             | Self::TarIndex { path, .. }
@@ -619,6 +634,7 @@ impl Diagnostic for ReaderError {
             | Self::PatternShard { .. } => ErrorKind::NotFound,
             Self::Limit { .. } => ErrorKind::Unsupported,
             Self::NoStreams
+            | Self::Stray { .. }
             | Self::StreamNowhere
             | Self::StreamLocal { .. }
             | Self::PatternSplit { .. }
@@ -644,6 +660,7 @@ impl Diagnostic for ReaderError {
         }
         match self {
             Self::IndexMissing { .. } => "index-missing",
+            Self::Stray { .. } => "source-mixed",
             Self::Unfinished { .. } => "dest-unfinished",
             Self::IndexMismatch { .. } => "index-mismatch",
             Self::ExpectIndex { .. } => "config-expect-index",
@@ -711,6 +728,7 @@ impl Diagnostic for ReaderError {
                 Self::IndexMissing { .. } => {
                     "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
                 }
+                Self::Stray { .. } => crate::tars::STRAY_HINT,
                 Self::ExpectIndex { .. } => "as in sha256:9f86d081…",
                 Self::ShardMissing { .. } => "fetch or write the file again",
                 Self::KeyTwice { .. } => "read the samples by their numbers, or as a data set for each split",

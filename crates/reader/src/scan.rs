@@ -16,7 +16,8 @@ use crate::error::{Place, ReaderError};
 use crate::keys::hash_key;
 use crate::open::map;
 use crate::tars::{
-    TarPattern, drop_unpacked, holds_data_sets, is_tar_below, is_tar_name, raw_tar_name, tars_below,
+    Below, TarPattern, below, drop_unpacked, holds_data_sets, is_tar_below, is_tar_name,
+    raw_tar_name,
 };
 use shardmill_core::parallel::for_each;
 
@@ -141,19 +142,33 @@ pub(crate) fn scan(
     Ok((Index { shards }, places))
 }
 
+/// The tar files of a folder.
+pub(crate) enum ListedTars {
+    /// A conversion is not finished: some of them are missing.
+    Unfinished,
+    /// There are other files; one of both.
+    Stray([String; 2]),
+    /// All of them.
+    All(Vec<Found>),
+}
+
 /// The tar files below a folder, in the order of the bytes of their names: those that [`TarSet`](crate::TarSet) finds
-/// there. Of a folder with data sets there are none. `None` where a conversion is not finished: some of them are missing.
-pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Option<Vec<Found>>, StorageError> {
+/// there. Of a folder with datasets there are none.
+pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
     let mut found = Vec::new();
     match shelf {
         Shelf::Folder(dir) => {
             if is_unfinished(dir)? {
-                return Ok(None);
+                return Ok(ListedTars::Unfinished);
             }
             if holds_data_sets(dir)? {
-                return Ok(Some(found));
+                return Ok(ListedTars::All(found));
             }
-            for name in tars_below(dir)? {
+            let below = below(dir)?;
+            if let Some(stray) = below.stray() {
+                return Ok(ListedTars::Stray(stray));
+            }
+            for name in below.tars {
                 let bytes = dir.open_file(&name)?.len();
                 found.extend(Found::of(&name, bytes));
             }
@@ -161,10 +176,14 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Option<Vec<Found>>, StorageE
         Shelf::Store(store) => {
             let objects = store.list("", MOST_OBJECTS, &mut |_| true)?;
             if objects.iter().any(|object| is_journal(&object.name)) {
-                return Ok(None);
+                return Ok(ListedTars::Unfinished);
             }
             if objects.iter().any(|object| is_index_below(&object.name)) {
-                return Ok(Some(found));
+                return Ok(ListedTars::All(found));
+            }
+            let names = objects.iter().map(|object| object.name.clone());
+            if let Some(stray) = Below::of(names.collect()).stray() {
+                return Ok(ListedTars::Stray(stray));
             }
             for object in objects {
                 if is_tar_below(&object.name) {
@@ -175,7 +194,7 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Option<Vec<Found>>, StorageE
             found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         }
     }
-    Ok(Some(found))
+    Ok(ListedTars::All(found))
 }
 
 /// Whether an object is the index of a data set in the folder that was listed.

@@ -1,9 +1,9 @@
-//! CSV: a header line, values whose types all rows decide on together, an empty value for null.
+//! CSV: a header line, and values whose types all rows decide on together. An empty value is null, a quoted one is text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array as _, AsArray as _, RecordBatch};
+use arrow::array::{Array as _, AsArray as _, RecordBatch, StringArray};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::{Decoder, Format};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
@@ -12,6 +12,9 @@ use shardmill_core::{LimitExceeded, escape};
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, project};
+use crate::csv_fields::{mark_nulls, parse};
+use crate::csv_values::Values;
+use crate::exact::{inexact, is_exact_text};
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
 use crate::guard::{catch, one_line};
 use crate::input::Text;
@@ -19,75 +22,38 @@ use crate::json::{WHOLE_BYTES, by_name};
 use crate::parquet::match_fields;
 use crate::quotes::Quotes;
 use crate::walk::on_pool;
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
+use crate::{CsvProblem, Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 
-/// What the values of a column are, from the narrowest on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Values {
-    #[default]
-    Empty,
-    Boolean,
-    Whole,
-    Float,
-    Text,
+/// What is known of a column.
+#[derive(Clone, Copy, Debug, Default)]
+struct Column {
+    values: Values,
+    nulls: u64,
+    /// Empty texts: nulls, should the column be of another type.
+    blanks: u64,
+    /// The first row with a whole number that no float holds exactly.
+    inexact: Option<u64>,
 }
 
-impl Values {
-    fn of(text: &str) -> Self {
-        if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") {
-            return Self::Boolean;
-        }
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            // 007 is a name, and so is a number that no integer holds.
-            let plain = digits == "0" && digits.len() == text.len() || !digits.starts_with('0');
-            return if plain && text.parse::<i64>().is_ok() {
-                Self::Whole
-            } else {
-                Self::Text
-            };
-        }
-        if is_float(digits) {
-            Self::Float
-        } else {
-            Self::Text
-        }
-    }
-
-    const fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Empty, other) | (other, Self::Empty) => other,
-            (Self::Boolean, Self::Boolean) => Self::Boolean,
-            (Self::Whole, Self::Whole) => Self::Whole,
-            (Self::Whole | Self::Float, Self::Whole | Self::Float) => Self::Float,
-            _ => Self::Text,
-        }
-    }
-
-    const fn data_type(self) -> DataType {
-        match self {
-            Self::Boolean => DataType::Boolean,
-            Self::Whole => DataType::Int64,
-            Self::Float => DataType::Float64,
-            Self::Empty | Self::Text => DataType::Utf8,
-        }
-    }
+/// Columns whose types are not left to their values.
+fn is_text_column(name: &str, options: &SourceOptions) -> bool {
+    let columns = options.text_columns.iter().chain(&options.json_columns);
+    columns.into_iter().any(|column| column == name)
 }
 
-/// A decimal number with a point or an exponent, or one of the words for none.
-fn is_float(text: &str) -> bool {
-    if matches!(text, "nan" | "NaN" | "inf") {
-        return true;
+/// How the files of a source are written.
+#[derive(Clone, Copy)]
+struct Dialect {
+    delimiter: u8,
+}
+
+impl Dialect {
+    fn of(kind: SourceKind, options: &SourceOptions) -> Self {
+        let usual = if kind == SourceKind::Tsv { b'\t' } else { b',' };
+        Self {
+            delimiter: options.csv_delimiter.unwrap_or(usual),
+        }
     }
-    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
-    let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    digits(whole)
-        && digits(fraction)
-        && whole.len() + fraction.len() > 0
-        && digits(exponent)
-        && !exponent.is_empty()
 }
 
 /// Files of CSV.
@@ -100,14 +66,15 @@ pub(crate) struct CsvTable {
     row_bytes: u64,
     units: Vec<Unit>,
     null_counts: Vec<Option<u64>>,
+    dialect: Dialect,
     options: Arc<SourceOptions>,
     description: SourceDescription,
 }
 
 struct Scanned {
+    /// No columns for a file without a line.
     header: Vec<String>,
-    values: Vec<Values>,
-    nulls: Vec<u64>,
+    columns: Vec<Column>,
     rows: u64,
     bytes: u64,
     whole: bool,
@@ -120,48 +87,67 @@ struct Scanned {
 /// `source-*` and `csv-*` errors.
 pub(crate) fn open(
     locations: &[Location],
+    kind: SourceKind,
     options: &SourceOptions,
 ) -> Result<CsvTable, SourceError> {
-    let files = list_tables(locations, SourceKind::Csv, options)?;
+    let dialect = Dialect::of(kind, options);
+    let files = list_tables(locations, kind, options)?;
     let scanned: Vec<Result<Scanned, SourceError>> =
         on_pool(looking(&files, options.jobs), || {
-            files.par_iter().map(|input| scan(input, options)).collect()
+            let files = files.par_iter();
+            files.map(|input| scan(input, dialect, options)).collect()
         })?;
     let scanned = scanned.into_iter().collect::<Result<Vec<_>, _>>()?;
+    // An empty file among others has no rows; alone it is a mistake.
+    if let (Some(first), true) = (files.first(), scanned.iter().all(Scanned::is_empty)) {
+        return Err(header_error(first, "the file is empty"));
+    }
     let whole = scanned.iter().all(|scanned| scanned.whole);
     let rows: u64 = scanned.iter().map(|scanned| scanned.rows).sum();
     let bytes: u64 = scanned.iter().map(|scanned| scanned.bytes).sum();
 
     // Types first, so that a column that is whole in one file and text in another is text in all.
-    let mut types: BTreeMap<&str, (Values, u64)> = BTreeMap::new();
-    for own in &scanned {
-        for ((name, values), nulls) in own.header.iter().zip(&own.values).zip(&own.nulls) {
-            let (all, count) = types.entry(name).or_default();
-            *all = all.and(*values);
-            *count += own.rows - nulls;
+    let mut types: BTreeMap<&str, Known> = BTreeMap::new();
+    for (number, own) in scanned.iter().enumerate() {
+        for (name, column) in own.header.iter().zip(&own.columns) {
+            let all = types.entry(name).or_default();
+            all.values = all.values.and(column.values);
+            all.texts += own.rows - column.nulls;
+            all.blanks += column.blanks;
+            all.inexact = all.inexact.or(column.inexact.map(|row| (number, row)));
         }
     }
+    for (name, known) in &mut types {
+        if is_text_column(name, options) {
+            known.values = Values::Text;
+        }
+        if let (Values::Float, Some((number, row))) = (known.values, known.inexact)
+            && let Some(input) = files.get(number)
+        {
+            return Err(inexact_error(input, row, name, dialect, options));
+        }
+    }
+    let known = |name: &str| types.get(name).copied().unwrap_or_default();
     let field = |name: &String| -> FieldRef {
-        let (values, count) = types.get(name.as_str()).copied().unwrap_or_default();
-        Arc::new(Field::new(name, values.data_type(), !whole || count < rows))
+        let known = known(name);
+        let is_nullable = !whole || known.count() < rows;
+        Arc::new(Field::new(name, known.values.data_type(), is_nullable))
     };
-    let mut fields: Vec<FieldRef> = scanned
-        .first()
-        .map(|first| first.header.iter().map(field).collect())
+    let mut headers = scanned
+        .iter()
+        .enumerate()
+        .filter(|(_, own)| !own.is_empty());
+    let mut fields: Vec<FieldRef> = headers
+        .next()
+        .map(|(_, first)| first.header.iter().map(field).collect())
         .unwrap_or_default();
-    for (number, own) in scanned.iter().enumerate().skip(1) {
+    for (number, own) in headers {
         let own: Fields = own.header.iter().map(field).collect();
         match_fields(SourceKind::Csv, &files, number, &mut fields, &own)?;
     }
     let null_counts = fields
         .iter()
-        .map(|field| {
-            let (_, count) = types
-                .get(field.name().as_str())
-                .copied()
-                .unwrap_or_default();
-            whole.then_some(rows - count)
-        })
+        .map(|field| whole.then(|| rows.saturating_sub(known(field.name()).count())))
         .collect();
     let units = files
         .iter()
@@ -174,11 +160,11 @@ pub(crate) fn open(
             bytes: input.stamp.bytes,
         })
         .collect();
-    let mut description = SourceDescription::new(SourceKind::Csv);
+    let mut description = SourceDescription::new(kind);
     description.files = described(&files);
     description.rows = whole.then_some(rows);
     description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
-    description.fingerprint = Fingerprint::of(SourceKind::Csv, &files);
+    description.fingerprint = Fingerprint::of(kind, &files);
     Ok(CsvTable {
         files: Arc::new(files),
         schema: Arc::new(Schema::new(fields)),
@@ -186,20 +172,106 @@ pub(crate) fn open(
         row_bytes: bytes / rows.max(1),
         units,
         null_counts,
+        dialect,
         options: Arc::new(options.clone()),
         description,
     })
 }
 
-/// Column names of a file: its first line, or numbers.
-fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, SourceError> {
-    let wrong = |reason: String| SourceError::CsvHeader {
+/// What is known of a column of all files.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    values: Values,
+    /// Values that are not null, empty texts among them.
+    texts: u64,
+    blanks: u64,
+    /// The file and the row of the first whole number that no float holds exactly.
+    inexact: Option<(usize, u64)>,
+}
+
+impl Known {
+    /// Values that are not null.
+    const fn count(&self) -> u64 {
+        match self.values {
+            Values::Empty | Values::Text => self.texts,
+            Values::Boolean | Values::Whole | Values::Float => {
+                self.texts.saturating_sub(self.blanks)
+            }
+        }
+    }
+}
+
+impl Scanned {
+    const fn is_empty(&self) -> bool {
+        self.header.is_empty()
+    }
+}
+
+fn header_error(input: &InputFile, reason: impl Into<String>) -> SourceError {
+    SourceError::CsvHeader {
         file: input.shown.clone(),
-        reason,
+        reason: reason.into(),
+    }
+}
+
+/// The error of a whole number among fractions; the text is read once more to say it.
+fn inexact_error(
+    input: &InputFile,
+    row: u64,
+    name: &str,
+    dialect: Dialect,
+    options: &SourceOptions,
+) -> SourceError {
+    let text = || -> Result<Option<String>, SourceError> {
+        let header = header(input, dialect, options)?;
+        let column = header.iter().position(|other| other == name);
+        let mut records = Records::new(input, &text_fields(&header), 1024, dialect, options)?;
+        let mut before = 0;
+        while let Some(found) = records.read(input)? {
+            let rows = found.num_rows() as u64;
+            if row < before + rows {
+                let at = usize::try_from(row - before).unwrap_or(0);
+                let column = column.and_then(|column| found.columns().get(column));
+                return Ok(column.map(|column| column.as_string::<i32>().value(at).to_owned()));
+            }
+            before += rows;
+        }
+        Ok(None)
     };
+    match text() {
+        Ok(text) => SourceError::CsvRow {
+            file: input.shown.clone(),
+            line: line_of(row, options),
+            column: Some(name.to_owned()),
+            reason: inexact(&text.unwrap_or_default()),
+            problem: CsvProblem::Inexact,
+        },
+        Err(error) => error,
+    }
+}
+
+/// The line of a row, where each row is a line.
+fn line_of(row: u64, options: &SourceOptions) -> u64 {
+    row + 1 + u64::from(options.csv_header)
+}
+
+fn text_fields(header: &[String]) -> Fields {
+    let header = header.iter();
+    header
+        .map(|name| Field::new(name, DataType::Utf8, true))
+        .collect()
+}
+
+/// Column names of a file: its first line, or numbers. None for a file without a line.
+fn header(
+    input: &InputFile,
+    dialect: Dialect,
+    options: &SourceOptions,
+) -> Result<Vec<String>, SourceError> {
+    let wrong = |reason: String| header_error(input, reason);
     let mut text = Text::open(input)?;
     let mut line = Vec::new();
-    let mut quotes = Quotes::new(options.csv_delimiter);
+    let mut quotes = Quotes::new(dialect.delimiter);
     let mut blank = true;
     // The first record ends with the first line break outside quotes.
     loop {
@@ -228,9 +300,12 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
         let most = options.limits.string_bytes.max(16 << 20);
         check_pending(input, "string-bytes", line.len() as u64, most)?;
     }
+    if blank {
+        return Ok(Vec::new());
+    }
     let format = Format::default()
         .with_header(options.csv_header)
-        .with_delimiter(options.csv_delimiter);
+        .with_delimiter(dialect.delimiter);
     let found = catch(|| format.infer_schema(line.as_slice(), Some(0)));
     let (found, _) = found
         .map_err(wrong)?
@@ -240,9 +315,6 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
         .iter()
         .map(|field| field.name().clone())
         .collect();
-    if names.is_empty() {
-        return Err(wrong("the file is empty".to_owned()));
-    }
     for (number, name) in names.iter().enumerate() {
         if name.is_empty() {
             return Err(wrong(format!("column {} has no name", number + 1)));
@@ -281,50 +353,64 @@ fn check_pending(
     })
 }
 
-fn scan(input: &InputFile, options: &SourceOptions) -> Result<Scanned, SourceError> {
-    let header = header(input, options)?;
-    let fields: Fields = header
-        .iter()
-        .map(|name| Field::new(name, DataType::Utf8, true))
-        .collect();
+fn scan(
+    input: &InputFile,
+    dialect: Dialect,
+    options: &SourceOptions,
+) -> Result<Scanned, SourceError> {
+    let header = header(input, dialect, options)?;
     let most = if input.stamp.bytes <= WHOLE_BYTES {
         u64::MAX
     } else {
         options.infer_rows as u64
     };
-    let mut records = Records::new(input, &fields, 1024, options)?;
+    let fields = text_fields(&header);
     let mut scanned = Scanned {
-        values: vec![Values::Empty; header.len()],
-        nulls: vec![0; header.len()],
+        columns: vec![Column::default(); header.len()],
         header,
         rows: 0,
         bytes: 0,
         whole: false,
     };
+    if scanned.is_empty() {
+        scanned.whole = true;
+        return Ok(scanned);
+    }
+    let mut records = Records::new(input, &fields, 1024, dialect, options)?;
     while scanned.rows < most {
         let Some(found) = records.read(input)? else {
             scanned.whole = true;
             break;
         };
-        for ((column, values), nulls) in found
-            .columns()
-            .iter()
-            .zip(&mut scanned.values)
-            .zip(&mut scanned.nulls)
-        {
-            let text = column.as_string::<i32>();
-            *nulls += text.null_count() as u64;
-            for value in text.iter().flatten() {
-                if *values == Values::Text {
-                    break;
-                }
-                *values = values.and(Values::of(value));
-            }
+        for (texts, column) in found.columns().iter().zip(&mut scanned.columns) {
+            column.scan(texts.as_string::<i32>(), scanned.rows);
         }
         scanned.rows += found.num_rows() as u64;
     }
     scanned.bytes = records.consumed;
     Ok(scanned)
+}
+
+impl Column {
+    /// Looks at the values of some rows, of which `first` is the first.
+    fn scan(&mut self, texts: &StringArray, first: u64) {
+        self.nulls += texts.null_count() as u64;
+        for (row, text) in texts.iter().enumerate() {
+            if self.values == Values::Text {
+                break;
+            }
+            let Some(text) = text else { continue };
+            if text.is_empty() {
+                self.blanks += 1;
+                continue;
+            }
+            let own = Values::of(text);
+            if own == Values::Whole && self.inexact.is_none() && !is_exact_text(text) {
+                self.inexact = Some(first + row as u64);
+            }
+            self.values = self.values.and(own);
+        }
+    }
 }
 
 /// How much longer than it was to be a batch may become: rows are counted by the mean of the first ones.
@@ -336,7 +422,17 @@ struct Records {
     decoder: Decoder,
     /// Rows of a batch, at most.
     rows: usize,
-    fields: Fields,
+    /// The columns that are given out; some of them are decoded as text first.
+    schema: SchemaRef,
+    nulls: Vec<String>,
+    delimiter: u8,
+    has_header: bool,
+    /// Rows of the batches before.
+    before: u64,
+    /// Records in the block that are no rows: the header.
+    skipped: usize,
+    /// The bytes of the batch.
+    block: Vec<u8>,
     quotes: Quotes,
     consumed: u64,
     /// Bytes since the last batch, but for what came before its first row.
@@ -353,12 +449,26 @@ impl Records {
         input: &InputFile,
         fields: &Fields,
         rows: usize,
+        dialect: Dialect,
         options: &SourceOptions,
     ) -> Result<Self, SourceError> {
         let rows = rows.max(1);
-        let decoder = ReaderBuilder::new(Arc::new(Schema::new(fields.clone())))
+        let has_usual_nulls = options.csv_nulls == [""];
+        let is_large = input.stamp.bytes > WHOLE_BYTES;
+        let decoded = |field: &FieldRef| -> FieldRef {
+            // Rows that were not looked at may have whole numbers that no float holds.
+            let is_unknown = is_large && *field.data_type() == DataType::Float64;
+            let data_type = match has_usual_nulls && !is_unknown {
+                true => field.data_type().clone(),
+                false => DataType::Utf8,
+            };
+            // The decoder takes a quoted empty text for a null.
+            Arc::new(Field::new(field.name(), data_type, true))
+        };
+        let decoded: Fields = fields.iter().map(decoded).collect();
+        let decoder = ReaderBuilder::new(Arc::new(Schema::new(decoded)))
             .with_header(options.csv_header)
-            .with_delimiter(options.csv_delimiter)
+            .with_delimiter(dialect.delimiter)
             .with_batch_size(rows)
             .build_decoder();
         let enough = (options.batch_bytes as u64).saturating_mul(BATCH_FACTOR);
@@ -367,8 +477,14 @@ impl Records {
             text: Text::open(input)?,
             decoder,
             rows,
-            fields: fields.clone(),
-            quotes: Quotes::new(options.csv_delimiter),
+            schema: Arc::new(Schema::new(fields.clone())),
+            nulls: options.csv_nulls.clone(),
+            delimiter: dialect.delimiter,
+            has_header: options.csv_header,
+            before: 0,
+            skipped: usize::from(options.csv_header),
+            block: Vec::new(),
+            quotes: Quotes::new(dialect.delimiter),
             consumed: 0,
             pending: 0,
             enough,
@@ -394,6 +510,7 @@ impl Records {
                     line,
                     column: None,
                     reason: unclosed(line),
+                    problem: CsvProblem::Quote,
                 });
             }
             let decoder = &mut self.decoder;
@@ -403,7 +520,9 @@ impl Records {
                 Ok(Err(error)) => return Err(self.row_error(input, &error.to_string())),
                 Err(panic) => return Err(self.row_error(input, &panic)),
             };
-            self.quotes.read(bytes.get(..count).unwrap_or_default());
+            let taken = bytes.get(..count).unwrap_or_default();
+            self.quotes.read(taken);
+            self.block.extend_from_slice(taken);
             self.text.consume(count);
             self.consumed += count as u64;
             self.pending += count as u64;
@@ -412,6 +531,10 @@ impl Records {
                 // The header and blank lines are no rows, and a batch without rows would be the end of the file.
                 if self.decoder.capacity() == self.rows {
                     self.pending = 0;
+                    if !is_without_record(&self.block) {
+                        self.skipped = 0;
+                    }
+                    self.block.clear();
                 } else if is_enough {
                     break;
                 }
@@ -419,11 +542,40 @@ impl Records {
         }
         self.pending = 0;
         let decoder = &mut self.decoder;
-        match catch(|| decoder.flush()) {
-            Ok(Ok(found)) => Ok(found),
-            Ok(Err(error)) => Err(self.row_error(input, &error.to_string())),
-            Err(panic) => Err(self.row_error(input, &panic)),
+        let found = match catch(|| decoder.flush()) {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => return Err(self.row_error(input, &error.to_string())),
+            Err(panic) => return Err(self.row_error(input, &panic)),
+        };
+        let found = found.map(|found| self.finish(input, found)).transpose();
+        self.block.clear();
+        found
+    }
+
+    /// Sets nulls right, and makes numbers of texts.
+    fn finish(
+        &mut self,
+        input: &InputFile,
+        mut found: RecordBatch,
+    ) -> Result<RecordBatch, SourceError> {
+        let skipped = std::mem::take(&mut self.skipped);
+        if self.quotes.take_empty() || self.nulls != [""] {
+            let block = (self.block.as_slice(), skipped);
+            found = mark_nulls(found, block, self.delimiter, &self.nulls);
         }
+        let first = self.before;
+        self.before += found.num_rows() as u64;
+        let columns = parse(&found, &self.schema).map_err(|misfit| {
+            let field = self.schema.fields().get(misfit.column);
+            SourceError::CsvRow {
+                file: input.shown.clone(),
+                line: first + misfit.row as u64 + 1 + u64::from(self.has_header),
+                column: field.map(|field| field.name().clone()),
+                reason: misfit.reason,
+                problem: CsvProblem::Value,
+            }
+        })?;
+        batch(&self.schema, columns, found.num_rows())
     }
 
     /// Finds line and column in the decoder's message.
@@ -431,7 +583,7 @@ impl Records {
         let name = |number: u64| {
             let field = usize::try_from(number)
                 .ok()
-                .and_then(|number| self.fields.get(number));
+                .and_then(|number| self.schema.fields().get(number));
             field.map(|field| field.name().clone())
         };
         // The decoder counts lines from 0, the header among them.
@@ -457,13 +609,27 @@ impl Records {
             .nth(1)
             .map(|rest| format!(", expected {rest}"))
             .unwrap_or_default();
+        let problem = if message.contains("incorrect number of fields") {
+            CsvProblem::FieldCount
+        } else if message.contains("UTF-8") {
+            CsvProblem::Utf8
+        } else {
+            CsvProblem::Value
+        };
         SourceError::CsvRow {
             file: input.shown.clone(),
             line,
             column,
             reason: one_line(&escape(&format!("{shown}{expected}"))),
+            problem,
         }
     }
+}
+
+/// Whether bytes hold line breaks only, with or without the mark of UTF-8 before them.
+fn is_without_record(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    bytes.iter().all(|byte| matches!(byte, b'\n' | b'\r'))
 }
 
 fn number_after(message: &str, marker: &str) -> Option<u64> {
@@ -500,10 +666,18 @@ impl Base for CsvTable {
             .enumerate()
             .map(|(place, name)| (name.clone(), place))
             .collect();
+        // A file without a line has no rows.
+        let records = match header.is_empty() {
+            true => None,
+            false => {
+                let options = &self.options;
+                Some(Records::new(input, &fields, rows, self.dialect, options)?)
+            }
+        };
         Ok(Box::new(CsvRows {
             files: Arc::clone(&self.files),
             number: unit,
-            records: Some(Records::new(input, &fields, rows, &self.options)?),
+            records,
             places,
             schema: project(&self.schema, columns),
         }))
@@ -543,38 +717,5 @@ impl Rows for CsvRows {
                 over
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_taken_for_what_they_are() {
-        for (text, values) in [
-            ("true", Values::Boolean),
-            ("FALSE", Values::Boolean),
-            ("0", Values::Whole),
-            ("-12", Values::Whole),
-            ("9223372036854775807", Values::Whole),
-            ("9223372036854775808", Values::Text),
-            ("007", Values::Text),
-            ("-0", Values::Text),
-            ("1.5", Values::Float),
-            ("-.5e-3", Values::Float),
-            ("1e9", Values::Float),
-            ("nan", Values::Float),
-            (".", Values::Text),
-            ("1e", Values::Text),
-            ("-", Values::Text),
-            ("1.2.3", Values::Text),
-            ("2024-01-01", Values::Text),
-        ] {
-            assert_eq!(Values::of(text), values, "{text}");
-        }
-        assert_eq!(Values::Whole.and(Values::Float), Values::Float);
-        assert_eq!(Values::Whole.and(Values::Boolean), Values::Text);
-        assert_eq!(Values::Empty.and(Values::Boolean), Values::Boolean);
     }
 }

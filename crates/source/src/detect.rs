@@ -1,28 +1,33 @@
 //! What a location holds, by names alone.
+//!
+//! Two things at the top of a folder decide at once, because they list the files that count: the log of a Delta table
+//! (`_delta_log`) and the index of a dataset (`index.json`). Otherwise the rule is [`Contents`], over all files of the
+//! folder and of those below it, the same for local folders, prefixes in stores and matches of patterns.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use shardmill_core::{Contents, FileClass, JOURNAL_NAME, Verdict};
 use shardmill_storage::{Location, RemoteLocation, RemoteOptions};
 
-use crate::files::{Expanded, expand, is_hidden, kind_of_name, place, stat};
+use crate::files::{Expanded, expand, has_extension, is_hidden, kind_of_name, place, stat};
 use crate::objects::{self, Found, Holds, Object, Store};
 use crate::walk::{MAX_DEPTH, Stamp, shown};
 use crate::{SourceError, SourceKind, SourceOptions};
 
-/// The one kind that locations hold, each by its name and, for a directory, by the names in it.
+/// The one kind that locations hold, each by its name and, for a folder, by the names in it.
 ///
-/// A directory with `_delta_log` is [`SourceKind::Delta`], one with `index.json` is [`SourceKind::Mds`], or
-/// [`SourceKind::Webdataset`] where the index says so; one with tar files is that as well; with a `.parquet` file anywhere below it is [`SourceKind::Parquet`]; where all files are CSV, JSON lines or
-/// Arrow files it is that; anything else is a [`SourceKind::Tree`]. A pattern is what its matches are. Of a prefix in a
-/// store no more than the first page of its listing is looked at.
+/// A folder with `_delta_log` is [`SourceKind::Delta`]. One with `index.json` is [`SourceKind::Mds`], or
+/// [`SourceKind::Webdataset`] where the index says so. Otherwise all files below it must be of one class, which is the
+/// kind: tables, tar files, or plain files, which are a [`SourceKind::Tree`]. A pattern is what its matches are.
 ///
 /// # Errors
 ///
-/// [`SourceError`] when a location does not exist, or is a file whose name says nothing; [`SourceError::Mixed`] when they
-/// differ.
+/// [`SourceError`] when a location does not exist, or is a file whose name says nothing; [`SourceError::Mixed`] when
+/// locations differ; [`SourceError::MixedFiles`] when the files of one differ.
 pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKind, SourceError> {
     let options = SourceOptions {
         remote: remote.clone(),
@@ -102,10 +107,7 @@ fn detect_remote(
                     };
                     detect_object(&object, *stamp)
                 }
-                Holds::Folder(names) => {
-                    let names = names.iter().map(|(name, stamp)| (name, Some(stamp)));
-                    detect_names(&store, &found.name, names)
-                }
+                Holds::Folder(names) => detect_names(&store, &found.name, names.iter()),
             };
             (shown, kind)
         })),
@@ -129,94 +131,47 @@ fn is_tar_object(store: &Store, name: &str, bytes: u64) -> Result<bool, SourceEr
     Ok(begins_as_tar_index(&head))
 }
 
-/// Names of a page.
-const PAGE: u32 = 1000;
-
 fn detect_store(store: &Store) -> Result<SourceKind, SourceError> {
     let remote = store.remote();
     let go_on = &mut |_| true;
-    let mut names = remote.peek("", PAGE, go_on)?;
-    let is_cut = names.len() as u64 >= u64::from(PAGE);
-    if is_cut && !remote.peek("_delta_log/", 1, go_on)?.is_empty() {
+    if !remote.peek("_delta_log/", 1, go_on)?.is_empty() {
         return Ok(SourceKind::Delta);
     }
-    if is_cut && let Some(index) = remote.look_up(INDEX_NAME, go_on)? {
-        names.push(index);
-    }
-    // Where a page has the names of one folder only, the first folder stands for all of them.
-    for _ in 0..MAX_DEPTH {
-        let has_files = names
-            .iter()
-            .any(|found| !found.is_marker() && !is_hidden(&found.name));
-        let folder = names.iter().find(|found| {
-            found.is_marker() && (!found.name.starts_with(['.', '_']) || found.name.contains('='))
-        });
-        match folder.map(|folder| folder.name.clone()) {
-            Some(folder) if !has_files => {
-                let known = names.len();
-                let below = remote.peek(&folder, PAGE, go_on)?;
-                names.retain(|found| found.name != folder);
-                names.extend(below.into_iter().filter(|found| found.name != folder));
-                if names.len() < known {
-                    continue;
-                }
-            }
-            _ => break,
-        }
-    }
-    let found = names.iter().map(|found| (found.name.as_str(), None));
-    let bytes = |name: &str| {
-        names
-            .iter()
-            .find(|found| found.name == name)
-            .map(|found| found.bytes)
-    };
-    if let (Some(bytes), false) = (
-        bytes(INDEX_NAME),
-        names.iter().any(|found| is_log(&found.name)),
-    ) {
-        return Ok(match is_tar_object(store, INDEX_NAME, bytes)? {
+    if let Some(index) = remote.look_up(INDEX_NAME, go_on)? {
+        return Ok(match is_tar_object(store, INDEX_NAME, index.bytes)? {
             true => SourceKind::Webdataset,
             false => SourceKind::Mds,
         });
     }
-    detect_names(store, "", found)
-}
-
-/// Whether a name beneath a prefix is that of a part of a table log.
-fn is_log(name: &str) -> bool {
-    name.starts_with("_delta_log/")
+    let mut census = Census::default();
+    store.list("", &mut |name, stamp| {
+        census.count_path(name, stamp.bytes);
+        Ok(())
+    })?;
+    census.kind_in_store(store, "")
 }
 
 /// What names beneath `folder` say.
 fn detect_names<'a>(
     store: &Store,
     folder: &str,
-    names: impl Iterator<Item = (&'a str, Option<Stamp>)>,
+    names: impl Iterator<Item = (&'a str, Stamp)>,
 ) -> Result<SourceKind, SourceError> {
-    let shown = |name: &str| match folder {
-        "" => store.remote().display(name),
-        folder => store.remote().display(&format!("{folder}/{name}")),
-    };
     let mut census = Census::default();
     for (name, stamp) in names {
-        if is_log(name) {
+        if name.starts_with("_delta_log/") {
             return Ok(SourceKind::Delta);
         }
-        if let (INDEX_NAME, Some(stamp)) = (name, stamp) {
+        if name == INDEX_NAME {
             let name = format!("{folder}/{INDEX_NAME}");
             return Ok(match is_tar_object(store, &name, stamp.bytes)? {
                 true => SourceKind::Webdataset,
                 false => SourceKind::Mds,
             });
         }
-        if name.is_empty() || name.ends_with('/') || is_hidden(name) {
-            continue;
-        }
-        let file = name.rsplit('/').next().unwrap_or_default();
-        census.count(file, || shown(name));
+        census.count_path(name, stamp.bytes);
     }
-    census.kind(|| shown(""))
+    census.kind_in_store(store, folder)
 }
 
 fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
@@ -239,10 +194,10 @@ fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
 
 /// What a file holds that is no table by its name.
 fn kind_of_other(name: &str) -> Option<SourceKind> {
-    if ends_with(name, ".json") {
+    if has_extension(name, &["json"]) {
         return Some(SourceKind::JsonLines);
     }
-    is_tar(name).then_some(SourceKind::Webdataset)
+    (FileClass::of(name) == FileClass::Tar).then_some(SourceKind::Webdataset)
 }
 
 const fn untold(location: String) -> SourceError {
@@ -253,20 +208,7 @@ const fn untold(location: String) -> SourceError {
     }
 }
 
-fn ends_with(name: &str, suffix: &str) -> bool {
-    name.len() > suffix.len()
-        && name
-            .get(name.len() - suffix.len()..)
-            .is_some_and(|end| end.eq_ignore_ascii_case(suffix))
-}
-
-fn is_tar(name: &str) -> bool {
-    [".tar", ".tar.gz", ".tgz", ".tar.zst"]
-        .iter()
-        .any(|suffix| ends_with(name, suffix))
-}
-
-/// The name of the index of a data set.
+/// The name of the index of a dataset.
 const INDEX_NAME: &str = "index.json";
 
 /// Whether an index is one of tar files: only those have their format at the top, and keys are sorted.
@@ -289,97 +231,126 @@ fn begins_as_tar_index(head: &[u8]) -> bool {
     words.next() == Some(b"format".as_slice())
 }
 
-/// What the names below a directory say, counted until a Parquet file settles it.
-#[derive(Default)]
+/// The files below a folder, and what else bears on what it holds.
 struct Census {
-    files: bool,
-    tar: bool,
-    parquet: bool,
-    /// One of the files that are no Parquet, beside Parquet files.
-    other: Option<String>,
-    /// The kind that all files so far share; `Some(None)` when they are of no table kind or differ.
-    common: Option<Option<SourceKind>>,
-    /// There are files that Hugging Face `datasets` puts beside its Arrow files.
-    saved: bool,
-    /// Such a file of a folder with one data set for each split.
-    splits: bool,
+    contents: Contents,
+    /// Folders in the folder that have an `index.json`, with its length.
+    indexes: Vec<(String, u64)>,
+    /// Whether a conversion into the folder is not finished.
+    is_unfinished: bool,
 }
+
+impl Default for Census {
+    fn default() -> Self {
+        Self {
+            contents: Contents::new(),
+            indexes: Vec::new(),
+            is_unfinished: false,
+        }
+    }
+}
+
+/// Most folders in a folder whose `index.json` is read.
+const MOST_INDEXES: usize = 64;
 
 impl Census {
-    /// Counts a file that is not hidden.
-    fn count(&mut self, name: &str, path: impl FnOnce() -> String) {
-        let table = kind_of_name(name);
-        self.files = true;
-        if table == Some(SourceKind::Parquet) {
-            self.parquet = true;
+    /// Counts a file by its path in the folder, with `/` between the parts of it.
+    fn count_path(&mut self, path: &str, bytes: u64) {
+        self.is_unfinished |= path == JOURNAL_NAME;
+        let is_log = FileClass::of(path) == FileClass::DeltaLog;
+        if path.is_empty() || path.ends_with('/') || (is_hidden(path) && !is_log) {
             return;
         }
-        if SAVED.contains(&name) {
-            self.splits |= name == SPLITS;
-            self.saved = true;
-            return;
+        if let Some((folder, INDEX_NAME)) = path.split_once('/')
+            && self.indexes.len() < MOST_INDEXES
+        {
+            self.indexes.push((folder.to_owned(), bytes));
         }
-        if !accompanies(name) {
-            let path = path();
-            if self.other.as_ref().is_none_or(|other| path < *other) {
-                self.other = Some(path);
+        self.contents.count(path);
+    }
+
+    fn kind_in_store(self, store: &Store, folder: &str) -> Result<SourceKind, SourceError> {
+        let within = |name: &str| match folder {
+            "" => name.to_owned(),
+            folder => format!("{folder}/{name}"),
+        };
+        self.kind(
+            |name| store.remote().display(&within(name)),
+            |name, bytes| {
+                let range = 0..bytes.min(HEAD);
+                let head = store.remote().read_range(&within(name), None, range);
+                head.is_ok_and(|head| begins_as_index(&head))
+            },
+        )
+    }
+
+    /// The kind that the files make. `shown` prints a path in the folder, `is_index` reads an `index.json`.
+    fn kind(
+        mut self,
+        shown: impl Fn(&str) -> String,
+        is_index: impl Fn(&str, u64) -> bool,
+    ) -> Result<SourceKind, SourceError> {
+        let root = || shardmill_core::escape(shown("").trim_end_matches('/')).into_owned();
+        let refused = |reason: String| SourceError::Option {
+            option: "--from",
+            reason,
+        };
+        let is_split = self.contents.is_split();
+        let verdict = self.contents.verdict();
+        let kind = match &verdict {
+            Verdict::One(FileClass::Parquet, _) => Some(SourceKind::Parquet),
+            Verdict::One(FileClass::Arrow, _) => Some(SourceKind::Arrow),
+            Verdict::One(FileClass::Csv, _) => Some(SourceKind::Csv),
+            Verdict::One(FileClass::Tsv, _) => Some(SourceKind::Tsv),
+            Verdict::One(FileClass::JsonLines, _) => Some(SourceKind::JsonLines),
+            Verdict::One(FileClass::Tar, _) => Some(SourceKind::Webdataset),
+            Verdict::Nothing
+            | Verdict::One(FileClass::Plain | FileClass::MdsShard | FileClass::DeltaLog, _)
+            | Verdict::Mixed(_) => None,
+        };
+        match kind {
+            Some(SourceKind::Arrow) if is_split => {
+                return Err(refused(format!(
+                    "{} holds a dataset for each split (dataset_dict.json): name the folder of one, or pass --from arrow to read all of them as one table",
+                    root()
+                )));
             }
+            Some(kind) => return Ok(kind),
+            None => {}
         }
-        self.tar |= is_tar(name);
-        self.common = Some(match self.common {
-            Some(common) if common != table => None,
-            _ => table,
+        // Shards are not samples of a tree.
+        if self.is_unfinished {
+            return Err(refused(format!(
+                "{} holds the shards of a conversion that is not finished: run it again to complete it, or pass --from tree to take every file",
+                root()
+            )));
+        }
+        self.indexes.sort_unstable();
+        let dataset = self.indexes.iter().find(|(folder, bytes)| {
+            let name = format!("{folder}/{INDEX_NAME}");
+            is_index(&name, *bytes)
         });
+        if let Some((folder, _)) = dataset {
+            return Err(refused(format!(
+                "{} holds datasets in folders, such as {}: name one of them, or pass --from tree to take every file",
+                root(),
+                shardmill_core::escape(folder)
+            )));
+        }
+        match verdict {
+            Verdict::Mixed([(first, one), (second, other)]) => Err(SourceError::MixedFiles {
+                location: shown("").trim_end_matches('/').to_owned(),
+                classes: [first, second],
+                examples: [shown(&one), shown(&other)],
+            }),
+            Verdict::One(FileClass::MdsShard, example) => Err(refused(format!(
+                "{} holds MDS shards such as {} without their index.json: name the folder that has it, or pass --from tree to take every file",
+                root(),
+                shardmill_core::escape(&shown(&example))
+            ))),
+            _ => Ok(SourceKind::Tree),
+        }
     }
-
-    fn kind(self, root: impl FnOnce() -> String) -> Result<SourceKind, SourceError> {
-        if self.splits && self.common == Some(Some(SourceKind::Arrow)) {
-            return Err(SourceError::Option {
-                option: "--from",
-                reason: format!(
-                    "{} holds a data set for each split ({SPLITS}): name the folder of one, or say --from arrow to read all of them as one table",
-                    shardmill_core::escape(root().trim_end_matches('/')),
-                ),
-            });
-        }
-        match self.other {
-            // Reading the table would leave the other files out without a word.
-            Some(other) if self.parquet => {
-                return Err(SourceError::Option {
-                    option: "--from",
-                    reason: format!(
-                        "{} holds Parquet files and others such as {}: say --from parquet to read the table, or --from tree to take every file",
-                        shardmill_core::escape(root().trim_end_matches('/')),
-                        shardmill_core::escape(&other)
-                    ),
-                });
-            }
-            _ if self.parquet => return Ok(SourceKind::Parquet),
-            _ => {}
-        }
-        if self.tar {
-            return Ok(SourceKind::Webdataset);
-        }
-        let common = self.common.filter(|_| self.files).flatten();
-        // Beside anything else these are files like others.
-        let common = common.filter(|kind| !self.saved || *kind == SourceKind::Arrow);
-        Ok(common.unwrap_or(SourceKind::Tree))
-    }
-}
-
-/// What Hugging Face `datasets` puts into the folders that it saves.
-const SAVED: [&str; 3] = ["dataset_info.json", "state.json", SPLITS];
-
-/// The same, in the folder above those of the splits.
-const SPLITS: &str = "dataset_dict.json";
-
-/// Whether a file is what people and writers put beside a table: a description, a licence, a checksum.
-fn accompanies(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name.starts_with("readme")
-        || name.starts_with("license")
-        || ends_with(&name, ".md")
-        || ends_with(&name, ".crc")
 }
 
 fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
@@ -393,74 +364,70 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
             false => SourceKind::Mds,
         });
     }
-    let mut census = Census::default();
-    let mut pending = vec![(root.to_owned(), 0)];
-    while let Some((directory, depth)) = pending.pop() {
+    let mut census = Census {
+        is_unfinished: root.join(JOURNAL_NAME).exists(),
+        ..Census::default()
+    };
+    let mut links = Links::default();
+    let mut pending = vec![(root.to_owned(), String::new(), 0)];
+    while let Some((directory, prefix, depth)) = pending.pop() {
         let io = |source| SourceError::io("list", shown(&directory, ""), source);
         for entry in fs::read_dir(&directory).map_err(io)? {
             let entry = entry.map_err(io)?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
+            let path = format!("{prefix}{name}");
             let kind = entry.file_type().map_err(io)?;
-            let hidden = name.starts_with(['.', '_']);
-            if kind.is_dir() {
-                if (!hidden || name.contains('=')) && depth < MAX_DEPTH {
-                    pending.push((entry.path(), depth + 1));
+            let is_folder = if kind.is_symlink() && entry.path().is_dir() {
+                if !links.enter(root, &entry.path()) {
+                    continue;
                 }
+                true
+            } else {
+                kind.is_dir()
+            };
+            if !is_folder {
+                census.count_path(&path, 0);
                 continue;
             }
-            if hidden {
-                continue;
+            if name == "_delta_log" {
+                census.count_path(&format!("{path}/log"), 0);
+            } else if (!name.starts_with(['.', '_']) || name.contains('=')) && depth < MAX_DEPTH {
+                pending.push((entry.path(), format!("{path}/"), depth + 1));
             }
-            census.count(&name, || shown(&entry.path(), ""));
         }
     }
-    let kind = census.kind(|| shown(root, ""))?;
-    if kind == SourceKind::Tree {
-        check_shards(root)?;
-    }
-    Ok(kind)
+    census.kind(
+        |name| shown(root, name),
+        |name, _| is_dataset(&root.join(name)),
+    )
 }
 
-/// Refuses to take shards for files of a tree: those of a conversion that is not done, and data sets beneath a folder.
-fn check_shards(root: &Path) -> Result<(), SourceError> {
-    if root.join(shardmill_core::JOURNAL_NAME).exists() {
-        return Err(SourceError::Option {
-            option: "--from",
-            reason: format!(
-                "{} holds the shards of a conversion that is not finished: run that again to end it, or say --from tree to take every file",
-                shown(root, "")
-            ),
-        });
-    }
-    let io = |source| SourceError::io("list", shown(root, ""), source);
-    let mut names = Vec::new();
-    for entry in fs::read_dir(root).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        if is_dataset(&entry.path().join(INDEX_NAME)) {
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    names.sort_unstable();
-    match names.first() {
-        None => Ok(()),
-        Some(first) => Err(SourceError::Option {
-            option: "--from",
-            reason: format!(
-                "{} holds data sets in folders, such as {}: name one of them, or say --from tree to take every file",
-                shown(root, ""),
-                shardmill_core::escape(first)
-            ),
-        }),
+/// Links to folders that were followed, so that each folder is listed once.
+#[derive(Default)]
+struct Links(HashSet<PathBuf>);
+
+impl Links {
+    /// Whether the target of a link has to be listed: it is no folder above or below the root, and is new.
+    fn enter(&mut self, root: &Path, link: &Path) -> bool {
+        let (Ok(target), Ok(root)) = (fs::canonicalize(link), fs::canonicalize(root)) else {
+            return false;
+        };
+        !target.starts_with(&root) && !root.starts_with(&target) && self.0.insert(target)
     }
 }
 
-/// Whether a file is the index of a data set. What cannot be read is none: it is a file like others.
+/// Whether a file is the index of a dataset. A file that cannot be read counts as any other file.
 fn is_dataset(index: &Path) -> bool {
     let mut head = Vec::new();
     let read = fs::File::open(index).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    read.is_ok() && begins_as_index(&head)
+}
+
+/// Whether the first bytes of a file are those of the index of a dataset.
+fn begins_as_index(head: &[u8]) -> bool {
     let has = |word: &[u8]| head.windows(word.len()).any(|found| found == word);
-    read.is_ok() && head.starts_with(b"{") && has(b"\"shards\"")
+    head.starts_with(b"{") && has(b"\"shards\"")
 }
 
 #[cfg(test)]
@@ -498,11 +465,10 @@ mod tests {
                 SourceKind::Arrow,
             ),
             (&["a.parquet", "dataset_info.json"], SourceKind::Parquet),
-            (&["a.csv", "state.json"], SourceKind::Tree),
             (&["state.json"], SourceKind::Tree),
-            (&["a.csv", "a.jpg"], SourceKind::Tree),
-            (&["a.jpg", "a.csv"], SourceKind::Tree),
-            (&["a.csv", "b.jsonl"], SourceKind::Tree),
+            (&["a.tsv", "x/b.tsv.gz", "README.md"], SourceKind::Tsv),
+            (&["a.csv", "LICENSE", ".DS_Store"], SourceKind::Csv),
+            (&["README", "LICENSE"], SourceKind::Tree),
             (&["a.json", "b.json"], SourceKind::Tree),
             (&["a/001.jpg", "a/001.json"], SourceKind::Tree),
             (&[".hidden"], SourceKind::Tree),
@@ -534,15 +500,81 @@ mod tests {
     }
 
     #[test]
-    fn a_table_among_other_files_is_not_guessed() {
-        let root = tree(&["a.parquet", "x/photo.jpg"]);
-        let error = detect(root.path()).unwrap_err();
-        assert_eq!(error.kind(), shardmill_core::ErrorKind::InvalidInput);
-        let text = error.to_string();
-        assert!(
-            text.contains("photo.jpg") && text.contains("--from tree"),
-            "{text}"
-        );
+    fn a_mixture_is_refused_whatever_is_in_it() {
+        for (paths, first, second, from) in [
+            (
+                &["a.parquet", "x/photo.jpg"][..],
+                "a.parquet",
+                "x/photo.jpg",
+                "--from parquet",
+            ),
+            (
+                &["1.jpg", "x/y/old.tar"],
+                "x/y/old.tar",
+                "1.jpg",
+                "--from webdataset",
+            ),
+            (
+                &["1.jpg", "old.tgz"],
+                "old.tgz",
+                "1.jpg",
+                "--from webdataset",
+            ),
+            (
+                &["a.csv", "state.json"],
+                "a.csv",
+                "state.json",
+                "--from csv",
+            ),
+            (&["a.csv", "x/old.tar"], "a.csv", "x/old.tar", "--from csv"),
+            (&["a.csv", "a.jpg"], "a.csv", "a.jpg", "--from csv"),
+            (&["a.csv", "b.jsonl"], "a.csv", "b.jsonl", "--from jsonl"),
+            (&["a.csv", "b.tsv"], "a.csv", "b.tsv", "--from tsv"),
+            (
+                &["a.arrow", "b.parquet"],
+                "a.arrow",
+                "b.parquet",
+                "--from arrow",
+            ),
+            (&["x/a.mds", "b.jpg"], "x/a.mds", "b.jpg", "index.json"),
+            (
+                &["t/_delta_log/0.json", "t/0.parquet"],
+                "_delta_log",
+                "t/0.parquet",
+                "name the folder",
+            ),
+        ] {
+            let root = tree(paths);
+            let error = detect(root.path()).unwrap_err();
+            assert_eq!(error.id(), "source-mixed", "{paths:?}");
+            assert_eq!(error.kind(), shardmill_core::ErrorKind::InvalidInput);
+            let (text, hint) = (error.to_string(), error.hint().unwrap());
+            assert!(text.contains(first) && text.contains(second), "{text}");
+            assert!(
+                hint.contains(from) && hint.contains("--from tree"),
+                "{hint}"
+            );
+        }
+        let root = tree(&["x/a.mds"]);
+        let error = detect(root.path()).unwrap_err().to_string();
+        assert!(error.contains("without their index.json"), "{error}");
+    }
+
+    #[test]
+    fn links_to_folders_are_followed_once() {
+        let root = tree(&["a/x.csv"]);
+        let other = tree(&["1.jpg"]);
+        let link = |target: &Path, name: &str| {
+            std::os::unix::fs::symlink(target, root.path().join(name)).unwrap();
+        };
+        link(root.path(), "a/up");
+        link(&root.path().join("a"), "b");
+        assert_eq!(detect(root.path()).unwrap(), SourceKind::Csv);
+        link(other.path(), "c");
+        link(other.path(), "d");
+        assert_eq!(detect(root.path()).unwrap_err().id(), "source-mixed");
+        std::os::unix::fs::symlink(other.path(), other.path().join("self")).unwrap();
+        assert_eq!(detect(root.path()).unwrap_err().id(), "source-mixed");
     }
 
     #[test]

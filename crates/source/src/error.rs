@@ -1,10 +1,11 @@
 use std::io;
 
-use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape, io_error_id};
+use shardmill_core::{Diagnostic, ErrorKind, FileClass, LimitExceeded, escape, io_error_id};
 
 use shardmill_storage::StorageError;
 
-use crate::{DeltaError, SourceKind};
+use crate::hints::{choices, column_of};
+use crate::{CsvProblem, DeltaError, SourceKind};
 
 /// Why a source could not be opened or read.
 ///
@@ -82,6 +83,19 @@ pub enum SourceError {
         second: String,
         /// What that holds.
         second_kind: SourceKind,
+    },
+    /// A folder whose files are of several classes.
+    #[error(
+        "holds {} such as {}, and {} such as {}",
+        classes[0].name(), escape(&examples[0]), classes[1].name(), escape(&examples[1])
+    )]
+    MixedFiles {
+        /// The folder.
+        location: String,
+        /// Two of the classes.
+        classes: [FileClass; 2],
+        /// A file of each.
+        examples: [String; 2],
     },
     /// A location that this crate does not read.
     #[error("{what}")]
@@ -337,6 +351,8 @@ pub enum SourceError {
         column: Option<String>,
         /// What is wrong.
         reason: String,
+        /// What sort of mistake that is.
+        problem: CsvProblem,
     },
     /// A JSON line that does not fit.
     #[error("{reason}")]
@@ -467,7 +483,7 @@ const fn by_kind(kind: SourceKind, ids: [&'static str; 4]) -> &'static str {
     let [parquet, arrow, csv, jsonl] = ids;
     match kind {
         SourceKind::Arrow => arrow,
-        SourceKind::Csv => csv,
+        SourceKind::Csv | SourceKind::Tsv => csv,
         SourceKind::JsonLines => jsonl,
         _ => parquet,
     }
@@ -489,6 +505,7 @@ impl Diagnostic for SourceError {
             Self::SqlMemory { .. } => ErrorKind::Resource,
             Self::Option { .. }
             | Self::Mixed { .. }
+            | Self::MixedFiles { .. }
             | Self::Empty { .. }
             | Self::Duplicate { .. }
             | Self::Overlap { .. }
@@ -536,7 +553,7 @@ impl Diagnostic for SourceError {
             Self::Storage(error) => error.id(),
             Self::Limit { limit, .. } => limit.id(),
             Self::Option { .. } => "source-option",
-            Self::Mixed { .. } => "source-mixed",
+            Self::Mixed { .. } | Self::MixedFiles { .. } => "source-mixed",
             Self::Unsupported { .. } => "source-unsupported",
             Self::Empty { .. } => "source-empty",
             Self::Duplicate { .. } => "source-duplicate",
@@ -627,6 +644,7 @@ impl Diagnostic for SourceError {
             | Self::ParquetLimit { object, .. }
             | Self::TreeCollision { object, .. } => object,
             Self::Mixed { second, .. } => second,
+            Self::MixedFiles { location, .. } => location,
             Self::Compression { file, .. }
             | Self::MissingColumn { file, .. }
             | Self::ExtraColumn { file, .. }
@@ -693,6 +711,7 @@ impl Diagnostic for SourceError {
             Self::TreeText { .. } => {
                 "leave the field out with --column, or write --to webdataset, which takes files as they are"
             }
+            Self::MixedFiles { classes, .. } => return Some(choices(*classes)),
             Self::Mixed { .. } => "convert them one by one, or say what they hold with --from",
             Self::Changed { .. } => "run again when nothing writes to the source",
             Self::Overlap { .. } => "choose a destination outside the source",
@@ -704,16 +723,22 @@ impl Diagnostic for SourceError {
             Self::ParquetTruncated { .. } => {
                 "the copy or the writer did not finish: fetch or write the file again"
             }
+            Self::JsonRow { reason, .. } if reason.contains(": a whole number that ") => {
+                let (column, is_nested) = column_of(reason);
+                let encoding = if is_nested { "json" } else { "str" };
+                return Some(format!(
+                    "read the column as it is written with --column {column}:{encoding}"
+                ));
+            }
             Self::JsonRow { reason, .. } if reason.contains(" here, and ") => {
-                let end = reason.find(['.', '[', ':']).unwrap_or(reason.len());
-                let column = reason.get(..end).unwrap_or_default();
+                let (column, _) = column_of(reason);
                 return Some(format!(
                     "values without a type in common can be kept as they are: --column {column}:json"
                 ));
             }
-            Self::CsvRow { .. } => {
-                "types follow from the rows before: mend the row, or quote the column so that all of it is text"
-            }
+            Self::CsvRow {
+                problem, column, ..
+            } => return Some(problem.hint(column.as_deref())),
             Self::ParquetLimit {
                 name, value, limit, ..
             } => {

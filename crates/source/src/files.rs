@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use shardmill_core::FileClass;
 use shardmill_storage::{Location, RemoteLocation};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -171,6 +172,7 @@ const fn wanted(kind: SourceKind) -> &'static str {
         SourceKind::Parquet => "Parquet file",
         SourceKind::Arrow => "Arrow file",
         SourceKind::Csv => "CSV file",
+        SourceKind::Tsv => "TSV file",
         SourceKind::JsonLines => "JSON lines file",
         SourceKind::Delta | SourceKind::Tree | SourceKind::Mds | SourceKind::Webdataset => "file",
     }
@@ -323,21 +325,7 @@ fn is_bare(name: &str, kind: SourceKind) -> bool {
 
 /// Whether a file may be one of a kind, where nothing beside it is by its name.
 fn may_be(file: &str, kind: SourceKind) -> bool {
-    !file.contains('.') || (kind == SourceKind::Csv && has_extension(plain_of(file), &["tsv"]))
-}
-
-/// A name without what says how the file is compressed.
-fn plain_of(name: &str) -> &str {
-    match name.rsplit_once('.') {
-        Some((stem, extension))
-            if ["gz", "zst", "zstd"]
-                .iter()
-                .any(|known| extension.eq_ignore_ascii_case(known)) =>
-        {
-            stem
-        }
-        _ => name,
-    }
+    !file.contains('.') || (kind == SourceKind::Csv && kind_of_name(file) == Some(SourceKind::Tsv))
 }
 
 /// The last part of a name.
@@ -354,7 +342,7 @@ fn join(directory: &str, below: &str) -> String {
 }
 
 /// The files of a kind below a directory. Where no name has a fitting extension (Hive writes `000000_0`) those without one
-/// count, and `.tsv` as CSV: whoever gets here has said what they are.
+/// count, and `.tsv` as CSV: the caller has said what they are.
 fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError> {
     let options = WalkOptions {
         follow_links: true,
@@ -388,19 +376,13 @@ pub(crate) fn has_extension(name: &str, extensions: &[&str]) -> bool {
 
 /// The kind of table that a file name promises.
 pub(crate) fn kind_of_name(name: &str) -> Option<SourceKind> {
-    if has_extension(name, &["parquet", "parq", "pq"]) {
-        return Some(SourceKind::Parquet);
-    }
-    if has_extension(name, &["arrow", "arrows", "feather", "ipc"]) {
-        return Some(SourceKind::Arrow);
-    }
-    let plain = plain_of(name);
-    if has_extension(plain, &["csv"]) {
-        Some(SourceKind::Csv)
-    } else if has_extension(plain, &["jsonl", "ndjson"]) {
-        Some(SourceKind::JsonLines)
-    } else {
-        None
+    match FileClass::of(name) {
+        FileClass::Parquet => Some(SourceKind::Parquet),
+        FileClass::Arrow => Some(SourceKind::Arrow),
+        FileClass::Csv => Some(SourceKind::Csv),
+        FileClass::Tsv => Some(SourceKind::Tsv),
+        FileClass::JsonLines => Some(SourceKind::JsonLines),
+        FileClass::DeltaLog | FileClass::Tar | FileClass::MdsShard | FileClass::Plain => None,
     }
 }
 

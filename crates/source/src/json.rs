@@ -12,11 +12,13 @@ use rayon::prelude::*;
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, project};
+use crate::exact::EXACT_DIGITS;
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
 use crate::guard::{catch, one_line};
 use crate::input::{Lines, Packing, Range, Text, packing};
-use crate::quoted::quoted;
-use crate::shape::{Member, Object, shape_of_line};
+use crate::quoted::{RawField, quoted};
+use crate::shape::{Line, Member, Object, Taken};
+use crate::shape_reader::shape_of_line;
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 
@@ -28,8 +30,10 @@ const RANGE_BYTES: u64 = 16 << 20;
 /// Files of JSON lines.
 pub(crate) struct JsonTable {
     files: Arc<Vec<InputFile>>,
-    /// Fields that are taken for the text that they are.
-    as_text: Arc<[String]>,
+    /// Fields that are read as the text that they are.
+    raw: Arc<[RawField]>,
+    /// Whether types follow from some of the rows only.
+    is_sampled: bool,
     schema: SchemaRef,
     units: Vec<Unit>,
     ranges: Vec<(u64, u64)>,
@@ -55,30 +59,20 @@ pub(crate) fn open(
     options: &SourceOptions,
 ) -> Result<JsonTable, SourceError> {
     let files = list_tables(locations, SourceKind::JsonLines, options)?;
-    match with_types(&files, &[], options) {
-        Err(SourceError::JsonRow { .. }) if !options.json_text.is_empty() => {
-            with_types(&files, &options.json_text, options)
-        }
-        opened => opened,
-    }
-}
-
-/// Looks at the rows of the files, in which some fields are taken for the text that they are.
-fn with_types(
-    files: &[InputFile],
-    as_text: &[String],
-    options: &SourceOptions,
-) -> Result<JsonTable, SourceError> {
-    let scanned: Vec<Result<Scanned, SourceError>> = on_pool(looking(files, options.jobs), || {
-        let files = files.par_iter();
-        files.map(|input| scan(input, as_text, options)).collect()
-    })?;
+    let taken = |name: &str| taken(name, options);
+    let scanned: Vec<Result<Scanned, SourceError>> =
+        on_pool(looking(&files, options.jobs), || {
+            let files = files.par_iter().enumerate();
+            files
+                .map(|(number, input)| scan(input, number, &taken, options))
+                .collect()
+        })?;
     let mut all = Object::default();
     let mut whole = true;
     let mut rows = Some(0_u64);
     let mut units = Vec::new();
     let mut ranges = Vec::new();
-    for (number, (scanned, input)) in scanned.into_iter().zip(files).enumerate() {
+    for (number, (scanned, input)) in scanned.into_iter().zip(&files).enumerate() {
         let scanned = scanned?;
         whole &= scanned.whole;
         let own_rows = scanned.whole.then_some(scanned.object.objects);
@@ -95,7 +89,7 @@ fn with_types(
             ranges.push((start, end));
             start = end;
         }
-        all.merge(scanned.object).map_err(|reason| {
+        all.merge_lines(scanned.object, &taken).map_err(|reason| {
             row_error(
                 input,
                 1,
@@ -103,7 +97,16 @@ fn with_types(
             )
         })?;
     }
-    let mut fields = all.fields();
+    if let Some(unfit) = all.unfit(&taken)
+        && let Some(input) = files.get(unfit.line.file)
+    {
+        let reason = match unfit.among_fractions {
+            true => among_fractions(&unfit.path),
+            false => format!("{}{BEYOND}", unfit.path),
+        };
+        return Err(row_error(input, unfit.line.line, reason));
+    }
+    let (mut fields, raw) = all.fields_as(&taken);
     if !whole {
         // Rows that nobody has looked at may lack anything.
         fields = fields
@@ -117,13 +120,14 @@ fn with_types(
         .map(|member: &Member| whole.then(|| all.objects - member.values))
         .collect();
     let mut description = SourceDescription::new(SourceKind::JsonLines);
-    description.files = described(files);
+    description.files = described(&files);
     description.rows = rows;
     description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
-    description.fingerprint = Fingerprint::of(SourceKind::JsonLines, files);
+    description.fingerprint = Fingerprint::of(SourceKind::JsonLines, &files);
     Ok(JsonTable {
-        files: Arc::new(files.to_vec()),
-        as_text: as_text.into(),
+        files: Arc::new(files),
+        raw: raw.into(),
+        is_sampled: !whole,
         schema: Arc::new(Schema::new(fields)),
         units,
         ranges,
@@ -131,6 +135,31 @@ fn with_types(
         options: Arc::new(options.clone()),
         description,
     })
+}
+
+/// How a field is taken.
+fn taken(name: &str, options: &SourceOptions) -> Taken {
+    let is_in = |names: &[String]| names.iter().any(|known| known == name);
+    if is_in(&options.json_columns) {
+        Taken::Json
+    } else if is_in(&options.text_columns) {
+        Taken::Text
+    } else if options.raw_objects
+        // Expressions find columns in any case.
+        && !options.typed_columns.iter().any(|known| known.eq_ignore_ascii_case(name))
+    {
+        Taken::RawObjects
+    } else {
+        Taken::Typed
+    }
+}
+
+/// What is wrong with a whole number that is not among fractions.
+const BEYOND: &str = ": a whole number that 64 bits do not hold";
+
+/// What is wrong with one that is.
+fn among_fractions(path: &str) -> String {
+    format!("{path}: a whole number that float64, the type of the column, does not hold exactly")
 }
 
 fn row_error(input: &InputFile, line: u64, reason: impl Into<String>) -> SourceError {
@@ -157,7 +186,8 @@ fn is_blank(line: &[u8]) -> bool {
 
 fn scan(
     input: &InputFile,
-    as_text: &[String],
+    file: usize,
+    taken: &dyn Fn(&str) -> Taken,
     options: &SourceOptions,
 ) -> Result<Scanned, SourceError> {
     let mut lines = Lines::new(Text::open(input)?, &options.limits);
@@ -185,16 +215,13 @@ fn scan(
             if object.objects >= most || is_blank(line) {
                 continue;
             }
-            let own = shape_of_line(&quoted(line, as_text), number)
+            let place = Line { file, line: number };
+            let own = shape_of_line(line, place, taken)
                 .map_err(|reason| row_error(input, number, one_line(&reason)))?;
             object
-                .merge(own)
+                .merge_lines(own, &taken)
                 .map_err(|reason| row_error(input, number, one_line(&reason)))?;
         }
-    }
-    if let Some((line, path)) = object.beyond() {
-        let reason = format!("{path}: a whole number that 64 bits do not hold; write it as text");
-        return Err(row_error(input, line, reason));
     }
     Ok(Scanned {
         object,
@@ -266,7 +293,8 @@ impl Base for JsonTable {
                 Text::open_range(input, start, end)?,
                 &self.options.limits,
             )),
-            as_text: Arc::clone(&self.as_text),
+            raw: Arc::clone(&self.raw),
+            is_sampled: self.is_sampled,
             full: Arc::clone(&self.schema),
             schema: project(&self.schema, columns),
             columns: columns.to_vec(),
@@ -321,7 +349,8 @@ struct JsonRows {
     start: u64,
     /// `None` when the unit is over.
     lines: Option<Lines>,
-    as_text: Arc<[String]>,
+    raw: Arc<[RawField]>,
+    is_sampled: bool,
     full: SchemaRef,
     schema: SchemaRef,
     columns: Vec<usize>,
@@ -329,6 +358,15 @@ struct JsonRows {
     block: Vec<u8>,
     /// Lines of the range before the block.
     line: u64,
+}
+
+/// Whether there are so many digits in a row.
+fn has_digits(text: &[u8], count: usize) -> bool {
+    let mut run = 0;
+    text.iter().any(|byte| {
+        run = if byte.is_ascii_digit() { run + 1 } else { 0 };
+        run >= count
+    })
 }
 
 fn decode(schema: &SchemaRef, bytes: &[u8], rows: usize) -> Result<RecordBatch, String> {
@@ -354,10 +392,13 @@ fn decode(schema: &SchemaRef, bytes: &[u8], rows: usize) -> Result<RecordBatch, 
 impl JsonRows {
     fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         let files = Arc::clone(&self.files);
-        let (Some(lines), Some(input)) = (&mut self.lines, files.get(self.number)) else {
+        let Some(input) = files.get(self.number) else {
             return Ok(None);
         };
         loop {
+            let Some(lines) = &mut self.lines else {
+                return Ok(None);
+            };
             lines.read(input, self.batch_bytes, &mut self.block)?;
             if self.block.is_empty() {
                 return Ok(None);
@@ -365,10 +406,13 @@ impl JsonRows {
             if self.start == 0 && self.line == 0 {
                 blank_mark(&mut self.block);
             }
-            if !self.as_text.is_empty() {
+            if !self.raw.is_empty() {
                 let lines = self.block.split_inclusive(|byte| *byte == b'\n');
-                let lines: Vec<_> = lines.map(|line| quoted(line, &self.as_text)).collect();
+                let lines: Vec<_> = lines.map(|line| quoted(line, &self.raw)).collect();
                 self.block = lines.concat();
+            }
+            if self.is_sampled {
+                self.check_numbers(input)?;
             }
             let (mut rows, mut count) = (0, 0);
             for line in self.block.split_inclusive(|byte| *byte == b'\n') {
@@ -383,6 +427,31 @@ impl JsonRows {
             }
             self.line += count;
         }
+    }
+
+    /// Refuses whole numbers that the decoder would round, in rows that did not decide on the types.
+    fn check_numbers(&self, input: &InputFile) -> Result<(), SourceError> {
+        // Only numbers of so many digits are rounded.
+        if !has_digits(&self.block, EXACT_DIGITS + 1) {
+            return Ok(());
+        }
+        let lines = self.block.split_inclusive(|byte| *byte == b'\n');
+        for (number, text) in lines.enumerate() {
+            if !has_digits(text, EXACT_DIGITS + 1) {
+                continue;
+            }
+            // A line that is damaged is an error of the decoder.
+            let shape = shape_of_line(text, Line::default(), &|_| Taken::Typed);
+            let path = shape
+                .ok()
+                .and_then(|object| object.rounded_by(self.full.fields()));
+            if let Some(path) = path {
+                let before = self.line + count_lines(input, self.start, |_| true);
+                let line = before + number as u64 + 1;
+                return Err(row_error(input, line, among_fractions(&path)));
+            }
+        }
+        Ok(())
     }
 
     /// The error of the first line that does not decode by itself.

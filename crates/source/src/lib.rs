@@ -42,12 +42,16 @@ mod ahead;
 mod base;
 mod conform;
 mod csv;
+mod csv_fields;
+mod csv_values;
 mod delta;
 mod detect;
 mod error;
+mod exact;
 mod expr;
 mod files;
 mod guard;
+mod hints;
 mod hive;
 mod ignored;
 mod input;
@@ -64,6 +68,7 @@ mod query;
 mod quoted;
 mod quotes;
 mod shape;
+mod shape_reader;
 mod slices;
 mod source;
 mod sql;
@@ -77,6 +82,7 @@ use shardmill_storage::{Location, RemoteOptions};
 pub use delta::{DeltaError, history as delta_history};
 pub use detect::detect;
 pub use error::SourceError;
+pub use hints::CsvProblem;
 pub use options::{ParseSourceKindError, SelectColumn, SourceKind, SourceOptions, TreeGroup};
 pub use source::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaSummary, ENCODING_KEY, RowPlace, Rows, Source,
@@ -107,7 +113,7 @@ pub fn open(
         SourceKind::Delta => Arc::new(delta::open(locations, options)?),
         SourceKind::Parquet => Arc::new(parquet::open(locations, options)?),
         SourceKind::Arrow => Arc::new(ipc::open(locations, options)?),
-        SourceKind::Csv => Arc::new(csv::open(locations, options)?),
+        SourceKind::Csv | SourceKind::Tsv => Arc::new(csv::open(locations, kind, options)?),
         SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
         SourceKind::Tree => Arc::new(tree::open(locations, options)?),
         SourceKind::Mds | SourceKind::Webdataset => {
@@ -229,7 +235,7 @@ fn check_options(options: &SourceOptions) -> Result<(), SourceError> {
     if options.sql.is_some() && options.select.is_some() {
         return wrong("--select", "goes with --sql only inside the query");
     }
-    if matches!(options.csv_delimiter, b'\n' | b'\r' | b'"') {
+    if matches!(options.csv_delimiter, Some(b'\n' | b'\r' | b'"')) {
         return wrong("--csv-delimiter", "may not be a quote or the end of a line");
     }
     if options.key_column.is_empty() {

@@ -19,6 +19,8 @@ pub enum SourceKind {
     Arrow,
     /// Comma-separated values with a header line.
     Csv,
+    /// Tab-separated values with a header line.
+    Tsv,
     /// One JSON object a line.
     JsonLines,
     /// A directory of plain files.
@@ -31,11 +33,12 @@ pub enum SourceKind {
 
 impl SourceKind {
     /// Every kind, in declaration order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Delta,
         Self::Parquet,
         Self::Arrow,
         Self::Csv,
+        Self::Tsv,
         Self::JsonLines,
         Self::Tree,
         Self::Mds,
@@ -50,6 +53,7 @@ impl SourceKind {
             Self::Parquet => "parquet",
             Self::Arrow => "arrow",
             Self::Csv => "csv",
+            Self::Tsv => "tsv",
             Self::JsonLines => "jsonl",
             Self::Tree => "tree",
             Self::Mds => "mds",
@@ -153,8 +157,14 @@ pub struct SourceOptions {
     pub follow_links: bool,
     /// Whether the text files of a tree are given as the bytes that they are.
     pub text_as_bytes: bool,
-    /// Fields of JSON lines that become the JSON text that they are, should values of theirs have no type in common.
-    pub json_text: Vec<String>,
+    /// Columns of CSV and JSON lines that become JSON: they are read as the JSON text that they are in the file.
+    pub json_columns: Vec<String>,
+    /// Columns of CSV and JSON lines that become text: their numbers are read as they are written.
+    pub text_columns: Vec<String>,
+    /// Whether objects of JSON lines, and lists that are no list of numbers, are read as the JSON text that they are.
+    pub raw_objects: bool,
+    /// Columns that [`raw_objects`](Self::raw_objects) leaves alone.
+    pub typed_columns: Vec<String>,
     /// About how many bytes of decoded data a batch holds.
     pub batch_bytes: usize,
     /// How many threads may list and open files; 0 for all cores.
@@ -163,10 +173,13 @@ pub struct SourceOptions {
     pub memory_limit: Option<u64>,
     /// Where a query spills to, and objects of stores are kept while they are read; `None` for the system's directory for temporary files.
     pub temp_dir: Option<PathBuf>,
-    /// The byte between two CSV values.
-    pub csv_delimiter: u8,
+    /// The byte between two CSV values; `None` for a comma, and for a tab in [`SourceKind::Tsv`].
+    pub csv_delimiter: Option<u8>,
     /// Whether the first line of a CSV file names the columns; otherwise they are `column_1`, `column_2`, ….
     pub csv_header: bool,
+    /// The texts that are null where they stand in a CSV file without quotes. An empty field is null in any column that
+    /// is not text.
+    pub csv_nulls: Vec<String>,
     /// How many rows of a large CSV or JSON lines file decide on the column types. Files of up to 64 MiB
     /// are always looked at as a whole.
     pub infer_rows: usize,
@@ -192,13 +205,17 @@ impl Default for SourceOptions {
             key_column: "__key__".to_owned(),
             follow_links: false,
             text_as_bytes: false,
-            json_text: Vec::new(),
+            json_columns: Vec::new(),
+            text_columns: Vec::new(),
+            raw_objects: false,
+            typed_columns: Vec::new(),
             batch_bytes: 1 << 20,
             jobs: 0,
             memory_limit: None,
             temp_dir: None,
-            csv_delimiter: b',',
+            csv_delimiter: None,
             csv_header: true,
+            csv_nulls: vec![String::new()],
             infer_rows: 100_000,
             limits: Limits::default(),
             remote: RemoteOptions::default(),

@@ -4,16 +4,25 @@ use std::borrow::Cow;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-/// A line in which the values of some fields of its object are strings with the JSON text that they were; nulls stay nulls. A
-/// line that is no object, or that is damaged, stays as it is.
-pub(crate) fn quoted<'a>(line: &'a [u8], fields: &[String]) -> Cow<'a, [u8]> {
+/// A field whose values are read as the text that they are in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RawField {
+    /// Its name.
+    pub name: String,
+    /// Whether values that are strings stay so. Otherwise they become JSON text like others, quotes included.
+    pub keeps_texts: bool,
+}
+
+/// A line in which the values of some fields of its object are strings with the JSON text that they were, byte by byte, without
+/// the whitespace around them; nulls stay nulls. A line that is no object, or that is damaged, stays as it is.
+pub(crate) fn quoted<'a>(line: &'a [u8], fields: &[RawField]) -> Cow<'a, [u8]> {
     if fields.is_empty() {
         return Cow::Borrowed(line);
     }
     rewrite(line, fields).map_or(Cow::Borrowed(line), Cow::Owned)
 }
 
-fn rewrite(line: &[u8], fields: &[String]) -> Option<Vec<u8>> {
+fn rewrite(line: &[u8], fields: &[RawField]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(line.len().saturating_add(64));
     let mut rest = Rest { line, at: 0 };
     let mut copied = 0;
@@ -28,9 +37,10 @@ fn rewrite(line: &[u8], fields: &[String]) -> Option<Vec<u8>> {
         rest.peek()?;
         let begin = rest.at;
         let (IgnoredAny, end) = rest.value()?;
-        if fields.contains(&name) {
+        if let Some(field) = fields.iter().find(|field| field.name == name) {
             let text = std::str::from_utf8(line.get(begin..end)?).ok()?;
-            if text != "null" {
+            let stays = text == "null" || (field.keeps_texts && text.starts_with('"'));
+            if !stays {
                 out.extend_from_slice(line.get(copied..begin)?);
                 serde_json::to_writer(&mut out, text).ok()?;
                 copied = end;
@@ -80,7 +90,11 @@ mod tests {
     use super::*;
 
     fn of(line: &str, fields: &[&str]) -> String {
-        let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
+        let field = |&name: &&str| RawField {
+            name: name.trim_start_matches('=').to_owned(),
+            keeps_texts: name.starts_with('='),
+        };
+        let fields: Vec<RawField> = fields.iter().map(field).collect();
         String::from_utf8(quoted(line.as_bytes(), &fields).into_owned()).unwrap()
     }
 
@@ -89,6 +103,8 @@ mod tests {
         for (line, fields, expected) in [
             (r#"{"a": 1, "b":2}"#, &["a"][..], r#"{"a": "1", "b":2}"#),
             (r#"{"a": "x"}"#, &["a"], r#"{"a": "\"x\""}"#),
+            (r#"{"a": "x"}"#, &["=a"], r#"{"a": "x"}"#),
+            (r#"{"a": 1.0}"#, &["=a"], r#"{"a": "1.0"}"#),
             (
                 r#" { "a" : [1, {"b": "}"} ] , "b" : {} } "#,
                 &["b", "a"],

@@ -16,6 +16,10 @@ pub(crate) struct Quotes {
     opened: u64,
     /// Whether nothing has come yet.
     fresh: bool,
+    /// Whether the last byte opened a value.
+    just_opened: bool,
+    /// Whether a value began with two quotes.
+    empty: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +39,19 @@ impl Quotes {
             lines: 0,
             opened: 0,
             fresh: true,
+            just_opened: false,
+            empty: false,
         }
     }
 
     /// Whether what has come ends with a record.
     pub(crate) fn is_behind_record(&self) -> bool {
         self.state == State::Outside && self.last == b'\n'
+    }
+
+    /// Whether a value began with two quotes since the last call: it may be an empty text.
+    pub(crate) const fn take_empty(&mut self) -> bool {
+        std::mem::replace(&mut self.empty, false)
     }
 
     /// Follows the next piece.
@@ -57,7 +68,10 @@ impl Quotes {
             if self.state == State::Closing && rest.first() != Some(&b'"') {
                 self.state = State::Outside;
             }
-            let Some(found) = memchr(b'"', rest) else {
+            let found = memchr(b'"', rest);
+            self.empty |= self.just_opened && found == Some(0);
+            self.just_opened = false;
+            let Some(found) = found else {
                 break;
             };
             let quote = at + found;
@@ -71,6 +85,7 @@ impl Quotes {
                     if before == self.delimiter || matches!(before, b'\n' | b'\r') {
                         let earlier = piece.get(..quote).unwrap_or_default();
                         self.opened = self.lines + 1 + line_breaks(earlier);
+                        self.just_opened = true;
                         State::Inside
                     } else {
                         State::Outside
@@ -128,6 +143,21 @@ mod tests {
                     quotes.read(piece);
                 }
                 assert_eq!(quotes.open_line(), line, "{text:?} by {size}");
+            }
+        }
+        for (text, empty) in [
+            ("a,\"\"\n", true),
+            ("\"\"\"x\"\n", true),
+            ("\"a\"\"b\",\"c\"", false),
+            ("a\"\"", false),
+        ] {
+            for size in 1..=text.len() {
+                let mut quotes = Quotes::new(b',');
+                for piece in text.as_bytes().chunks(size) {
+                    quotes.read(piece);
+                }
+                assert_eq!(quotes.take_empty(), empty, "{text:?} by {size}");
+                assert!(!quotes.take_empty());
             }
         }
         let mut quotes = Quotes::new(b',');

@@ -1,13 +1,12 @@
 //! What JSON values have in common: the Arrow type that holds them all.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use crate::ENCODING_KEY;
+use crate::quoted::RawField;
 
 /// The shape of the values seen so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +17,13 @@ pub(crate) enum Shape {
     Bool,
     /// Whole numbers.
     Whole(Whole),
-    Float,
+    /// Numbers with fractions, and the first whole number among them that no float holds exactly.
+    Float(Option<Line>),
     Text,
+    /// Numbers and booleans and texts that have no type in common.
+    Scalars,
+    /// Values of any kind.
+    Any,
     List(Box<Seen>),
     Object(Object),
 }
@@ -28,11 +32,46 @@ pub(crate) enum Shape {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whole {
     /// One is below zero.
-    negative: bool,
+    pub negative: bool,
     /// One is beyond `i64`.
-    large: bool,
-    /// The line of the first that 64 bits do not hold. Among fractions it is one of them.
-    beyond: Option<u64>,
+    pub large: bool,
+    /// The line of the first that 64 bits do not hold.
+    pub beyond: Option<Line>,
+    /// The line of the first that no float holds exactly.
+    pub inexact: Option<Line>,
+}
+
+/// A line of a file of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Line {
+    /// The number of the file, from 0.
+    pub file: usize,
+    /// The line, from 1.
+    pub line: u64,
+}
+
+/// How the values of a top-level field are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// As values of a type.
+    Typed,
+    /// As values of a type, but objects as the JSON text that they are, whatever is in them.
+    RawObjects,
+    /// As JSON text, unless all are texts.
+    Json,
+    /// As text, unless there are lists or objects.
+    Text,
+}
+
+/// A whole number that no type of its column holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unfit {
+    /// Where it is.
+    pub line: Line,
+    /// The path of its field.
+    pub path: String,
+    /// Whether it is among fractions; otherwise it is beyond 64 bits.
+    pub among_fractions: bool,
 }
 
 /// A shape and whether there are nulls among its values.
@@ -58,16 +97,15 @@ pub(crate) struct Member {
     pub values: u64,
 }
 
-/// No float below it in size stands for a whole number beyond 64 bits.
-const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
-
 impl Shape {
-    const fn name(&self) -> &'static str {
+    /// What values of the shape are called.
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Unknown => "null",
             Self::Bool => "a boolean",
-            Self::Whole(_) | Self::Float => "a number",
+            Self::Whole(_) | Self::Float(_) => "a number",
             Self::Text => "text",
+            Self::Scalars | Self::Any => "a value",
             Self::List(_) => "a list",
             Self::Object(_) => "an object",
         }
@@ -85,13 +123,12 @@ impl Shape {
                 *self = other;
                 Ok(())
             }
-            (Self::Bool, Self::Bool) | (Self::Text, Self::Text) | (Self::Float, Self::Float) => {
-                Ok(())
-            }
+            (Self::Bool, Self::Bool) | (Self::Text, Self::Text) => Ok(()),
             (Self::Whole(whole), Self::Whole(more)) => {
                 whole.negative |= more.negative;
                 whole.large |= more.large;
                 whole.beyond = whole.beyond.or(more.beyond);
+                whole.inexact = whole.inexact.or(more.inexact);
                 if whole.negative && whole.large {
                     return Err(
                         ": whole numbers below zero and beyond 9223372036854775807 share no type"
@@ -100,8 +137,16 @@ impl Shape {
                 }
                 Ok(())
             }
-            (Self::Float | Self::Whole(_), Self::Float | Self::Whole(_)) => {
-                *self = Self::Float;
+            (Self::Float(own), Self::Float(more)) => {
+                *own = own.or(more);
+                Ok(())
+            }
+            (Self::Float(own), Self::Whole(more)) => {
+                *own = own.or(more.inexact);
+                Ok(())
+            }
+            (Self::Whole(own), Self::Float(more)) => {
+                *self = Self::Float(own.inexact.or(more));
                 Ok(())
             }
             (Self::List(seen), Self::List(more)) => {
@@ -119,19 +164,77 @@ impl Shape {
         }
     }
 
-    /// The line and the path of a whole number that no type of the column holds.
-    fn beyond(&self) -> Option<(u64, String)> {
+    /// The same for values that are taken so: what they have no type for becomes text.
+    fn merge_as(&mut self, other: Self, taken: Taken) -> Result<(), String> {
+        let is_scalar =
+            |shape: &Self| !matches!(shape, Self::List(_) | Self::Object(_) | Self::Any);
+        let mixed = match taken {
+            Taken::Json => Self::Any,
+            Taken::Text if is_scalar(self) && is_scalar(&other) => Self::Scalars,
+            Taken::Text | Taken::Typed | Taken::RawObjects => return self.merge(other),
+        };
+        match (&*self, &other) {
+            (_, Self::Unknown) => {}
+            (Self::Unknown, _) => *self = other,
+            (Self::Text, Self::Text) => {}
+            _ => *self = mixed,
+        }
+        Ok(())
+    }
+
+    /// Whether values of this shape are read as the text that they are in the file.
+    fn is_raw(&self, taken: Taken) -> bool {
+        match taken {
+            Taken::Typed => false,
+            Taken::RawObjects => match self {
+                Self::Object(_) => true,
+                Self::List(seen) => !matches!(seen.shape, Self::Whole(_) | Self::Float(_)),
+                _ => false,
+            },
+            Taken::Json => !matches!(self, Self::Unknown | Self::Text),
+            Taken::Text => matches!(
+                self,
+                Self::Bool | Self::Whole(_) | Self::Float(_) | Self::Scalars
+            ),
+        }
+    }
+
+    /// A whole number that no type of the column holds.
+    fn unfit(&self) -> Option<Unfit> {
+        let at = |line: Option<Line>, among_fractions| {
+            line.map(|line| Unfit {
+                line,
+                path: String::new(),
+                among_fractions,
+            })
+        };
         match self {
-            Self::Whole(whole) => whole.beyond.map(|line| (line, String::new())),
-            Self::List(seen) => {
-                let (line, path) = seen.shape.beyond()?;
-                Some((line, format!("[]{path}")))
-            }
+            Self::Whole(whole) => at(whole.beyond, false),
+            Self::Float(inexact) => at(*inexact, true),
+            Self::List(seen) => seen.shape.unfit().map(|unfit| unfit.within("[]")),
             Self::Object(object) => {
-                let (line, path) = object.beyond()?;
-                Some((line, format!(".{path}")))
+                let fields = object.fields.iter();
+                let mut found = fields.filter_map(|(name, member)| member.unfit(name));
+                found.next().map(|unfit| unfit.within("."))
             }
-            Self::Unknown | Self::Bool | Self::Float | Self::Text => None,
+            Self::Unknown | Self::Bool | Self::Text | Self::Scalars | Self::Any => None,
+        }
+    }
+
+    /// The first whole number, in a row that was not looked at before the types were decided, that a float would change.
+    pub(crate) fn rounded_by(&self, data_type: &DataType) -> Option<String> {
+        match (self, data_type) {
+            (Self::Whole(whole), DataType::Float64) => whole.inexact.map(|_| String::new()),
+            (Self::Float(inexact), DataType::Float64) => inexact.map(|_| String::new()),
+            (Self::List(seen), DataType::List(item)) => {
+                let path = seen.shape.rounded_by(item.data_type())?;
+                Some(format!("[]{path}"))
+            }
+            (Self::Object(object), DataType::Struct(fields)) => {
+                let path = object.rounded_by(fields)?;
+                Some(format!(".{path}"))
+            }
+            _ => None,
         }
     }
 
@@ -139,11 +242,11 @@ impl Shape {
     pub(crate) fn data_type(&self) -> DataType {
         match self {
             // Nothing is known of it; text holds whatever may come.
-            Self::Unknown | Self::Text => DataType::Utf8,
+            Self::Unknown | Self::Text | Self::Scalars | Self::Any => DataType::Utf8,
             Self::Bool => DataType::Boolean,
             Self::Whole(whole) if whole.large => DataType::UInt64,
             Self::Whole(_) => DataType::Int64,
-            Self::Float => DataType::Float64,
+            Self::Float(_) => DataType::Float64,
             Self::List(seen) => {
                 let item = Field::new_list_field(
                     seen.shape.data_type(),
@@ -175,12 +278,71 @@ impl Object {
         Ok(())
     }
 
-    /// The line and the path of a whole number that no type of its column holds.
-    pub(crate) fn beyond(&self) -> Option<(u64, String)> {
-        self.fields.iter().find_map(|(name, member)| {
-            let (line, path) = member.shape.beyond()?;
-            Some((line, format!("{}{path}", shardmill_core::escape(name))))
+    /// As [`Object::merge`], for the objects of lines.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shape::merge`].
+    pub(crate) fn merge_lines(
+        &mut self,
+        other: Self,
+        taken: &impl Fn(&str) -> Taken,
+    ) -> Result<(), String> {
+        self.objects += other.objects;
+        for (name, member) in other.fields {
+            let taken = taken(&name);
+            let shown = shardmill_core::escape(&name).into_owned();
+            let own = self.fields.entry(name).or_default();
+            own.values += member.values;
+            own.shape
+                .merge_as(member.shape, taken)
+                .map_err(|error| behind(&shown, &error))?;
+        }
+        Ok(())
+    }
+
+    /// A whole number that no type of its column holds.
+    pub(crate) fn unfit(&self, taken: &impl Fn(&str) -> Taken) -> Option<Unfit> {
+        let mut fields = self.fields.iter();
+        fields.find_map(|(name, member)| {
+            let is_raw = member.shape.is_raw(taken(name));
+            if is_raw { None } else { member.unfit(name) }
         })
+    }
+
+    /// Where a whole number is that a float would change; see [`Shape::rounded_by`].
+    pub(crate) fn rounded_by(&self, fields: &Fields) -> Option<String> {
+        self.fields.iter().find_map(|(name, member)| {
+            let (_, field) = fields.find(name)?;
+            let path = member.shape.rounded_by(field.data_type())?;
+            Some(format!("{}{path}", shardmill_core::escape(name)))
+        })
+    }
+
+    /// The fields of lines, as they are taken, and the names of those that are read as the text that they are.
+    pub(crate) fn fields_as(&self, taken: &impl Fn(&str) -> Taken) -> (Fields, Vec<RawField>) {
+        let mut raw = Vec::new();
+        let all = self.fields();
+        let fields = all.iter().zip(&self.fields).map(|(field, (name, member))| {
+            let taken = taken(name);
+            if !member.shape.is_raw(taken) {
+                return Arc::clone(field);
+            }
+            raw.push(RawField {
+                name: name.clone(),
+                keeps_texts: taken == Taken::Text,
+            });
+            let text = Field::new(name, DataType::Utf8, field.is_nullable());
+            Arc::new(match taken {
+                Taken::Text => text,
+                _ => {
+                    let hint = (ENCODING_KEY.to_owned(), "json".to_owned());
+                    text.with_metadata([hint].into())
+                }
+            })
+        });
+        let fields = fields.collect();
+        (fields, raw)
     }
 
     /// The fields sorted by name; nullable where a value is missing or null.
@@ -192,8 +354,22 @@ impl Object {
     }
 }
 
+impl Member {
+    fn unfit(&self, name: &str) -> Option<Unfit> {
+        let unfit = self.shape.unfit()?;
+        Some(unfit.within(&shardmill_core::escape(name)))
+    }
+}
+
+impl Unfit {
+    fn within(mut self, outer: &str) -> Self {
+        self.path.insert_str(0, outer);
+        self
+    }
+}
+
 /// An error about what is in a field, with the name of the field in front of the path that it begins with.
-fn behind(name: &str, error: &str) -> String {
+pub(crate) fn behind(name: &str, error: &str) -> String {
     let dot = if error.starts_with([':', '[']) {
         ""
     } else {
@@ -202,223 +378,20 @@ fn behind(name: &str, error: &str) -> String {
     format!("{name}{dot}{error}")
 }
 
-/// Reads the shape of one JSON object, which stands in a line of that number.
-///
-/// # Errors
-///
-/// What is wrong with the text, without its line.
-pub(crate) fn shape_of_line(line: &[u8], number: u64) -> Result<Object, String> {
-    let numbers = Numbers {
-        line: number,
-        ..Numbers::default()
-    };
-    let mut shape = shape_of(line, &numbers)?;
-    if numbers.wide.get() {
-        // The parser gives a whole number beyond 64 bits as a float; only the text tells it from 1e20.
-        let numbers = Numbers {
-            line: number,
-            beyond: whole_beyond_64_bits(line),
-            ..Numbers::default()
-        };
-        shape = shape_of(line, &numbers)?;
-    }
-    match shape {
-        Shape::Object(object) => Ok(object),
-        other => Err(format!("is {}, not an object", other.name())),
-    }
-}
-
-fn shape_of(line: &[u8], numbers: &Numbers) -> Result<Shape, String> {
-    let text = |error: serde_json::Error| {
-        let whole = error.to_string();
-        // The line is the caller's; what serde_json counts is always line 1.
-        whole
-            .split(" at line ")
-            .next()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let mut reader = serde_json::Deserializer::from_slice(line);
-    let shape = Seed(numbers)
-        .deserialize(&mut reader)
-        .map_err(|error| numbers.apart.take().unwrap_or_else(|| text(error)))?;
-    reader.end().map_err(text)?;
-    Ok(shape)
-}
-
-/// Which numbers of a line that parses, counted from 0, are whole and beyond 64 bits.
-fn whole_beyond_64_bits(line: &[u8]) -> Vec<usize> {
-    let mut found = Vec::new();
-    let (mut at, mut number) = (0, 0);
-    while let Some(byte) = line.get(at) {
-        let rest = line.get(at..).unwrap_or_default();
-        at += match byte {
-            b'"' => {
-                let mut escaped = true;
-                let ends = |byte: &u8| {
-                    let end = *byte == b'"' && !escaped;
-                    escaped = *byte == b'\\' && !escaped;
-                    end
-                };
-                // `escaped` starts as true: the opening quote ends nothing.
-                rest.iter().position(ends).map_or(rest.len(), |end| end + 1)
-            }
-            b'-' | b'0'..=b'9' => {
-                let of_number =
-                    |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
-                let count = rest.iter().take_while(|byte| of_number(byte)).count();
-                let text = str::from_utf8(rest.get(..count).unwrap_or_default()).unwrap_or("");
-                let whole = !text.contains(['.', 'e', 'E']);
-                if whole && text.parse::<i64>().is_err() && text.parse::<u64>().is_err() {
-                    found.push(number);
-                }
-                number += 1;
-                count
-            }
-            _ => 1,
-        };
-    }
-    found
-}
-
-/// The numbers of a line, as they are read, and what is wrong with its lists.
-#[derive(Default)]
-struct Numbers {
-    line: u64,
-    /// How many were read.
-    read: Cell<usize>,
-    /// Whether one is so large that it may be a whole number beyond 64 bits.
-    wide: Cell<bool>,
-    /// Which ones are.
-    beyond: Vec<usize>,
-    /// Elements of a list that have no type in common, and where the list is.
-    apart: RefCell<Option<String>>,
-}
-
-impl Numbers {
-    /// Says one level further up where values are that have no type in common, if there are any.
-    fn beneath(&self, path: impl FnOnce(&str) -> String) {
-        let mut apart = self.apart.borrow_mut();
-        if let Some(found) = apart.as_mut() {
-            *found = path(found);
-        }
-    }
-
-    /// Counts a number; true where it is whole and beyond 64 bits.
-    fn next(&self) -> bool {
-        let number = self.read.replace(self.read.get() + 1);
-        self.beyond.binary_search(&number).is_ok()
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Seed<'a>(&'a Numbers);
-
-impl<'de> DeserializeSeed<'de> for Seed<'_> {
-    type Value = Shape;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Shape, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Seed<'_> {
-    type Value = Shape;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Shape, E> {
-        Ok(Shape::Bool)
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Shape, E> {
-        self.0.next();
-        Ok(Shape::Whole(Whole {
-            negative: value < 0,
-            ..Whole::default()
-        }))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Shape, E> {
-        self.0.next();
-        Ok(Shape::Whole(Whole {
-            large: i64::try_from(value).is_err(),
-            ..Whole::default()
-        }))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Shape, E> {
-        if value.abs() >= TWO_POW_63 {
-            self.0.wide.set(true);
-        }
-        if self.0.next() {
-            return Ok(Shape::Whole(Whole {
-                beyond: Some(self.0.line),
-                ..Whole::default()
-            }));
-        }
-        Ok(Shape::Float)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Shape, E> {
-        Ok(Shape::Text)
-    }
-
-    fn visit_unit<E>(self) -> Result<Shape, E> {
-        Ok(Shape::Unknown)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Shape, A::Error> {
-        let mut seen = Seen::default();
-        let within = |error: &str| behind("[]", error);
-        while let Some(shape) = access
-            .next_element_seed(self)
-            .inspect_err(|_| self.0.beneath(within))?
-        {
-            seen.nulls |= shape == Shape::Unknown;
-            seen.shape.merge(shape).map_err(|error| {
-                self.0.apart.replace(Some(within(&error)));
-                A::Error::custom(error)
-            })?;
-        }
-        Ok(Shape::List(Box::new(seen)))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Shape, A::Error> {
-        let mut object = Object {
-            objects: 1,
-            ..Object::default()
-        };
-        while let Some(name) = access.next_key::<String>()? {
-            let shape = access.next_value_seed(self).inspect_err(|_| {
-                self.0
-                    .beneath(|path| behind(&shardmill_core::escape(&name), path));
-            })?;
-            match object.fields.entry(name) {
-                Entry::Vacant(entry) => {
-                    let values = u64::from(shape != Shape::Unknown);
-                    entry.insert(Member { shape, values });
-                }
-                Entry::Occupied(entry) => {
-                    let name = shardmill_core::escape(entry.key()).into_owned();
-                    return Err(A::Error::custom(format!("has the key `{name}` twice")));
-                }
-            }
-        }
-        Ok(Shape::Object(object))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shape_reader::shape_of_line;
+
+    fn at(line: u64) -> Line {
+        Line { file: 0, line }
+    }
 
     fn of(lines: &[&str]) -> Result<Object, String> {
         let mut all = Object::default();
         for (number, line) in (1..).zip(lines) {
-            all.merge(shape_of_line(line.as_bytes(), number)?)?;
+            let line = shape_of_line(line.as_bytes(), at(number), &|_| Taken::Typed)?;
+            all.merge(line)?;
         }
         Ok(all)
     }
@@ -468,7 +441,11 @@ mod tests {
 
     #[test]
     fn a_whole_number_beyond_64_bits_is_found_unless_it_is_among_fractions() {
-        let beyond = |lines: &[&str]| of(lines).unwrap().beyond();
+        let beyond = |lines: &[&str]| {
+            let unfit = of(lines).unwrap().unfit(&|_| Taken::Typed)?;
+            assert!(!unfit.among_fractions);
+            Some((unfit.line.line, unfit.path))
+        };
         let most = r#"{"a": 18446744073709551615, "b": -9223372036854775808}"#;
         assert_eq!(beyond(&[most]), None);
         for (line, path) in [
@@ -489,6 +466,81 @@ mod tests {
         let fractions = &[r#"{"a": 100000000000000000000}"#, r#"{"a": 0.5}"#];
         assert_eq!(beyond(fractions), None);
         assert_eq!(types(fractions), ["a: Float64"]);
+    }
+
+    #[test]
+    fn a_whole_number_that_a_float_would_change_is_found_among_fractions() {
+        let unfit = |lines: &[&str]| {
+            let unfit = of(lines).unwrap().unfit(&|_| Taken::Typed)?;
+            assert!(unfit.among_fractions);
+            Some((unfit.line.line, unfit.path))
+        };
+        let large = r#"{"a": 9007199254740993}"#;
+        assert_eq!(unfit(&[large, r#"{"a": 1}"#]), None);
+        assert_eq!(
+            unfit(&[r#"{"a": 9007199254740992}"#, r#"{"a": 0.5}"#]),
+            None
+        );
+        for (lines, line, path) in [
+            (&[large, r#"{"a": 0.5}"#][..], 1, "a"),
+            (&[r#"{"a": 0.5}"#, large], 2, "a"),
+            (
+                &[r#"{"a": [{"b": [0.5, -9007199254740993]}]}"#],
+                1,
+                "a[].b[]",
+            ),
+            (
+                &[r#"{"a": 1e3, "b": 100000000000000000001}"#, r#"{"b": 0.5}"#],
+                1,
+                "b",
+            ),
+        ] {
+            assert_eq!(unfit(lines), Some((line, path.to_owned())), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_taken_for_their_text_need_no_type() {
+        let types = |lines: &[&str], taken: Taken| {
+            let mut all = Object::default();
+            for (number, line) in (1..).zip(lines) {
+                let own = shape_of_line(line.as_bytes(), at(number), &|_| taken)?;
+                all.merge_lines(own, &|_| taken)?;
+            }
+            assert_eq!(all.unfit(&|_| taken), None);
+            let (fields, raw) = all.fields_as(&|_| taken);
+            let hint = fields[0].metadata().get(ENCODING_KEY).cloned();
+            let data_type = fields[0].data_type().to_string();
+            Ok::<_, String>((data_type, hint.unwrap_or_default(), raw.len()))
+        };
+        let text = |hint: &str, raw| Ok(("Utf8".to_owned(), hint.to_owned(), raw));
+        let objects = &[
+            r#"{"a": {"q": "x"}}"#,
+            r#"{"a": {"q": 1, "n": 99999999999999999999}}"#,
+        ];
+        let mixed = &[r#"{"a": 1}"#, r#"{"a": "x"}"#, r#"{"a": [{}]}"#];
+        let texts = &[r#"{"a": "1"}"#, r#"{"a": null}"#];
+        let numbers = &[
+            r#"{"a": 9007199254740993}"#,
+            r#"{"a": 0.5}"#,
+            r#"{"a": true}"#,
+        ];
+        let lists = &[r#"{"a": [{"b": 1}]}"#, r#"{"a": [{"b": "x"}]}"#];
+        assert_eq!(types(objects, Taken::RawObjects), text("json", 1));
+        assert_eq!(types(lists, Taken::RawObjects), text("json", 1));
+        assert_eq!(types(objects, Taken::Json), text("json", 1));
+        assert_eq!(types(mixed, Taken::Json), text("json", 1));
+        assert_eq!(types(texts, Taken::Json), text("", 0));
+        assert_eq!(types(numbers, Taken::Json), text("json", 1));
+        assert_eq!(types(numbers, Taken::Text), text("", 1));
+        assert_eq!(types(texts, Taken::Text), text("", 0));
+        let list = types(&[r#"{"a": [1]}"#, r#"{"a": []}"#], Taken::RawObjects).unwrap();
+        assert!(list.0.starts_with("List") && list.2 == 0, "{list:?}");
+        assert!(types(mixed, Taken::RawObjects).is_err());
+        let twice = &[r#"{"a": [{"b": {"c": 1, "c": 2}}]}"#];
+        for taken in [Taken::RawObjects, Taken::Json] {
+            assert_eq!(types(twice, taken), Err("has the key `c` twice".to_owned()));
+        }
     }
 
     #[test]
@@ -527,7 +579,7 @@ mod tests {
         }
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(5000), "]".repeat(5000));
         assert!(
-            shape_of_line(deep.as_bytes(), 1)
+            shape_of_line(deep.as_bytes(), at(1), &|_| Taken::Typed)
                 .unwrap_err()
                 .contains("recursion limit")
         );

@@ -291,7 +291,8 @@ fn kinds_are_told_by_one_listing() {
             SourceKind::Parquet,
         ),
         ("c", &["a.csv", "b.csv.gz"], SourceKind::Csv),
-        ("t", &["a.csv", "a.jpg"], SourceKind::Tree),
+        ("v", &["a.tsv", "README.md"], SourceKind::Tsv),
+        ("t", &["a.txt", "a.jpg"], SourceKind::Tree),
         ("w", &["0.tar", "1.tar"], SourceKind::Webdataset),
     ] {
         for name in names {
@@ -311,6 +312,23 @@ fn kinds_are_told_by_one_listing() {
     shelf.place.write("p/photo.jpg", "x");
     let error = told("p").unwrap_err();
     assert!(error.to_string().contains("photo.jpg"), "{error}");
+    // A stray file counts wherever it is in the listing.
+    for number in 0..1001 {
+        shelf.place.write(&format!("s/A{number:04}.jpg"), "");
+    }
+    assert_eq!(told("s").unwrap(), SourceKind::Tree);
+    shelf.place.write("s/b/old.tar", "");
+    let error = told("s").unwrap_err();
+    assert_eq!(error.id(), "source-mixed");
+    let text = error.to_string();
+    assert!(
+        text.contains("s3://bucket/s/b/old.tar") && text.contains("A0000.jpg"),
+        "{text}"
+    );
+    assert_eq!(told("s*").unwrap_err().id(), "source-mixed");
+    shelf.place.write("u/train/index.json", "{\"shards\": []}");
+    let error = told("u").unwrap_err().to_string();
+    assert!(error.contains("such as train"), "{error}");
     assert_eq!(told("gone").unwrap_err().id(), "source-not-found");
     // A log and an index that come behind the first page.
     for number in 0..1001 {

@@ -88,7 +88,7 @@ fn csv_delimiter_header_and_compression() {
     let place = Place::new();
     let path = place.write("x.csv", "1;a\n2;b\n");
     let source = open_with(&path, |options| {
-        options.csv_delimiter = b';';
+        options.csv_delimiter = Some(b';');
         options.csv_header = false;
     })
     .unwrap();
@@ -100,7 +100,7 @@ fn csv_delimiter_header_and_compression() {
     assert_eq!(read(open_one(&path).as_ref()).num_rows(), 3);
     let path = place.write("z.csv", "1,2");
     assert_eq!(
-        refused(&path, |options| options.csv_delimiter = b'"').id(),
+        refused(&path, |options| options.csv_delimiter = Some(b'"')).id(),
         "source-option"
     );
 }
@@ -266,7 +266,7 @@ fn a_folder_of_tsv_files_is_csv_where_that_is_said() {
     place.write("t/notes.txt", "nothing");
     let source = open_with(&place.path("t"), |options| {
         options.kind = Some(SourceKind::Csv);
-        options.csv_delimiter = b'\t';
+        options.csv_delimiter = Some(b'\t');
     });
     let found = read(source.unwrap().as_ref());
     assert_eq!((found.num_rows(), found.num_columns()), (2, 2));

@@ -372,6 +372,48 @@ fn tar_files_in_folders_below_are_read_as_the_command_line_finds_them() {
 }
 
 #[test]
+fn a_stray_tar_file_is_no_dataset() {
+    let root = tempfile::tempdir().unwrap();
+    let tars = root.path().join("tars");
+    nested(&tars);
+    // What writers leave beside tar files.
+    for name in [
+        "a.json",
+        "b/c_stats.json",
+        "b/c.parquet",
+        "README.md",
+        "meta.yaml",
+    ] {
+        fs::write(tars.join(name), "x").unwrap();
+    }
+    assert_eq!(read(&tars).unwrap(), 40);
+    fs::create_dir(tars.join("images")).unwrap();
+    fs::write(tars.join("images/0.jpg"), "x").unwrap();
+    for error in [
+        read(&tars).unwrap_err().to_string(),
+        crate::holds_tars(&tars).unwrap_err().to_string(),
+    ] {
+        assert_eq!(
+            error,
+            "holds tar files such as a.tar, and other files such as images/0.jpg"
+        );
+    }
+    assert_eq!(read(&tars).unwrap_err().id(), "source-mixed");
+    let server = S3Server::start(Objects::folder("bucket", &tars), Settings::default()).unwrap();
+    let options = ReaderOptions {
+        remote: RemoteOptions {
+            settings: server.environment(),
+            ..RemoteOptions::default()
+        },
+        ..ReaderOptions::default()
+    };
+    let store = Location::parse("s3://bucket").unwrap();
+    let streams = [StreamOptions::remote(store, root.path().join("local"))];
+    let error = Reader::open(&streams, &options).unwrap_err();
+    assert_eq!(error.id(), "source-mixed");
+}
+
+#[test]
 fn a_folder_of_data_sets_is_none_of_tar_files() {
     let root = tempfile::tempdir().unwrap();
     let bare = TarSet {

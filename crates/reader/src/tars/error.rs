@@ -20,6 +20,20 @@ pub enum TarSetError {
         /// The folder.
         path: PathBuf,
     },
+    /// A folder without an index that has tar files and others, so that it may hold something else.
+    #[error(
+        "holds tar files such as {}, and other files such as {}",
+        escape(tar),
+        escape(other)
+    )]
+    Stray {
+        /// The folder.
+        path: PathBuf,
+        /// The first tar file.
+        tar: String,
+        /// The first file that is about none.
+        other: String,
+    },
     /// A folder without an index into which a conversion was begun: some of its tar files are missing.
     #[error("a conversion into this directory is not finished, and more shards are to come")]
     Unfinished {
@@ -153,6 +167,7 @@ impl TarSetError {
             Self::Hash { source, .. } => Some(source),
             Self::Pinned(error) => Some(&**error),
             Self::NoShards { .. }
+            | Self::Stray { .. }
             | Self::Unfinished { .. }
             | Self::OtherFormat { .. }
             | Self::Pattern { .. }
@@ -163,12 +178,17 @@ impl TarSetError {
     }
 }
 
+/// What to do about tar files among others.
+pub(crate) const STRAY_HINT: &str = "name the tar files, as in train-{000..146}.tar, or the folder that has nothing but them; `shardmill convert --from tree` and `FileDataset` take every file as it is";
+
 impl Diagnostic for TarSetError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::NoShards { .. } => ErrorKind::NotFound,
             Self::Unfinished { .. } => ErrorKind::Conflict,
-            Self::Pattern { .. } | Self::OtherFormat { .. } => ErrorKind::InvalidInput,
+            Self::Pattern { .. } | Self::OtherFormat { .. } | Self::Stray { .. } => {
+                ErrorKind::InvalidInput
+            }
             Self::Length { .. } | Self::Changed { .. } => ErrorKind::Corrupt,
             Self::Interrupted => ErrorKind::Interrupted,
             _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
@@ -178,6 +198,7 @@ impl Diagnostic for TarSetError {
     fn id(&self) -> &'static str {
         match self {
             Self::NoShards { .. } => "index-missing",
+            Self::Stray { .. } => "source-mixed",
             Self::Unfinished { .. } => "dest-unfinished",
             Self::OtherFormat { .. } => "index-format",
             Self::Pattern { .. } => "pattern-names",
@@ -193,6 +214,7 @@ impl Diagnostic for TarSetError {
             Self::Storage(error) => error.object(),
             Self::Pinned(error) => error.object(),
             Self::NoShards { path }
+            | Self::Stray { path, .. }
             | Self::Unfinished { path }
             | Self::OtherFormat { path, .. }
             | Self::Index { path, .. }
@@ -211,6 +233,7 @@ impl Diagnostic for TarSetError {
                 "run the conversion again, and it goes on where it was; name tar files to read those that are there"
                     .to_owned(),
             ),
+            Self::Stray { .. } => Some(STRAY_HINT.to_owned()),
             Self::OtherFormat { .. } => {
                 Some("`shardmill convert --to webdataset` makes tar files of it".to_owned())
             }

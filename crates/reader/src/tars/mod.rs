@@ -12,7 +12,7 @@ mod verify;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::{Limits, check_relative_path};
+use shardmill_core::{FileClass, Limits, check_relative_path, stray_among_tars};
 use shardmill_storage::{
     Dir, EntryKind, FileHandle, Folder, Location, Remote, RemoteLocation, RemoteOptions,
     StorageError, Stored,
@@ -20,6 +20,7 @@ use shardmill_storage::{
 use shardmill_webdataset::{Index, IndexShard};
 
 pub use data::TarData;
+pub(crate) use error::STRAY_HINT;
 pub use error::{PatternFault, TarSetError};
 pub use pattern::TarPattern;
 pub use scan::each_in_order;
@@ -67,10 +68,7 @@ pub struct TarFile {
 /// Whether a file may be a tar shard, by its name: `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`.
 #[must_use]
 pub fn is_tar_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    [".tar", ".tar.gz", ".tgz", ".tar.zst"]
-        .iter()
-        .any(|ending| name.len() > ending.len() && name.ends_with(ending))
+    FileClass::of(name) == FileClass::Tar
 }
 
 /// What tells whether a file is the one that it was: its time of change, or what its store says in place of that.
@@ -119,8 +117,8 @@ pub(crate) fn drop_unpacked<T>(found: &mut Vec<T>, name: impl Fn(&T) -> &str) {
 ///
 /// # Errors
 ///
-/// What keeps the location from being looked at.
-pub fn holds_tars(location: &Path) -> Result<bool, StorageError> {
+/// [`TarSetError::Stray`] for a folder with tar files and others; what keeps the location from being inspected.
+pub fn holds_tars(location: &Path) -> Result<bool, TarSetError> {
     if location.is_file() {
         let name = location.file_name().map(|name| name.to_string_lossy());
         return Ok(match name.as_deref() {
@@ -131,9 +129,14 @@ pub fn holds_tars(location: &Path) -> Result<bool, StorageError> {
     }
     let dir = Dir::open(location)?;
     if dir.exists(INDEX_NAME)? {
-        return is_tar_index(&dir.open_file(INDEX_NAME)?);
+        return Ok(is_tar_index(&dir.open_file(INDEX_NAME)?)?);
     }
-    Ok(!holds_data_sets(&dir)? && !tars_below(&dir)?.is_empty())
+    if holds_data_sets(&dir)? {
+        return Ok(false);
+    }
+    let below = below(&dir)?;
+    check_strays(&below, location)?;
+    Ok(!below.tars.is_empty())
 }
 
 /// Whether folders in a folder have indexes. Beneath it, each is looked at for itself then.
@@ -151,8 +154,8 @@ pub(crate) fn holds_data_sets(dir: &Dir) -> Result<bool, StorageError> {
 ///
 /// # Errors
 ///
-/// What the store says.
-pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, StorageError> {
+/// [`TarSetError::Stray`]; what the store says.
+pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, TarSetError> {
     if let Folder::Local(dir) = folder {
         return holds_tars(dir.path());
     }
@@ -178,15 +181,9 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, Stora
         }
     }
     let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
-    Ok(!tars_among(names).is_empty())
-}
-
-/// The tar files among the names of all objects below a prefix.
-fn tars_among(mut names: Vec<String>) -> Vec<String> {
-    names.retain(|name| is_tar_below(name));
-    drop_unpacked(&mut names, String::as_str);
-    names.sort();
-    names
+    let below = Below::of(names);
+    check_strays(&below, folder.path())?;
+    Ok(!below.tars.is_empty())
 }
 
 /// Whether an object beneath a prefix is one of its tar shards: it lies in no hidden folder.
@@ -197,13 +194,78 @@ pub(crate) fn is_tar_below(name: &str) -> bool {
         && check_relative_path(name).is_ok()
 }
 
+/// The files below a folder, hidden ones left out.
+#[derive(Debug, Default)]
+pub(crate) struct Below {
+    /// The tar shards, by the bytes of their names.
+    pub tars: Vec<String>,
+    /// Some of the other files.
+    others: Vec<String>,
+}
+
+/// Most other files that are compared with the tar files.
+const MOST_OTHERS: usize = 1 << 16;
+
+impl Below {
+    /// The same for the names of all objects below a prefix.
+    pub(crate) fn of(names: Vec<String>) -> Self {
+        let mut below = Self::default();
+        for name in names {
+            below.add(name);
+        }
+        below.sort();
+        below
+    }
+
+    fn add(&mut self, name: String) {
+        if is_tar_below(&name) {
+            self.tars.push(name);
+        } else if self.others.len() < MOST_OTHERS
+            && !name.ends_with('/')
+            && !name.split('/').any(|part| part.starts_with(['.', '_']))
+        {
+            self.others.push(name);
+        }
+    }
+
+    fn sort(&mut self) {
+        drop_unpacked(&mut self.tars, String::as_str);
+        self.tars.sort();
+    }
+
+    /// A tar file, and a file that is about none of them, where there is one.
+    pub(crate) fn stray(&self) -> Option<[String; 2]> {
+        let tar = self.tars.first()?;
+        let all = self.tars.iter().chain(&self.others);
+        let all: Vec<&str> = all.map(String::as_str).collect();
+        let other = stray_among_tars(&all)?;
+        Some([tar.clone(), other.to_owned()])
+    }
+}
+
+/// Refuses a folder in which tar files may be stray ones.
+fn check_strays(below: &Below, folder: &Path) -> Result<(), TarSetError> {
+    match below.stray() {
+        None => Ok(()),
+        Some([tar, other]) => Err(TarSetError::Stray {
+            path: folder.to_owned(),
+            tar,
+            other,
+        }),
+    }
+}
+
+/// The files below a folder.
+pub(crate) fn below(dir: &Dir) -> Result<Below, StorageError> {
+    let mut below = Below::default();
+    list(dir, "", 0, &mut |name| below.add(name))?;
+    below.sort();
+    Ok(below)
+}
+
 /// The tar shards below a folder, hidden ones left out, by the bytes of their names.
-pub(crate) fn tars_below(dir: &Dir) -> Result<Vec<String>, StorageError> {
-    let mut names = Vec::new();
-    list(dir, "", 0, &mut names)?;
-    drop_unpacked(&mut names, String::as_str);
-    names.sort();
-    Ok(names)
+fn tars_below(dir: &Dir) -> Result<Vec<String>, StorageError> {
+    Ok(below(dir)?.tars)
 }
 
 /// Whether an index is one of tar files.
@@ -212,12 +274,12 @@ fn is_tar_index(file: &FileHandle) -> Result<bool, StorageError> {
     Ok(begins_as_tar_index(&head))
 }
 
-/// The tar files below a folder.
+/// Calls `each` with the files below a folder.
 fn list(
     dir: &Dir,
     folder: &str,
     depth: usize,
-    names: &mut Vec<String>,
+    each: &mut dyn FnMut(String),
 ) -> Result<(), StorageError> {
     for entry in dir.entries()? {
         let Some(name) = entry.name.to_str() else {
@@ -232,9 +294,9 @@ fn list(
         };
         match entry.kind {
             EntryKind::Directory if depth < MOST_DEPTH => {
-                list(&dir.open_dir(name)?, &full, depth + 1, names)?;
+                list(&dir.open_dir(name)?, &full, depth + 1, each)?;
             }
-            EntryKind::File if is_tar_name(name) => names.push(full),
+            EntryKind::File => each(full),
             _ => {}
         }
     }
@@ -310,7 +372,11 @@ impl TarSet {
     pub fn lying_in(folder: &Path) -> Result<Self, TarSetError> {
         let dir = Dir::open(folder)?;
         let mut names = Vec::new();
-        list(&dir, "", MOST_DEPTH, &mut names)?;
+        list(&dir, "", MOST_DEPTH, &mut |name| {
+            if is_tar_name(&name) {
+                names.push(name);
+            }
+        })?;
         if names.is_empty() {
             return Err(TarSetError::NoShards {
                 path: folder.to_owned(),
@@ -428,7 +494,7 @@ impl TarSet {
                     path: folder.path().to_owned(),
                 });
             }
-            let names = tars_among(names);
+            let names = Below::of(names).tars;
             if names.is_empty() {
                 return Err(TarSetError::NoShards {
                     path: folder.path().to_owned(),

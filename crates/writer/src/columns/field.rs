@@ -270,6 +270,7 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
     Some(match (data_type, encoded_as(field)) {
         (_, Some(Encoding::NdArray { .. })) => FieldEncoding::Npy,
         (_, Some(Encoding::Json)) => FieldEncoding::Json,
+        (other, _) if is_text(other) && is_json_by_hint(field) => FieldEncoding::Json,
         (other, _) if is_binary(other) => FieldEncoding::Bytes,
         (other, _) if is_text(other) || text::is_temporal(other) => FieldEncoding::Str,
         (DataType::Boolean, _) => FieldEncoding::Int,
@@ -291,6 +292,14 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
         }
         _ => return None,
     })
+}
+
+/// Whether the source says that the texts of a column are JSON.
+fn is_json_by_hint(field: &Field) -> bool {
+    field
+        .metadata()
+        .get(ENCODING_KEY)
+        .is_some_and(|name| name.parse() == Ok(Encoding::Json))
 }
 
 /// Whether values of that type can become a field.

@@ -1,0 +1,350 @@
+//! What a source is taken for, and that its values arrive as they were.
+
+use crate::common::Place;
+
+/// The samples of a conversion, one JSON object a line.
+fn converted(place: &Place, source: &str, options: &[&str]) -> String {
+    let dest = format!("{}-out", source.replace('/', "-"));
+    place.ok(&[&["convert", source, &dest, "--overwrite"][..], options].concat());
+    place.ok(&["verify", &dest, "--deep"]);
+    place.ok(&["cat", &dest, ".."])
+}
+
+/// The bytes of the first shard of a conversion without compression.
+fn stored(place: &Place, source: &str, options: &[&str]) -> String {
+    let plain = ["--compression", "none"];
+    converted(place, source, &[options, &plain].concat());
+    let dest = format!("{source}-out");
+    let names = ["shard.00000.mds", "shard-000000.tar"].map(|name| format!("{dest}/{name}"));
+    let name = names.iter().find(|name| place.exists(name)).unwrap();
+    String::from_utf8_lossy(&place.read(name)).into_owned()
+}
+
+/// The error of a conversion.
+fn refused(place: &Place, source: &str, options: &[&str]) -> String {
+    let dest = format!("{source}-refused");
+    let shown = place.shown(&[&["convert", source, &dest][..], options].concat());
+    assert!(!shown.starts_with("exit 0"), "{shown}");
+    assert!(!place.exists(&dest), "{dest}");
+    shown
+}
+
+#[test]
+fn a_tar_file_among_others_hides_nothing() {
+    let place = Place::with_tars();
+    let tar = place.read("tars/shard-000000.tar");
+    for number in 0..20 {
+        place.write(&format!("s/img/{number}.jpg"), "x");
+    }
+    for (name, bytes) in [("old.tar", tar.clone()), ("old.tar.gz", tar.clone())] {
+        place.write(&format!("s/img/a/b/{name}"), bytes);
+        let shown = refused(&place, "s", &[]);
+        assert!(shown.contains("error[source-mixed]"), "{shown}");
+        for text in [
+            "tar files such as",
+            name,
+            "plain files such as",
+            "s/img/0.jpg",
+            "--from webdataset",
+            "--from tree",
+        ] {
+            assert!(shown.contains(text), "{text}: {shown}");
+        }
+        let inspected = place.shown(&["inspect", "s"]);
+        assert!(inspected.contains("error[source-mixed]"), "{inspected}");
+        std::fs::remove_file(place.path().join(format!("s/img/a/b/{name}"))).unwrap();
+    }
+    place.write("s/img/a/b/old.tar", &tar);
+    let files = converted(&place, "s", &["--from", "tree", "--group", "file"]);
+    assert_eq!(files.lines().count(), 21);
+    place.ok(&["convert", "s", "one", "--from", "webdataset"]);
+
+    place.write("c/rows.csv", "id\n1\n");
+    place.write("c/d/old.tar", &tar);
+    let shown = refused(&place, "c", &[]);
+    assert!(
+        shown.contains("CSV files such as") && shown.contains("--from csv"),
+        "{shown}"
+    );
+    assert_eq!(converted(&place, "c", &["--from", "csv"]), "{\"id\":1}\n");
+
+    // Lists that writers of tar files leave beside them, and descriptions.
+    place.write("t/0.tar", &tar);
+    place.write("t/sizes.json", "{}");
+    place.write("t/0_stats.json", "{}");
+    place.write("t/README.md", "x");
+    place.ok(&["inspect", "t"]);
+    converted(&place, "t", &[]);
+}
+
+#[test]
+fn all_sources_of_a_conversion_are_of_one_kind() {
+    let place = Place::with_tars();
+    place.write("tree/1.jpg", "x");
+    let shown = place.shown(&["convert", "tars", "tree", "out"]);
+    assert!(shown.contains("error[source-mixed]"), "{shown}");
+}
+
+#[test]
+fn a_delta_table_below_a_folder_is_not_read_as_its_files() {
+    let place = Place::new();
+    place.parquet("d/t/0.parquet", &crate::common::rows(1));
+    place.write("d/t/_delta_log/00000000000000000000.json", "{}");
+    let shown = refused(&place, "d", &[]);
+    assert!(
+        shown.contains("a Delta table such as") && shown.contains("name the folder"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_table_of_text_may_have_company() {
+    let place = Place::new();
+    place.write("c/a.csv", "id\n1\n");
+    place.write("c/b.csv", "");
+    place.write("c/c.csv", "\n\n");
+    place.write("c/0.csv", "");
+    for name in [
+        "README.md",
+        "LICENSE",
+        ".DS_Store",
+        "_SUCCESS",
+        "SHA256SUMS",
+    ] {
+        place.write(&format!("c/{name}"), "x");
+    }
+    assert_eq!(converted(&place, "c", &[]), "{\"id\":1}\n");
+    place.write("e/a.csv", "");
+    assert!(refused(&place, "e", &[]).contains("error[csv-header]"));
+
+    place.write("t/a.tsv", "id\tname\n1\ta,b\n");
+    place.write("t/b.tsv", "id\tname\n2\tc\n");
+    let rows = "{\"id\":1,\"name\":\"a,b\"}\n{\"id\":2,\"name\":\"c\"}\n";
+    assert_eq!(converted(&place, "t", &[]), rows);
+    assert_eq!(converted(&place, "t", &["--from", "tsv"]), rows);
+    assert_eq!(
+        converted(&place, "t/a.tsv", &[]),
+        rows[..rows.find('\n').unwrap() + 1]
+    );
+    place.write("t/c.csv", "id,name\n3,d\n");
+    assert!(refused(&place, "t", &[]).contains("TSV files such as"));
+}
+
+#[test]
+fn json_is_stored_as_it_was() {
+    let place = Place::new();
+    let objects = [
+        r#"{"city":"Paris"}"#,
+        r#"{"q":"x","n":2}"#,
+        "{}",
+        r#"{"z": 1.0, "a": [1e5, {"y":null,"b":"\u00e4\/"}] , "big":123456789012345678901234567890}"#,
+        r#"{"q":{"mixed":true}}"#,
+    ];
+    let mut rows = String::new();
+    for object in objects {
+        rows.push_str(&format!("{{\"id\":1, \"a\" :  {object} }}\n"));
+    }
+    place.write("o/rows.jsonl", &rows);
+    for options in [
+        &[][..],
+        &["--column", "a:json"],
+        &["--column", "a"],
+        &["--where", "id > 0"],
+        &["--to", "webdataset"],
+        &["--to", "webdataset", "--column", "a:json"],
+    ] {
+        let shard = stored(&place, "o", options);
+        for object in objects {
+            assert!(shard.contains(object), "{options:?}: {object}");
+        }
+        let samples = place.ok(&["cat", "o-out", ".."]);
+        assert_eq!(samples.lines().count(), objects.len(), "{options:?}");
+        assert!(samples.starts_with("{\"a"), "{samples}");
+        assert!(samples.contains(r#"{"city":"Paris"}"#), "{samples}");
+    }
+
+    // Objects in lists, and values of any kind where JSON is asked for.
+    place.write(
+        "l/rows.jsonl",
+        "{\"m\": [{\"role\":\"u\", \"content\":\"x\"}], \"n\": [1, 2]}\n{\"m\": [{\"content\":[{\"t\":1}]},{}], \"n\": []}\n",
+    );
+    let shard = stored(&place, "l", &[]);
+    assert!(
+        shard.contains(r#"[{"role":"u", "content":"x"}]"#),
+        "{shard}"
+    );
+    assert!(shard.contains(r#"[{"content":[{"t":1}]},{}]"#), "{shard}");
+    let plan = place.json(&["convert", "l", "planned", "--dry-run", "--json"]);
+    assert_eq!(plan["columns"][1]["encoding"], "ndarray:int64", "{plan}");
+    place.write(
+        "m/rows.jsonl",
+        "{\"a\": 1.50}\n{\"a\": \"x\"}\n{\"a\": [9007199254740993, 0.5]}\n{\"a\": null}\n",
+    );
+    assert!(refused(&place, "m", &[]).contains("--column a:json"));
+    assert_eq!(
+        converted(&place, "m", &["--column", "a:json"]),
+        "{\"a\":1.50}\n{\"a\":\"x\"}\n{\"a\":[9007199254740993,0.5]}\n{\"a\":null}\n"
+    );
+    place.write("k/rows.jsonl", "{\"a\": {\"b\": {\"x\": 1, \"x\": 2}}}\n");
+    let shown = refused(&place, "k", &[]);
+    assert!(shown.contains("has the key `x` twice"), "{shown}");
+
+    // Values of CSV are JSON already.
+    place.write(
+        "v/rows.csv",
+        "a,b\n1.50,\"{\"\"z\"\": 1, \"\"b\"\": 1e5}\"\n2,{}\n",
+    );
+    assert_eq!(
+        converted(&place, "v", &["--column", "a:json", "--column", "b:json"]),
+        "{\"a\":1.50,\"b\":{\"z\":1,\"b\":1e5}}\n{\"a\":2,\"b\":{}}\n"
+    );
+}
+
+#[test]
+fn an_expression_still_computes_with_an_object() {
+    let place = Place::new();
+    place.write(
+        "o/rows.jsonl",
+        "{\"id\": 1, \"a\": {\"c\": \"x\"}, \"b\": {\"z\": 1, \"y\": 2}}\n{\"id\": 2, \"a\": {\"c\": \"y\"}, \"b\": {}}\n",
+    );
+    let samples = converted(&place, "o", &["--where", "a['c'] = 'x'"]);
+    assert!(
+        samples.contains(r#""b":{"z":1,"y":2}"#) && samples.lines().count() == 1,
+        "{samples}"
+    );
+    let samples = converted(&place, "o", &["--sql", "SELECT a['c'] AS c FROM source"]);
+    assert_eq!(samples, "{\"c\":\"x\"}\n{\"c\":\"y\"}\n");
+}
+
+#[test]
+fn whole_numbers_keep_their_digits_or_are_refused() {
+    let place = Place::new();
+    place.write("c/a.csv", "id,x\n1,1\n2,9007199254740993\n");
+    assert!(converted(&place, "c", &[]).contains("9007199254740993"));
+    place.write("c/b.csv", "id,x\n3,0.5\n");
+    let shown = refused(&place, "c", &[]);
+    for text in [
+        "error[csv-row]",
+        "a.csv line 3 column `x`",
+        "9007199254740993 is a whole number",
+        "--column x:str",
+    ] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert_eq!(
+        converted(&place, "c", &["--column", "x:str"]),
+        "{\"x\":\"1\"}\n{\"x\":\"9007199254740993\"}\n{\"x\":\"0.5\"}\n"
+    );
+    // Exact in a float, and a number that only rounds.
+    place.write(
+        "e/a.csv",
+        "x\n9007199254740992\n0.1000000000000000055511151231257827\n",
+    );
+    assert_eq!(
+        converted(&place, "e", &[]),
+        "{\"x\":9007199254740992.0}\n{\"x\":0.1}\n"
+    );
+    place.write("i/a.csv", "x\n1e999\n18446744073709551616\n0.5\n");
+    assert_eq!(
+        converted(&place, "i", &[]),
+        "{\"x\":\"1e999\"}\n{\"x\":\"18446744073709551616\"}\n{\"x\":\"0.5\"}\n"
+    );
+
+    place.write("j/a.jsonl", "{\"x\": 9007199254740993}\n");
+    place.write("j/b.jsonl", "{\"x\": 0.5}\n");
+    let shown = refused(&place, "j", &[]);
+    for text in [
+        "error[jsonl-row]",
+        "a.jsonl line 1",
+        "x: a whole number",
+        "--column x:str",
+    ] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert_eq!(
+        converted(&place, "j", &["--column", "x:str"]),
+        "{\"x\":\"9007199254740993\"}\n{\"x\":\"0.5\"}\n"
+    );
+    place.write("n/a.jsonl", "{\"x\": [9007199254740993, 0.5]}\n");
+    assert!(refused(&place, "n", &[]).contains("--column x:json"));
+    place.write("b/a.jsonl", "{\"x\": 18446744073709551616}\n");
+    assert!(refused(&place, "b", &[]).contains("64 bits do not hold"));
+    assert_eq!(
+        converted(&place, "b", &["--column", "x:str_int"]),
+        "{\"x\":18446744073709551616}\n"
+    );
+}
+
+#[test]
+fn rows_that_were_not_inspected_keep_their_digits_too() {
+    let place = Place::new();
+    let mut csv = String::from("x,t\n");
+    let mut json = String::new();
+    let filler = "t".repeat(1000);
+    for row in 0..70_000 {
+        let x = if row == 60_000 {
+            "9007199254740993"
+        } else {
+            "0.5"
+        };
+        csv.push_str(&format!("{x},{filler}\n"));
+        json.push_str(&format!("{{\"x\": {x}, \"t\": \"{filler}\"}}\n"));
+    }
+    place.write("c/a.csv", &csv);
+    place.write("j/a.jsonl", &json);
+    for (source, line) in [("c", "line 60002"), ("j", "line 60001")] {
+        let dest = format!("{source}-out");
+        let shown = place.shown(&["convert", source, &dest, "--infer-rows", "1000"]);
+        assert!(
+            shown.contains(line)
+                && shown.contains("does not hold exactly")
+                && shown.contains("--column x:str"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn null_and_empty_text_are_told_apart_in_csv() {
+    let place = Place::new();
+    place.write("c/a.csv", "n,t\n1,\"\"\n\"\",x\n3,\n");
+    let shown = refused(&place, "c", &[]);
+    assert!(
+        shown.contains("column n") || shown.contains("`n`"),
+        "{shown}"
+    );
+    let fill = ["--null-as", "n=-1", "--null-as", "t=NULL"];
+    assert_eq!(
+        converted(&place, "c", &fill),
+        "{\"n\":1,\"t\":\"\"}\n{\"n\":-1,\"t\":\"x\"}\n{\"n\":3,\"t\":\"NULL\"}\n"
+    );
+    place.write("d/a.csv", "n,t\n1,NA\nNA,\"NA\"\n3,\n,x\n");
+    let options = [&["--csv-null", "NA"][..], &fill].concat();
+    assert_eq!(
+        converted(&place, "d", &options),
+        "{\"n\":1,\"t\":\"NULL\"}\n{\"n\":-1,\"t\":\"NA\"}\n{\"n\":3,\"t\":\"\"}\n{\"n\":-1,\"t\":\"x\"}\n"
+    );
+    let options = [&["--csv-null", "NA", "--csv-null", ""][..], &fill].concat();
+    assert!(converted(&place, "d", &options).contains("{\"n\":3,\"t\":\"NULL\"}"));
+    place.write("j/a.jsonl", "{}\n");
+    assert!(refused(&place, "j", &["--csv-null", "NA"]).contains("error[config-csv-null]"));
+}
+
+#[test]
+fn a_hint_about_csv_is_about_the_mistake() {
+    let place = Place::new();
+    for (text, hint) in [
+        (&b"a,b\n1,2\n3\n"[..], "as many values as the header"),
+        (b"a,b\n1,\xff\n", "convert the file to UTF-8"),
+        (b"a,b\n1,\"2\n", "close the quote"),
+    ] {
+        place.write("c/a.csv", text);
+        let shown = refused(&place, "c", &[]);
+        assert!(shown.contains(hint), "{shown}");
+        assert!(!shown.contains("quote the column"), "{shown}");
+        let is_about_quotes = hint.contains("quote");
+        let (_, advice) = shown.split_once("; ").unwrap();
+        let says_quote = advice.contains("quote");
+        assert_eq!(says_quote, is_about_quotes, "{shown}");
+    }
+}

@@ -1,0 +1,541 @@
+//! What files hold, as their names say it, and what a folder of such files holds as a whole.
+//!
+//! This is the one rule by which every reader recognises a source:
+//!
+//! 1. The name of a file gives its [`FileClass`], by the table [`RULES`]. Case does not matter.
+//! 2. Files that accompany any data, such as a README or a checksum, do not count ([`accompanies`]).
+//! 3. Files that accompany one class, such as `sizes.json` beside tar files, do not count beside that class.
+//! 4. Where all other files are of one class, the folder holds that class. Where they differ, it holds a mixture,
+//!    which the caller refuses: reading one of the classes would leave out the others silently.
+//!
+//! Hidden files (`.name`, `_name`) never count; callers leave them out.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
+
+/// What a file holds, as its name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileClass {
+    /// A part of the log of a Delta table.
+    DeltaLog,
+    /// A Parquet file.
+    Parquet,
+    /// An Arrow IPC file or stream.
+    Arrow,
+    /// Values with commas between them.
+    Csv,
+    /// Values with tabs between them.
+    Tsv,
+    /// One JSON object a line.
+    JsonLines,
+    /// A tar file of samples.
+    Tar,
+    /// A shard of an MDS dataset.
+    MdsShard,
+    /// Any other file.
+    Plain,
+}
+
+impl FileClass {
+    /// The plural by which messages name the class.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DeltaLog => "a Delta table",
+            Self::Parquet => "Parquet files",
+            Self::Arrow => "Arrow files",
+            Self::Csv => "CSV files",
+            Self::Tsv => "TSV files",
+            Self::JsonLines => "JSON lines files",
+            Self::Tar => "tar files",
+            Self::MdsShard => "MDS shards",
+            Self::Plain => "plain files",
+        }
+    }
+
+    /// The class of a file of that name; the name may be a path with `/` between its parts.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        if name.starts_with("_delta_log/") || name.contains("/_delta_log/") {
+            return Self::DeltaLog;
+        }
+        let name = file_name(name);
+        let found = RULES.iter().find(|rule| {
+            let plain = match extension(name) {
+                Some((stem, last)) if rule.packed.iter().any(|known| is(last, known)) => stem,
+                _ => name,
+            };
+            extension(plain)
+                .is_some_and(|(_, last)| rule.extensions.iter().any(|known| is(last, known)))
+        });
+        found.map_or(Self::Plain, |rule| rule.class)
+    }
+}
+
+/// A row of the table: files of these extensions, with or without an extension of a compression behind it.
+struct Rule {
+    class: FileClass,
+    extensions: &'static [&'static str],
+    packed: &'static [&'static str],
+}
+
+const fn rule(
+    class: FileClass,
+    extensions: &'static [&'static str],
+    packed: &'static [&'static str],
+) -> Rule {
+    Rule {
+        class,
+        extensions,
+        packed,
+    }
+}
+
+/// The compressions of text files.
+const TEXT: &[&str] = &["gz", "zst", "zstd"];
+
+/// The class of each file name. What no row names is [`FileClass::Plain`].
+const RULES: &[Rule] = &[
+    rule(FileClass::Parquet, &["parquet", "parq", "pq"], &[]),
+    rule(
+        FileClass::Arrow,
+        &["arrow", "arrows", "feather", "ipc"],
+        &[],
+    ),
+    rule(FileClass::Csv, &["csv"], TEXT),
+    rule(FileClass::Tsv, &["tsv"], TEXT),
+    rule(FileClass::JsonLines, &["jsonl", "ndjson"], TEXT),
+    rule(FileClass::Tar, &["tar"], &["gz", "zst"]),
+    rule(FileClass::Tar, &["tgz"], &[]),
+    rule(
+        FileClass::MdsShard,
+        &["mds"],
+        &["zstd", "zst", "gz", "br", "bz2", "snappy"],
+    ),
+];
+
+/// Names of documents that people put beside data, up to an extension of [`DOCUMENTS`].
+const DESCRIPTIONS: &[&str] = &[
+    "readme",
+    "license",
+    "licence",
+    "copying",
+    "copyright",
+    "notice",
+    "authors",
+    "contributors",
+    "changelog",
+    "citation",
+    "dataset_card",
+    "datasheet",
+];
+
+/// Extensions of descriptions.
+const DOCUMENTS: &[&str] = &["md", "txt", "rst", "html", "pdf", "cff", "bib"];
+
+/// Extensions of checksums.
+const CHECKSUMS: &[&str] = &["crc", "md5", "sha1", "sha256", "sha512"];
+
+/// Other files that accompany any data, by their whole names.
+const BESIDE_ANY: &[&str] = &[
+    // What shardmill writes beside an index.
+    "index.provenance",
+    "index.increments",
+    "index.tombstones",
+    "md5sums",
+    "sha1sums",
+    "sha256sums",
+    "sha512sums",
+    "thumbs.db",
+    "desktop.ini",
+];
+
+/// What Hugging Face `datasets` writes beside Arrow and Parquet files.
+const BESIDE_SAVED: &[&str] = &[
+    "dataset_info.json",
+    "dataset_infos.json",
+    "state.json",
+    "dataset_dict.json",
+];
+
+/// What writers of tar shards leave beside them: lists of the shards and of their sizes.
+const BESIDE_TARS: &[&str] = &[
+    "sizes.json",
+    "dataset.json",
+    "wids.json",
+    "shardindex.json",
+    "__shardindex.json",
+];
+
+/// Extensions of files about one tar shard, which begin with its name: `00000.idx`, `00000_stats.json`.
+const BESIDE_ONE_TAR: &[&str] = &["idx", "index", "json", "txt", "yaml", "yml"];
+
+/// Most files that are remembered because they may belong to one tar shard. With more of them, none does.
+const MOST_BESIDE: usize = 1 << 16;
+
+/// Whether a file accompanies data of any class: a description, a license, a checksum.
+#[must_use]
+pub fn accompanies(name: &str) -> bool {
+    let name = file_name(name).to_ascii_lowercase();
+    if BESIDE_ANY.contains(&name.as_str()) {
+        return true;
+    }
+    let stem = match extension(&name) {
+        Some((_, last)) if CHECKSUMS.contains(&last) => return true,
+        Some((stem, last)) if DOCUMENTS.contains(&last) => stem,
+        _ => &name,
+    };
+    DESCRIPTIONS.iter().any(|known| {
+        stem.strip_prefix(known)
+            // `LICENSE-MIT` and `README.de.md`, but not `license_plate.txt` or `readme.jpg`.
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-') || is_language(rest))
+    })
+}
+
+/// Whether the rest of the name of a description is its language, as in `README.zh-cn.md`.
+fn is_language(rest: &str) -> bool {
+    rest.strip_prefix('.').is_some_and(|tag| {
+        let main = tag.split(['-', '_']).next().unwrap_or(tag);
+        main.len() == 2 && main.bytes().all(|byte| byte.is_ascii_lowercase())
+    })
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// A name before its last dot, and what follows that.
+fn extension(name: &str) -> Option<(&str, &str)> {
+    name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty())
+}
+
+const fn is(extension: &str, known: &str) -> bool {
+    extension.eq_ignore_ascii_case(known)
+}
+
+/// The classes of the files of a folder, counted one by one.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// The first path, by its bytes, of each class.
+    examples: BTreeMap<FileClass, String>,
+    /// The first path of the files that accompany Arrow and Parquet files only.
+    saved: Option<String>,
+    /// The same for tar files.
+    beside_tars: Option<String>,
+    /// Files that may be about one tar shard; `None` when there were too many.
+    beside_one: Option<Vec<String>>,
+    /// The tar files without their extensions.
+    tar_stems: HashSet<String>,
+    is_split: bool,
+}
+
+/// What the files of a folder are as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No file counts.
+    Nothing,
+    /// All are of one class; with the first of them.
+    One(FileClass, String),
+    /// There are several classes: the first file of each of two.
+    Mixed([(FileClass, String); 2]),
+}
+
+impl Contents {
+    /// An empty folder.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            beside_one: Some(Vec::new()),
+            ..Self::default()
+        }
+    }
+
+    /// Counts a file by its path, with `/` between its parts.
+    pub fn count(&mut self, path: &str) {
+        let class = FileClass::of(path);
+        if class != FileClass::Plain {
+            if class == FileClass::Tar {
+                self.tar_stems.insert(tar_stem(path));
+            }
+            note(self.examples.entry(class), path);
+            return;
+        }
+        let name = file_name(path);
+        if accompanies(name) {
+            return;
+        }
+        if BESIDE_SAVED.contains(&name) {
+            self.is_split |= name == "dataset_dict.json";
+            keep_first(&mut self.saved, path);
+            return;
+        }
+        if BESIDE_TARS.contains(&name) {
+            keep_first(&mut self.beside_tars, path);
+            return;
+        }
+        // Beside other plain files these change nothing.
+        if let Some(beside) = &mut self.beside_one
+            && extension(name).is_some_and(|(_, last)| BESIDE_ONE_TAR.contains(&last))
+            && !self.examples.contains_key(&FileClass::Plain)
+        {
+            beside.push(path.to_owned());
+            if beside.len() > MOST_BESIDE {
+                self.give_up_beside();
+            }
+            return;
+        }
+        note(self.examples.entry(FileClass::Plain), path);
+    }
+
+    /// Counts the files that may be about one tar shard as plain files.
+    fn give_up_beside(&mut self) {
+        for path in self.beside_one.take().unwrap_or_default() {
+            note(self.examples.entry(FileClass::Plain), &path);
+        }
+    }
+
+    /// Whether Hugging Face `datasets` wrote the folder of several splits.
+    #[must_use]
+    pub const fn is_split(&self) -> bool {
+        self.is_split
+    }
+
+    /// Leaves the files of some classes out of the decision.
+    pub fn forget(&mut self, classes: &[FileClass]) {
+        self.examples.retain(|class, _| !classes.contains(class));
+    }
+
+    /// What the files are as a whole.
+    #[must_use]
+    pub fn verdict(mut self) -> Verdict {
+        let has_tars = self.examples.contains_key(&FileClass::Tar);
+        let has_saved = [FileClass::Arrow, FileClass::Parquet]
+            .iter()
+            .any(|class| self.examples.contains_key(class));
+        let mut plain = Vec::new();
+        plain.extend(self.saved.take().filter(|_| !has_saved));
+        plain.extend(self.beside_tars.take().filter(|_| !has_tars));
+        let beside = self.beside_one.take().unwrap_or_default();
+        plain.extend(
+            beside
+                .into_iter()
+                .filter(|path| !has_tars || !is_about(path, &self.tar_stems)),
+        );
+        for path in plain {
+            note(self.examples.entry(FileClass::Plain), &path);
+        }
+        let mut found = self.examples.into_iter();
+        match (found.next(), found.next()) {
+            (None, _) => Verdict::Nothing,
+            (Some((class, path)), None) => Verdict::One(class, path),
+            (Some(first), Some(second)) => Verdict::Mixed([first, second]),
+        }
+    }
+}
+
+fn note(entry: Entry<'_, FileClass, String>, path: &str) {
+    entry
+        .and_modify(|first| {
+            if path < first.as_str() {
+                path.clone_into(first);
+            }
+        })
+        .or_insert_with(|| path.to_owned());
+}
+
+fn keep_first(first: &mut Option<String>, path: &str) {
+    if first.as_deref().is_none_or(|first| path < first) {
+        *first = Some(path.to_owned());
+    }
+}
+
+/// The path of a tar file without its extensions.
+fn tar_stem(path: &str) -> String {
+    let lower = path.to_ascii_lowercase();
+    let ending = [".tar.gz", ".tar.zst", ".tgz", ".tar"]
+        .iter()
+        .find(|ending| lower.ends_with(*ending));
+    let length = path.len() - ending.map_or(0, |ending| ending.len());
+    path.get(..length).unwrap_or(path).to_owned()
+}
+
+/// Whether a path begins with that of a tar file without its extensions.
+fn is_about(path: &str, stems: &HashSet<String>) -> bool {
+    path.match_indices(['.', '_', '-'])
+        .any(|(at, _)| path.get(..at).is_some_and(|stem| stems.contains(stem)))
+}
+
+/// The first of some files, by the bytes of its path, that is neither a tar file nor about one. Readers of tar shards take
+/// the tar files below a folder; with such a file there, the folder may be something else, and the tar file a stray one.
+///
+/// The rule is more lenient than [`Contents`]: readers read shards only, so lists and notes ([`BESIDE_ONE_TAR`]) may lie in
+/// the folder and in all folders with tar files, and any file whose name begins with that of a tar file belongs to it.
+#[must_use]
+pub fn stray_among_tars<'a>(paths: &[&'a str]) -> Option<&'a str> {
+    let is_tar = |path: &str| FileClass::of(path) == FileClass::Tar;
+    let tars = || paths.iter().copied().filter(|path| is_tar(path));
+    let stems: HashSet<String> = tars().map(tar_stem).collect();
+    let folder = |path: &'a str| path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut folders: HashSet<&str> = tars().map(folder).collect();
+    folders.insert("");
+    let is_stray = |path: &&'a str| {
+        let is_note = extension(file_name(path)).is_some_and(|(_, last)| {
+            BESIDE_ONE_TAR.contains(&last) && folders.contains(folder(path))
+        });
+        !is_tar(path) && !accompanies(path) && !is_note && !is_about(path, &stems)
+    };
+    paths.iter().copied().filter(is_stray).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(paths: &[&str]) -> Verdict {
+        let mut found = Contents::new();
+        for path in paths {
+            found.count(path);
+        }
+        found.verdict()
+    }
+
+    #[test]
+    fn a_name_gives_the_class() {
+        for (name, class) in [
+            ("a/b.PARQUET", FileClass::Parquet),
+            ("x.csv.gz", FileClass::Csv),
+            ("x.tsv", FileClass::Tsv),
+            ("x.jsonl.zst", FileClass::JsonLines),
+            ("x.TAR.gz", FileClass::Tar),
+            ("x.tgz", FileClass::Tar),
+            ("shard.00000.mds.zstd", FileClass::MdsShard),
+            ("t/_delta_log/0.json", FileClass::DeltaLog),
+            ("x.json", FileClass::Plain),
+            ("x.tar.gz.txt", FileClass::Plain),
+            ("x.parquet.gz", FileClass::Plain),
+            ("csv", FileClass::Plain),
+        ] {
+            assert_eq!(FileClass::of(name), class, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_well_known_names_accompany_data() {
+        for name in [
+            "README",
+            "readme.md",
+            "README.de.md",
+            "README.zh-cn.md",
+            "LICENSE-MIT",
+            "CITATION.cff",
+            "SHA256SUMS",
+            "index.provenance",
+            "part.parquet.crc",
+            "Thumbs.db",
+        ] {
+            assert!(accompanies(name), "{name}");
+        }
+        for name in [
+            "readme.jpg",
+            "license_plate.txt",
+            "notes.md",
+            "licenses.txt",
+            "readmes/1.txt",
+            "x.json",
+        ] {
+            assert!(!accompanies(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn classes_that_differ_are_a_mixture() {
+        use FileClass::{Arrow, Csv, DeltaLog, JsonLines, MdsShard, Parquet, Plain, Tar, Tsv};
+
+        let one = |class, path: &str| Verdict::One(class, path.to_owned());
+        let mixed = |a, x: &str, b, y: &str| Verdict::Mixed([(a, x.to_owned()), (b, y.to_owned())]);
+        for (paths, expected) in [
+            (&[][..], Verdict::Nothing),
+            (&["README.md"], Verdict::Nothing),
+            (&["b.csv", "a.csv", "LICENSE"], one(Csv, "a.csv")),
+            (&["b.jpg", "a.json"], one(Plain, "a.json")),
+            (
+                &["x.jpg", "a/b/old.tar"],
+                mixed(Tar, "a/b/old.tar", Plain, "x.jpg"),
+            ),
+            (
+                &["x.csv", "d/y.tar.gz"],
+                mixed(Csv, "x.csv", Tar, "d/y.tar.gz"),
+            ),
+            (&["x.csv", "y.tsv"], mixed(Csv, "x.csv", Tsv, "y.tsv")),
+            (
+                &["x.parquet", "y.jsonl"],
+                mixed(Parquet, "x.parquet", JsonLines, "y.jsonl"),
+            ),
+            (
+                &["t/_delta_log/0.json", "t/0.parquet"],
+                mixed(DeltaLog, "t/_delta_log/0.json", Parquet, "t/0.parquet"),
+            ),
+            (
+                &["a.mds", "b.txt"],
+                mixed(MdsShard, "a.mds", Plain, "b.txt"),
+            ),
+            (&["a.arrow", "state.json"], one(Arrow, "a.arrow")),
+            (
+                &["a.csv", "state.json"],
+                mixed(Csv, "a.csv", Plain, "state.json"),
+            ),
+            (&["0.tar", "sizes.json"], one(Tar, "0.tar")),
+            (
+                &["d/0_stats.json", "d/0.tar.idx", "d/0.idx", "d/0.tar"],
+                one(Tar, "d/0.tar"),
+            ),
+            (
+                &["d/0.tar", "0.json"],
+                mixed(Tar, "d/0.tar", Plain, "0.json"),
+            ),
+            (
+                &["1.txt", "2.txt", "old.tar"],
+                mixed(Tar, "old.tar", Plain, "1.txt"),
+            ),
+            (
+                &["0.tar", "0.parquet"],
+                mixed(Parquet, "0.parquet", Tar, "0.tar"),
+            ),
+        ] {
+            assert_eq!(verdict(paths), expected, "{paths:?}");
+            let mut reversed = paths.to_vec();
+            reversed.reverse();
+            assert_eq!(verdict(&reversed), expected, "{paths:?} reversed");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_about_no_tar_is_a_stray_one() {
+        for (paths, stray) in [
+            (&["a/b/old.tar", "2.jpg", "1.jpg"][..], Some("1.jpg")),
+            (&["old.tar", "x.csv"], Some("x.csv")),
+            (
+                &["00.tar", "00.parquet", "00_stats.json", "meta.json"],
+                None,
+            ),
+            (
+                &["train/00.tar", "notes.txt", "train/list.txt", "README"],
+                None,
+            ),
+            (&["train/00.tar", "texts/1.txt"], Some("texts/1.txt")),
+            (&["train/00.tar", "val/00.parquet"], Some("val/00.parquet")),
+        ] {
+            assert_eq!(stray_among_tars(paths), stray, "{paths:?}");
+        }
+    }
+
+    #[test]
+    fn very_many_files_beside_tars_are_plain_files() {
+        let mut found = Contents::new();
+        found.count("0.tar");
+        for number in 0..=MOST_BESIDE {
+            found.count(&format!("0_{number}.json"));
+        }
+        assert!(matches!(found.verdict(), Verdict::Mixed(_)));
+    }
+}

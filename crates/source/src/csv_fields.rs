@@ -1,0 +1,256 @@
+//! What the CSV decoder does not tell about a field: whether it stood in quotes, and whether a number keeps its digits.
+
+use std::sync::Arc;
+
+use arrow::array::{Array as _, ArrayRef, AsArray as _, BooleanArray, RecordBatch, StringArray};
+use arrow::compute::kernels::cast_utils::Parser;
+use arrow::datatypes::{DataType, Float64Type, Int64Type, Schema};
+use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
+use shardmill_core::escape;
+
+use crate::exact::{inexact, is_exact_text};
+
+/// A field that cannot be what its column is.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    /// The row of the batch.
+    pub row: usize,
+    pub column: usize,
+    pub reason: String,
+}
+
+/// The fields of whole records, with whether each begins with a quote.
+struct Walk<'a> {
+    reader: Reader,
+    bytes: &'a [u8],
+    text: Vec<u8>,
+    row: usize,
+    column: usize,
+}
+
+/// One field: row, column, whether it stands in quotes, and its text.
+type Field<'a> = (usize, usize, bool, &'a [u8]);
+
+impl<'a> Walk<'a> {
+    fn new(bytes: &'a [u8], delimiter: u8) -> Self {
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        Self {
+            reader: ReaderBuilder::new().delimiter(delimiter).build(),
+            bytes,
+            text: Vec::new(),
+            row: 0,
+            column: 0,
+        }
+    }
+
+    fn next(&mut self) -> Option<Field<'_>> {
+        if self.column == 0 {
+            // Empty lines are no records.
+            let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
+            let skipped = self.bytes.iter().take_while(|byte| breaks(byte)).count();
+            self.bytes = self.bytes.get(skipped..).unwrap_or_default();
+            if self.bytes.is_empty() {
+                return None;
+            }
+        }
+        let is_quoted = self.bytes.first() == Some(&b'"');
+        let mut length = 0;
+        loop {
+            if length == self.text.len() {
+                self.text.resize(length.max(64) * 2, 0);
+            }
+            let free = self.text.get_mut(length..).unwrap_or_default();
+            let (result, read, written) = self.reader.read_field(self.bytes, free);
+            self.bytes = self.bytes.get(read..).unwrap_or_default();
+            length += written;
+            match result {
+                // With nothing left, the next call ends the last record.
+                ReadFieldResult::InputEmpty | ReadFieldResult::OutputFull => {}
+                ReadFieldResult::End => return None,
+                ReadFieldResult::Field { record_end } => {
+                    let place = (self.row, self.column);
+                    if record_end {
+                        self.row += 1;
+                        self.column = 0;
+                    } else {
+                        self.column += 1;
+                    }
+                    let text = self.text.get(..length).unwrap_or_default();
+                    return Some((place.0, place.1, is_quoted, text));
+                }
+            }
+        }
+    }
+}
+
+/// Sets the nulls of text columns right: a field is null where it stands outside quotes and is one of `nulls`. The decoder
+/// takes every empty field for a null. `bytes` are the records of the batch, after `skipped` other ones.
+pub(crate) fn mark_nulls(
+    found: RecordBatch,
+    (bytes, skipped): (&[u8], usize),
+    delimiter: u8,
+    nulls: &[String],
+) -> RecordBatch {
+    let mut columns: Vec<Changes> = found.columns().iter().map(Changes::of).collect();
+    let mut walk = Walk::new(bytes, delimiter);
+    while let Some((row, column, is_quoted, text)) = walk.next() {
+        let (Some(row), Some(changes)) = (row.checked_sub(skipped), columns.get_mut(column)) else {
+            continue;
+        };
+        let is_null = !is_quoted && nulls.iter().any(|null| null.as_bytes() == text);
+        // The decoder has made a null of every empty field, and of no other one.
+        if is_null != text.is_empty() {
+            changes.rows.push((row, is_null));
+        }
+    }
+    let changed = found.columns().iter().zip(columns);
+    let changed = changed.map(|(column, changes)| changes.apply(column));
+    RecordBatch::try_new(found.schema(), changed.collect()).unwrap_or(found)
+}
+
+/// The rows of a column whose nulls are not those of the decoder.
+struct Changes {
+    is_text: bool,
+    rows: Vec<(usize, bool)>,
+}
+
+impl Changes {
+    fn of(column: &ArrayRef) -> Self {
+        Self {
+            is_text: *column.data_type() == DataType::Utf8,
+            rows: Vec::new(),
+        }
+    }
+
+    fn apply(self, column: &ArrayRef) -> ArrayRef {
+        if self.rows.is_empty() || !self.is_text {
+            return Arc::clone(column);
+        }
+        let mut changes = self.rows.into_iter().peekable();
+        let texts = column.as_string::<i32>();
+        let values = texts.iter().enumerate().map(|(row, text)| {
+            match changes.next_if(|(changed, _)| *changed == row) {
+                Some((_, true)) => None,
+                // A field that is empty and no null.
+                Some((_, false)) => Some(text.unwrap_or("")),
+                None => text,
+            }
+        });
+        Arc::new(values.collect::<StringArray>())
+    }
+}
+
+/// Parses columns of text into the types of a schema, as the decoder does, but keeps whole numbers exact. Empty texts are
+/// nulls in columns of other types.
+///
+/// # Errors
+///
+/// The first text of the first column that does not fit.
+pub(crate) fn parse(found: &RecordBatch, schema: &Schema) -> Result<Vec<ArrayRef>, Misfit> {
+    let mut columns = Vec::with_capacity(found.num_columns());
+    for (number, (column, field)) in found.columns().iter().zip(schema.fields()).enumerate() {
+        if column.data_type() == field.data_type() {
+            columns.push(Arc::clone(column));
+            continue;
+        }
+        let texts = column.as_string::<i32>();
+        columns.push(match field.data_type() {
+            DataType::Int64 => {
+                let values = parsed(texts, number, |text| {
+                    Int64Type::parse(text).ok_or_else(|| unlike(text, "Int64"))
+                })?;
+                Arc::new(values.into_iter().collect::<arrow::array::Int64Array>()) as ArrayRef
+            }
+            DataType::Float64 => {
+                let values = parsed(texts, number, |text| {
+                    let value = Float64Type::parse(text).ok_or_else(|| unlike(text, "Float64"))?;
+                    let digits = text.strip_prefix('-').unwrap_or(text);
+                    let is_whole = digits.bytes().all(|byte| byte.is_ascii_digit());
+                    match is_whole && !is_exact_text(text) {
+                        true => Err(inexact(text)),
+                        false => Ok(value),
+                    }
+                })?;
+                Arc::new(values.into_iter().collect::<arrow::array::Float64Array>())
+            }
+            DataType::Boolean => {
+                let values = parsed(texts, number, |text| {
+                    match (
+                        text.eq_ignore_ascii_case("true"),
+                        text.eq_ignore_ascii_case("false"),
+                    ) {
+                        (true, _) => Ok(true),
+                        (_, true) => Ok(false),
+                        _ => Err(unlike(text, "Boolean")),
+                    }
+                })?;
+                Arc::new(values.into_iter().collect::<BooleanArray>())
+            }
+            _ => Arc::clone(column),
+        });
+    }
+    Ok(columns)
+}
+
+fn unlike(text: &str, data_type: &str) -> String {
+    format!(
+        "Error while parsing value '{}' as type '{data_type}'",
+        escape(text)
+    )
+}
+
+fn parsed<T>(
+    texts: &StringArray,
+    column: usize,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<Option<T>>, Misfit> {
+    let texts = texts.iter().enumerate();
+    let values = texts.map(|(row, text)| {
+        let text = text.filter(|text| !text.is_empty());
+        text.map(&parse).transpose().map_err(|reason| Misfit {
+            row,
+            column,
+            reason,
+        })
+    });
+    values.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(text: &str) -> Vec<(usize, usize, bool, String)> {
+        let mut walk = Walk::new(text.as_bytes(), b',');
+        let mut all = Vec::new();
+        while let Some((row, column, is_quoted, text)) = walk.next() {
+            let text = String::from_utf8(text.to_vec()).unwrap();
+            all.push((row, column, is_quoted, text));
+        }
+        all
+    }
+
+    #[test]
+    fn fields_are_known_by_their_quotes() {
+        let field = |row, column, quoted, text: &str| (row, column, quoted, text.to_owned());
+        assert_eq!(
+            fields("\u{feff}a,\"\"\r\n\r\n,\"b\"\"\n\"\n\"\",x\"y"),
+            [
+                field(0, 0, false, "a"),
+                field(0, 1, true, ""),
+                field(1, 0, false, ""),
+                field(1, 1, true, "b\"\n"),
+                field(2, 0, true, ""),
+                field(2, 1, false, "x\"y"),
+            ]
+        );
+        assert_eq!(
+            fields("a,"),
+            [field(0, 0, false, "a"), field(0, 1, false, "")]
+        );
+        assert_eq!(fields("\"\""), [field(0, 0, true, "")]);
+        let long = "x".repeat(1000);
+        assert_eq!(fields(&format!("\"{long}\"\n")), [field(0, 0, true, &long)]);
+        assert!(fields("\n\r\n").is_empty());
+    }
+}

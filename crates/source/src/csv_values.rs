@@ -1,0 +1,119 @@
+//! What the text of a CSV value is: a boolean, a number, or text.
+
+use arrow::datatypes::DataType;
+
+/// What the values of a column are, from the narrowest on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Values {
+    #[default]
+    Empty,
+    Boolean,
+    Whole,
+    Float,
+    Text,
+}
+
+impl Values {
+    /// What one value is.
+    pub(crate) fn of(text: &str) -> Self {
+        if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") {
+            return Self::Boolean;
+        }
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            // 007 is a name, and so is a number that no integer holds.
+            let plain = digits == "0" && digits.len() == text.len() || !digits.starts_with('0');
+            return if plain && text.parse::<i64>().is_ok() {
+                Self::Whole
+            } else {
+                Self::Text
+            };
+        }
+        if is_float(digits) && !is_too_large(digits) {
+            Self::Float
+        } else {
+            Self::Text
+        }
+    }
+
+    /// What holds the values of both.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Empty, other) | (other, Self::Empty) => other,
+            (Self::Boolean, Self::Boolean) => Self::Boolean,
+            (Self::Whole, Self::Whole) => Self::Whole,
+            (Self::Whole | Self::Float, Self::Whole | Self::Float) => Self::Float,
+            _ => Self::Text,
+        }
+    }
+
+    /// The type of a column of such values.
+    pub(crate) const fn data_type(self) -> DataType {
+        match self {
+            Self::Boolean => DataType::Boolean,
+            Self::Whole => DataType::Int64,
+            Self::Float => DataType::Float64,
+            Self::Empty | Self::Text => DataType::Utf8,
+        }
+    }
+}
+
+/// A decimal number with a point or an exponent, or one of the words for none.
+fn is_float(text: &str) -> bool {
+    if matches!(text, "nan" | "NaN" | "inf") {
+        return true;
+    }
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    digits(whole)
+        && digits(fraction)
+        && whole.len() + fraction.len() > 0
+        && digits(exponent)
+        && !exponent.is_empty()
+}
+
+/// Whether a float is beyond what 64 bits hold; as one it would be infinite.
+fn is_too_large(text: &str) -> bool {
+    let is_word = text.starts_with(['n', 'N', 'i']);
+    // Without a long exponent or very many digits no number is so large.
+    let may_be = text.len() > 300 || text.contains(['e', 'E']);
+    may_be && !is_word && text.parse::<f64>().is_ok_and(f64::is_infinite)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_taken_for_what_they_are() {
+        for (text, values) in [
+            ("true", Values::Boolean),
+            ("FALSE", Values::Boolean),
+            ("0", Values::Whole),
+            ("-12", Values::Whole),
+            ("9223372036854775807", Values::Whole),
+            ("9223372036854775808", Values::Text),
+            ("007", Values::Text),
+            ("-0", Values::Text),
+            ("1.5", Values::Float),
+            ("-.5e-3", Values::Float),
+            ("1e9", Values::Float),
+            ("nan", Values::Float),
+            ("inf", Values::Float),
+            ("1e308", Values::Float),
+            ("-1e999", Values::Text),
+            (".", Values::Text),
+            ("1e", Values::Text),
+            ("-", Values::Text),
+            ("1.2.3", Values::Text),
+            ("2024-01-01", Values::Text),
+        ] {
+            assert_eq!(Values::of(text), values, "{text}");
+        }
+        assert_eq!(Values::Whole.and(Values::Float), Values::Float);
+        assert_eq!(Values::Whole.and(Values::Boolean), Values::Text);
+        assert_eq!(Values::Empty.and(Values::Boolean), Values::Boolean);
+    }
+}

@@ -1,0 +1,69 @@
+//! What to do about an error of a source, where that takes more than a sentence.
+
+use shardmill_core::{FileClass, escape};
+
+/// What sort of mistake a CSV record has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CsvProblem {
+    /// A quote that is never closed.
+    Quote,
+    /// More or fewer values than the header has names.
+    FieldCount,
+    /// Bytes that are no UTF-8.
+    Utf8,
+    /// A value that is not of the type of its column.
+    Value,
+    /// A whole number in a column of floats that no float is equal to.
+    Inexact,
+}
+
+impl CsvProblem {
+    /// What to do about a mistake in that column.
+    pub(crate) fn hint(self, column: Option<&str>) -> String {
+        let text = format!("--column {}:str", escape(column.unwrap_or("NAME")));
+        match self {
+            Self::Quote => "close the quote, or double it (\"\") where it is part of a quoted value".to_owned(),
+            Self::FieldCount => "give the line as many values as the header has names; --csv-delimiter says what stands between them".to_owned(),
+            Self::Utf8 => "convert the file to UTF-8".to_owned(),
+            Self::Value => format!("the type follows from the rows before: correct the value, or read the column as text with {text}"),
+            Self::Inexact => format!("read the column as text with {text}"),
+        }
+    }
+}
+
+/// The column at the head of a path, and whether there is more of that.
+pub(crate) fn column_of(reason: &str) -> (&str, bool) {
+    let end = reason.find(['.', '[', ':']).unwrap_or(reason.len());
+    let (column, rest) = reason.split_at(end);
+    (column, !rest.starts_with(':'))
+}
+
+/// How a user says which files of a mixture are the source.
+pub(crate) fn choices(classes: [FileClass; 2]) -> String {
+    let mut ways = Vec::new();
+    for class in classes {
+        let from = match class {
+            FileClass::Parquet => "parquet",
+            FileClass::Arrow => "arrow",
+            FileClass::Csv => "csv",
+            FileClass::Tsv => "tsv",
+            FileClass::JsonLines => "jsonl",
+            FileClass::Tar => "webdataset",
+            FileClass::DeltaLog => {
+                ways.push("name the folder of the Delta table".to_owned());
+                continue;
+            }
+            FileClass::MdsShard => {
+                ways.push("name the folder with the index.json of the MDS shards".to_owned());
+                continue;
+            }
+            FileClass::Plain => continue,
+        };
+        ways.push(format!(
+            "pass --from {from} to read the {} only",
+            class.name()
+        ));
+    }
+    ways.push("pass --from tree to take every file as it is".to_owned());
+    ways.join(", or ")
+}

@@ -1,0 +1,291 @@
+//! Reads the shape of a JSON text.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::collections::btree_map::Entry;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use crate::exact::{is_exact, is_exact_text};
+use crate::shape::{Line, Member, Object, Seen, Shape, Taken, Whole, behind};
+
+/// No float below it in size stands for a whole number beyond 64 bits.
+const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
+
+/// Reads the shape of one JSON object, which stands in that line.
+///
+/// # Errors
+///
+/// What is wrong with the text, without its line.
+pub(crate) fn shape_of_line(
+    text: &[u8],
+    line: Line,
+    taken: &dyn Fn(&str) -> Taken,
+) -> Result<Object, String> {
+    let numbers = Numbers::new(line, taken);
+    let mut shape = shape_of(text, &numbers)?;
+    if numbers.wide.get() {
+        // The parser gives a whole number beyond 64 bits as a float; only the text tells it from 1e20.
+        let numbers = Numbers {
+            beyond: whole_beyond_64_bits(text),
+            ..Numbers::new(line, taken)
+        };
+        shape = shape_of(text, &numbers)?;
+    }
+    match shape {
+        Shape::Object(object) => Ok(object),
+        other => Err(format!("is {}, not an object", other.name())),
+    }
+}
+
+fn shape_of(line: &[u8], numbers: &Numbers<'_>) -> Result<Shape, String> {
+    let text = |error: serde_json::Error| {
+        let whole = error.to_string();
+        // The line is the caller's; what serde_json counts is always line 1.
+        whole
+            .split(" at line ")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let mut reader = serde_json::Deserializer::from_slice(line);
+    let shape = Seed(numbers, Depth::Top)
+        .deserialize(&mut reader)
+        .map_err(|error| numbers.apart.take().unwrap_or_else(|| text(error)))?;
+    reader.end().map_err(text)?;
+    Ok(shape)
+}
+
+/// Which numbers of a line that parses, counted from 0, are whole and beyond 64 bits; and whether a float holds them.
+fn whole_beyond_64_bits(line: &[u8]) -> Vec<(usize, bool)> {
+    let mut found = Vec::new();
+    let (mut at, mut number) = (0, 0);
+    while let Some(byte) = line.get(at) {
+        let rest = line.get(at..).unwrap_or_default();
+        at += match byte {
+            b'"' => {
+                let mut escaped = true;
+                let ends = |byte: &u8| {
+                    let end = *byte == b'"' && !escaped;
+                    escaped = *byte == b'\\' && !escaped;
+                    end
+                };
+                // `escaped` starts as true: the opening quote ends nothing.
+                rest.iter().position(ends).map_or(rest.len(), |end| end + 1)
+            }
+            b'-' | b'0'..=b'9' => {
+                let of_number =
+                    |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
+                let count = rest.iter().take_while(|byte| of_number(byte)).count();
+                let text = str::from_utf8(rest.get(..count).unwrap_or_default()).unwrap_or("");
+                let whole = !text.contains(['.', 'e', 'E']);
+                if whole && text.parse::<i64>().is_err() && text.parse::<u64>().is_err() {
+                    found.push((number, is_exact_text(text)));
+                }
+                number += 1;
+                count
+            }
+            _ => 1,
+        };
+    }
+    found
+}
+
+/// The numbers of a line, as they are read, and what is wrong with its lists.
+struct Numbers<'a> {
+    line: Line,
+    /// How the fields of the line are taken.
+    taken: &'a dyn Fn(&str) -> Taken,
+    /// How many were read.
+    read: Cell<usize>,
+    /// Whether one is so large that it may be a whole number beyond 64 bits.
+    wide: Cell<bool>,
+    /// Which ones are, and whether a float holds them exactly.
+    beyond: Vec<(usize, bool)>,
+    /// Elements of a list that have no type in common, and where the list is.
+    apart: RefCell<Option<String>>,
+}
+
+impl<'a> Numbers<'a> {
+    fn new(line: Line, taken: &'a dyn Fn(&str) -> Taken) -> Self {
+        Self {
+            line,
+            taken,
+            read: Cell::new(0),
+            wide: Cell::new(false),
+            beyond: Vec::new(),
+            apart: RefCell::new(None),
+        }
+    }
+
+    /// Says one level further up where values are that have no type in common, if there are any.
+    fn beneath(&self, path: impl FnOnce(&str) -> String) {
+        let mut apart = self.apart.borrow_mut();
+        if let Some(found) = apart.as_mut() {
+            *found = path(found);
+        }
+    }
+
+    /// Counts a number. Where it is whole and beyond 64 bits: whether a float holds it exactly.
+    fn next(&self) -> Option<bool> {
+        let number = self.read.replace(self.read.get() + 1);
+        let found = self
+            .beyond
+            .binary_search_by_key(&number, |(number, _)| *number);
+        let (_, exact) = self.beyond.get(found.ok()?)?;
+        Some(*exact)
+    }
+
+    /// A whole number of 64 bits.
+    fn whole(&self, value: i128) -> Whole {
+        self.next();
+        Whole {
+            negative: value < 0,
+            large: value > i128::from(i64::MAX),
+            beyond: None,
+            inexact: (!is_exact(value)).then_some(self.line),
+        }
+    }
+}
+
+/// Where in a line a value is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// It is the line.
+    Top,
+    /// It is in a field that is taken so.
+    Field(Taken),
+    /// It is in a value that is taken for its text: nothing but its keys counts.
+    Raw,
+}
+
+#[derive(Clone, Copy)]
+struct Seed<'a>(&'a Numbers<'a>, Depth);
+
+impl Seed<'_> {
+    fn is_raw(self) -> bool {
+        self.1 == Depth::Raw
+    }
+}
+
+fn twice<E: serde::de::Error>(name: &str) -> E {
+    E::custom(format!(
+        "has the key `{}` twice",
+        shardmill_core::escape(name)
+    ))
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = Shape;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Shape, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_> {
+    type Value = Shape;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Shape, E> {
+        Ok(Shape::Bool)
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Shape, E> {
+        Ok(Shape::Whole(self.0.whole(value.into())))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Shape, E> {
+        Ok(Shape::Whole(self.0.whole(value.into())))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Shape, E> {
+        if value.abs() >= TWO_POW_63 {
+            self.0.wide.set(true);
+        }
+        let line = self.0.line;
+        Ok(match self.0.next() {
+            Some(exact) => Shape::Whole(Whole {
+                beyond: Some(line),
+                inexact: (!exact).then_some(line),
+                ..Whole::default()
+            }),
+            None => Shape::Float(None),
+        })
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Shape, E> {
+        Ok(Shape::Text)
+    }
+
+    fn visit_unit<E>(self) -> Result<Shape, E> {
+        Ok(Shape::Unknown)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Shape, A::Error> {
+        let mut seen = Seen::default();
+        if self.is_raw() || self.1 == Depth::Field(Taken::Json) {
+            let inner = Self(self.0, Depth::Raw);
+            while access.next_element_seed(inner)?.is_some() {}
+            return Ok(Shape::Any);
+        }
+        let within = |error: &str| behind("[]", error);
+        while let Some(shape) = access
+            .next_element_seed(self)
+            .inspect_err(|_| self.0.beneath(within))?
+        {
+            seen.nulls |= shape == Shape::Unknown;
+            seen.shape.merge(shape).map_err(|error| {
+                self.0.apart.replace(Some(within(&error)));
+                A::Error::custom(error)
+            })?;
+        }
+        Ok(Shape::List(Box::new(seen)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Shape, A::Error> {
+        let mut object = Object {
+            objects: 1,
+            ..Object::default()
+        };
+        if self.is_raw() || matches!(self.1, Depth::Field(Taken::Json | Taken::RawObjects)) {
+            let mut names = HashSet::new();
+            while let Some(name) = access.next_key::<String>()? {
+                access.next_value_seed(Self(self.0, Depth::Raw))?;
+                if let Some(name) = names.replace(name) {
+                    return Err(twice(&name));
+                }
+            }
+            return Ok(match self.1 {
+                Depth::Field(Taken::RawObjects) => Shape::Object(object),
+                _ => Shape::Any,
+            });
+        }
+        while let Some(name) = access.next_key::<String>()? {
+            let depth = match self.1 {
+                Depth::Top => Depth::Field((self.0.taken)(&name)),
+                depth => depth,
+            };
+            let shape = access
+                .next_value_seed(Self(self.0, depth))
+                .inspect_err(|_| {
+                    self.0
+                        .beneath(|path| behind(&shardmill_core::escape(&name), path));
+                })?;
+            match object.fields.entry(name) {
+                Entry::Vacant(entry) => {
+                    let values = u64::from(shape != Shape::Unknown);
+                    entry.insert(Member { shape, values });
+                }
+                Entry::Occupied(entry) => {
+                    return Err(twice(entry.key()));
+                }
+            }
+        }
+        Ok(Shape::Object(object))
+    }
+}
