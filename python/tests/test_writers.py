@@ -196,12 +196,16 @@ WRONG: list[tuple[str, Any, type[Exception]]] = [
     ('str_int', 1.0, AttributeError),
     ('str_float', 1, AttributeError),
     ('json', {1, 2}, TypeError),
-    ('ndarray', [1, 2], AttributeError),
+    ('ndarray', ['one', 'two'], ValueError),
+    ('ndarray', 'text', AttributeError),
     ('ndarray', np.array(1), ValueError),
     ('ndarray', np.array([]), ValueError),
     ('ndarray', np.array([True]), ValueError),
     ('ndarray:int32', np.array([1]), ValueError),
     ('ndarray:int32:2', np.zeros(3, np.int32), ValueError),
+    ('ndarray:int32:2', [1, 2, 3], ValueError),
+    ('ndarray:int32:2', [1.5, 2], ValueError),
+    ('ndarray:int32:2', [1, 1 << 31], ValueError),
     ('ndarray:int32:2', b'1234567', KeyError),
 ]
 
@@ -340,7 +344,7 @@ def test_a_shard_may_be_as_large_as_the_limit_and_only_the_first_empty(tmp_path:
         ({'size_limit': '1k'}, ValueError, '1k'),
         ({'worker': 1}, ValueError, 'worker'),
         ({'columns': {'a': 'bool'}}, TypeError, 'bool'),
-        ({'columns': {'a': 'int:8'}}, AttributeError, 'from_str'),
+        ({'columns': {'a': 'int:8'}}, AttributeError, 'int:8'),
     ],
 )
 def test_arguments(

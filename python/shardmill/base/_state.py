@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import index
 from typing import Any
 
+from shardmill.base._arguments import refuse_type
 from shardmill.errors import UsageError
 
 __all__ = ['check_state', 'in_known_words']
@@ -12,6 +14,8 @@ __all__ = ['check_state', 'in_known_words']
 
 def check_state(state: dict[str, Any]) -> dict[str, Any]:
     """A state, if its values can be those of one."""
+    if not isinstance(state, Mapping):
+        refuse_type('obj', state, 'a StreamingDataset state dict, as `state_dict` returns it')
     least = {'epoch': -1, 'sample_in_epoch': 0, 'num_canonical_nodes': 1, 'shuffle_seed': 0}
     for key in least:
         if key not in state:
