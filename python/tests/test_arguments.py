@@ -290,7 +290,7 @@ def test_encodings_that_do_not_exist(encoding: Any, error: type[Exception], tmp_
     out.mkdir()
     (out / 'precious').write_text('x')
     for make in (MDSWriter, JSONWriter, CSVWriter):
-        with pytest.raises(error, match="column 'a'.*none of the encodings.*int"):
+        with pytest.raises(error, match=r"column 'a'.*none of the encodings.*int"):
             make(columns={'a': encoding}, out=str(out), exist_ok=True)
     assert (out / 'precious').exists()
 
@@ -306,7 +306,7 @@ def test_ends_of_lines(tmp_path: Path) -> None:
         (XSVWriter, {'separator': 1}),
         (XSVWriter, {'separator': '\n'}),
     ):
-        with pytest.raises(ValueError, match='`(newline|separator)` must be'):
+        with pytest.raises(ValueError, match=r'`(newline|separator)` must be'):
             make(**{**MDS, 'out': str(tmp_path), **options})  # type: ignore[operator]
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         assert_type(iter(dicts), Iterator[dict[str, Any]])
         assert_type(next(iter(numbers)), int)
         assert_type(len(dicts), int)
-        assert_type(as_iterable, Streaming[int])
-        assert_type(as_dataset, LocalDataset[int])
+        assert_type(next(iter(as_iterable)), int)
+        assert_type(as_dataset[0], int)
         assert_type(next(iter(Streaming(local='data', batch_size=1))), Any)
 
     def loaders(numbers: Streaming[int]) -> None:

@@ -126,10 +126,11 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
         return self._reader
 
     def __repr__(self) -> str:
+        known = self.__dict__
         shown = {
-            'local': self.local,
-            'split': self.split or None,
-            'samples': self.__dict__.get('num_samples'),
+            'local': known.get('local'),
+            'split': known.get('split') or None,
+            'samples': known.get('num_samples'),
         }
         return check.representation(self, shown)
 

@@ -110,7 +110,7 @@ class Stream:
         validate_hash: Optional[str] = None,
         keep_zip: Optional[bool] = None,
     ) -> None:
-        self.remote = path_or_none('remote', remote)
+        self.remote = path_or_none('remote', remote) or None
         self._local = path_or_none('local', local)
         self.split = path_or_none('split', split) or ''
         weights = {'proportion': proportion, 'repeat': repeat, 'choose': choose}
