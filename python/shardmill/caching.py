@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._lines import decode_line
+from shardmill.base._representation import location, representation
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.errors import ResourceError, UsageError
 from shardmill.files import FileStream
@@ -173,14 +174,7 @@ class CacheClient:
         return {**self.__dict__, '_reader': None, '_used': {}}
 
     def __repr__(self) -> str:
-        stream = self._stream
-        shown = {
-            'remote': stream.remote and check.public_location(stream.remote),
-            'local': stream.local,
-            'split': stream.split or None,
-            'quota': self._quota,
-        }
-        return check.representation(self, shown)
+        return representation(self, {**location(self._stream), 'quota': self._quota})
 
     def __len__(self) -> int:
         """Files of the tree."""

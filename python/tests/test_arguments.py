@@ -307,23 +307,22 @@ def test_ends_of_lines(tmp_path: Path) -> None:
         (XSVWriter, {'separator': '\n'}),
     ):
         with pytest.raises(ValueError, match=r'`(newline|separator)` must be'):
-            make(**{**MDS, 'out': str(tmp_path), **options})  # type: ignore[operator]
+            make(**{**MDS, 'out': str(tmp_path), **options})
 
 
 def test_writers_that_streaming_accepts(tmp_path: Path) -> None:
-    for place, options in enumerate(
-        (
-            {'size_limit': 100.5},
-            {'size_limit': np.int64(100)},
-            {'size_limit': '0'},
-            {'size_limit': None},
-            {'size_limit': '1_0kb'},
-            {'hashes': ('md5', 'sha1')},
-            {'hashes': ''},
-            {'hashes': None, 'compression': ''},
-            {'keep_local': None, 'max_workers': 2.0, 'retry': 2.0, 'progress_bar': None},
-        )
-    ):
+    accepted: list[dict[str, Any]] = [
+        {'size_limit': 100.5},
+        {'size_limit': np.int64(100)},
+        {'size_limit': '0'},
+        {'size_limit': None},
+        {'size_limit': '1_0kb'},
+        {'hashes': ('md5', 'sha1')},
+        {'hashes': ''},
+        {'hashes': None, 'compression': ''},
+        {'keep_local': None, 'max_workers': 2.0, 'retry': 2.0, 'progress_bar': None},
+    ]
+    for place, options in enumerate(accepted):
         out = str(tmp_path / str(place))
         with MDSWriter(**{**MDS, **options, 'out': out}) as writer:
             writer.write({'a': place})

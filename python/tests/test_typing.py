@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardmill import FileDataset, LocalDataset, MDSWriter, Stream, StreamingDataLoader
+from shardmill import FileDataset, LocalDataset, MDSWriter, Sample, Stream, StreamingDataLoader
 from shardmill import StreamingDataset as Streaming
 
 ROOT = Path(__file__).parents[1]
@@ -18,8 +18,6 @@ ROOT = Path(__file__).parents[1]
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader, Dataset, IterableDataset
     from typing_extensions import assert_type
-
-    from shardmill.base._typing import Sample
 
     def datasets(
         dicts: Streaming[Sample], numbers: Streaming[int], local: LocalDataset[int]

@@ -35,7 +35,6 @@ __all__ = [
     'public_location',
     'refuse_type',
     'refuse_value',
-    'representation',
     'sample_number',
     'scaled',
     'text',
@@ -522,9 +521,3 @@ def public_location(location: Union[str, os.PathLike[str]]) -> str:
             # A secret with a `/` in it: everything to the last `@` belongs to the user.
             host, slash, tail = tail.rpartition('@')[2].partition('/')
     return f'{scheme}://{host.rpartition("@")[2]}{slash}{tail}'
-
-
-def representation(of: object, shown: Mapping[str, Any]) -> str:
-    """The class and some attributes of an object, for `repr`; what is ``None`` is left out."""
-    parts = (f'{name}={value!r}' for name, value in shown.items() if value is not None)
-    return f'{type(of).__name__}({", ".join(parts)})'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shardmill.base import _arguments as check
@@ -26,7 +27,11 @@ class _Numbered(Protocol):
 
 
 class KeyAccess:
-    """What data sets that may hold tar files have besides numbers."""
+    """What datasets that may hold tar files have besides numbers."""
+
+    if not TYPE_CHECKING:
+        # A type of samples, as in `StreamingDataset[int]`, is for type checkers.
+        __class_getitem__ = classmethod(GenericAlias)
 
     def number_of(self: _Numbered, key: str, /) -> int:
         """The number of the sample of a tar file that has a key.

@@ -10,7 +10,6 @@ import zlib
 from functools import cached_property
 from itertools import chain
 from math import ceil
-from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
@@ -30,7 +29,8 @@ from shardmill.base._raw import (
     holding_options,
     kept_batches,
 )
-from shardmill.base._state import check_state, in_known_words
+from shardmill.base._representation import dataset_representation
+from shardmill.base._state import check_state, in_known_words, refuse_low_limit
 from shardmill.base._typing import SampleT
 from shardmill.base.array import Array
 from shardmill.base.batching import batching_methods
@@ -61,10 +61,6 @@ else:
 __all__ = ['StreamingDataset']
 
 logger = logging.getLogger(__name__)
-
-
-def _given(value: Any, default: Any) -> Any:
-    return default if value is None else value
 
 
 #: What a process makes for itself, and a pickled data set leaves behind.
@@ -147,9 +143,6 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         ValueError: Arguments that contradict each other or are out of range.
         RuntimeError: A stream has no index or no samples.
     """
-
-    if not TYPE_CHECKING:
-        __class_getitem__ = classmethod(GenericAlias)
 
     #: Of how many batches the raw files stay once they were given out; ``None`` for what the process needs.
     hold_batches: Optional[int] = None
@@ -251,31 +244,29 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             )
 
         self._epoch_size_given = check.epoch_samples(epoch_size)
+        retries = check.count('download_retry', 2 if download_retry is None else download_retry)
+        timeout = DEFAULT_TIMEOUT if download_timeout is None else download_timeout
         default = {
             'remote': remote,
             'local': local,
             'split': check.path_or_none('split', split),
-            'download_retry': check.count('download_retry', _given(download_retry, 2)),
-            'download_timeout': check.number(
-                'download_timeout', _given(download_timeout, DEFAULT_TIMEOUT), above=0
-            ),
+            'download_retry': retries,
+            'download_timeout': check.number('download_timeout', timeout, above=0),
             'validate_hash': check.hash_name('validate_hash', validate_hash),
             'keep_zip': check.flag('keep_zip', keep_zip),
         }
-        stream_name = check.text('stream_name', stream_name)
-        stream_config = check.mapping('stream_config', stream_config or {})
         if streams:
             for stream in streams:
                 stream.apply_default(default)
         else:
             streams = [
                 construct_from_registry(
-                    name=stream_name,
+                    name=check.text('stream_name', stream_name),
                     registry=streams_registry,
                     partial_function=False,
                     pre_validation_function=None,
                     post_validation_function=None,
-                    kwargs={**stream_config, **default},
+                    kwargs={**check.mapping('stream_config', stream_config or {}), **default},
                 )
             ]
         Stream.validate_weights(streams)
@@ -374,13 +365,12 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
                 ) from error
             raise
         except UsageError as error:
-            if error.id != 'config-cache-limit' or not self.cache_limit:
-                raise
-            # What the cache refuses is less than `streaming` asks for: one error has one figure.
-            limit, self.cache_limit = self.cache_limit, None
-            self._reader = self._make_reader()
-            self.cache_limit = limit
-            self._check_cache_limit()
+            if error.id == 'config-cache-limit' and self.cache_limit:
+                # The cache refuses less than `streaming` does: one error with one figure says both.
+                limit, self.cache_limit = self.cache_limit, None
+                self._reader = self._make_reader()
+                self.cache_limit = limit
+                self._check_cache_limit()
             raise
 
     def _make_reader(self) -> _core.Reader:
@@ -441,27 +431,10 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         """Refuses what `streaming` or the cache refuses, with the least limit that both accept."""
         if not self.cache_limit:
             return
-        limit = self.cache_limit
         indexes = sum(stream.get_index_size() for stream in self.streams)
         largest = self._reader.largest_shard()
-        least = max(4 * largest, indexes + 1, self._reader.least_cache_limit())
-        # The first words of both errors are what callers look for.
-        if limit <= indexes:
-            fact = (
-                f'Minimum cache usage ({indexes} bytes), that of the indexes, is not below the cache '
-                f'limit ({limit} bytes)'
-            )
-        elif limit < least:
-            fact = f'Cache limit ({limit} bytes) is too low'
-        else:
-            self.max_shard_size_across_all_streams = largest
-            return
-        raise UsageError(
-            f'{fact}. Increase the `cache_limit` to at least {least} bytes: the largest shard has '
-            f'{largest} bytes, raw and compressed, and four of it have to fit.',
-            'config-cache-limit',
-            'cache_limit',
-        )
+        refuse_low_limit(self.cache_limit, indexes, largest, self._reader.least_cache_limit())
+        self.max_shard_size_across_all_streams = largest
 
     def _get_shards(self) -> list[Reader]:
         shards: list[Reader] = []
@@ -807,24 +780,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         return stats
 
     def __repr__(self) -> str:
-        known = self.__dict__
-        streams = known.get('streams', ())
-        shown: dict[str, Any] = {}
-        if len(streams) == 1:
-            remote = streams[0].remote
-            shown['remote'] = None if remote is None else check.public_location(remote)
-            shown['local'] = streams[0].local
-            shown['split'] = streams[0].split or None
-        else:
-            shown['streams'] = len(streams)
-        shown['samples'] = known.get('num_samples')
-        shown['shards'] = known.get('num_shards')
-        for name in ('epoch_size', 'batch_size', 'shuffle', 'shuffle_algo', 'shuffle_seed'):
-            if known.get('shuffle') or not name.startswith('shuffle_'):
-                shown[name] = known.get(name)
-        for name in ('num_canonical_nodes', 'replication', 'cache_limit'):
-            shown[name] = known.get(name)
-        return check.representation(self, shown)
+        return dataset_representation(self)
 
     # Between processes.
 

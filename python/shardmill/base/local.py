@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
@@ -12,6 +11,7 @@ from shardmill.base import _arguments as check
 from shardmill.base._fields import field_decoder
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
+from shardmill.base._representation import representation
 from shardmill.base._typing import SampleT
 from shardmill.base.array import Array
 from shardmill.base.format.index import get_index_basename
@@ -48,9 +48,6 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
         FileNotFoundError: There is no index.
         ValueError: The index is damaged or of another version.
     """
-
-    if not TYPE_CHECKING:
-        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,
@@ -132,7 +129,7 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
             'split': known.get('split') or None,
             'samples': known.get('num_samples'),
         }
-        return check.representation(self, shown)
+        return representation(self, shown)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ('_reader', 'shards', 'spanner')

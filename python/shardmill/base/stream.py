@@ -15,9 +15,8 @@ from shardmill.base._arguments import (
     hash_name,
     number,
     path_or_none,
-    public_location,
-    representation,
 )
+from shardmill.base._representation import stream_representation
 from shardmill.base.compression import decompress
 from shardmill.base.constant import TICK
 from shardmill.base.distributed import barrier, get_local_rank
@@ -174,17 +173,7 @@ class Stream:
         return self._downloader_made
 
     def __repr__(self) -> str:
-        shown: dict[str, Any] = {
-            'remote': self.remote and public_location(self.remote),
-            'local': self.local,
-            'split': self.split or None,
-            'proportion': self._proportion,
-            'repeat': self._repeat,
-            'choose': self._choose,
-            'validate_hash': self.validate_hash,
-            'keep_zip': getattr(self, 'keep_zip', False) or None,
-        }
-        return representation(self, shown)
+        return stream_representation(self)
 
     def __getstate__(self) -> dict[str, Any]:
         # Clients of stores are made anew in every process.
