@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +22,20 @@ from shardmill import (
     StreamingDataLoader,
     StreamingDataset,
     XSVWriter,
+    parts,
 )
 from shardmill.base._arguments import public_location
-from shardmill.base.util import bytes_to_int, merge_index, number_abbrev_to_int, retry
+from shardmill.base.shuffle import get_shuffle
+from shardmill.base.storage.download import CloudDownloader
+from shardmill.base.storage.upload import CloudUploader
+from shardmill.base.util import (
+    bytes_to_int,
+    merge_index,
+    number_abbrev_to_int,
+    retry,
+    wait_for_file_to_exist,
+)
+from shardmill.base.world import World
 from shardmill.errors import ArgumentTypeError, ShardmillError, UsageError
 
 if TYPE_CHECKING:
@@ -198,6 +210,14 @@ def test_of_a_stream(name: str, value: Any, error: type[Exception], tmp_path: Pa
     assert raised.value.object == name
 
 
+def test_a_limit_for_tar_files_without_an_index(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / 'a-000000.tar', 'w') as tar:
+        for number in range(4):
+            tar.addfile(tarfile.TarInfo(f'{number}.txt'))
+    limited = StreamingDataset(local=str(tmp_path), batch_size=1, cache_limit='1gb')
+    assert len(list(limited)) == 4
+
+
 def test_streams_of_no_share(data: Path) -> None:
     streams = [Stream(local=str(data), proportion=0)]
     with pytest.raises(ValueError, match='`proportion` is 0'):
@@ -332,6 +352,7 @@ def test_writers_that_streaming_accepts(tmp_path: Path) -> None:
 def test_of_other_classes_and_functions(tmp_path: Path, data: Path) -> None:
     (tmp_path / 'file').write_text('x')
     tree = str(tmp_path)
+    staging = parts.begin(str(tmp_path / 'parts'))
     calls: list[tuple[str, Any]] = [
         ('local', lambda: LocalDataset(5)),  # type: ignore[arg-type]
         ('split', lambda: LocalDataset(str(data), 5)),  # type: ignore[arg-type]
@@ -355,6 +376,29 @@ def test_of_other_classes_and_functions(tmp_path: Path, data: Path) -> None:
         ('num_attempts', lambda: retry(num_attempts=1.5)),  # type: ignore[call-overload]
         ('sample_id', lambda: dataset(data).get_item(1.5)),  # type: ignore[arg-type]
         ('sample_id', lambda: LocalDataset(str(data)).get_item('1')),  # type: ignore[arg-type]
+        ('shard_id', lambda: dataset(data).prepare_shard('x')),  # type: ignore[arg-type]
+        ('shard_id', lambda: dataset(data).evict_shard(1.5)),  # type: ignore[arg-type]
+        ('stream_id', lambda: dataset(data).resample_streams(0, 'x')),  # type: ignore[arg-type]
+        ('next_epoch', lambda: setattr(dataset(data), 'next_epoch', 'x')),
+        ('num_samples', lambda: dataset(data).state_dict(-5, True)),
+        ('num_samples', lambda: dataset(data).state_dict('5', True)),  # type: ignore[arg-type]
+        ('decode', lambda: dataset(data, decode=5)),
+        ('num_nodes', lambda: World('1', 1, 1, 0)),  # type: ignore[arg-type]
+        ('ranks_per_node', lambda: World(1, 0, 1, 0)),
+        ('replication', lambda: World(1, 1, 1, 0).replicate('2')),  # type: ignore[arg-type]
+        ('algo', lambda: get_shuffle('x', np.array([1]), 1, 1, 1)),
+        ('filename', lambda: wait_for_file_to_exist(5, 1, 1, 'x')),  # type: ignore[arg-type]
+        ('out', lambda: CloudUploader.get(5)),  # type: ignore[arg-type]
+        ('remote_dir', lambda: CloudDownloader.get(5)),  # type: ignore[arg-type]
+        ('dest', lambda: parts.begin(5)),  # type: ignore[arg-type]
+        ('to', lambda: parts.begin(tree, to=5)),  # type: ignore[arg-type]
+        ('staging', lambda: parts.PartWriter('x', 0)),  # type: ignore[arg-type]
+        ('compression', lambda: parts.PartWriter(staging, 0, compression=5)),  # type: ignore[arg-type]
+        ('hashes', lambda: parts.PartWriter(staging, 0, hashes=[5])),  # type: ignore[list-item]
+        ('columns', lambda: parts.PartWriter(staging, 0, columns=5)),  # type: ignore[arg-type]
+        ('manifests', lambda: parts.commit('text', staging)),
+        ('older_than', lambda: parts.gc(tree, older_than='x')),  # type: ignore[arg-type]
+        ('delete', lambda: parts.gc(tree, delete='no')),  # type: ignore[arg-type]
     ]
     for name, call in calls:
         with pytest.raises(ValueError, match=f'`{name}') as raised:

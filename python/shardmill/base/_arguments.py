@@ -31,6 +31,7 @@ __all__ = [
     'number',
     'path',
     'path_or_none',
+    'place',
     'place_to_write',
     'public_location',
     'refuse_type',
@@ -381,9 +382,9 @@ def texts(name: str, value: Any, allowed: str = 'a list of texts') -> list[str]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         refuse_type(name, value, allowed)
     found = list(value)
-    for place, each in enumerate(found):
+    for at, each in enumerate(found):
         if not isinstance(each, str):
-            refuse_type(f'{name}[{place}]', each, 'a text')
+            refuse_type(f'{name}[{at}]', each, 'a text')
     return found
 
 
@@ -394,11 +395,21 @@ def sample_number(value: Any, size: int) -> int:
         TypeError: It is no integer.
         IndexError: There is no such sample.
     """
+    return place('sample_id', value, size, 'sample')
+
+
+def place(name: str, value: Any, size: int, what: str) -> int:
+    """The number of one of several things, from 0.
+
+    Raises:
+        TypeError: It is no integer.
+        IndexError: There is no such thing.
+    """
     found = _index(value)
     if found is None:
-        refuse_type('sample_id', value, 'an integer')
+        refuse_type(name, value, 'an integer')
     if not 0 <= found < size:
-        raise IndexError(f'there is no sample {found}: the dataset has {size}')
+        raise IndexError(f'there is no {what} {found}: the dataset has {size}')
     return found
 
 
@@ -439,9 +450,9 @@ def instances(name: str, value: Any, kind: type[T]) -> Sequence[T]:
     allowed = f'a list of {kind.__name__} objects'
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         refuse_type(name, value, allowed)
-    for place, each in enumerate(value):
+    for at, each in enumerate(value):
         if not isinstance(each, kind):
-            refuse_type(f'{name}[{place}]', each, f'a {kind.__module__}.{kind.__name__}')
+            refuse_type(f'{name}[{at}]', each, f'a {kind.__module__}.{kind.__name__}')
     return value
 
 
@@ -458,10 +469,10 @@ def place_to_write(name: str, value: Any) -> Union[str, tuple[str, str]]:
             text = f'Invalid `{name}` argument: it is one place, or a local folder and a URL'
             raise UsageError(f'{text}, but got: {len(value)} places.', 'config-value', name)
         return path(f'{name}[0]', value[0]), path(f'{name}[1]', value[1])
-    place = path(name, value)
-    if not place:
+    destination = path(name, value)
+    if not destination:
         refuse_value(name, value, 'a path or a URL')
-    return place
+    return destination
 
 
 def encodings(

@@ -499,7 +499,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
 
     @next_epoch.setter
     def next_epoch(self, next_epoch: int) -> None:
-        self._board.next_epoch = next_epoch
+        self._board.next_epoch = check.whole('next_epoch', next_epoch)
 
     def _resume(self, world: World, epoch: int) -> tuple[int, int]:
         """Where an epoch starts: at a state that was loaded, or at its beginning.
@@ -539,6 +539,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``; where
             raw files are read ``files``, a digest of their list.
         """
+        num_samples = check.whole('num_samples', num_samples)
         world = self._parallel_rank_world
         epoch, offset = self._resume(world, self.next_epoch - 1)
         nodes = self.initial_physical_nodes
@@ -750,7 +751,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             shard_id: Its number through all streams.
             blocking: Kept for compatibility: the call always waits.
         """
-        self._fetching().prepare(shard_id)
+        self._fetching().prepare(check.place('shard_id', shard_id, self.num_shards, 'shard'))
 
     def evict_shard(self, shard_id: int) -> None:
         """Removes a shard from the local folder.
@@ -758,7 +759,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         Args:
             shard_id: Its number through all streams.
         """
-        self._fetching().evict(shard_id)
+        self._fetching().evict(check.place('shard_id', shard_id, self.num_shards, 'shard'))
 
     def evict_coldest_shard(self) -> None:
         """Removes the shard from the local folder that was not asked for for longest.

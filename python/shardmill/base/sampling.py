@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core
-from shardmill.base._arguments import whole
+from shardmill.base._arguments import place, whole
 from shardmill.base._numbers import int64_array, int64_bytes
 
 if TYPE_CHECKING:
@@ -63,7 +63,11 @@ def resample_streams(
         The sizes of the units (a shard as often as it is used whole, and what is drawn of it in
         part), and the sample id of each of their samples in a row; int64 both.
     """
-    wanted = range(len(dataset.streams)) if stream_id is None else [stream_id]
+    count = len(dataset.streams)
+    wanted = range(count)
+    if stream_id is not None:
+        number = place('stream_id', stream_id, count, 'stream')
+        wanted = range(number, number + 1)
     streams = []
     for number in wanted:
         first = int(dataset.shard_offset_per_stream[number])

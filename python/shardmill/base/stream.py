@@ -516,8 +516,9 @@ class Stream:
             cache_usage_per_shard[place] = shard.set_up_local(listing, self.safe_keep_zip)
 
     def get_index_size(self) -> int:
-        """The bytes of the index."""
-        return os.stat(os.path.join(self.local, self.split, get_index_basename())).st_size
+        """The bytes of the index; 0 for tar files that have none."""
+        index = os.path.join(self.local, self.split, get_index_basename())
+        return os.stat(index).st_size if os.path.exists(index) else 0
 
 
 streams_registry: Any = create_registry(

@@ -69,6 +69,7 @@ def wait_for_file_to_exist(
     Raises:
         RuntimeError: It is not there in time.
     """
+    filename = check.path('filename', filename)
     start = monotonic()
     while not os.path.exists(filename):
         waited = monotonic() - start
