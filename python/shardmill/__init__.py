@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TSVWriter,
         XSVWriter,
     )
+    from shardmill.base._typing import Sample
     from shardmill.caching import CacheClient, CachedFile
     from shardmill.files import FileDataset, FileStream
 
@@ -35,6 +36,7 @@ __all__ = [
     'JSONWriter',
     'LocalDataset',
     'MDSWriter',
+    'Sample',
     'Stream',
     'StreamingDataLoader',
     'StreamingDataset',
@@ -53,6 +55,7 @@ _HOMES = {
     'JSONWriter': 'shardmill.base.format',
     'LocalDataset': 'shardmill.base.local',
     'MDSWriter': 'shardmill.base.format',
+    'Sample': 'shardmill.base._typing',
     'Stream': 'shardmill.base.stream',
     'StreamingDataLoader': 'shardmill.base.dataloader',
     'StreamingDataset': 'shardmill.base.dataset',

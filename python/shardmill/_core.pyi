@@ -118,6 +118,9 @@ class Reader:
         """The least limit that has room for so many raw files at a time whose paths are given out, the largest of them;
         0 where there are none that are kept."""
 
+    def least_cache_limit(self) -> int:
+        """The least cache limit that the streams can be opened with; 0 where any limit will do."""
+
     def is_here(self, sample: int) -> bool:
         """Whether the shard of a sample lies on this machine."""
 

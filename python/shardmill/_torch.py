@@ -15,6 +15,10 @@ from typing import Any, Optional
 class Placeholder:
     """Stands among the bases of a class for one of torch's classes until torch is imported."""
 
+    def __class_getitem__(cls, _: Any) -> type[Placeholder]:
+        # Types of samples are for type checkers.
+        return cls
+
 
 def is_installed() -> bool:
     """Whether torch can be imported."""

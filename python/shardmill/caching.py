@@ -8,9 +8,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
+from shardmill.base import _arguments as check
 from shardmill.base._lines import decode_line
+from shardmill.base._representation import location, representation
 from shardmill.base.constant import DEFAULT_TIMEOUT
-from shardmill.base.util import bytes_to_int
 from shardmill.errors import ResourceError, UsageError
 from shardmill.files import FileStream
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
+
+    from shardmill.base._typing import Path
 
 __all__ = ['CacheClient', 'CachedFile']
 
@@ -97,10 +100,10 @@ class CacheClient:
 
     def __init__(
         self,
-        remote: str,
-        local: Optional[str] = None,
+        remote: Path,
+        local: Optional[Path] = None,
         *,
-        quota: Optional[Union[int, str]] = None,
+        quota: Optional[Union[float, str]] = None,
         split: Optional[str] = None,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
@@ -110,7 +113,7 @@ class CacheClient:
         download_timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
         self._stream = FileStream(
-            remote=remote,
+            remote=check.path('remote', remote),
             local=local,
             split=split,
             include=include,
@@ -120,10 +123,8 @@ class CacheClient:
             download_retry=download_retry,
             download_timeout=download_timeout,
         )
-        self._quota = bytes_to_int(quota) if quota else None
-        if self._quota is not None and self._quota <= 0:
-            raise UsageError(f'`quota` is positive, not {quota!r}', 'config-value')
-        self._timeout = timeout
+        self._quota = check.byte_size('quota', quota) or None
+        self._timeout = check.number('timeout', timeout)
         self._used: dict[str, list[weakref.ref[CachedFile]]] = {}
         self._reader: Optional[_core.Reader] = self._open()
         self._check_quota(self._reader)
@@ -171,6 +172,9 @@ class CacheClient:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, '_reader': None, '_used': {}}
+
+    def __repr__(self) -> str:
+        return representation(self, {**location(self._stream), 'quota': self._quota})
 
     def __len__(self) -> int:
         """Files of the tree."""

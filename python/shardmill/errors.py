@@ -11,6 +11,9 @@ from typing import Optional
 
 __all__ = [
     'AccessError',
+    'ArgumentTypeError',
+    'ColumnNameError',
+    'ColumnValueError',
     'ConflictError',
     'DataError',
     'IndexSyntaxError',
@@ -21,6 +24,8 @@ __all__ = [
     'ResourceError',
     'ShardmillError',
     'StoppedError',
+    'UnknownEncodingError',
+    'UnknownNameError',
     'UnsupportedError',
     'UsageError',
 ]
@@ -72,6 +77,26 @@ class UsageError(ShardmillError, ValueError):
     """An argument or a configuration that cannot be carried out."""
 
     exit_code = 2
+
+
+class ArgumentTypeError(UsageError, TypeError):
+    """An argument of a type that it cannot have."""
+
+
+class UnknownNameError(UsageError, KeyError):
+    """A name that does not exist: of a column, an algorithm or a method."""
+
+
+class UnknownEncodingError(UnknownNameError, ArgumentTypeError, AttributeError, AssertionError):
+    """An encoding that does not exist. Callers of ``streaming`` catch it as any of four builtin exceptions."""
+
+
+class ColumnNameError(UsageError, AssertionError):
+    """A name of a column, or an end of a line, that a text format cannot hold."""
+
+
+class ColumnValueError(UsageError, AttributeError, TypeError, OverflowError):
+    """A value that a column cannot store. Callers of ``streaming`` catch it as any of four builtin exceptions."""
 
 
 class DataError(ShardmillError, ValueError):

@@ -8,6 +8,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
+from shardmill.base import _arguments as check
 from shardmill.base._raw import gives_files, kept_batches
 from shardmill.base.array import Array
 from shardmill.base.constant import DEFAULT_TIMEOUT
@@ -18,7 +19,10 @@ from shardmill.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from typing_extensions import Unpack
+
     from shardmill import _core
+    from shardmill.base._typing import DatasetOptions, Path
     from shardmill.base.world import World
 
 __all__ = ['FileDataset', 'FileStream']
@@ -61,8 +65,8 @@ class FileStream(Stream):
     def __init__(
         self,
         *,
-        remote: Optional[str] = None,
-        local: Optional[str] = None,
+        remote: Optional[Path] = None,
+        local: Optional[Path] = None,
         split: Optional[str] = None,
         proportion: Optional[float] = None,
         repeat: Optional[float] = None,
@@ -74,12 +78,12 @@ class FileStream(Stream):
         download_retry: Optional[int] = None,
         download_timeout: Optional[float] = None,
     ) -> None:
-        if yields not in _YIELDS:
-            raise UsageError(f'`yields` is one of {_YIELDS}, not {yields!r}', 'config-value')
-        self.include = _patterns('include', include)
-        self.exclude = _patterns('exclude', exclude)
-        self.yields = yields
-        self.relist = relist
+        self.include = check.texts('include', include, 'a list of patterns')
+        self.exclude = check.texts('exclude', exclude, 'a list of patterns')
+        self.yields = check.choice('yields', yields, _YIELDS)
+        self.relist = check.flag('relist', relist)
+        remote = check.path_or_none('remote', remote)
+        local = check.path_or_none('local', local)
         if remote is not None and local is None and is_folder(remote):
             remote, local = None, remote
         # Paths are given to others, who may be in another folder.
@@ -117,13 +121,7 @@ class FileStream(Stream):
         return 0
 
 
-def _patterns(name: str, given: Sequence[str]) -> list[str]:
-    if isinstance(given, str):
-        raise UsageError(f'`{name}` is a list of patterns, not {given!r}', 'config-value')
-    return list(given)
-
-
-class FileDataset(StreamingDataset):
+class FileDataset(StreamingDataset[Any]):
     """The files of a tree, each a sample, in an order that is the same on any number of nodes, ranks and workers.
 
     Samples are dicts: see `FileStream`. A file of a folder that is read where it lies is never copied and never
@@ -157,8 +155,8 @@ class FileDataset(StreamingDataset):
     def __init__(
         self,
         *,
-        remote: Optional[str] = None,
-        local: Optional[str] = None,
+        remote: Optional[Path] = None,
+        local: Optional[Path] = None,
         split: Optional[str] = None,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
@@ -168,12 +166,10 @@ class FileDataset(StreamingDataset):
         hold_batches: Optional[int] = None,
         download_retry: int = 2,
         download_timeout: float = DEFAULT_TIMEOUT,
-        **options: Any,
+        **options: Unpack[DatasetOptions],
     ) -> None:
         if not remote and not local:
             raise UsageError('give `remote`, `local` or both', 'config-streams')
-        if hold_batches is not None and hold_batches < 1:
-            raise UsageError(f'`hold_batches` is positive, not {hold_batches}', 'config-value')
         stream = FileStream(
             remote=remote,
             local=local,
@@ -185,8 +181,8 @@ class FileDataset(StreamingDataset):
             download_retry=download_retry,
             download_timeout=download_timeout,
         )
-        self.transform = transform
-        self.hold_batches = hold_batches
+        self.transform = check.function('transform', transform)
+        self.hold_batches = check.whole_or_none('hold_batches', hold_batches, 1)
         super().__init__(streams=[stream], **options)
 
     def _check_cache_limit(self) -> None:
@@ -255,7 +251,7 @@ class FileDataset(StreamingDataset):
         Raises:
             FileNotFoundError: There is no such file in the list.
         """
-        return self._here().find_file(path)
+        return self._here().find_file(check.path('path', path))
 
     def path_of(self, number: int) -> str:
         """The path of a file in the tree.
@@ -266,7 +262,8 @@ class FileDataset(StreamingDataset):
         Raises:
             IndexError: There is no such file.
         """
-        path = self._here().file_path(number) if 0 <= number < self.num_samples else None
+        number = check.sample_number(number, self.num_samples)
+        path = self._here().file_path(number)
         if path is None:
             raise IndexError(f'there is no file {number}: the tree has {self.num_samples}')
         return path

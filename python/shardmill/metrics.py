@@ -5,6 +5,8 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
+from shardmill.base import _arguments as check
+
 if TYPE_CHECKING:
     from shardmill.base.dataloader import StreamingDataLoader
 
@@ -50,8 +52,8 @@ class Watch:
         Raises:
             ValueError: `every` is not positive.
         """
-        if every <= 0:
-            raise ValueError(f'`every` must be positive, not {every}')
+        every = check.whole('every', every, 1)
+        check.function('callback', callback)
         self._callbacks.append((callback, every))
 
     def tell(self, stats: Callable[[], dict[str, Any]]) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from shardmill import _core
+from shardmill.base import _arguments as check
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def begin(
     Raises:
         ConflictError: There is a data set, and the mode is ``error``.
     """
+    dest = check.path('dest', dest)
+    to, mode = check.text('to', to), check.text('mode', mode)
     if '://' not in dest and not dest.startswith('dbfs:'):
         # Tasks may have another current folder.
         dest = os.path.abspath(dest)
@@ -157,6 +160,9 @@ class PartWriter:
         key: Optional[str] = None,
         scratch: Optional[str] = None,
     ) -> None:
+        _check_staging(staging)
+        if compression is not None:
+            compression = check.text('compression', compression)
         options = {
             'columns': _pairs(columns),
             'compression': None if compression == 'none' else compression or None,
@@ -267,7 +273,8 @@ def commit(
     """
     if verify not in ('size', 'hash'):
         raise UsageError(f'verify: {verify!r} is neither size nor hash', 'config-value')
-    texts = list(manifests)
+    _check_staging(staging)
+    texts = check.texts('manifests', manifests, 'a list of manifests')
     if parts is not None and len(texts) > _number('parts', parts):
         text = f'there are {len(texts)} parts, and there have to be {parts}'
         raise UsageError(text, 'limit-parts')
@@ -287,6 +294,7 @@ def abort(staging: Staging) -> int:
     """Removes what a job has written and not committed; answers how many files and folders. Tasks that have not noticed
     yet that their job is over may leave some more, which :func:`gc` finds.
     """
+    _check_staging(staging)
     return _core.parts_abort(staging.dest, staging.text, staging.storage_options)
 
 
@@ -309,8 +317,16 @@ def gc(
         storage_options: Settings of the store that are not in the environment.
     """
     settings = dict(storage_options) if storage_options else None
-    found = _core.parts_gc(dest, delete, older_than, pattern, settings)
+    delete = check.flag('delete', delete)
+    if older_than is not None:
+        older_than = check.number('older_than', older_than)
+    found = _core.parts_gc(check.path('dest', dest), delete, older_than, pattern, settings)
     return [Leftover(*entry) for entry in found]
+
+
+def _check_staging(staging: Staging) -> None:
+    if not isinstance(staging, Staging):
+        check.refuse_type('staging', staging, 'what `begin` returned')
 
 
 def _pairs(columns: Optional[Columns]) -> Optional[list[tuple[str, Optional[str]]]]:
@@ -320,12 +336,13 @@ def _pairs(columns: Optional[Columns]) -> Optional[list[tuple[str, Optional[str]
         raise UsageError('columns: a list of names or a dict, not a text', 'config-value')
     if hasattr(columns, 'items'):
         return list(columns.items())
-    return [(name, None) for name in columns]
+    return [(name, None) for name in check.texts('columns', columns)]
 
 
 def _hashes(names: Union[str, Sequence[str]]) -> list[str]:
     if isinstance(names, str):
         names = names.split(',')
+    names = check.texts('hashes', names, 'a list of names of hashes')
     return [name.strip() for name in names if name.strip()]
 
 

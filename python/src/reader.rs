@@ -540,6 +540,13 @@ impl Reader {
             .map_err(|error| raise(&error))
     }
 
+    /// The least cache limit that the streams can be opened with; 0 where any limit will do.
+    fn least_cache_limit(&self, py: Python<'_>) -> PyResult<u64> {
+        let reader = self.here()?;
+        py.detach(|| reader.least_cache_limit())
+            .map_err(|error| raise(&error))
+    }
+
     /// Whether the shard of a sample lies on this machine.
     fn is_here(&self, py: Python<'_>, sample: u64) -> PyResult<bool> {
         let reader = self.here()?;

@@ -30,6 +30,7 @@ from shardmill.base.format import get_index_basename, reader_from_json
 from shardmill.base.format.base.writer import JointWriter, SplitWriter
 from shardmill.base.format.mds import encodings
 from shardmill.base.hashing import get_hash
+from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
     pass
@@ -196,12 +197,16 @@ WRONG: list[tuple[str, Any, type[Exception]]] = [
     ('str_int', 1.0, AttributeError),
     ('str_float', 1, AttributeError),
     ('json', {1, 2}, TypeError),
-    ('ndarray', [1, 2], AttributeError),
+    ('ndarray', ['one', 'two'], ValueError),
+    ('ndarray', 'text', AttributeError),
     ('ndarray', np.array(1), ValueError),
     ('ndarray', np.array([]), ValueError),
     ('ndarray', np.array([True]), ValueError),
     ('ndarray:int32', np.array([1]), ValueError),
     ('ndarray:int32:2', np.zeros(3, np.int32), ValueError),
+    ('ndarray:int32:2', [1, 2, 3], ValueError),
+    ('ndarray:int32:2', [1.5, 2], ValueError),
+    ('ndarray:int32:2', [1, 1 << 31], ValueError),
     ('ndarray:int32:2', b'1234567', KeyError),
 ]
 
@@ -340,7 +345,7 @@ def test_a_shard_may_be_as_large_as_the_limit_and_only_the_first_empty(tmp_path:
         ({'size_limit': '1k'}, ValueError, '1k'),
         ({'worker': 1}, ValueError, 'worker'),
         ({'columns': {'a': 'bool'}}, TypeError, 'bool'),
-        ({'columns': {'a': 'int:8'}}, AttributeError, 'from_str'),
+        ({'columns': {'a': 'int:8'}}, AttributeError, 'int:8'),
     ],
 )
 def test_arguments(
@@ -539,3 +544,99 @@ def test_a_format_of_ones_own(tmp_path: Path) -> None:
     assert set(files(tmp_path / 'pairs')) == {
         'index.json', 'shard.00000.pairs.gz', 'shard.00000.pairs.meta.gz'
     }  # fmt: skip
+
+
+# Errors that name the column.
+
+
+@pytest.mark.parametrize('make', [MDSWriter, JSONWriter, CSVWriter])
+@pytest.mark.parametrize('in_python', [False, True])
+def test_a_missing_column_is_named(make: Any, in_python: bool, tmp_path: Path) -> None:
+    class Own(make):  # type: ignore[misc]
+        def encode_sample(self, sample: dict[str, Any]) -> bytes:
+            encoded: bytes = super().encode_sample(sample)
+            return encoded
+
+    writer = (Own if in_python else make)(
+        columns={'a': 'int', 'b': 'str'}, out=str(tmp_path / 'out')
+    )
+    with pytest.raises(KeyError, match=r"no column 'b'; it has 'a', 'c'") as raised:
+        writer.write({'a': 1, 'c': 2})
+    assert isinstance(raised.value, UsageError)
+    assert (raised.value.id, raised.value.object) == ('sample-columns', 'b')
+    assert isinstance(raised.value.__cause__, KeyError)
+    many = {f'c{number}': 1 for number in range(50)}
+    with pytest.raises(KeyError, match=r"it has 'c0', .*'c19' and 30 more"):
+        writer.write(many)
+    for sample, kind in ((None, 'NoneType'), ([1], 'list'), (5, 'int')):
+        with pytest.raises(TypeError, match=f'`sample` must be a dict .* but got: {kind}'):
+            writer.write(sample)
+
+    class Lazy(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            raise LookupError('the row cannot be read')
+
+    with pytest.raises(LookupError, match='the row cannot be read'):
+        writer.write(Lazy(a=1, b='x'))
+    writer.write({'a': 1, 'b': 'x'})
+    writer.finish()
+
+
+@pytest.mark.parametrize(
+    ('encoding', 'value', 'words'),
+    [
+        ('int', 'x', r"column 'n': a value of str cannot be stored as 'int'"),
+        ('int', 1 << 63, r"column 'n': a value of int cannot be stored as 'int'"),
+        ('uint8', 300, r"column 'n': a value of int cannot be stored as 'uint8'"),
+        ('ndarray:int32:2', np.zeros(3), r"ndarray \(float64, shape \(3,\)\).*'ndarray:int32:2'"),
+        ('ndarray:int32', [1.5], r"list cannot be stored as 'ndarray:int32'.*float64.*int32"),
+        ('ndarray:float32', [0.1], r'float32 cannot hold exactly'),
+        ('ndarray', [1 << 53, 0.5, (1 << 53) + 1], r'cannot hold exactly'),
+        ('ndarray', [[1], [2, 3]], r'different lengths'),
+        ('ndarray', {'a': 1}, r'a list of numbers is needed, not dict'),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(
+    encoding: str, value: Any, words: str, tmp_path: Path
+) -> None:
+    with MDSWriter(columns={'n': encoding}, out=str(tmp_path)) as writer:
+        for encode in (
+            lambda: writer.write({'n': value}),
+            lambda: writer.encode_sample({'n': value}),
+        ):
+            with pytest.raises(ValueError, match=words) as raised:
+                encode()
+            assert isinstance(raised.value, UsageError)
+            assert (raised.value.id, raised.value.object) == ('sample-value', 'n')
+
+
+def test_lists_and_tensors_become_arrays(tmp_path: Path) -> None:
+    torch = pytest.importorskip('torch')
+    values: dict[str, list[tuple[Any, Any]]] = {
+        'ndarray': [
+            ([1, 2], np.array([1, 2])),
+            ((1.5, float('nan')), np.array([1.5, float('nan')])),
+            ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
+            (torch.tensor([1, 2], dtype=torch.int16), np.array([1, 2], np.int16)),
+            (torch.ones(2, 3, requires_grad=True), np.ones((2, 3), np.float32)),
+            (torch.arange(6).reshape(2, 3).T, np.arange(6).reshape(2, 3).T),
+        ],
+        'ndarray:int32': [([1, -2], np.array([1, -2], np.int32)), ([1.0], np.array([1], np.int32))],
+        'ndarray:float32:2': [([0.5, 1], np.array([0.5, 1], np.float32))],
+        'ndarray:uint8': [([255], np.array([255], np.uint8))],
+    }
+    for place, (encoding, pairs) in enumerate(values.items()):
+        out = tmp_path / str(place)
+        with MDSWriter(columns={'n': encoding}, out=str(out)) as writer:
+            for given, _ in pairs:
+                writer.write({'n': given})
+        for found, (_, wanted) in zip(read(out), pairs):
+            assert found['n'].dtype == wanted.dtype
+            assert np.array_equal(found['n'], wanted, equal_nan=wanted.dtype.kind == 'f')
+    with MDSWriter(columns={'n': 'ndarray:float32'}, out=str(tmp_path / 'refused')) as writer:
+        for tensor, words in (
+            (torch.zeros(2, dtype=torch.bfloat16), r'bfloat16.*\(2,\)'),
+            (torch.zeros(2, 3, dtype=torch.float64), r'float64, shape \(2, 3\)'),
+        ):
+            with pytest.raises(ValueError, match=words):
+                writer.write({'n': tensor})

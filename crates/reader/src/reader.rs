@@ -504,6 +504,15 @@ impl Reader {
         Ok(largest.fold(base, |sum, size| sum.saturating_add(*size)))
     }
 
+    /// The least cache limit that these streams can be opened with; 0 where any limit will do.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the folders of the cache from being opened.
+    pub fn least_cache_limit(&self) -> Result<u64, ReaderError> {
+        self.supply.residency.minimum()
+    }
+
     /// Has raw files fetched in this order, in the background, as far as there is room for them. How many were not known to
     /// be here is the result.
     ///

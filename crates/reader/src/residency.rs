@@ -285,6 +285,11 @@ impl Residency {
         Ok(self.engine()?.books.base())
     }
 
+    /// The least limit that the cache of these streams can be opened with.
+    pub(crate) fn minimum(&self) -> Result<u64, ReaderError> {
+        Ok(self.engine()?.books.minimum())
+    }
+
     /// Whether there can be room for raw files whose paths are wanted at the same time.
     pub(crate) fn check_room(&self, shards: &[usize]) -> Result<(), ReaderError> {
         if self.options.limit.is_none() {

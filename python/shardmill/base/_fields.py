@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from shardmill import _core
+from shardmill.base._arguments import refuse_type
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -51,7 +52,7 @@ def field_decoder(decode: Union[str, bool, FieldDecoder, None]) -> Optional[Fiel
     if isinstance(decode, str):
         return _Decoder(_ImageForm(decode))
     if not callable(decode):
-        raise ValueError(f'`decode` is a callable, the form of images or a bool, not {decode!r}')
+        refuse_type('decode', decode, 'a callable, the form of images, True, False or None')
     return _Decoder(decode)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Protocol
+
+from shardmill.base import _arguments as check
 
 if TYPE_CHECKING:
     from shardmill import _core
@@ -24,7 +27,11 @@ class _Numbered(Protocol):
 
 
 class KeyAccess:
-    """What data sets that may hold tar files have besides numbers."""
+    """What datasets that may hold tar files have besides numbers."""
+
+    if not TYPE_CHECKING:
+        # A type of samples, as in `StreamingDataset[int]`, is for type checkers.
+        __class_getitem__ = classmethod(GenericAlias)
 
     def number_of(self: _Numbered, key: str, /) -> int:
         """The number of the sample of a tar file that has a key.
@@ -39,7 +46,7 @@ class KeyAccess:
             KeyError: No sample has this key.
             ValueError: Several samples have it, or there are no tar files.
         """
-        number = self._here().find_key(key)
+        number = self._here().find_key(check.text('key', key))
         if number is None:
             raise KeyError(key)
         return number
@@ -54,8 +61,7 @@ class KeyAccess:
             IndexError: There is no such sample.
             KeyError: It has no key, as it is in no tar file.
         """
-        if not 0 <= number < self.num_samples:
-            raise IndexError(f'there is no sample {number}: the data set has {self.num_samples}')
+        number = check.sample_number(number, self.num_samples)
         key = self._here().key_of(number)
         if key is None:
             raise KeyError(f'sample {number} is in no tar file, and has no key')

@@ -1,9 +1,8 @@
-"""Checked numbers and arrays on their way to and from the extension module."""
+"""Arrays on their way to and from the extension module."""
 
 from __future__ import annotations
 
-import operator
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 import numpy as np
 
@@ -13,29 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
-
-_MOST = (1 << 63) - 1
-
-
-def whole(name: str, value: Any, least: int = 0) -> int:
-    """An integer from `least` to 2^63 - 1.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is another one.
-    """
-    number = operator.index(value)
-    if not least <= number <= _MOST:
-        kind = 'positive' if least else 'non-negative'
-        raise UsageError(
-            f'{name} is {number}, which is not a {kind} 64-bit integer', 'config-value'
-        )
-    return number
-
-
-def whole_or_none(name: str, value: Any, least: int = 0) -> Optional[int]:
-    """As `whole`; None stays None."""
-    return None if value is None else whole(name, value, least)
 
 
 def int64_bytes(values: ArrayLike) -> bytes:

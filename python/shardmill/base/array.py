@@ -41,7 +41,7 @@ class Array:
             IndexError: There is no such item.
             ValueError: The index is of another type.
         """
-        if isinstance(at, int):
+        if isinstance(at, int) and not isinstance(at, bool):
             return self._at(at)
         if isinstance(at, slice):
             return [self.get_item(index) for index in self._each_slice_index(at)]

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Optional, cast
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
 
 from shardmill import _core, _torch
+from shardmill.base import _arguments as check
 from shardmill.base._rows import packed
+from shardmill.base._typing import SampleT
 from shardmill.base.dataset import StreamingDataset, _Carried
 from shardmill.metrics import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterable, Iterator
+
+    from torch.utils.data import DataLoader as _DataLoader
+    from torch.utils.data import Dataset, Sampler
 
     from shardmill.metrics import Callback
+else:
+    _DataLoader = _torch.Placeholder
 
 __all__ = ['StreamingDataLoader']
 
@@ -28,7 +36,7 @@ class _Loader:
     """Keeps the layout of the class, so that torch's can take its place among the bases."""
 
 
-class StreamingDataLoader(_Loader, _torch.Placeholder):
+class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
     """A ``torch.utils.data.DataLoader`` that knows how many samples it has given out.
 
     The arguments are those of ``DataLoader``. Where the data set is a `StreamingDataset` of the same batch size,
@@ -38,32 +46,88 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
     making it does. ``multiprocessing_context``, ``persistent_workers``, ``timeout`` and ``worker_init_fn`` are about
     processes: where one of them is given, there are worker processes.
 
+    For type checkers it is generic in the type of a sample.
+
     Args:
-        *args: Of ``DataLoader``.
-        **kwargs: Of ``DataLoader``.
+        dataset: The dataset.
+        batch_size: Samples of a batch; ``None`` for samples one by one.
+        shuffle: Of ``DataLoader``, for datasets of other classes: a `StreamingDataset` shuffles itself.
+        sampler: Likewise.
+        batch_sampler: Likewise.
+        num_workers: Threads, or worker processes, that make batches.
+        collate_fn: Makes a batch of samples; by default torch's own function.
+        pin_memory: Whether batches are in page-locked memory.
+        drop_last: Whether a last batch with fewer samples is left out.
+        timeout: Seconds to wait for a batch of a worker process; 0 for no limit.
+        worker_init_fn: Called in each worker process.
+        multiprocessing_context: How worker processes are started.
+        generator: The random numbers of torch.
+        prefetch_factor: Batches that each worker process makes ahead.
+        persistent_workers: Whether worker processes live longer than an epoch.
+        pin_memory_device: The device of page-locked memory.
+        in_order: Whether batches of worker processes come in order; of torch 2.6 and later.
 
     Attributes:
         num_samples_yielded: Samples that this rank was given since the iteration began.
     """
 
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
+
     dataset: Any
-    batch_size: Optional[int]
-    num_workers: int
-    drop_last: bool
-    pin_memory: bool
-    persistent_workers: bool
-    multiprocessing_context: Any
-    timeout: float
     collate_fn: Callable[[list[Any]], Any]
     worker_init_fn: Optional[Callable[[int], None]]
     generator: Any
     _iterator: Any
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        dataset: Dataset[SampleT],
+        batch_size: Optional[int] = 1,
+        shuffle: Optional[bool] = None,
+        sampler: Union[Sampler[Any], Iterable[Any], None] = None,
+        batch_sampler: Union[Sampler[list[Any]], Iterable[list[Any]], None] = None,
+        num_workers: int = 0,
+        collate_fn: Optional[Callable[[list[Any]], Any]] = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Optional[Callable[[int], None]] = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: Optional[int] = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = '',
+        in_order: bool = True,
+    ) -> None:
         if not _torch.adopt(StreamingDataLoader, 'DataLoader', load=True):
             raise ImportError('StreamingDataLoader needs torch, which is not installed')
+        if not hasattr(dataset, '__iter__') and not hasattr(dataset, '__getitem__'):
+            check.refuse_type('dataset', dataset, 'a dataset, such as a StreamingDataset')
+        options: dict[str, Any] = {
+            'batch_size': check.whole_or_none('batch_size', batch_size, 1),
+            'shuffle': None if shuffle is None else check.flag('shuffle', shuffle),
+            'sampler': sampler,
+            'batch_sampler': batch_sampler,
+            'num_workers': check.whole('num_workers', num_workers),
+            'collate_fn': check.function('collate_fn', collate_fn),
+            'pin_memory': check.flag('pin_memory', pin_memory),
+            'drop_last': check.flag('drop_last', drop_last),
+            'timeout': check.number('timeout', timeout),
+            'worker_init_fn': check.function('worker_init_fn', worker_init_fn),
+            'multiprocessing_context': multiprocessing_context,
+            'generator': generator,
+            'prefetch_factor': check.whole_or_none('prefetch_factor', prefetch_factor, 1),
+            'persistent_workers': check.flag('persistent_workers', persistent_workers),
+        }
+        # Not every torch has these.
+        if pin_memory_device:
+            options['pin_memory_device'] = check.text('pin_memory_device', pin_memory_device)
+        if not check.flag('in_order', in_order):
+            options['in_order'] = False
         self._watch = Watch()
-        super().__init__(*args, **kwargs)
+        super().__init__(dataset, **options)
         self.num_samples_yielded = 0
 
     def _get_batch_size(self, batch: Any) -> int:
@@ -103,7 +167,7 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
         )
         return not about_processes and self._is_default() and self.dataset._here().is_native()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         """The batches of this rank in the next epoch."""
         self.num_samples_yielded = 0
         native = self._is_native() and (self.num_workers == 0 or self._is_threaded())
@@ -127,7 +191,7 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
         """Batches put together by torch, and how many samples each has."""
         is_own = type(self)._get_batch_size is not StreamingDataLoader._get_batch_size
         is_single = self.batch_size is None and not is_own and self._is_streaming()
-        for batch in super().__iter__():  # type: ignore[misc]
+        for batch in super().__iter__():
             if self._is_counted():
                 samples, batch = batch
                 yield self._get_batch_size(batch) if is_own else samples, batch
@@ -179,13 +243,13 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
     def _get_iterator(self) -> Any:
         """torch's iterator; worker processes are told to hand over whole batches where they can."""
         if not self._is_counted():
-            return _widened(super()._get_iterator())  # type: ignore[misc]
+            return _widened(super()._get_iterator())
         kept = self.collate_fn, self.worker_init_fn
         if self.num_workers > 0 and self._is_native() and self._is_default():
             self.worker_init_fn = _AsBatches(self.worker_init_fn)
         self.collate_fn = _Counting(self.collate_fn)
         try:
-            return _widened(super()._get_iterator())  # type: ignore[misc]
+            return _widened(super()._get_iterator())
         finally:
             self.collate_fn, self.worker_init_fn = kept
 

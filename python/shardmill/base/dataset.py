@@ -13,13 +13,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
-from shardmill.base._arguments import (
-    check_choice,
-    check_numbers,
-    check_pair,
-    check_worker,
-    epoch_samples,
-)
+from shardmill.base import _arguments as check
 from shardmill.base._board import Board
 from shardmill.base._counts import Counts
 from shardmill.base._fetching import Fetcher
@@ -35,30 +29,39 @@ from shardmill.base._raw import (
     holding_options,
     kept_batches,
 )
-from shardmill.base._state import check_state, in_known_words
+from shardmill.base._representation import dataset_representation
+from shardmill.base._state import check_state, in_known_words, refuse_low_limit
+from shardmill.base._typing import SampleT
 from shardmill.base.array import Array
+from shardmill.base.batching import batching_methods
 from shardmill.base.batching import generate_work as generate_work
 from shardmill.base.constant import DEFAULT_TIMEOUT
+from shardmill.base.partition import algos as partition_algos
 from shardmill.base.registry_utils import construct_from_registry
 from shardmill.base.sampling import get_sampling as get_sampling
 from shardmill.base.shared.prefix import get_shm_prefix as get_shm_prefix
+from shardmill.base.shuffle import algos as shuffle_algos
 from shardmill.base.stream import Stream, find_index, streams_registry
-from shardmill.base.util import bytes_to_int
 from shardmill.base.world import World
 from shardmill.errors import DataError, IndexSyntaxError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
+    from torch.utils.data import IterableDataset as _IterableDataset
 
     from shardmill.base._fields import FieldDecoder
+    from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import Reader
+else:
+    _IterableDataset = _torch.Placeholder
 
 __all__ = ['StreamingDataset']
 
 logger = logging.getLogger(__name__)
+
 
 #: What a process makes for itself, and a pickled data set leaves behind.
 _OWN = (
@@ -87,11 +90,12 @@ class _Carried:
         self.columns = columns
 
 
-class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
-    """An iterable data set for torch, resumed in the middle of an epoch on any number of nodes.
+class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
+    """An iterable dataset for torch, resumed in the middle of an epoch on any number of nodes.
 
     Give either ``streams``, or ``remote`` and ``local`` of a single one. Where torch is installed this is a
-    ``torch.utils.data.IterableDataset``.
+    ``torch.utils.data.IterableDataset``. For type checkers it is generic in the type of a sample, which is
+    anything by default: ``StreamingDataset[Sample]`` has dicts, ``StreamingDataset[Tensor]`` tensors.
 
     Args:
         streams: Several data sets, mixed.
@@ -147,8 +151,8 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         self,
         *,
         streams: Optional[Sequence[Stream]] = None,
-        remote: Optional[str] = None,
-        local: Optional[str] = None,
+        remote: Optional[Path] = None,
+        local: Optional[Path] = None,
         split: Optional[str] = None,
         download_retry: int = 2,
         download_timeout: float = DEFAULT_TIMEOUT,
@@ -156,7 +160,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         keep_zip: bool = False,
         epoch_size: Optional[Union[int, str]] = None,
         predownload: Optional[int] = None,
-        cache_limit: Optional[Union[int, str]] = None,
+        cache_limit: Optional[Union[float, str]] = None,
         sampling_method: str = 'balanced',
         sampling_granularity: int = 1,
         partition_algo: str = 'relaxed',
@@ -170,7 +174,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         allow_unsafe_types: bool = False,
         replication: Optional[int] = None,
         stream_name: str = 'stream',
-        stream_config: Optional[dict[str, Any]] = None,
+        stream_config: Optional[Mapping[str, Any]] = None,
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
         local_world_size: Optional[int] = None,
@@ -181,74 +185,75 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
     ) -> None:
         # Here and not in `__new__`, which would hide the arguments from whoever looks for them.
         _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
+        if streams is not None:
+            streams = check.instances('streams', streams, Stream)
+        remote = check.path_or_none('remote', remote)
+        local = check.path_or_none('local', local)
         if bool(streams) == (bool(remote) or bool(local)):
-            raise ValueError(
-                'give either `streams`, or `remote` and `local`; not both, not neither'
+            raise UsageError(
+                'give either `streams`, or `remote` and `local`; not both, not neither',
+                'config-streams',
             )
-        check_choice(sampling_method=sampling_method, batching_method=batching_method)
-        check_pair(rank=rank, world_size=world_size)
-        check_pair(worker=worker, num_workers=num_workers)
-        check_worker(worker, num_workers)
-        check_numbers(
-            batch_size=batch_size,
-            cache_limit=cache_limit,
-            download_retry=download_retry,
-            download_timeout=download_timeout,
-            local_world_size=local_world_size,
-            num_canonical_nodes=num_canonical_nodes,
-            num_workers=num_workers,
-            predownload=predownload,
-            rank=rank,
-            sampling_granularity=sampling_granularity,
-            shuffle_block_size=shuffle_block_size,
-            shuffle_seed=shuffle_seed,
-            threads=threads,
-            worker=worker,
-            world_size=world_size,
-        )
+        check.given_together(rank=rank, world_size=world_size)
+        check.given_together(worker=worker, num_workers=num_workers)
+        rank = check.whole_or_none('rank', rank)
+        world_size = check.whole_or_none('world_size', world_size, 1)
+        local_world_size = check.whole_or_none('local_world_size', local_world_size)
+        num_workers = check.whole_or_none('num_workers', num_workers, 1)
+        worker = check.whole_or_none('worker', worker)
+        if worker is not None and num_workers is not None and worker >= num_workers:
+            raise UsageError(
+                f'`worker` is {worker} and `num_workers` is {num_workers}: workers count from 0',
+                'config-world',
+                'worker',
+            )
 
-        self.predownload = predownload
-        self.cache_limit = bytes_to_int(cache_limit) if cache_limit else cache_limit
-        self.sampling_method = sampling_method
-        self.sampling_granularity = sampling_granularity
-        self.partition_algo = partition_algo
-        self.num_canonical_nodes = num_canonical_nodes
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.shuffle_algo = shuffle_algo
-        self.shuffle_seed = shuffle_seed
-        self.shuffle_block_size = shuffle_block_size
-        self.batching_method = batching_method
-        self.allow_unsafe_types = allow_unsafe_types
-        self.replication = replication
-        self.threads = threads
+        self.predownload = None if predownload is None else check.count('predownload', predownload)
+        self.cache_limit = check.byte_size('cache_limit', cache_limit)
+        self.sampling_method = check.choice(
+            'sampling_method', sampling_method, ('balanced', 'fixed')
+        )
+        self.sampling_granularity = check.count('sampling_granularity', sampling_granularity, 1)
+        self.partition_algo = check.choice('partition_algo', partition_algo, partition_algos)
+        self.num_canonical_nodes = check.whole_or_none('num_canonical_nodes', num_canonical_nodes)
+        self.batch_size = check.whole_or_none('batch_size', batch_size, 1)
+        self.shuffle = check.flag('shuffle', shuffle)
+        self.shuffle_algo = check.choice('shuffle_algo', shuffle_algo, shuffle_algos)
+        self.shuffle_seed = check.whole('shuffle_seed', shuffle_seed)
+        self.shuffle_block_size = check.whole_or_none('shuffle_block_size', shuffle_block_size)
+        self.batching_method = check.choice('batching_method', batching_method, batching_methods)
+        self.allow_unsafe_types = check.flag('allow_unsafe_types', allow_unsafe_types)
+        self.replication = check.whole_or_none('replication', replication, 1)
+        self.threads = check.whole('threads', threads)
         self.decode = decode
         self._decode_field = field_decoder(decode)
         self.initial_physical_nodes: Optional[int] = None
-        self.epoch_seed_change = shuffle and sampling_method == 'balanced'
+        self.epoch_seed_change = self.shuffle and self.sampling_method == 'balanced'
         self._given_world = (rank, world_size, local_world_size, worker, num_workers)
         self._starter: Optional[tuple[int, World]] = None
         self._set_world()
 
-        self._lookahead = predownload
-        if predownload is None:
-            self.predownload = 8 * batch_size if batch_size is not None else 64
-        elif batch_size is not None and predownload < batch_size:
+        self._lookahead = self.predownload
+        if self.predownload is None:
+            self.predownload = 8 * self.batch_size if self.batch_size is not None else 64
+        elif self.batch_size is not None and self.predownload < self.batch_size:
             warnings.warn(
-                f'predownload < batch_size ({predownload} < {batch_size}). This may result in slower '
-                f'batch time. Recommendation is to set it to at least the batch size.',
+                f'predownload < batch_size ({self.predownload} < {self.batch_size}). This may result '
+                f'in slower batch time. Recommendation is to set it to at least the batch size.',
                 stacklevel=2,
             )
 
-        self._epoch_size_given = epoch_samples(epoch_size)
+        self._epoch_size_given = check.epoch_samples(epoch_size)
+        retries = check.count('download_retry', 2 if download_retry is None else download_retry)
+        timeout = DEFAULT_TIMEOUT if download_timeout is None else download_timeout
         default = {
             'remote': remote,
             'local': local,
-            'split': split,
-            'download_retry': download_retry,
-            'download_timeout': download_timeout,
-            'validate_hash': validate_hash,
-            'keep_zip': keep_zip,
+            'split': check.path_or_none('split', split),
+            'download_retry': retries,
+            'download_timeout': check.number('download_timeout', timeout, above=0),
+            'validate_hash': check.hash_name('validate_hash', validate_hash),
+            'keep_zip': check.flag('keep_zip', keep_zip),
         }
         if streams:
             for stream in streams:
@@ -256,12 +261,12 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         else:
             streams = [
                 construct_from_registry(
-                    name=stream_name,
+                    name=check.text('stream_name', stream_name),
                     registry=streams_registry,
                     partial_function=False,
                     pre_validation_function=None,
                     post_validation_function=None,
-                    kwargs={**(stream_config or {}), **default},
+                    kwargs={**check.mapping('stream_config', stream_config or {}), **default},
                 )
             ]
         Stream.validate_weights(streams)
@@ -360,14 +365,12 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
                 ) from error
             raise
         except UsageError as error:
-            if error.id == 'config-cache-limit':
-                raise UsageError(
-                    f'Cache limit ({self.cache_limit} bytes) is too low. Increase the `cache_limit` to four '
-                    f'times the largest shard: {error.message}',
-                    error.id,
-                    error.object,
-                    error.hint,
-                ) from error
+            if error.id == 'config-cache-limit' and self.cache_limit:
+                # The cache refuses less than `streaming` does: one error with one figure says both.
+                limit, self.cache_limit = self.cache_limit, None
+                self._reader = self._make_reader()
+                self.cache_limit = limit
+                self._check_cache_limit()
             raise
 
     def _make_reader(self) -> _core.Reader:
@@ -425,23 +428,13 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             )
 
     def _check_cache_limit(self) -> None:
-        """Refuses what `streaming` refuses. The Rust cache could do with less."""
+        """Refuses what `streaming` or the cache refuses, with the least limit that both accept."""
         if not self.cache_limit:
             return
-        limit = self.cache_limit
         indexes = sum(stream.get_index_size() for stream in self.streams)
-        if limit <= indexes:
-            raise ValueError(
-                f'Minimum cache usage ({indexes} bytes), that of the indexes, is larger than the cache '
-                f'limit ({limit} bytes). Raise `cache_limit`.'
-            )
         largest = self._reader.largest_shard()
+        refuse_low_limit(self.cache_limit, indexes, largest, self._reader.least_cache_limit())
         self.max_shard_size_across_all_streams = largest
-        if limit < 4 * largest:
-            raise ValueError(
-                f'Cache limit ({limit} bytes) is too low. Increase the `cache_limit` to four times the '
-                f'largest shard, which has {largest} bytes raw and compressed: {4 * largest} bytes.'
-            )
 
     def _get_shards(self) -> list[Reader]:
         shards: list[Reader] = []
@@ -486,12 +479,11 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             # The iteration has it already; `get_item` was only called because a subclass has its own.
             self._ready = None
             return ready[1]
-        if not 0 <= sample_id < self.num_samples:
-            raise IndexError(f'there is no sample {sample_id}: the data set has {self.num_samples}')
+        number = check.sample_number(sample_id, self.num_samples)
         reader = self._here()
         if self._is_fetched_here:
-            return self._fetching().sample(int(sample_id), retry)
-        return reader.sample(int(sample_id))
+            return self._fetching().sample(number, retry)
+        return reader.sample(number)
 
     def _fetching(self) -> Fetcher:
         if self._fetcher is None:
@@ -507,7 +499,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
 
     @next_epoch.setter
     def next_epoch(self, next_epoch: int) -> None:
-        self._board.next_epoch = next_epoch
+        self._board.next_epoch = check.whole('next_epoch', next_epoch)
 
     def _resume(self, world: World, epoch: int) -> tuple[int, int]:
         """Where an epoch starts: at a state that was loaded, or at its beginning.
@@ -547,6 +539,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``; where
             raw files are read ``files``, a digest of their list.
         """
+        num_samples = check.whole('num_samples', num_samples)
         world = self._parallel_rank_world
         epoch, offset = self._resume(world, self.next_epoch - 1)
         nodes = self.initial_physical_nodes
@@ -643,10 +636,12 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         epoch, offset = self._resume(
             self._parallel_worker_world, self._board.begin(world.worker_of_rank, reached)
         )
-        if not isinstance(self.batch_size, int):
-            raise ValueError(
+        if self.batch_size is None:
+            raise UsageError(
                 'Please pass `batch_size` to StreamingDataset, the same as to the DataLoader: the order '
-                'of samples depends on it.'
+                'of samples depends on it.',
+                'config-value',
+                'batch_size',
             )
         nodes = self.initial_physical_nodes
         config = {
@@ -699,7 +694,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             and not self._is_fetched_here
         )
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[SampleT]:
         """The samples of this rank and worker in the next epoch."""
         if self._is_fetched_here:
             yield from self._fetching().samples(self._begin_order())
@@ -756,7 +751,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
             shard_id: Its number through all streams.
             blocking: Kept for compatibility: the call always waits.
         """
-        self._fetching().prepare(shard_id)
+        self._fetching().prepare(check.place('shard_id', shard_id, self.num_shards, 'shard'))
 
     def evict_shard(self, shard_id: int) -> None:
         """Removes a shard from the local folder.
@@ -764,7 +759,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         Args:
             shard_id: Its number through all streams.
         """
-        self._fetching().evict(shard_id)
+        self._fetching().evict(check.place('shard_id', shard_id, self.num_shards, 'shard'))
 
     def evict_coldest_shard(self) -> None:
         """Removes the shard from the local folder that was not asked for for longest.
@@ -784,6 +779,9 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         if self._batches is not None:
             stats.update(self._batches.stats())
         return stats
+
+    def __repr__(self) -> str:
+        return dataset_representation(self)
 
     # Between processes.
 

@@ -7,22 +7,32 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
+from shardmill.base import _arguments as check
 from shardmill.base._fields import field_decoder
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
+from shardmill.base._representation import representation
+from shardmill.base._typing import SampleT
 from shardmill.base.array import Array
 from shardmill.base.format.index import get_index_basename
 
 if TYPE_CHECKING:
+    from torch.utils.data import Dataset as _Dataset
+
     from shardmill.base._fields import FieldDecoder
+    from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import Reader
     from shardmill.base.spanner import Spanner
+else:
+    _Dataset = _torch.Placeholder
 
 __all__ = ['LocalDataset']
 
 
-class LocalDataset(Array, KeyAccess, _torch.Placeholder):
-    """A map-style data set for torch: samples by their number.
+class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
+    """A map-style dataset for torch: samples by their number.
+
+    For type checkers it is generic in the type of a sample, which is anything by default.
 
     Args:
         local: The folder of the data set, a tar file, or a pattern of tar files, such as
@@ -41,14 +51,14 @@ class LocalDataset(Array, KeyAccess, _torch.Placeholder):
 
     def __init__(
         self,
-        local: str,
+        local: Path,
         split: Optional[str] = None,
         *,
         decode: Union[str, bool, FieldDecoder, None] = None,
     ) -> None:
         _torch.adopt(LocalDataset, 'Dataset', load=True)
-        self.local = local
-        self.split = split or ''
+        self.local = check.path('local', local)
+        self.split = check.path_or_none('split', split) or ''
         self._decode_field = field_decoder(decode)
         self._open()
 
@@ -102,9 +112,8 @@ class LocalDataset(Array, KeyAccess, _torch.Placeholder):
         Raises:
             IndexError: There is no such sample.
         """
-        if not 0 <= sample_id < self.num_samples:
-            raise IndexError(f'there is no sample {sample_id}: the data set has {self.num_samples}')
-        sample: dict[str, Any] = self._here().sample(int(sample_id))
+        number = check.sample_number(sample_id, self.num_samples)
+        sample: dict[str, Any] = self._here().sample(number)
         return sample
 
     def _here(self) -> _core.Reader:
@@ -112,6 +121,15 @@ class LocalDataset(Array, KeyAccess, _torch.Placeholder):
         if self._process != os.getpid():
             self._open()
         return self._reader
+
+    def __repr__(self) -> str:
+        known = self.__dict__
+        shown = {
+            'local': known.get('local'),
+            'split': known.get('split') or None,
+            'samples': known.get('num_samples'),
+        }
+        return representation(self, shown)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ('_reader', 'shards', 'spanner')

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core
-from shardmill.base._numbers import int64_array, int64_bytes, whole
+from shardmill.base._arguments import place, whole
+from shardmill.base._numbers import int64_array, int64_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,10 +38,10 @@ def get_sampling(
     """
     counts = _core.sampling(
         int64_bytes(samples_per_shard),
-        whole('`choose`', choose),
-        whole('`granularity`', granularity, 1),
-        whole('`seed`', seed),
-        whole('`epoch`', epoch),
+        whole('choose', choose),
+        whole('granularity', granularity, 1),
+        whole('seed', seed),
+        whole('epoch', epoch),
         bool(use_epoch),
     )
     return int64_array(counts)
@@ -62,18 +63,22 @@ def resample_streams(
         The sizes of the units (a shard as often as it is used whole, and what is drawn of it in
         part), and the sample id of each of their samples in a row; int64 both.
     """
-    wanted = range(len(dataset.streams)) if stream_id is None else [stream_id]
+    count = len(dataset.streams)
+    wanted = range(count)
+    if stream_id is not None:
+        number = place('stream_id', stream_id, count, 'stream')
+        wanted = range(number, number + 1)
     streams = []
     for number in wanted:
         first = int(dataset.shard_offset_per_stream[number])
         last = first + int(dataset.shards_per_stream[number])
-        streams.append((first, last, whole('`choose`', dataset.streams[number].choose)))
+        streams.append((first, last, whole('choose', dataset.streams[number].choose)))
     units, samples = _core.resample(
         int64_bytes(dataset.samples_per_shard),
         streams,
-        whole('`sampling_granularity`', dataset.sampling_granularity, 1),
-        whole('`shuffle_seed`', dataset.shuffle_seed),
-        whole('`epoch`', epoch),
+        whole('sampling_granularity', dataset.sampling_granularity, 1),
+        whole('shuffle_seed', dataset.shuffle_seed),
+        whole('epoch', epoch),
         bool(dataset.epoch_seed_change),
         dataset.sampling_method == 'balanced',
     )

@@ -9,6 +9,14 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core
+from shardmill.base._arguments import (
+    count,
+    flag,
+    hash_name,
+    number,
+    path_or_none,
+)
+from shardmill.base._representation import stream_representation
 from shardmill.base.compression import decompress
 from shardmill.base.constant import TICK
 from shardmill.base.distributed import barrier, get_local_rank
@@ -17,7 +25,7 @@ from shardmill.base.hashing import get_hash
 from shardmill.base.registry_utils import create_registry
 from shardmill.base.util import retry, wait_for_file_to_exist
 from shardmill.base.world import World as World
-from shardmill.errors import MissingIndexError, UnsupportedError
+from shardmill.errors import MissingIndexError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import FileInfo, Reader
     from shardmill.base.storage.download import CloudDownloader
 
@@ -82,12 +91,15 @@ class Stream:
     download_timeout: float
     keep_zip: bool
     safe_keep_zip: bool
+    _proportion: Optional[float]
+    _repeat: Optional[float]
+    _choose: Optional[int]
 
     def __init__(
         self,
         *,
-        remote: Optional[str] = None,
-        local: Optional[str] = None,
+        remote: Optional[Path] = None,
+        local: Optional[Path] = None,
         split: Optional[str] = None,
         proportion: Optional[float] = None,
         repeat: Optional[float] = None,
@@ -97,37 +109,34 @@ class Stream:
         validate_hash: Optional[str] = None,
         keep_zip: Optional[bool] = None,
     ) -> None:
-        self.remote = remote
-        self._local = local
-        self.split = split or ''
+        self.remote = path_or_none('remote', remote) or None
+        self._local = path_or_none('local', local)
+        self.split = path_or_none('split', split) or ''
         weights = {'proportion': proportion, 'repeat': repeat, 'choose': choose}
-        given = {name: value for name, value in weights.items() if value is not None}
+        given = sorted(name for name, value in weights.items() if value is not None)
         if len(given) > 1:
-            raise ValueError(
-                f'a stream has at most one of `proportion`, `repeat` and `choose`, not {sorted(given)}'
+            raise UsageError(
+                f'a stream has at most one of `proportion`, `repeat` and `choose`, not {given}',
+                'config-value',
             )
-        self._proportion = proportion
-        self._repeat = repeat
-        self._choose = choose
-        for name, value in given.items():
-            if value < 0:
-                raise ValueError(f'`{name}` must be non-negative, not {value}')
-            setattr(self, name, value)
+        self._proportion = self._repeat = self._choose = None
+        if proportion is not None:
+            self.proportion = self._proportion = number('proportion', proportion)
+        if repeat is not None:
+            self.repeat = self._repeat = number('repeat', repeat)
+        if choose is not None:
+            self.choose = self._choose = count('choose', choose)
         self._download_retry = download_retry
         if download_retry is not None:
-            if download_retry < 0:
-                raise ValueError(f'`download_retry` must be non-negative, not {download_retry}')
-            self.download_retry = download_retry
+            self.download_retry = count('download_retry', download_retry)
         self._download_timeout = download_timeout
         if download_timeout is not None:
-            if download_timeout <= 0:
-                raise ValueError(f'`download_timeout` must be positive, not {download_timeout}')
-            self.download_timeout = download_timeout
-        self.validate_hash = validate_hash
-        self.local = self._make_temporary_directory() if local is None else local
+            self.download_timeout = number('download_timeout', download_timeout, above=0)
+        self.validate_hash = hash_name('validate_hash', validate_hash)
+        self.local = self._make_temporary_directory() if self._local is None else self._local
         self._keep_zip = keep_zip
         if keep_zip is not None:
-            self._set_keep_zip(keep_zip)
+            self._set_keep_zip(flag('keep_zip', keep_zip))
         self._downloader_made: Optional[CloudDownloader] = None
 
     def _set_keep_zip(self, keep_zip: bool) -> None:
@@ -163,6 +172,9 @@ class Stream:
             self._downloader_made = CloudDownloader.get(self.remote)
         return self._downloader_made
 
+    def __repr__(self) -> str:
+        return stream_representation(self)
+
     def __getstate__(self) -> dict[str, Any]:
         # Clients of stores are made anew in every process.
         return {**self.__dict__, '_downloader_made': None}
@@ -177,7 +189,7 @@ class Stream:
             ValueError: There is neither ``remote`` nor ``local``.
         """
         if not (self.remote or self._local):
-            raise ValueError('a stream needs `remote`, `local` or both')
+            raise UsageError('a stream needs `remote`, `local` or both', 'config-streams')
         if not self.split:
             self.split = default['split'] or ''
         if self._download_retry is None:
@@ -185,7 +197,7 @@ class Stream:
         if self._download_timeout is None:
             self.download_timeout = default['download_timeout']
         if self.validate_hash is None:
-            self.validate_hash = default['validate_hash'] or None
+            self.validate_hash = default['validate_hash']
         if self._keep_zip is None:
             self._set_keep_zip(default['keep_zip'])
 
@@ -205,13 +217,16 @@ class Stream:
         names = ('proportion', 'repeat', 'choose')
         weights = [[name for name in names if hasattr(stream, name)] for stream in streams]
         relative = 'proportion' in weights[0]
-        for number, given in enumerate(weights):
+        for place, given in enumerate(weights):
             if len(given) > 1:
-                raise ValueError(f'stream {number} has more than one weight: {", ".join(given)}')
+                raise UsageError(
+                    f'stream {place} has more than one weight: {", ".join(given)}', 'config-value'
+                )
             if ('proportion' in given) != relative:
-                raise ValueError(
-                    f'stream {number}: relative weights (`proportion`) and absolute ones (`repeat`, '
-                    f'`choose`, none) cannot be mixed'
+                raise UsageError(
+                    f'stream {place}: relative weights (`proportion`) and absolute ones (`repeat`, '
+                    f'`choose`, none) cannot be mixed',
+                    'config-value',
                 )
         return relative, not any(weights)
 
@@ -244,6 +259,8 @@ class Stream:
             total = choose_per_epoch or int(sum(samples_per_stream))
             if relative:
                 shares = np.array([stream.proportion for stream in streams], np.float64)
+                if not shares.any():
+                    raise UsageError('`proportion` is 0 for every stream', 'config-value')
             else:
                 shares = samples_per_stream.astype(np.float64)
             shares /= shares.sum()
@@ -253,7 +270,11 @@ class Stream:
             chosen[lucky] += 1
         else:
             if choose_per_epoch:
-                raise ValueError('`epoch_size` goes with relative weights (`proportion`) or none')
+                raise UsageError(
+                    '`epoch_size` goes with relative weights (`proportion`) or none',
+                    'config-value',
+                    'epoch_size',
+                )
             chosen = np.array(
                 [
                     cls._absolute(stream, int(samples))
@@ -495,8 +516,9 @@ class Stream:
             cache_usage_per_shard[place] = shard.set_up_local(listing, self.safe_keep_zip)
 
     def get_index_size(self) -> int:
-        """The bytes of the index."""
-        return os.stat(os.path.join(self.local, self.split, get_index_basename())).st_size
+        """The bytes of the index; 0 for tar files that have none."""
+        index = os.path.join(self.local, self.split, get_index_basename())
+        return os.stat(index).st_size if os.path.exists(index) else 0
 
 
 streams_registry: Any = create_registry(

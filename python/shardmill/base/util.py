@@ -13,14 +13,18 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overload
 
 from shardmill import _core
+from shardmill.base import _arguments as check
 from shardmill.base import distributed
+from shardmill.base._arguments import scaled
 from shardmill.base.constant import SHM_TO_CLEAN
 from shardmill.base.distributed import get_local_rank, maybe_init_dist
 from shardmill.base.format.index import get_index_basename
-from shardmill.errors import UsageError
+from shardmill.errors import ArgumentTypeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from shardmill.base._typing import Destination
 
 __all__ = [
     'bytes_to_int',
@@ -65,6 +69,7 @@ def wait_for_file_to_exist(
     Raises:
         RuntimeError: It is not there in time.
     """
+    filename = check.path('filename', filename)
     start = monotonic()
     while not os.path.exists(filename):
         waited = monotonic() - start
@@ -77,23 +82,6 @@ _BYTES = {f'{letter}b': 1 << 10 * (power + 1) for power, letter in enumerate('km
 _ABBREVIATIONS = {'k': 10**3, 'm': 10**6, 'b': 10**9, 't': 10**12}
 
 
-def _scaled(text: str, units: dict[str, int], known: str) -> int:
-    """A number, whole or with a unit behind it."""
-    value = text.strip().lower()
-    unit = next((unit for unit in units if value.endswith(unit)), None)
-    try:
-        if unit is not None:
-            return int(float(value[: -len(unit)]) * units[unit])
-        if value.isdigit():
-            return int(value)
-    except (ValueError, OverflowError):
-        pass
-    # The first words are what callers look for.
-    raise UsageError(
-        f'Unsupported value/suffix {text!r}', 'config-value', None, f'use one of {known}'
-    )
-
-
 def bytes_to_int(bytes_str: Union[int, float, str]) -> int:
     """A number of bytes from a text such as ``16mb`` (units of 1024) or ``500``; a number is
     rounded down.
@@ -104,9 +92,9 @@ def bytes_to_int(bytes_str: Union[int, float, str]) -> int:
     if not isinstance(bytes_str, str):
         return int(bytes_str)
     text = bytes_str.strip().lower()
-    if text.endswith('b') and text[:-1].isdigit():
-        return int(text[:-1])
-    return _scaled(bytes_str, _BYTES, f'b, {", ".join(_BYTES)}')
+    if text.endswith('b') and text[:-1].replace('_', '').isdigit():
+        return scaled(text[:-1], {}, '')
+    return scaled(bytes_str, _BYTES, f'b, {", ".join(_BYTES)}')
 
 
 def number_abbrev_to_int(abbrev_str: Union[int, float, str]) -> int:
@@ -118,7 +106,7 @@ def number_abbrev_to_int(abbrev_str: Union[int, float, str]) -> int:
     """
     if not isinstance(abbrev_str, str):
         return int(abbrev_str)
-    return _scaled(abbrev_str, _ABBREVIATIONS, ', '.join(_ABBREVIATIONS))
+    return scaled(abbrev_str, _ABBREVIATIONS, ', '.join(_ABBREVIATIONS))
 
 
 def clean_stale_shared_memory() -> None:
@@ -170,6 +158,21 @@ def missing_package(module: str, package: str) -> str:
     return f'{module} is not installed, which this needs: run `pip install {package}`'
 
 
+@overload
+def merge_index(
+    index_file_urls: list[Any],
+    out: Destination,
+    keep_local: bool = ...,
+    download_timeout: float = ...,
+) -> None: ...
+
+
+@overload
+def merge_index(
+    out: Destination, keep_local: bool = ..., download_timeout: float = ...
+) -> None: ...
+
+
 def merge_index(*args: Any, **kwargs: Any) -> None:
     """Makes one index of the indexes of several partitions, so that they are one data set.
 
@@ -200,13 +203,34 @@ def merge_index(*args: Any, **kwargs: Any) -> None:
     twice = set(named) & set(kwargs)
     if len(named) < len(args) or twice or not set(arguments) <= known or 'out' not in arguments:
         raise UsageError(f'Invalid arguments to merge_index: {args}, {kwargs}', 'config-value')
-    if not isinstance(arguments['out'], (str, tuple)):
-        problem = f'Invalid arguments to merge_index: out is {arguments["out"]!r}'
-        raise UsageError(problem, 'config-value')
+    out = arguments.pop('out')
+    if not isinstance(out, (str, tuple, os.PathLike)):
+        # The first words are what callers look for.
+        raise ArgumentTypeError(
+            f'Invalid arguments to merge_index: `out` must be a path, a URL, or a tuple of both, but got: {out!r}',
+            'config-type',
+            'out',
+        )
+    # Nowhere to put the result is no error.
+    out = check.place_to_write('out', out) if out else ''
+    keep_local = check.flag('keep_local', arguments.pop('keep_local', True))
+    timeout = check.number('download_timeout', arguments.pop('download_timeout', 60), above=0)
     if isinstance(first, list):
-        _merge_index_from_list(**arguments)
+        places = [_index_place(place, each) for place, each in enumerate(first)]
+        _merge_index_from_list(places, out, keep_local, timeout)
+    elif arguments:
+        check.refuse_type('index_file_urls', first, 'a list of paths, URLs, or tuples of both')
     else:
-        _merge_index_from_root(**arguments)
+        _merge_index_from_root(out, keep_local, timeout)
+
+
+def _index_place(place: int, given: Any) -> _Place:
+    name = f'index_file_urls[{place}]'
+    if not isinstance(given, tuple):
+        return check.path(name, given)
+    if len(given) != 2:
+        check.refuse_value(name, given, 'a path, a URL, or a tuple of both')
+    return check.path(f'{name}[0]', given[0]), check.path(f'{name}[1]', given[1])
 
 
 def _merge_index_from_list(
@@ -420,8 +444,10 @@ def retry(
     Raises:
         ValueError: `num_attempts` is not positive.
     """
-    if num_attempts < 1:
-        raise UsageError(f'num_attempts is {num_attempts}, which is not positive', 'config-value')
+    num_attempts = check.count('num_attempts', num_attempts, 1)
+    initial_backoff = check.number('initial_backoff', initial_backoff)
+    max_jitter = check.number('max_jitter', max_jitter)
+    check.function('clean_up_fn', clean_up_fn)
     is_exception = isinstance(exc_class, type) and issubclass(exc_class, BaseException)
     is_several = isinstance(exc_class, collections.abc.Sequence)
     if not is_exception and not is_several:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardmill import _core
+from shardmill.base import _arguments as check
 from shardmill.base import distributed
 from shardmill.errors import UsageError
 
@@ -50,6 +51,10 @@ class World:
     def __init__(
         self, num_nodes: int, ranks_per_node: int, workers_per_rank: int, worker: int
     ) -> None:
+        num_nodes = check.whole('num_nodes', num_nodes, 1)
+        ranks_per_node = check.whole('ranks_per_node', ranks_per_node, 1)
+        workers_per_rank = check.whole('workers_per_rank', workers_per_rank, 1)
+        worker = check.whole('worker', worker)
         self.num_nodes = num_nodes
         self.ranks_per_node = ranks_per_node
         self.workers_per_rank = workers_per_rank
@@ -158,6 +163,7 @@ class World:
         Raises:
             ValueError: The number is not positive, or does not divide the number of ranks.
         """
+        replication = check.whole('replication', replication, -1 << 63)
         # The first words of both are what callers look for.
         if replication <= 0:
             raise UsageError(

@@ -31,6 +31,8 @@ enum Frame {
 
 struct Column {
     key: Py<PyString>,
+    /// The name of its encoding.
+    encoding: String,
     /// What stands before the value: in JSON its name.
     before: Vec<u8>,
     /// The bytes of every value, where they are the same.
@@ -96,24 +98,32 @@ impl Program {
     ) -> PyResult<Self> {
         let mut columns = Vec::new();
         let mut needs_numpy = false;
-        let mut add = |name: &str, before: Vec<u8>, fixed: Option<u64>, kind: Kind| {
-            let (coder, is_opaque) = coder(name)?;
-            columns.push(Column {
-                key: PyString::intern(py, name).unbind(),
-                before,
-                fixed: fixed.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-                kind: if is_opaque { Kind::Other } else { kind },
-                coder,
-            });
-            PyResult::Ok(())
-        };
+        let mut add =
+            |name: &str, encoding: String, before: Vec<u8>, fixed: Option<u64>, kind: Kind| {
+                let (coder, is_opaque) = coder(name)?;
+                columns.push(Column {
+                    key: PyString::intern(py, name).unbind(),
+                    encoding,
+                    before,
+                    fixed: fixed.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+                    kind: if is_opaque { Kind::Other } else { kind },
+                    coder,
+                });
+                PyResult::Ok(())
+            };
         let frame = match &config.layout {
             Layout::Mds { columns: layout } => {
                 for column in layout {
                     let kind = mds_kind(py, &column.encoding)?;
                     needs_numpy |= matches!(kind, Kind::Array { .. });
                     let fixed = column.encoding.fixed_size();
-                    add(&column.name, Vec::new(), fixed, kind)?;
+                    add(
+                        &column.name,
+                        column.encoding.to_string(),
+                        Vec::new(),
+                        fixed,
+                        kind,
+                    )?;
                 }
                 let variable = columns.iter().filter(|column| column.fixed.is_none());
                 Frame::Mds {
@@ -133,7 +143,7 @@ impl Program {
                         TextEncoding::Int => Kind::JsonInt,
                         TextEncoding::Float => Kind::JsonFloat,
                     };
-                    add(name, before, None, kind)?;
+                    add(name, encoding.to_string(), before, None, kind)?;
                 }
                 Frame::Json {
                     end: [b"}", newline.as_bytes()].concat(),
@@ -152,7 +162,7 @@ impl Program {
                         TextEncoding::Int => Kind::XsvInt,
                         TextEncoding::Float => Kind::XsvFloat,
                     };
-                    add(name, before.into(), None, kind)?;
+                    add(name, encoding.to_string(), before.into(), None, kind)?;
                 }
                 Frame::Xsv {
                     separator: separator.clone(),
@@ -219,8 +229,11 @@ impl Program {
 
     fn value(&self, column: &Column, sample: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
         let py = sample.py();
-        let value = sample.get_item(&column.key)?;
-        if self.quick(&column.kind, &value, out)? {
+        let value = sample
+            .get_item(&column.key)
+            .map_err(|error| missing(py, column, sample, error))?;
+        let is_done = self.quick(&column.kind, &value, out);
+        if is_done.map_err(|error| unfit(py, column, &value, error))? {
             return Ok(());
         }
         // COMPAT: bytes are taken for encoded already, whatever the encoding.
@@ -233,7 +246,8 @@ impl Program {
         let encoded = column
             .coder
             .bind(py)
-            .call_method1(intern!(py, "encode"), (value,))?;
+            .call_method1(intern!(py, "encode"), (&value,))
+            .map_err(|error| unfit(py, column, &value, error))?;
         match encoded.cast::<PyBytes>() {
             Ok(bytes) => out.extend_from_slice(bytes.as_bytes()),
             Err(_) => return Err(column.not_bytes(&encoded)),
@@ -361,6 +375,45 @@ impl Column {
             self.name(),
             found.get_type()
         ))
+    }
+}
+
+/// The error for a sample that has no value for a column, made from what taking it raised.
+fn missing(py: Python<'_>, column: &Column, sample: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
+    let arguments = (sample, &column.key, cause.value(py).clone());
+    explained(py, "missing_column", arguments, cause)
+}
+
+/// The error for a value that a column cannot store, made from what encoding it raised.
+fn unfit(py: Python<'_>, column: &Column, value: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
+    let arguments = (
+        &column.key,
+        &column.encoding,
+        value,
+        cause.value(py).clone(),
+    );
+    explained(py, "unfit_value", arguments, cause)
+}
+
+/// What a function of `shardmill.base.format.base.samples` makes of an error: the error to raise.
+fn explained<'py>(
+    py: Python<'py>,
+    function: &str,
+    arguments: impl pyo3::call::PyCallArgs<'py>,
+    cause: PyErr,
+) -> PyErr {
+    let made = py
+        .import("shardmill.base.format.base.samples")
+        .and_then(|module| module.getattr(function))
+        .and_then(|make| make.call1(arguments));
+    match made {
+        Ok(error) if error.is(cause.value(py)) => cause,
+        Ok(error) => {
+            let error = PyErr::from_value(error);
+            error.set_cause(py, Some(cause));
+            error
+        }
+        Err(error) => error,
     }
 }
 

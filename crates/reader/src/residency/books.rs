@@ -69,6 +69,8 @@ pub(crate) struct Books {
     positions: Positions,
     /// Bytes that are always there: the indexes, the positions.
     base: u64,
+    /// The least limit that it can do with.
+    minimum: u64,
     /// By stream; opened when they are first needed.
     folders: Mutex<Vec<Option<Arc<Folder>>>>,
     /// One reservation at a time in this process.
@@ -136,16 +138,14 @@ impl Books {
             let heaviest = compressed.map(|shard| weight(shard, stream.keep_zip)).max();
             largest = largest.max(heaviest.unwrap_or(0));
         }
-        if let Some(limit) = options.limit {
-            // Samples of shards that are not compressed can be read one by one; the others have to be there whole.
-            let minimum = if largest > 0 {
-                base.saturating_add(largest)
-            } else {
-                0
-            };
-            if limit < minimum {
-                return Err(CacheError::TooSmall { limit, minimum }.into());
-            }
+        // Samples of shards that are not compressed can be read one by one; the others have to be there whole.
+        let minimum = if largest > 0 {
+            base.saturating_add(largest)
+        } else {
+            0
+        };
+        if let Some(limit) = options.limit.filter(|limit| *limit < minimum) {
+            return Err(CacheError::TooSmall { limit, minimum }.into());
         }
         let mut folders = Vec::new();
         folders.resize_with(catalog.streams().len(), || None);
@@ -156,6 +156,7 @@ impl Books {
             owner: options.owner,
             positions: Positions::new(options.peers),
             base,
+            minimum,
             folders: Mutex::new(folders),
             counting: Mutex::default(),
             used: AtomicU64::new(0),
@@ -316,6 +317,11 @@ impl Books {
     /// Bytes that are always there.
     pub(crate) const fn base(&self) -> u64 {
         self.base
+    }
+
+    /// The least limit that this can be opened with.
+    pub(crate) const fn minimum(&self) -> u64 {
+        self.minimum
     }
 
     /// Whether there can be room at all for files that are used together.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
+from shardmill.base._arguments import choice
 from shardmill.base.batching.device_per_stream import generate_work_device_per_stream_batching
 from shardmill.base.batching.per_stream import generate_work_per_stream_batching
 from shardmill.base.batching.random import generate_work_random_batching
@@ -58,4 +59,6 @@ def generate_work(
         RuntimeError: The number of canonical nodes is not known yet.
         ValueError: Such an epoch cannot be made.
     """
-    return batching_methods[batching_method](dataset, world, epoch, sample_in_epoch)
+    return batching_methods[choice('batching_method', batching_method, batching_methods)](
+        dataset, world, epoch, sample_in_epoch
+    )

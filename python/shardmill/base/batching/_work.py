@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Optional
 
 from shardmill import _core
-from shardmill.base._numbers import int64_array, int64_bytes, whole, whole_or_none
+from shardmill.base._arguments import whole, whole_or_none
+from shardmill.base._numbers import int64_array, int64_bytes
 from shardmill.base.sampling import resample_streams
 from shardmill.base.shuffle.py1e import warn_of_small_block
 
@@ -27,15 +28,9 @@ def work(
     """See `generate_work`."""
     if dataset.num_canonical_nodes is None:
         raise RuntimeError('`num_canonical_nodes` is not known before the first epoch: set it')
-    if not isinstance(dataset.batch_size, int):
-        raise TypeError(f'`batch_size` must be an int, not {type(dataset.batch_size)}')
     batch_size = whole('batch_size', dataset.batch_size, 1)
     shuffle = None
     if dataset.shuffle:
-        if not isinstance(dataset.shuffle_block_size, int):
-            raise TypeError(
-                f'`shuffle_block_size` must be an int, not {type(dataset.shuffle_block_size)}'
-            )
         shuffle = (dataset.shuffle_algo, whole('shuffle_block_size', dataset.shuffle_block_size))
     nodes = whole('num_nodes', world.num_nodes, 1)
     ranks = whole('ranks_per_node', world.ranks_per_node, 1)

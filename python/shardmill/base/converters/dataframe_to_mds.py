@@ -41,6 +41,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from shardmill.base import _arguments as check
 from shardmill.base.converters import _scan
 from shardmill.base.format import MDSWriter
 from shardmill.base.format.index import get_index_basename
@@ -453,7 +454,10 @@ def dataframe_to_mds(
     """
     if dataframe is None:
         raise ValueError(_EMPTY)
-    arguments = dict(mds_kwargs or {})
+    arguments = check.mapping('mds_kwargs', mds_kwargs or {})
+    merge_index = check.flag('merge_index', merge_index)
+    udf_iterable = check.function('udf_iterable', udf_iterable)
+    udf_kwargs = check.mapping('udf_kwargs', udf_kwargs or {})
     if 'out' not in arguments:
         raise ValueError('`out` and `columns` need to be specified in `mds_kwargs`')
     arguments.setdefault('compression', 'zstd')
@@ -471,11 +475,9 @@ def dataframe_to_mds(
     if not arguments['columns']:
         raise ValueError('`columns` names no column')
 
-    out = arguments.pop('out')
-    if isinstance(out, list):
-        out = tuple(out)
+    out = check.place_to_write('out', arguments.pop('out'))
     # As in streaming, only those who say so lose the local files.
-    keep_local = bool(arguments.get('keep_local', True))
+    keep_local = check.flag('keep_local', arguments.get('keep_local', True))
     uploader = CloudUploader.get(out, keep_local=keep_local, exist_ok=True)
     _check_empty(uploader.local)
     local, remote = uploader.local, uploader.remote or ''
@@ -490,7 +492,7 @@ def dataframe_to_mds(
         native=udf_iterable is None and _is_native(dataframe, arguments['columns']),
         schema=dataframe.schema.json(),
         udf=udf_iterable,
-        udf_arguments=udf_kwargs or {},
+        udf_arguments=udf_kwargs,
     )
     try:
         told = _run(task, dataframe)

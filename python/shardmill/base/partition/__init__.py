@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Optional
 
+from shardmill.base._arguments import choice
 from shardmill.base.partition.orig import get_partitions_orig
 from shardmill.base.partition.relaxed import get_partitions_relaxed
 from shardmill.errors import UsageError
@@ -53,7 +54,7 @@ def get_partitions(
         KeyError: There is no such algorithm.
         ValueError: Nodes do not divide one another, or more is dropped than there is.
     """
-    partition = algos[algo]
+    partition = algos[choice('algo', algo, algos)]
     ranks = num_physical_nodes * ranks_per_node
     if ranks > 0 and drop_first > num_samples + ranks - num_samples % ranks:
         raise UsageError(

@@ -6,7 +6,8 @@ import warnings
 from typing import TYPE_CHECKING, Optional
 
 from shardmill import _core
-from shardmill.base._numbers import int64_array, whole, whole_or_none
+from shardmill.base._arguments import whole, whole_or_none
+from shardmill.base._numbers import int64_array
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
+from shardmill.base._arguments import choice
 from shardmill.base.shuffle.naive import get_shuffle_naive
 from shardmill.base.shuffle.py1br import get_shuffle_py1br
 from shardmill.base.shuffle.py1e import get_shuffle_py1e
@@ -64,4 +65,6 @@ def get_shuffle(
         ValueError: A number is negative, the block is too small for the algorithm, or (`py1e`)
             there are more canonical nodes than samples.
     """
-    return algos[algo](shard_sizes, num_canonical_nodes, seed, epoch, block_size)
+    return algos[choice('algo', algo, algos)](
+        shard_sizes, num_canonical_nodes, seed, epoch, block_size
+    )

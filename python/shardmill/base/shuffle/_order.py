@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardmill import _core
-from shardmill.base._numbers import int64_array, int64_bytes, whole
+from shardmill.base._arguments import whole
+from shardmill.base._numbers import int64_array, int64_bytes
 
 if TYPE_CHECKING:
     import numpy as np

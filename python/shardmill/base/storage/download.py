@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Optional
 from urllib.parse import urlsplit
 
 from shardmill import _core
+from shardmill.base._arguments import path_or_none
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.storage import _s3
 from shardmill.base.storage._sdk import azure_credential, sdk
@@ -89,6 +90,7 @@ class CloudDownloader(abc.ABC):
         Raises:
             ValueError: Nobody serves its scheme.
         """
+        remote_dir = path_or_none('remote_dir', remote_dir)
         if remote_dir is None:
             return _LOCAL_DOWNLOADER()
         scheme = urlsplit(remote_dir).scheme

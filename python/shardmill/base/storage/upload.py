@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Union
 from urllib.parse import urlsplit
 
 from shardmill import _core
+from shardmill.base._arguments import refuse_type
 from shardmill.base.storage import _s3
 from shardmill.base.storage._sdk import azure_credential, sdk
 from shardmill.base.storage.download import (
@@ -70,6 +71,8 @@ def _remote_of(out: _Out) -> str:
     Raises:
         ValueError: It is neither a location nor two of them, or nobody serves its scheme.
     """
+    if not isinstance(out, (str, tuple, list)):
+        refuse_type('out', out, 'a path, a URL, or a tuple of a local folder and a URL')
     if not isinstance(out, str) and len(out) != 2:
         raise UsageError(
             'Invalid `out` argument: it is a location, or a local folder and a location',

@@ -18,16 +18,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Union
 
 from shardmill import _core
+from shardmill.base import _arguments as check
 from shardmill.base.compression import compress, get_compression_extension, is_compression
 from shardmill.base.format.index import get_index_basename
-from shardmill.base.hashing import get_hash, is_hash
+from shardmill.base.hashing import get_hash
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    from shardmill.base._typing import Destination, WriterOptions
 
     Columns = list[tuple[str, str, Any, bool]]
 
@@ -36,6 +39,9 @@ __all__ = ['JointWriter', 'SplitWriter']
 logger = logging.getLogger(__name__)
 
 _ARGUMENTS = ('exist_ok', 'jobs', 'max_workers', 'progress_bar', 'retry')
+
+#: What the offsets of a shard can address, which have 32 bits.
+_MOST_BYTES = (1 << 32) - 1
 
 #: What a subclass may override without leaving the fast way.
 _FREE = frozenset(
@@ -163,27 +169,18 @@ class Writer(ABC):
     def __init__(
         self,
         *,
-        out: Union[str, tuple[str, str]],
+        out: Destination,
         keep_local: bool = False,
         compression: Optional[str] = None,
         hashes: Optional[list[str]] = None,
         size_limit: Optional[Union[int, str]] = 1 << 26,
         extra_bytes_per_shard: int = 0,
         extra_bytes_per_sample: int = 0,
-        **kwargs: Any,
+        **kwargs: Unpack[WriterOptions],
     ) -> None:
         from shardmill.base.storage.upload import CloudUploader
 
-        if compression and not is_compression(compression):
-            raise UsageError(f'{compression!r} is not a compression', 'compression-unknown')
-        hashes = hashes or []
-        if list(hashes) != sorted(hashes):
-            raise UsageError(f'hashes have to be sorted: {hashes}', 'config-hashes')
-        for algo in hashes:
-            if not is_hash(algo):
-                raise UsageError(f'{algo!r} is not a hash', 'hash-unknown')
         unknown = sorted(set(kwargs).difference(_ARGUMENTS))
-        self.size_limit = _size_limit(size_limit)
         if unknown:
             raise UsageError(
                 f'Invalid Writer argument: {", ".join(unknown)}',
@@ -191,23 +188,29 @@ class Writer(ABC):
                 None,
                 f'use some of {", ".join(_ARGUMENTS)}',
             )
-        self.keep_local = keep_local
-        self.compression = compression or None
-        self.hashes = hashes
+        out = check.place_to_write('out', out)
+        self.keep_local = check.flag('keep_local', keep_local)
+        self.compression = _compression(compression)
+        self.hashes = check.hash_names('hashes', hashes)
+        self.size_limit = check.byte_size('size_limit', size_limit, _MOST_BYTES) or None
+        self._jobs = check.whole_or_none('jobs', kwargs.get('jobs'), 1)
+        exist_ok = check.flag('exist_ok', kwargs.get('exist_ok'))
+        progress_bar = check.flag('progress_bar', kwargs.get('progress_bar'))
+        attempts = check.count('retry', kwargs.get('retry', 2), 1)
+        max_workers = kwargs.get('max_workers')
+        if max_workers is not None:
+            max_workers = check.count('max_workers', max_workers, 1)
         self.extra_bytes_per_shard = extra_bytes_per_shard
         self.extra_bytes_per_sample = extra_bytes_per_sample
-        self._jobs: Optional[int] = kwargs.get('jobs')
 
         local = os.path.expanduser(out if isinstance(out, str) else out[0])
-        if kwargs.get('exist_ok', False) and os.path.exists(local):
+        if exist_ok and os.path.exists(local):
             logger.warning('%s is removed: exist_ok is set', local)
             shutil.rmtree(local)
-        self.cloud_writer = CloudUploader.get(
-            out, keep_local, kwargs.get('progress_bar', False), kwargs.get('retry', 2)
-        )
+        self.cloud_writer = CloudUploader.get(out, self.keep_local, progress_bar, attempts)
         self.local: str = self.cloud_writer.local
         self.remote: Optional[str] = self.cloud_writer.remote
-        self._uploads = Uploads(self.cloud_writer, kwargs.get('max_workers'))
+        self._uploads = Uploads(self.cloud_writer, max_workers)
         self.executor = self._uploads.executor
         self.event = self._uploads.failed
 
@@ -530,12 +533,12 @@ class SplitWriter(Writer):
     def __init__(
         self,
         *,
-        out: Union[str, tuple[str, str]],
+        out: Destination,
         keep_local: bool = False,
         compression: Optional[str] = None,
         hashes: Optional[list[str]] = None,
         size_limit: Optional[Union[int, str]] = 1 << 26,
-        **kwargs: Any,
+        **kwargs: Unpack[WriterOptions],
     ) -> None:
         super().__init__(
             out=out,
@@ -588,21 +591,18 @@ def table(first: int, samples: list[bytes], config: str) -> bytes:
     return b''.join(numbers) + config.encode()
 
 
-def _size_limit(size_limit: Optional[Union[int, str]]) -> Optional[int]:
-    """The limit in bytes."""
-    from shardmill.base.util import bytes_to_int
-
-    if not size_limit:
+def _compression(name: Optional[str]) -> Optional[str]:
+    """The name of a compression; ``None`` for none."""
+    if name is None or name == '':
         return None
-    value = bytes_to_int(size_limit)
-    if value < 0:
-        raise UsageError(f'`size_limit` must not be negative: {value}', 'config-size-limit')
-    if value >= 1 << 32:
+    if not is_compression(check.text('compression', name)):
         raise UsageError(
-            f'`size_limit` must be less than 2**32, which is what offsets can tell: {value}',
-            'config-size-limit',
+            f'`compression` must be the name of a compression, but got: {name!r}.',
+            'compression-unknown',
+            'compression',
+            'use br, bz2, gz, snappy or zstd, or one with a level, such as zstd:7',
         )
-    return value
+    return name
 
 
 def _publish(folder: str, name: str, data: bytes) -> None:

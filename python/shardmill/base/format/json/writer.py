@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from shardmill.base import _arguments as check
+from shardmill.base.format.base.samples import encoded, value_of
 from shardmill.base.format.base.writer import SplitWriter, table
 from shardmill.base.format.json import encodings
 from shardmill.base.format.json.encodings import is_json_encoded, is_json_encoding
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Unpack
+
+    from shardmill.base._typing import Destination, WriterOptions
     from shardmill.base.format.base.writer import Columns
 
 __all__ = ['JSONWriter']
@@ -41,15 +48,20 @@ class JSONWriter(SplitWriter):
     def __init__(
         self,
         *,
-        columns: dict[str, str],
+        columns: Mapping[str, str],
         newline: str = '\n',
-        out: Union[str, tuple[str, str]],
+        out: Destination,
         keep_local: bool = False,
         compression: Optional[str] = None,
         hashes: Optional[list[str]] = None,
         size_limit: Optional[Union[int, str]] = 1 << 26,
-        **kwargs: Any,
+        **kwargs: Unpack[WriterOptions],
     ) -> None:
+        # Before anything is made or, with `exist_ok`, removed.
+        columns = check.encodings(columns, is_json_encoding, encodings._encodings)
+        newline = check.text('newline', newline)
+        if not newline or newline.strip(' \t\r\n'):
+            check.refuse_value('newline', newline, 'spaces, tabs, carriage returns or line feeds')
         super().__init__(
             out=out,
             keep_local=keep_local,
@@ -58,15 +70,13 @@ class JSONWriter(SplitWriter):
             size_limit=size_limit,
             **kwargs,
         )
-        for name, encoding in columns.items():
-            assert is_json_encoding(encoding), f'column {name!r}: JSON has no encoding {encoding!r}'
         self.columns = columns
         self.newline = newline
 
     def encode_sample(self, sample: dict[str, Any]) -> bytes:
-        values = {name: sample[name] for name in self.columns}
+        values = {name: value_of(sample, name) for name in self.columns}
         for name, value in values.items():
-            assert is_json_encoded(self.columns[name], value)
+            encoded(is_json_encoded, name, self.columns[name], value)
         return (json.dumps(values, sort_keys=True) + self.newline).encode()
 
     def get_config(self) -> dict[str, Any]:

@@ -153,8 +153,9 @@ class NDArray(Encoding):
         shape = tuple(map(int, parts[1].split(','))) if len(parts) == 2 else None
         return cls(dtype, shape)
 
-    def encode(self, obj: Array[Any]) -> bytes:
-        name = obj.dtype.name
+    def encode(self, obj: Any) -> bytes:
+        array = self._array(obj)
+        name = array.dtype.name
         code = self._codes.get(name)
         if code is None:
             raise ValueError(f'arrays of {name} cannot be stored')
@@ -162,14 +163,67 @@ class NDArray(Encoding):
         if self.dtype is None:
             head = bytes([code])
         elif name != self.dtype:
-            raise ValueError(f'the array is of {name}, not of {self.dtype}')
-        if obj.size == 0:
+            raise ValueError(
+                f'the array has numbers of type {name} and shape {array.shape}, and the column '
+                f'stores {self.dtype}'
+            )
+        if array.size == 0:
             raise ValueError('Attempting to encode a numpy array with 0 elements')
         if self.shape is None:
-            head += self._encode_shape(obj.shape)
-        elif obj.shape != self.shape:
-            raise ValueError(f'the array has shape {obj.shape}, not {self.shape}')
-        return head + obj.astype(obj.dtype.newbyteorder('<'), copy=False).tobytes()
+            head += self._encode_shape(array.shape)
+        elif array.shape != self.shape:
+            raise ValueError(
+                f'the array has numbers of type {name} and shape {array.shape}, and the column '
+                f'stores shape {self.shape}'
+            )
+        return head + array.astype(array.dtype.newbyteorder('<'), copy=False).tobytes()
+
+    def _array(self, obj: Any) -> Array[Any]:
+        """The array of a value: of an array, a tensor of torch, or nested lists of numbers."""
+        import numpy as np
+
+        if isinstance(obj, (np.ndarray, np.generic)):
+            return np.asarray(obj)
+        if isinstance(obj, (list, tuple)):
+            return self._array_of_numbers(obj)
+        self._validate_has_numbers(obj)
+        if hasattr(obj, 'detach'):
+            try:
+                return np.asarray(obj.detach().cpu().numpy())
+            except (RuntimeError, TypeError) as error:
+                raise ValueError(
+                    f'a tensor of {obj.dtype} with shape {tuple(obj.shape)} is no NumPy array: {error}'
+                ) from error
+        return np.asarray(obj)
+
+    @staticmethod
+    def _validate_has_numbers(obj: Any) -> None:
+        if not hasattr(obj, '__array__'):
+            kind = type(obj).__name__
+            raise AttributeError(f'an array, a tensor or a list of numbers is needed, not {kind}')
+
+    def _array_of_numbers(self, obj: Any) -> Array[Any]:
+        """Nested lists as an array of the type of the column, if it can hold exactly these numbers."""
+        import numpy as np
+
+        try:
+            array = np.array(obj)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f'lists of different lengths are no array: {error}') from error
+        if array.dtype.kind not in 'iuf':
+            raise ValueError(f'a list of {array.dtype} with shape {array.shape} cannot be stored')
+        dtype = array.dtype.name if self.dtype is None else self.dtype
+        with np.errstate(all='ignore'):
+            stored = array.astype(dtype)
+        if dtype != array.dtype.name or array.dtype.kind == 'f':
+            # Integers among floats have become floats before, maybe other ones.
+            given, kept = np.array(obj, dtype=object), stored.astype(object)
+            if not ((given == kept) | ((given != given) & (kept != kept))).all():
+                raise ValueError(
+                    f'a list of {array.dtype} with shape {array.shape} has numbers that {dtype} cannot '
+                    f'hold exactly; round them with `numpy.asarray(value, {dtype!r})`'
+                )
+        return stored
 
     def _encode_shape(self, shape: tuple[int, ...]) -> bytes:
         if not shape:

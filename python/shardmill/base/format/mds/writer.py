@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
+from shardmill.base import _arguments as check
+from shardmill.base.format.base.samples import encoded, value_of
 from shardmill.base.format.base.writer import JointWriter, table
 from shardmill.base.format.mds import encodings
 from shardmill.base.format.mds.encodings import (
@@ -15,6 +17,11 @@ from shardmill.base.format.mds.encodings import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Unpack
+
+    from shardmill.base._typing import Destination, WriterOptions
     from shardmill.base.format.base.writer import Columns
 
 __all__ = ['MDSWriter']
@@ -52,14 +59,16 @@ class MDSWriter(JointWriter):
     def __init__(
         self,
         *,
-        columns: dict[str, str],
-        out: Union[str, tuple[str, str]],
+        columns: Mapping[str, str],
+        out: Destination,
         keep_local: bool = False,
         compression: Optional[str] = None,
         hashes: Optional[list[str]] = None,
         size_limit: Optional[Union[int, str]] = 1 << 26,
-        **kwargs: Any,
+        **kwargs: Unpack[WriterOptions],
     ) -> None:
+        # Before anything is made or, with `exist_ok`, removed.
+        columns = check.encodings(columns, is_mds_encoding, get_mds_encodings())
         super().__init__(
             out=out,
             keep_local=keep_local,
@@ -75,9 +84,6 @@ class MDSWriter(JointWriter):
         self.column_sizes: list[Optional[int]] = []
         for name in sorted(columns):
             encoding = columns[name]
-            if not is_mds_encoding(encoding):
-                known = ', '.join(sorted(get_mds_encodings()))
-                raise TypeError(f'column {name!r}: {encoding!r} is none of the encodings {known}')
             self.column_names.append(name)
             self.column_encodings.append(encoding)
             self.column_sizes.append(get_mds_encoded_size(encoding))
@@ -89,7 +95,7 @@ class MDSWriter(JointWriter):
         head, body = b'', b''
         columns = zip(self.column_names, self.column_encodings, self.column_sizes)
         for name, encoding, size in columns:
-            datum = mds_encode(encoding, sample[name])
+            datum = encoded(mds_encode, name, encoding, value_of(sample, name))
             if size is None:
                 head += len(datum).to_bytes(4, 'little')
             elif size != len(datum):

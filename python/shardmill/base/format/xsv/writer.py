@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from shardmill.base import _arguments as check
+from shardmill.base.format.base.samples import encoded, value_of
 from shardmill.base.format.base.writer import SplitWriter, table
 from shardmill.base.format.xsv import encodings
 from shardmill.base.format.xsv.encodings import is_xsv_encoding, xsv_encode
+from shardmill.errors import ColumnNameError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Unpack
+
+    from shardmill.base._typing import Destination, WriterOptions
     from shardmill.base.format.base.writer import Columns
 
 __all__ = ['CSVWriter', 'TSVWriter', 'XSVWriter']
@@ -46,16 +54,21 @@ class XSVWriter(SplitWriter):
     def __init__(
         self,
         *,
-        columns: dict[str, str],
+        columns: Mapping[str, str],
         separator: str,
         newline: str = '\n',
-        out: Union[str, tuple[str, str]],
+        out: Destination,
         keep_local: bool = False,
         compression: Optional[str] = None,
         hashes: Optional[list[str]] = None,
         size_limit: Optional[Union[int, str]] = 1 << 26,
-        **kwargs: Any,
+        **kwargs: Unpack[WriterOptions],
     ) -> None:
+        # Before anything is made or, with `exist_ok`, removed.
+        columns = check.encodings(columns, is_xsv_encoding, encodings._encodings)
+        separator = check.text('separator', separator)
+        newline = check.text('newline', newline)
+        _check_layout(columns, separator, newline)
         super().__init__(
             out=out,
             keep_local=keep_local,
@@ -67,19 +80,18 @@ class XSVWriter(SplitWriter):
         self.columns = columns
         self.column_names = sorted(columns)
         self.column_encodings = [columns[name] for name in self.column_names]
-        for name, encoding in columns.items():
-            assert newline not in name, f'the name {name!r} contains the newline'
-            assert separator not in name, f'the name {name!r} contains the separator'
-            assert is_xsv_encoding(encoding), f'column {name!r}: there is no encoding {encoding!r}'
         self.separator = separator
         self.newline = newline
 
     def encode_sample(self, sample: dict[str, Any]) -> bytes:
         values = []
         for name, encoding in zip(self.column_names, self.column_encodings):
-            value = xsv_encode(encoding, sample[name])
-            assert self.newline not in value, f'column {name!r}: {value!r} contains the newline'
-            assert self.separator not in value, f'column {name!r}: {value!r} contains the separator'
+            value = encoded(xsv_encode, name, encoding, value_of(sample, name))
+            for what, end in (('newline', self.newline), ('separator', self.separator)):
+                if end in value:
+                    raise ColumnNameError(
+                        f'column {name!r}: {value!r} contains the {what}', 'sample-value', name
+                    )
             values.append(value)
         return (self.separator.join(values) + self.newline).encode()
 
@@ -109,6 +121,27 @@ class XSVWriter(SplitWriter):
         return self.newline, self.separator
 
 
+def _check_layout(columns: Mapping[str, str], separator: str, newline: str) -> None:
+    """Refuses names, separators and newlines that leave lines or values that cannot be told apart.
+
+    Raises:
+        AssertionError: A name contains the separator or the newline. It is a ValueError as well.
+        ValueError: The separator or the newline is empty, or contains the other.
+    """
+    if not separator:
+        check.refuse_value('separator', separator, 'a text that is not empty')
+    if not newline or separator in newline or newline in separator:
+        check.refuse_value('newline', newline, f'a text without the separator {separator!r}')
+    for name in columns:
+        for what, end in (('newline', newline), ('separator', separator)):
+            if end in name:
+                raise ColumnNameError(
+                    f'the name of column {name!r} contains the {what} {end!r}',
+                    'config-column-name',
+                    name,
+                )
+
+
 class _FixedWriter(XSVWriter):
     """A format that says what stands between two values."""
 
@@ -117,14 +150,14 @@ class _FixedWriter(XSVWriter):
     def __init__(
         self,
         *,
-        columns: dict[str, str],
+        columns: Mapping[str, str],
         newline: str = '\n',
-        out: Union[str, tuple[str, str]],
+        out: Destination,
         keep_local: bool = False,
         compression: Optional[str] = None,
         hashes: Optional[list[str]] = None,
         size_limit: Optional[Union[int, str]] = 1 << 26,
-        **kwargs: Any,
+        **kwargs: Unpack[WriterOptions],
     ) -> None:
         super().__init__(
             columns=columns,

@@ -1,0 +1,62 @@
+"""What `repr` shows of datasets and streams: short, and without secrets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardmill.base._arguments import public_location
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardmill.base.dataset import StreamingDataset
+    from shardmill.base.stream import Stream
+
+__all__ = ['dataset_representation', 'representation', 'stream_representation']
+
+
+def representation(of: object, shown: Mapping[str, Any]) -> str:
+    """The class and some attributes of an object; what is ``None`` is left out."""
+    parts = (f'{name}={value!r}' for name, value in shown.items() if value is not None)
+    return f'{type(of).__name__}({", ".join(parts)})'
+
+
+def location(stream: Stream) -> dict[str, Any]:
+    """Where a stream is kept and read, as `representation` shows it."""
+    known = stream.__dict__
+    remote = known.get('remote')
+    return {
+        'remote': None if remote is None else public_location(remote),
+        'local': known.get('local'),
+        'split': known.get('split') or None,
+    }
+
+
+def stream_representation(stream: Stream) -> str:
+    """What `repr` shows of a stream."""
+    known = stream.__dict__
+    shown = location(stream)
+    for name in ('proportion', 'repeat', 'choose'):
+        shown[name] = known.get(f'_{name}')
+    shown['validate_hash'] = known.get('validate_hash')
+    shown['keep_zip'] = known.get('keep_zip') or None
+    return representation(stream, shown)
+
+
+def dataset_representation(dataset: StreamingDataset[Any]) -> str:
+    """What `repr` shows of a dataset, which a debugger may show before it is whole."""
+    known = dataset.__dict__
+    streams = known.get('streams', ())
+    shown: dict[str, Any] = {'streams': len(streams)}
+    if len(streams) == 1:
+        shown = location(streams[0])
+    shown['samples'] = known.get('num_samples')
+    shown['shards'] = known.get('num_shards')
+    for name in ('epoch_size', 'batch_size', 'shuffle'):
+        shown[name] = known.get(name)
+    if known.get('shuffle'):
+        shown['shuffle_algo'] = known.get('shuffle_algo')
+        shown['shuffle_seed'] = known.get('shuffle_seed')
+    for name in ('num_canonical_nodes', 'replication', 'cache_limit'):
+        shown[name] = known.get(name)
+    return representation(dataset, shown)

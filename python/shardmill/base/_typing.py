@@ -1,0 +1,65 @@
+"""Types of arguments and results, for type checkers and editors."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Optional, TypedDict, Union
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from shardmill.base._fields import FieldDecoder
+else:
+    from typing import TypeVar
+
+__all__ = ['DatasetOptions', 'Destination', 'Path', 'Sample', 'SampleT', 'WriterOptions']
+
+#: One sample: the values of its columns by their names.
+Sample = dict[str, Any]
+#: What a dataset gives as a sample. Without a type it is anything, so that subclasses may return what they like.
+if TYPE_CHECKING:
+    SampleT = TypeVar('SampleT', covariant=True, default=Any)
+else:
+    SampleT = TypeVar('SampleT', covariant=True)
+
+#: A path, or a URL as a text.
+Path = Union[str, 'os.PathLike[str]']
+#: Where a writer writes: a folder or a URL, or a local folder and a URL.
+Destination = Union[Path, tuple[Path, Path]]
+
+
+class WriterOptions(TypedDict, total=False):
+    """Arguments of every writer that its own class does not name."""
+
+    progress_bar: bool
+    max_workers: Optional[int]
+    retry: int
+    exist_ok: bool
+    jobs: Optional[int]
+
+
+class DatasetOptions(TypedDict, total=False):
+    """Arguments of `StreamingDataset` that say nothing about where samples come from."""
+
+    epoch_size: Optional[Union[int, str]]
+    predownload: Optional[int]
+    cache_limit: Optional[Union[float, str]]
+    sampling_method: str
+    sampling_granularity: int
+    partition_algo: str
+    num_canonical_nodes: Optional[int]
+    batch_size: Optional[int]
+    shuffle: bool
+    shuffle_algo: str
+    shuffle_seed: int
+    shuffle_block_size: Optional[int]
+    batching_method: str
+    allow_unsafe_types: bool
+    replication: Optional[int]
+    rank: Optional[int]
+    world_size: Optional[int]
+    local_world_size: Optional[int]
+    worker: Optional[int]
+    num_workers: Optional[int]
+    threads: int
+    decode: Union[str, bool, FieldDecoder, None]

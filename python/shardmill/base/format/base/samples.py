@@ -1,0 +1,123 @@
+"""Values of samples that a writer is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
+
+from shardmill.errors import (
+    ArgumentTypeError,
+    ColumnValueError,
+    ShardmillError,
+    UnknownNameError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardmill.errors import UsageError
+
+__all__ = ['encoded', 'missing_column', 'unfit_value', 'value_of']
+
+T = TypeVar('T')
+
+#: How many names of columns an error shows.
+_SHOWN = 20
+#: What encoders raise for values that they cannot store.
+_OF_VALUES = (AssertionError, AttributeError, OverflowError, TypeError, ValueError)
+
+
+def value_of(sample: Mapping[str, Any], column: str) -> Any:
+    """The value of a column of a sample.
+
+    Raises:
+        KeyError: The sample does not have the column.
+        TypeError: The sample is no mapping.
+    """
+    try:
+        return sample[column]
+    except Exception as error:
+        made = missing_column(sample, column, error)
+        if made is error:
+            raise
+        raise made from error
+
+
+def encoded(encode: Callable[[str, Any], T], column: str, encoding: str, value: Any) -> T:
+    """What an encoder makes of the value of a column.
+
+    Raises:
+        ValueError: The encoding cannot store the value. The error names the column.
+    """
+    try:
+        return encode(encoding, value)
+    except Exception as error:
+        made = unfit_value(column, encoding, value, error)
+        if made is error:
+            raise
+        raise made from error
+
+
+def missing_column(sample: Any, column: str, cause: BaseException) -> BaseException:
+    """The error for a sample that has no value for a column.
+
+    Args:
+        sample: The sample.
+        column: The column.
+        cause: What taking the value raised.
+
+    Returns:
+        The error to raise: `cause` itself where it says something else than that the column is missing.
+    """
+    try:
+        names = [str(name) for name in sample.keys()]
+    except Exception:
+        if isinstance(cause, (IndexError, TypeError, AttributeError)):
+            return _not_a_sample(sample)
+        return cause
+    if not isinstance(cause, KeyError) or column in names:
+        # A mapping of the user's that fails to make the value.
+        return cause
+    shown = ', '.join(repr(name) for name in names[:_SHOWN])
+    if len(names) > _SHOWN:
+        shown += f' and {len(names) - _SHOWN} more'
+    return UnknownNameError(
+        f'the sample has no column {column!r}; it has {shown or "no columns"}',
+        'sample-columns',
+        column,
+    )
+
+
+def unfit_value(column: str, encoding: str, value: Any, cause: BaseException) -> BaseException:
+    """The error for a value that the encoding of a column cannot store.
+
+    Args:
+        column: The column.
+        encoding: Its encoding.
+        value: The value.
+        cause: What encoding the value raised.
+
+    Returns:
+        The error to raise: `cause` itself where it is not about the value.
+    """
+    if isinstance(cause, (ShardmillError, UnicodeError)) or not isinstance(cause, _OF_VALUES):
+        return cause
+    return ColumnValueError(
+        f'column {column!r}: a value of {_kind(value)} cannot be stored as {encoding!r}: {cause}',
+        'sample-value',
+        column,
+    )
+
+
+def _kind(value: Any) -> str:
+    """The type of a value, with the type and the shape of its numbers where it has them."""
+    kind = type(value).__name__
+    dtype, shape = getattr(value, 'dtype', None), getattr(value, 'shape', None)
+    return kind if dtype is None or shape is None else f'{kind} ({dtype}, shape {tuple(shape)})'
+
+
+def _not_a_sample(sample: Any) -> UsageError:
+    return ArgumentTypeError(
+        f'`sample` must be a dict of values by the names of columns, but got: {type(sample).__name__}.',
+        'config-type',
+        'sample',
+    )
