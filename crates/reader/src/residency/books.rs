@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_storage::Claim;
 
-use crate::cache::{Resident, make_room};
+use crate::cache::Resident;
 use crate::catalog::{Catalog, Stream};
 use crate::entry::Entry;
 use crate::error::ReaderError;

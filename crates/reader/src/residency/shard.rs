@@ -18,10 +18,9 @@ use crate::residency::disk::{is_full, is_too_large};
 use crate::residency::engine::{ATTEMPTS, Engine, NEAR};
 use crate::residency::error::CacheError;
 use crate::residency::folder::{Evicted, Files, Folder, Look, Marker, weight};
-use crate::residency::origin::{PartKind, Piece, check_listed, missing, named, no_shard};
-use crate::residency::state::{Place, Slot, Stage, State};
+use crate::residency::origin::{PartKind, check_listed, missing, named, no_shard};
+use crate::residency::state::{Place, Stage, State};
 use crate::residency::vouch::Voucher;
-use crate::residency::{Access, Cancel};
 
 /// The files of a shard as they were when they were checked.
 pub(crate) type Known = (FileIdentity, Option<FileIdentity>);

@@ -46,7 +46,7 @@ impl Uncached {
         });
         while !self.0.is_empty() && self.bytes().saturating_add(bytes) > most {
             let stays = |(kept, _): &(Arc<OpenShard>, u64)| in_use(kept.number()) == Some(true);
-            if self.0.len() > 1 && self.0.iter().all(stays) {
+            if self.0.iter().all(stays) {
                 return;
             }
             self.0.pop_front();

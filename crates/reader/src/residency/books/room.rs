@@ -21,7 +21,7 @@ struct Bound {
 impl Books {
     /// Evicts shards until there is room within the limit and on the disk; false when those that would have to leave
     /// are needed sooner.
-    fn make_room(
+    pub(super) fn make_room(
         &self,
         counting: &mut Counting,
         device: Option<u64>,
@@ -143,7 +143,7 @@ impl Books {
     }
 
     /// Returns the device of a folder, where it is full or has little space.
-    fn tight_device(
+    pub(super) fn tight_device(
         &self,
         counting: &mut Counting,
         place: usize,
