@@ -220,7 +220,8 @@ impl Engine {
         let work = state.work(shard)?;
         let wanted = Wanted {
             shard,
-            at: work.tick,
+            // A job may have been listed a while ago. In the past there is nobody who is needed sooner.
+            at: work.tick.max(now),
             now,
             urgent: work.needed || work.tick <= now.saturating_add(slack),
         };
