@@ -140,12 +140,12 @@ def main() -> None:
                     finally:
                         if args.tmpfs:
                             subprocess.run(["umount", str(cache)], check=True)
-                    found |= case | {"planned_bytes": bytes_planned}
-                    most = planned.get("skewed_fetched_bytes")
+                    found |= case | {"planned_bytes": bytes_planned, "bypasses": sum(epoch["bypasses"] for epoch in planned["epochs"])}
+                    most = sum(epoch.get("most_fetched_bytes", 0) for epoch in planned["epochs"])
                     results.append(found)
                     print(
                         f"ranks {ranks}  limit {'-' if limit is None else f'{limit / 2**20:.1f} MiB':>9}  skew {skew:3.0f} %  "
-                        f"planned {bytes_planned / 2**20:7.1f} MiB{'' if most is None else f' to {most / 2**20:.1f}'}  "
+                        f"planned {bytes_planned / 2**20:7.1f} MiB{f' to {most / 2**20:.1f}' if most > bytes_planned else ''}  "
                         f"fetched {found['fetched_bytes'] / 2**20:7.1f} MiB in {found['fetched_shards']} shards  "
                         f"off {100 * (found['fetched_bytes'] / max(bytes_planned, 1) - 1):+.0f} %  {found['seconds']:.1f} s",
                         flush=True,
