@@ -4,7 +4,7 @@
 //!     remote_speed SMALL LARGE [--rounds 5] [--step-ms 5] [--latency-ms 30] [--bytes-per-second 50000000]
 //!
 //! SMALL is a data set of shards of 4 MiB, LARGE one of 64 MiB. The server is a process of its own: this program,
-//! started with `serve`. Prints a line for each case, with medians.
+//! started with `serve ROOT LATENCY-MS BYTES-PER-SECOND [PERCENT-OF-FAULTS]`. Prints a line for each case, with medians.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use shardmill_order::World;
 use shardmill_reader::{BatchOptions, CacheOptions, Reader, ReaderOptions, StreamOptions};
 use shardmill_storage::{Location, RemoteOptions, settings_of};
-use shardmill_testing::s3::{Objects, S3Server, Settings};
+use shardmill_testing::s3::{Fault, Objects, S3Server, Script, Settings};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -30,17 +30,33 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["serve", root, latency, speed] => serve(Path::new(root), latency.parse()?, speed.parse()?),
+        ["serve", root, latency, speed] => {
+            serve(Path::new(root), latency.parse()?, speed.parse()?, 0)
+        }
+        ["serve", root, latency, speed, percent] => serve(
+            Path::new(root),
+            latency.parse()?,
+            speed.parse()?,
+            percent.parse()?,
+        ),
         [small, large, options @ ..] => measure(Path::new(small), Path::new(large), options),
         _ => Err("remote_speed SMALL LARGE [--rounds N] …".into()),
     }
 }
 
-/// Serves a directory until standard input ends; answers each line with what was counted since the one before.
-fn serve(root: &Path, latency: u64, bytes_per_second: u64) -> Result<()> {
+/// Serves a directory until standard input ends; answers each line with what was counted since the one before. So many
+/// percent of the answers are errors, broken off, or wrong.
+fn serve(root: &Path, latency: u64, bytes_per_second: u64, percent: u64) -> Result<()> {
+    let faults = vec![
+        Fault::status(503),
+        Fault::CloseBefore,
+        Fault::CloseAfter(1000),
+        Fault::FlipByte(70_000),
+    ];
     let settings = Settings {
         latency: Duration::from_millis(latency),
         bytes_per_second: Some(bytes_per_second),
+        faults: Script::random(1, percent, faults),
         ..Settings::default()
     };
     let server = S3Server::start(Objects::folder("bucket", root), settings)?;

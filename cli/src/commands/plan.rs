@@ -484,6 +484,7 @@ fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Ve
             needed(at_once)
         ));
     }
+    apart(found, lines);
     if in_run <= limit {
         lines.push(format!(
             "The cache holds everything that a node reads ({}): nothing is fetched twice.",
@@ -496,6 +497,33 @@ fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Ve
         ));
         hits(found, lines);
     }
+}
+
+/// The range of what a node fetches whose processes each fetch what the cache has no room for.
+fn apart(found: &Forecast, lines: &mut Vec<String>) {
+    let totals = found.nodes.iter().map(|node| {
+        let epochs = node.belady.epochs.iter();
+        epochs.fold((0_u64, 0_u64, 0_u64), |(past, all, most), epoch| {
+            (
+                past.saturating_add(epoch.bypassed_bytes),
+                all.saturating_add(epoch.fetched_bytes),
+                most.saturating_add(epoch.most_fetched_bytes),
+            )
+        })
+    });
+    let Some((past, all, most)) = totals.max_by_key(|(_, _, most)| *most) else {
+        return;
+    };
+    if most <= all {
+        return;
+    }
+    lines.push(format!(
+        "Every process of a node fetches such shards for itself: {} of {}. That is so while the processes keep in step; the \
+         further they are apart, the more each fetches for itself, {} at most.",
+        bytes(past),
+        bytes(all),
+        bytes(most)
+    ));
 }
 
 /// What knowing the order is worth. The first epoch is left out, as nothing can be there before it.

@@ -17,6 +17,7 @@
 
 mod books;
 mod check;
+mod disk;
 mod engine;
 mod error;
 mod folder;
@@ -27,6 +28,7 @@ mod positions;
 mod process;
 mod shard;
 mod state;
+mod uncached;
 mod vouch;
 
 pub(crate) use books::is_kept;

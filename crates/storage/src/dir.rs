@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, fchmod, fstat, linkat, mkdirat, renameat, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, fchmod, fstat, fstatvfs, linkat, mkdirat, renameat, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use shardmill_core::check_relative_path;
@@ -69,6 +70,17 @@ pub struct Entry {
     pub name: OsString,
     /// What it stands for.
     pub kind: EntryKind,
+}
+
+/// The free space of a file system, as this process may use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Free bytes. Quotas that the file system does not report are not considered.
+    pub bytes: u64,
+    /// The unit in which space is allocated, at least 1.
+    pub block: u64,
+    /// How many more files can be created; `None` where the file system has no such number.
+    pub files: Option<u64>,
 }
 
 /// A directory that was opened once. Names are resolved beneath it, whatever happens to its path.
@@ -179,6 +191,37 @@ impl Dir {
         };
         let (own, other) = (stat(self)?, stat(other)?);
         Ok(own.st_dev == other.st_dev && own.st_ino == other.st_ino)
+    }
+
+    /// Returns the free space of the file system that the directory is on, or `None` where the file system does not
+    /// report it.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
+    pub fn space(&self) -> Result<Option<Space>, StorageError> {
+        let found = fstatvfs(&self.handle)
+            .map_err(|errno| StorageError::io("read the free space of", &self.path, errno))?;
+        if found.f_blocks == 0 {
+            return Ok(None);
+        }
+        let block = found.f_frsize.max(1);
+        Ok(Some(Space {
+            bytes: found.f_bavail.saturating_mul(block),
+            block,
+            files: (found.f_files > 0).then_some(found.f_favail),
+        }))
+    }
+
+    /// Returns the number of the device that the directory is on.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
+    pub fn device(&self) -> Result<u64, StorageError> {
+        let found = fstat(&self.handle)
+            .map_err(|errno| StorageError::io("read the status of", &self.path, errno))?;
+        Ok(found.st_dev)
     }
 
     /// The path of a name in it, for messages.

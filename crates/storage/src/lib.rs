@@ -64,7 +64,7 @@ mod tree;
 
 pub use append::AppendFile;
 pub use claim::{Claim, ClaimMode, ClaimState};
-pub use dir::{Dir, Entry, EntryKind};
+pub use dir::{Dir, Entry, EntryKind, Space};
 pub use error::StorageError;
 pub use fault::{ProfileFault, RemoteFault, UrlFault};
 pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};

@@ -9,7 +9,8 @@
 //! transfer waits once for its first byte, however many requests it is cut into; all ranks of a node step together and
 //! no node waits for another. A batch waits for the shards whose first sample lies in it; where in its stretch that is,
 //! is drawn from the distribution that the number of its samples gives. A shard for which there is no room among those
-//! that are needed at once is read past the cache, all its samples at one go.
+//! that are needed at once is read past the cache: every process of the node that needs it fetches it once for its
+//! stretch and holds it in memory.
 
 mod net;
 mod node;
@@ -159,6 +160,11 @@ pub struct CacheEpoch {
     pub evictions: u64,
     /// Shards that were read past the cache.
     pub bypasses: u64,
+    /// Their bytes: every process of the node fetches them for itself.
+    pub bypassed_bytes: u64,
+    /// Bytes fetched if the processes of the node are so far apart that none uses what another one has fetched. The same
+    /// as `fetched_bytes` where everything fits, or with one process.
+    pub most_fetched_bytes: u64,
     /// From its first to its last step.
     pub seconds: f64,
     /// Time in it that was spent waiting for shards, without the wait for the first batch of the run.
@@ -204,7 +210,10 @@ pub fn forecast(
 ) -> Result<Forecast, OrderError> {
     let mut config = config.clone();
     let mut epochs = Vec::new();
-    for _ in 0..options.epochs.max(1) {
+    // The reader looks ahead beyond the last epoch as well.
+    let shown = options.epochs.max(1);
+    let known = shown.saturating_add(options.known_epochs.max(1) - 1);
+    for _ in 0..known {
         let epoch = Epoch::new(&config)?;
         config.epoch = epoch.resolved().epoch.saturating_add(1);
         // Later epochs keep what a state fixed.
@@ -212,8 +221,9 @@ pub fn forecast(
         config.resume = None;
         epochs.push(epoch);
     }
+    let shown = usize::try_from(shown).unwrap_or(usize::MAX);
     let mut facts = Vec::with_capacity(epochs.len());
-    for epoch in &epochs {
+    for epoch in epochs.iter().take(shown) {
         facts.push(epoch_facts(epoch, config.batching_method));
     }
     let world = epochs.first().map(|epoch| epoch.resolved().world);
@@ -241,15 +251,18 @@ fn one_node(
     let mut belady = Node::new(Policy::Belady { known: 0 }, shards, options);
     let mut lru = Node::new(Policy::Lru, shards, options);
     let mut sets = Sets::new(shards);
-    let mut ahead = epochs.iter();
+    let shown = usize::try_from(options.epochs.max(1)).unwrap_or(usize::MAX);
+    let mut ahead = epochs.iter().enumerate();
     let mut learn = |horizon: &mut Horizon, nodes: [&mut Node<'_>; 2]| {
-        let Some(epoch) = ahead.next() else {
+        let Some((number, epoch)) = ahead.next() else {
             return;
         };
         let from = horizon.end();
         let per_node = epoch.resolved().world.ranks_per_node;
         horizon.push(&epoch.uses_of_node(node, per_node), epoch.batches());
-        sets.count(horizon, from);
+        if number < shown {
+            sets.count(horizon, from);
+        }
         for node in nodes {
             node.learn(horizon, from);
         }
@@ -258,7 +271,7 @@ fn one_node(
         learn(&mut horizon, [&mut belady, &mut lru]);
     }
     let mut from = 0;
-    for epoch in epochs {
+    for epoch in epochs.iter().take(shown) {
         learn(&mut horizon, [&mut belady, &mut lru]);
         for node in [&mut belady, &mut lru] {
             node.run(&horizon, epoch, from);

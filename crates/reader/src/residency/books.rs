@@ -1,8 +1,10 @@
 //! Room in the cache: what is there, who leaves, who comes. Counted anew each time, under a lock that all processes of
 //! the machine take, because others change it too.
 
+mod room;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,11 +12,12 @@ use std::time::{Duration, Instant};
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_storage::Claim;
 
-use crate::cache::{Resident, make_room};
+use crate::cache::Resident;
 use crate::catalog::{Catalog, Stream};
 use crate::entry::Entry;
 use crate::error::ReaderError;
 use crate::residency::CacheOptions;
+use crate::residency::disk::Disk;
 use crate::residency::error::CacheError;
 use crate::residency::folder::{Claimed, Evicted, Folder, Heir, Listing, Marker, weight};
 use crate::residency::ledger::{View, note};
@@ -61,8 +64,11 @@ pub(crate) enum Reserved {
 pub(crate) struct Books {
     catalog: Arc<Catalog>,
     limit: Option<u64>,
+    in_flight: u64,
     timeout: Duration,
     locks: bool,
+    /// Whether a disk was found to be full, or to have little space.
+    tight: AtomicBool,
     /// For whom this process reads.
     owner: u64,
     /// Where in the run it is, and where the others are.
@@ -87,6 +93,8 @@ struct Counting {
     cleaned: Vec<usize>,
     /// What is known of the folders, by stream.
     views: BTreeMap<usize, View>,
+    /// What is known of the disks, by device.
+    disks: BTreeMap<u64, Disk>,
 }
 
 /// A folder whose books are held.
@@ -151,6 +159,8 @@ impl Books {
         folders.resize_with(catalog.streams().len(), || None);
         Ok(Self {
             limit: options.limit,
+            in_flight: options.in_flight,
+            tight: AtomicBool::new(false),
             timeout: options.timeout,
             locks: options.locks,
             owner: options.owner,
@@ -188,6 +198,11 @@ impl Books {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Returns whether shards may have to be evicted: there is a limit, or a disk has little space.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit.is_some() || self.tight.load(Relaxed)
     }
 
     /// What was in the folders when it was last counted, for a cache with a limit.
@@ -268,16 +283,15 @@ impl Books {
         };
         let bytes = self.weight(place, entry);
         let mut counting = lock(&self.counting);
-        let only = self.limit.is_none().then_some(place);
+        let device = self.tight_device(&mut counting, place)?;
+        let only = (self.limit.is_none() && device.is_none()).then_some(place);
         let pages = self.open_books(only, scheduler)?;
         let Some(page) = pages.iter().find(|page| page.place == place) else {
             return Ok(Reserved::NoRoom);
         };
         // Counted already when somebody has begun with it before.
         let more = if page.folder.has(number)? { 0 } else { bytes };
-        if let Some(limit) = self.limit
-            && !self.make_room(&mut counting, limit, &pages, wanted, more, scheduler)?
-        {
+        if !self.make_room(&mut counting, device, &pages, wanted, more, scheduler)? {
             return Ok(Reserved::NoRoom);
         }
         if more == 0 {
@@ -440,7 +454,8 @@ impl Books {
         let used = self.count(&mut counting, &pages, true, scheduler)?;
         let mut over = used.saturating_sub(limit);
         if over > 0 {
-            let mut residents = self.residents(&counting, scheduler);
+            let places: Vec<usize> = pages.iter().map(|page| page.place).collect();
+            let mut residents = self.residents(&counting, &places, scheduler);
             let from = self.slowest(now);
             let next = |found: &Resident| scheduler.next_use(found.shard, from);
             residents.sort_by_cached_key(|found| next(found).unwrap_or(u64::MAX));
@@ -511,9 +526,15 @@ impl Books {
     }
 
     /// The shards in the folders, as far as is known.
-    fn residents(&self, counting: &Counting, scheduler: &impl Scheduler) -> Vec<Resident> {
+    fn residents(
+        &self,
+        counting: &Counting,
+        places: &[usize],
+        scheduler: &impl Scheduler,
+    ) -> Vec<Resident> {
         let mut residents = Vec::new();
-        for (place, view) in &counting.views {
+        let views = counting.views.iter();
+        for (place, view) in views.filter(|(place, _)| places.contains(place)) {
             let Some(stream) = self.catalog.streams().get(*place) else {
                 continue;
             };
@@ -529,70 +550,6 @@ impl Books {
             }
         }
         residents
-    }
-
-    /// Has shards leave until there is room; false when those who would have to are needed sooner.
-    fn make_room(
-        &self,
-        counting: &mut Counting,
-        limit: u64,
-        pages: &[Page],
-        wanted: Wanted,
-        bytes: u64,
-        scheduler: &impl Scheduler,
-    ) -> Result<bool, ReaderError> {
-        let mut used = self.count(counting, pages, false, scheduler)?;
-        if used.saturating_add(bytes) <= limit {
-            return Ok(true);
-        }
-        let from = self.slowest(wanted.now);
-        for exact in [false, true] {
-            if exact {
-                // Perhaps others have made room, or those who may leave came while nobody looked.
-                if counting.views.values().all(|view| !view.stale) {
-                    break;
-                }
-                used = self.count(counting, pages, true, scheduler)?;
-            }
-            let mut residents = self.residents(counting, scheduler);
-            for resident in &mut residents {
-                resident.pinned |= resident.shard == wanted.shard;
-            }
-            loop {
-                if used.saturating_add(bytes) <= limit {
-                    return Ok(true);
-                }
-                let leaving = if wanted.urgent {
-                    let next = |shard| scheduler.next_use(shard, from);
-                    make_room(&residents, used, limit, bytes, wanted.at, next)
-                } else {
-                    best_then(&residents, (used, limit, bytes), wanted.at, from, scheduler)
-                };
-                let Some(leaving) = leaving.filter(|leaving| !leaving.is_empty()) else {
-                    break;
-                };
-                for shard in leaving {
-                    let removed = self.evict(counting, shard, pages, scheduler)?;
-                    let Some(at) = residents.iter().position(|found| found.shard == shard) else {
-                        continue;
-                    };
-                    match removed {
-                        Evicted::Gone => {
-                            used = used.saturating_sub(residents.swap_remove(at).bytes);
-                        }
-                        Evicted::Absent => {
-                            residents.swap_remove(at);
-                        }
-                        Evicted::Stays => {
-                            if let Some(resident) = residents.get_mut(at) {
-                                resident.pinned = true;
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        Ok(false)
     }
 
     fn evict(
@@ -631,40 +588,6 @@ impl Books {
         Ok(removed)
     }
 
-    /// Frees at least `bytes`, or as much as can be: the disk is full whatever the limit says. Answers whether
-    /// anything was freed.
-    pub(crate) fn free(
-        &self,
-        bytes: u64,
-        wanted_at: u64,
-        now: u64,
-        scheduler: &impl Scheduler,
-    ) -> Result<bool, ReaderError> {
-        let mut counting = lock(&self.counting);
-        let pages = self.open_books(None, scheduler)?;
-        let used = self.count(&mut counting, &pages, true, scheduler)?;
-        let residents = self.residents(&counting, scheduler);
-        let from = self.slowest(now);
-        let next = |shard| scheduler.next_use(shard, from);
-        let leaving = make_room(&residents, used, used, bytes, wanted_at, next);
-        // Where that is not enough, all that may leave.
-        let leaving = leaving.unwrap_or_else(|| {
-            let may = |found: &&Resident| {
-                !found.pinned && next(found.shard).is_none_or(|next| next > wanted_at)
-            };
-            residents
-                .iter()
-                .filter(may)
-                .map(|found| found.shard)
-                .collect()
-        });
-        let mut freed = false;
-        for shard in leaving {
-            freed |= self.evict(&mut counting, shard, &pages, scheduler)? == Evicted::Gone;
-        }
-        Ok(freed)
-    }
-
     /// Removes what dead processes left: temporary files, and the first time in a folder markers of shards that are not
     /// there. The length of temporary files that may be in use, and have no marker, is the result.
     fn clean(
@@ -701,42 +624,6 @@ impl Books {
         let place = self.catalog.streams().iter().position(is_cached)?;
         self.folder(place).ok().flatten()
     }
-}
-
-/// Who leaves for a shard that is fetched ahead: whoever the best order would have leave when it is needed, and only if
-/// they are not needed until then. Otherwise it is better to wait: taking somebody else's place now would cost a fetch
-/// more.
-fn best_then(
-    residents: &[Resident],
-    (used, limit, bytes): (u64, u64, u64),
-    at: u64,
-    from: u64,
-    scheduler: &impl Scheduler,
-) -> Option<Vec<usize>> {
-    let is_free = |resident: &Resident| {
-        let next = scheduler.next_use(resident.shard, from);
-        !resident.pinned && next.is_none_or(|next| next > at)
-    };
-    // What is read or fetched now may be what has to leave then.
-    let all: Vec<Resident> = residents
-        .iter()
-        .map(|resident| Resident {
-            pinned: false,
-            ..*resident
-        })
-        .collect();
-    let busy: BTreeSet<usize> = residents
-        .iter()
-        .filter(|resident| !is_free(resident))
-        .map(|resident| resident.shard)
-        .collect();
-    let next = |shard| match scheduler.next_use(shard, at) {
-        // Of those that are not needed again, who can leave now leaves first.
-        None if busy.contains(&shard) => Some(u64::MAX - 1),
-        next => next,
-    };
-    make_room(&all, used, limit, bytes, at, next)
-        .filter(|leaving| leaving.iter().all(|shard| !busy.contains(shard)))
 }
 
 /// Takes the marker of a shard.

@@ -19,6 +19,7 @@ use crate::residency::shard::Outcome;
 use crate::residency::state::{
     Failure, Garbage, Kind, Opened, Place, Slot, Stage, State, Urgency, Work,
 };
+use crate::residency::uncached::Uncached;
 use crate::residency::{Access, CacheOptions, CacheStats, Cancel};
 
 /// How often somebody who waits looks whether to stop, in case nobody tells.
@@ -53,8 +54,8 @@ pub(crate) struct Engine {
     changed: Condvar,
     generation: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The last shard that was read whole for the sake of a sample.
-    pub(crate) last: Mutex<Option<Arc<OpenShard>>>,
+    /// Shards that were fetched for samples and have no place.
+    pub(crate) uncached: Mutex<Uncached>,
 }
 
 /// Marks a shard as lost when the thread that works on it ends before its time.
@@ -89,7 +90,7 @@ impl Engine {
             changed: Condvar::new(),
             generation: AtomicU64::new(0),
             threads: Mutex::default(),
-            last: Mutex::default(),
+            uncached: Mutex::default(),
         })
     }
 
@@ -219,7 +220,8 @@ impl Engine {
         let work = state.work(shard)?;
         let wanted = Wanted {
             shard,
-            at: work.tick,
+            // A job may have been listed a while ago. In the past there is nobody who is needed sooner.
+            at: work.tick.max(now),
             now,
             urgent: work.needed || work.tick <= now.saturating_add(slack),
         };
@@ -450,6 +452,9 @@ impl Engine {
     pub(crate) fn settle(&self, shard: usize, outcome: Outcome) {
         let mut garbage = Garbage::default();
         let mut state = self.lock();
+        if self.books.is_limited() {
+            state.limit();
+        }
         let outcome = match outcome {
             Outcome::Later { path, pid } => {
                 let waited = |seconds| CacheError::Waited {
@@ -499,7 +504,7 @@ impl Engine {
                     stamp: 0,
                     end: None,
                 };
-                state.open(shard, opened, self.options.limit.is_some());
+                state.open(shard, opened);
                 let most = self.options.open_shards.max(1);
                 state.close_beyond(most, &mut garbage);
             }

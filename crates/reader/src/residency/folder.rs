@@ -22,8 +22,8 @@ use std::time::{Duration, SystemTime};
 
 use shardmill_mds::FileInfo;
 use shardmill_storage::{
-    Claim, ClaimMode, ClaimState, Dir, EntryKind, FileBirth, FileHandle, PublishMode, StorageError,
-    TempFile,
+    Claim, ClaimMode, ClaimState, Dir, EntryKind, FileBirth, FileHandle, PublishMode, Space,
+    StorageError, TempFile,
 };
 
 use crate::entry::{Entry, Shards};
@@ -45,6 +45,8 @@ const MOST_FILES: usize = 4;
 pub(crate) struct Folder {
     local: Dir,
     own: Dir,
+    /// The device that both are on.
+    device: u64,
     /// Whether locks are asked for; tests find out what happens where they do nothing.
     locks: bool,
     /// How many writes find the disk full.
@@ -312,6 +314,7 @@ impl Folder {
     pub(crate) fn open(local: &Dir, digest: &[u8; 32], locks: bool) -> Result<Self, StorageError> {
         Ok(Self {
             local: local.clone(),
+            device: local.device()?,
             own: own_folder(local, digest)?,
             locks,
             #[cfg(test)]
@@ -328,6 +331,20 @@ impl Folder {
     /// The cache's own folder.
     pub(crate) const fn own(&self) -> &Dir {
         &self.own
+    }
+
+    /// The device that the folder is on.
+    pub(crate) const fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Returns the free space of the file system, or `None` where it is not known.
+    pub(crate) fn space(&self) -> Result<Option<Space>, StorageError> {
+        #[cfg(test)]
+        if let Some(space) = super::tests::disk::space(self.local.path()) {
+            return Ok(Some(space));
+        }
+        self.local.space()
     }
 
     fn lock(&self, claim: &mut Claim, mode: ClaimMode) -> Result<ClaimState, StorageError> {
@@ -505,6 +522,8 @@ impl Folder {
                 source: std::io::ErrorKind::StorageFull.into(),
             });
         }
+        #[cfg(test)]
+        super::tests::disk::write(self.local.path(), files)?;
         let mut temps = Vec::with_capacity(files.len());
         let mut births = Vec::with_capacity(files.len());
         for (name, bytes) in files {

@@ -2,7 +2,7 @@
 //! table is not locked.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits};
 use shardmill_storage::{FileIdentity, StorageError};
@@ -14,13 +14,13 @@ use crate::files::FileError;
 use crate::open::OpenShard;
 use crate::residency::books::{Reserved, Wanted, is_kept};
 use crate::residency::check::{Raw, Trust, check_file, demands, unpack};
+use crate::residency::disk::{is_full, is_too_large};
 use crate::residency::engine::{ATTEMPTS, Engine, NEAR};
 use crate::residency::error::CacheError;
 use crate::residency::folder::{Evicted, Files, Folder, Look, Marker, weight};
-use crate::residency::origin::{PartKind, Piece, check_listed, missing, named, no_shard};
-use crate::residency::state::{Place, Slot, Stage};
+use crate::residency::origin::{PartKind, check_listed, missing, named, no_shard};
+use crate::residency::state::{Place, Stage, State};
 use crate::residency::vouch::Voucher;
-use crate::residency::{Access, Cancel};
 
 /// The files of a shard as they were when they were checked.
 pub(crate) type Known = (FileIdentity, Option<FileIdentity>);
@@ -135,11 +135,17 @@ impl Engine {
         let Some(folder) = &subject.folder else {
             return Ok(self.to_memory(&subject, &wanted, needed));
         };
-        self.books.begin(subject.place, wanted.now, self)?;
+        match self.books.begin(subject.place, wanted.now, self) {
+            Err(ReaderError::Storage(error)) if is_full(&error) => {
+                return Ok(self.to_memory(&subject, &wanted, needed));
+            }
+            begun => begun?,
+        }
         let later = |pid| Outcome::Later {
             path: folder.own().path_of(&subject.number.to_string()),
             pid,
         };
+        let mut refused = false;
         for _ in 0..TRIES {
             match folder.look(subject.number, subject.entry)? {
                 Look::Busy { pid } => return Ok(later(pid)),
@@ -174,14 +180,21 @@ impl Engine {
                 }
                 // What is needed sooner has its turn first.
                 Look::Away if !needed && self.is_behind(&wanted) => return Ok(Outcome::NotNow),
+                Look::Away if self.is_unwritable(shard) => {
+                    return Ok(self.to_memory(&subject, &wanted, needed));
+                }
                 Look::Away => match self.books.reserve(wanted, self) {
                     Ok(Reserved::Held(marker)) => return Ok(Outcome::Fetch(Place::Disk(marker))),
                     Ok(Reserved::Here) => {}
                     Ok(Reserved::Busy { pid }) => return Ok(later(pid)),
                     Ok(Reserved::NoRoom) => return Ok(self.to_memory(&subject, &wanted, needed)),
-                    // Not even for a marker.
+                    // Not even for a marker: for it and its shard others have to leave.
                     Err(ReaderError::Storage(error)) if is_full(&error) => {
-                        return Ok(self.to_memory(&subject, &wanted, needed));
+                        let bytes = weight(subject.entry, subject.stream.keep_zip);
+                        let refused = std::mem::replace(&mut refused, true);
+                        if refused || !self.books.disk_full(wanted, bytes, true, self)? {
+                            return Ok(self.to_memory(&subject, &wanted, needed));
+                        }
                     }
                     Err(error) => return Err(error),
                 },
@@ -217,9 +230,7 @@ impl Engine {
         let raws = subject.entry.parts().map(|part| part.raw.bytes);
         let bytes = raws.fold(0, u64::saturating_add);
         let mut state = self.lock();
-        // One at least, however large.
-        let fits = state.memory.saturating_add(bytes) <= self.options.memory
-            || (needed && state.memory == 0);
+        let fits = self.fits_memory(&state, bytes, needed);
         if fits && (needed || wanted.urgent || subject.folder.is_none()) {
             state.memory = state.memory.saturating_add(bytes);
             state.stats.bypasses += 1;
@@ -389,7 +400,7 @@ impl Engine {
 
     /// Each pin is an open file.
     fn may_pin(&self) -> bool {
-        self.options.limit.is_some() && self.lock().pins() < self.options.pins
+        self.books.is_limited() && self.lock().pins() < self.options.pins
     }
 
     /// A compressed file that somebody left in the folder saves fetching it. Whatever is wrong with it does no harm:
@@ -495,8 +506,18 @@ impl Engine {
         };
         if let Err(error) = self.write(&subject, folder, &marker, &raw) {
             self.books.discard(shard, marker, self)?;
-            if !is_full(&error) || subject.entry.needs_file() {
+            if is_too_large(&error) {
+                self.lock().unwritable.insert(shard);
+            }
+            if !is_full(&error) || is_too_large(&error) && subject.entry.needs_file() {
                 return Err(error.into());
+            }
+            if subject.entry.needs_file() {
+                return Ok(if needed {
+                    Outcome::Full
+                } else {
+                    Outcome::NotNow
+                });
             }
             return self.bypass(shard, raw, needed);
         }
@@ -524,18 +545,39 @@ impl Engine {
         }
     }
 
-    /// For what is in memory and finds no place on the disk.
+    /// For what is in memory and finds no place on the disk: it stays in memory where it is needed now or soon and there
+    /// is room, or for the samples that are read next.
     fn bypass(&self, shard: usize, raw: Raw, needed: bool) -> Result<Outcome, ReaderError> {
+        let bytes = (raw.data.len() + raw.meta.as_ref().map_or(0, Vec::len)) as u64;
+        let urgent = self.wanted(shard).is_some_and(|(_, wanted)| wanted.urgent);
+        {
+            let mut state = self.lock();
+            if !needed && !urgent {
+                return Ok(Outcome::NotNow);
+            }
+            if self.fits_memory(&state, bytes, needed) {
+                state.memory = state.memory.saturating_add(bytes);
+                state.stats.bypasses += 1;
+                drop(state);
+                return self.open_memory(shard, raw, bytes);
+            }
+        }
         if !needed {
             return Ok(Outcome::NotNow);
         }
-        let bytes = (raw.data.len() + raw.meta.as_ref().map_or(0, Vec::len)) as u64;
-        {
-            let mut state = self.lock();
-            state.memory = state.memory.saturating_add(bytes);
-            state.stats.bypasses += 1;
-        }
-        self.open_memory(shard, raw, bytes)
+        let open = OpenShard::in_memory(&self.catalog, shard, raw.data, raw.meta)?;
+        self.keep_uncached(Arc::new(open), bytes);
+        Ok(Outcome::Alone)
+    }
+
+    /// Returns whether a shard may be held in memory. One may in any case, however large.
+    fn fits_memory(&self, state: &State, bytes: u64, needed: bool) -> bool {
+        state.memory.saturating_add(bytes) <= self.options.memory || (needed && state.memory == 0)
+    }
+
+    /// Returns whether a shard is too large to be written.
+    fn is_unwritable(&self, shard: usize) -> bool {
+        self.lock().unwritable.contains(&shard)
     }
 
     fn open_memory(&self, shard: usize, raw: Raw, bytes: u64) -> Result<Outcome, ReaderError> {
@@ -553,7 +595,7 @@ impl Engine {
         }
     }
 
-    /// Writes a shard to the folder. When the disk is full, others leave and it is tried once more.
+    /// Writes a shard to the folder. A full disk is a limit from then on: others leave, and it is tried again.
     fn write(
         &self,
         subject: &Subject<'_>,
@@ -575,198 +617,24 @@ impl Engine {
                 files.push((&zip.basename, bytes));
             }
         }
-        let error = match folder.write(marker, &files) {
-            Err(error) if is_full(&error) => error,
-            other => return other,
-        };
-        let Some((_, wanted)) = self.wanted(subject.shard) else {
-            return Err(error);
-        };
-        let bytes = weight(subject.entry, subject.stream.keep_zip);
-        match self.books.free(bytes, wanted.at, wanted.now, self) {
-            Ok(true) => folder.write(marker, &files),
-            Ok(false) | Err(_) => Err(error),
-        }
-    }
-
-    /// The encoded bytes of samples: see `Residency::samples`.
-    pub(crate) fn samples(
-        self: &Arc<Self>,
-        wanted: &[(usize, u64)],
-    ) -> Result<Vec<Extract>, ReaderError> {
-        let mut found: Vec<Option<Extract>> = vec![None; wanted.len()];
-        let mut pieces = Vec::new();
-        for (place, &(shard, at)) in wanted.iter().enumerate() {
-            let entry = self
-                .catalog
-                .entry(shard)
-                .ok_or_else(|| no_shard(&self.catalog, shard))?;
-            if self.is_read_alone(shard)
-                && let Some(range) = entry.place_of(at)
-            {
-                let part = if entry.table().is_some() {
-                    PartKind::Meta
-                } else {
-                    PartKind::Data
-                };
-                // INVARIANT: below the number of samples, so that the table holds it.
-                if at >= entry.samples() {
-                    return Err(self.broken(shard));
+        let mut written = folder.write(marker, &files);
+        for again in [false, true] {
+            match written {
+                Err(error) if is_full(&error) && !is_too_large(&error) => {
+                    let wanted = self.wanted(subject.shard);
+                    let more = wanted.map(|(_, wanted)| {
+                        // The shard itself is reserved.
+                        self.books.disk_full(wanted, 0, again, self)
+                    });
+                    match more {
+                        Some(Ok(true)) => written = folder.write(marker, &files),
+                        Some(Ok(false) | Err(_)) | None => return Err(error),
+                    }
                 }
-                pieces.push((place, Piece { shard, part, range }));
-                continue;
-            }
-            let open = self.open_whole(shard)?;
-            let piece = open.sample(at).ok_or_else(|| self.broken(shard))?;
-            let extract = Extract {
-                begin: piece.begin,
-                bytes: piece.bytes.to_vec(),
-            };
-            if let Err(error) = open.check(&self.catalog) {
-                self.distrust(shard);
-                return Err(error);
-            }
-            if let Some(slot) = found.get_mut(place) {
-                *slot = Some(extract);
+                other => return other,
             }
         }
-        self.read_alone(pieces, &mut found)?;
-        Ok(found.into_iter().map(Option::unwrap_or_default).collect())
-    }
-
-    /// Fetches where samples lie, then the samples, all at once each time.
-    fn read_alone(
-        &self,
-        pieces: Vec<(usize, Piece)>,
-        found: &mut [Option<Extract>],
-    ) -> Result<(), ReaderError> {
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        let (places, offsets): (Vec<usize>, Vec<Piece>) = pieces.into_iter().unzip();
-        let ends = self.fetch.read_ranges(&self.catalog, &offsets);
-        let mut wanted = Vec::with_capacity(offsets.len());
-        for (piece, bytes) in offsets.into_iter().zip(ends) {
-            let bytes = bytes?;
-            let entry = self.catalog.entry(piece.shard);
-            let range = entry.and_then(|entry| entry.range_in(&bytes));
-            let range = range.ok_or_else(|| self.broken(piece.shard))?;
-            let limit = self.catalog.limits().sample_bytes;
-            Limits::check("sample-bytes", range.end - range.start, limit).map_err(|source| {
-                ReaderError::Limit {
-                    path: PathBuf::from(self.catalog.place(piece.shard).file),
-                    source,
-                }
-            })?;
-            wanted.push(Piece {
-                shard: piece.shard,
-                part: PartKind::Data,
-                range,
-            });
-        }
-        let read = self.fetch.read_ranges(&self.catalog, &wanted);
-        self.lock().stats.alone_samples += wanted.len() as u64;
-        for ((place, piece), bytes) in places.into_iter().zip(wanted).zip(read) {
-            let bytes = bytes?;
-            if bytes.len() as u64 != piece.range.end - piece.range.start {
-                return Err(self.broken(piece.shard));
-            }
-            if let Some(slot) = found.get_mut(place) {
-                *slot = Some(Extract {
-                    begin: piece.range.start,
-                    bytes,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether samples of a shard are fetched by themselves: it is not here, and need not be checked as a whole.
-    fn is_read_alone(&self, shard: usize) -> bool {
-        let here = matches!(
-            self.lock().slots.get(shard),
-            Some(Slot::Open(_) | Slot::Ready)
-        );
-        !here && self.is_plain(shard)
-    }
-
-    /// Whether a shard lies elsewhere as it is read, and need not be checked as a whole.
-    pub(crate) fn is_plain(&self, shard: usize) -> bool {
-        let Some((stream, number)) = self.catalog.stream_of(shard) else {
-            return false;
-        };
-        let entry = stream.shards.get(number);
-        stream.origin.is_some()
-            && self.catalog.validate(shard).is_none()
-            && entry.is_some_and(|entry| !entry.is_packed() && entry.place_of(0).is_some())
-    }
-
-    /// A shard as a whole, in the cache or for this once.
-    fn open_whole(self: &Arc<Self>, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
-        if let Some(open) = self.get(shard) {
-            return Ok(open);
-        }
-        let last = self
-            .last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some(last) = last.filter(|last| last.number() == shard) {
-            return Ok(last);
-        }
-        let now = self.lock().now;
-        let found = self.need(&[shard], now, &Cancel::new())?;
-        match found.into_iter().next() {
-            Some(Access::Open(open)) => Ok(open),
-            Some(Access::Alone) | None => self.load_once(shard),
-        }
-    }
-
-    /// Makes a shard readable as a whole, now.
-    pub(crate) fn bring(self: &Arc<Self>, shard: usize) -> Result<(), ReaderError> {
-        let now = self.lock().now;
-        // Where there is no room for it, its samples go on to be read one by one.
-        self.need(&[shard], now, &Cancel::new()).map(drop)
-    }
-
-    /// Fetches a shard for the sake of a sample. Only the last one is kept.
-    pub(crate) fn load_once(&self, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = None;
-        let parts = self
-            .catalog
-            .entry(shard)
-            .map_or(0, |entry| entry.parts().count());
-        let mut files = Vec::with_capacity(parts);
-        for kind in [PartKind::Data, PartKind::Meta].into_iter().take(parts) {
-            let (send, receive) = std::sync::mpsc::channel();
-            let done = Box::new(move |result| {
-                // Whoever waited may have given up.
-                let _received = send.send(result);
-            });
-            let pending = self.fetch.fetch(&self.catalog, shard, kind, done);
-            // The fetch has deadlines of its own; one that is lost drops the sender.
-            let lost = |_| {
-                ReaderError::from(CacheError::WorkerLost {
-                    place: self.catalog.place(shard),
-                })
-            };
-            let result = receive.recv_timeout(self.options.timeout).map_err(lost)?;
-            drop(pending);
-            files.push(result?);
-        }
-        let raw = unpack(&self.catalog, shard, files)?;
-        let open = OpenShard::in_memory(&self.catalog, shard, raw.data, raw.meta)?;
-        let open = Arc::new(open);
-        *last = Some(Arc::clone(&open));
-        Ok(open)
-    }
-
-    /// A sample whose place in its shard cannot be.
-    fn broken(&self, shard: usize) -> ReaderError {
-        ReaderError::ShardChanged {
-            place: self.catalog.place(shard),
-        }
+        written
     }
 }
 
@@ -780,11 +648,6 @@ fn check_fetched(limits: &Limits, files: &[Vec<u8>]) -> Result<(), ReaderError> 
         })?;
     }
     Ok(())
-}
-
-/// Whether an error says that there is no space left.
-fn is_full(error: &StorageError) -> bool {
-    error.id() == "disk-full"
 }
 
 /// Whether to fetch once more cannot help: a raw file is not the one that was listed, a file is not there, the index lacks

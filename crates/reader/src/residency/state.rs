@@ -223,6 +223,8 @@ pub(crate) struct State {
     pub(crate) known: BTreeMap<usize, (FileIdentity, Option<FileIdentity>)>,
     /// Shards whose files were found changed: what anybody said of them before does not count.
     pub(crate) doubted: BTreeSet<usize>,
+    /// Shards that are larger than a file on the disk may be.
+    pub(crate) unwritable: BTreeSet<usize>,
     /// Shards that somebody said he will ask for, and that are not begun yet.
     pub(crate) asked_ahead: VecDeque<usize>,
     /// Those that were begun for that, until they are used.
@@ -233,6 +235,8 @@ pub(crate) struct State {
     pub(crate) stats: CacheStats,
     pub(crate) pace: Pace,
     pub(crate) stopped: bool,
+    /// Whether open shards are closed when they have been used, because others may need their room.
+    limited: bool,
     /// Threads that wait for a shard.
     pub(crate) waiters: usize,
     pins: usize,
@@ -263,6 +267,8 @@ impl State {
             ends: BTreeSet::new(),
             known: BTreeMap::new(),
             doubted: BTreeSet::new(),
+            unwritable: BTreeSet::new(),
+            limited: false,
             asked_ahead: VecDeque::new(),
             promised: BTreeSet::new(),
             recent: BTreeMap::new(),
@@ -418,16 +424,28 @@ impl State {
     }
 
     /// A shard is open from now on.
-    pub(crate) fn open(&mut self, shard: usize, mut opened: Opened, is_limited: bool) {
+    pub(crate) fn open(&mut self, shard: usize, mut opened: Opened) {
         self.next_stamp += 1;
         opened.stamp = self.next_stamp;
         opened.end = None;
         self.stamps.insert(opened.stamp, shard);
         self.promised.remove(&shard);
         self.pins += usize::from(opened.is_pinned());
-        let watched = is_limited || opened.memory > 0;
+        let watched = self.limited || opened.memory > 0;
         self.set(shard, Slot::Open(Box::new(opened)));
         if watched {
+            self.watch(shard);
+        }
+    }
+
+    /// Room has become short: shards that are open already are closed as well when they have been used.
+    pub(crate) fn limit(&mut self) {
+        if self.limited {
+            return;
+        }
+        self.limited = true;
+        let open: Vec<usize> = self.stamps.values().copied().collect();
+        for shard in open {
             self.watch(shard);
         }
     }

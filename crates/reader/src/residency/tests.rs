@@ -1,6 +1,7 @@
 //! The cache on real folders, with fetches that the test decides about. Without threads everything happens in the test's
 //! own, in one order.
 
+pub(crate) mod disk;
 mod folders;
 mod schedule;
 mod shared;

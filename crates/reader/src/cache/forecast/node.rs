@@ -54,8 +54,15 @@ pub(super) struct Node<'a> {
     options: &'a ForecastOptions,
     net: Net,
     slots: Vec<Slot>,
+    /// Processes that fetch a shard themselves when it is read past the cache, by shard.
+    copies: Vec<u64>,
+    /// Shards in the cache or on their way into it.
+    residents: BTreeSet<usize>,
     /// Shards that may leave.
     ranks: Ranks,
+    /// A shard that may not be fetched ahead yet: it, the tick, and how many shards have come and left until then.
+    held_back: Option<(usize, u64, u64)>,
+    changes: u64,
     /// The next stretches of absent shards, by first tick.
     pending: BTreeSet<Stretch>,
     /// Shards that a batch waits for and that are not on their way.
@@ -66,6 +73,8 @@ pub(super) struct Node<'a> {
     tick: u64,
     waiting: bool,
     counts: CacheEpoch,
+    /// What the epoch would fetch if each process fetched each shard for each of its uses.
+    apart_bytes: u64,
     result: CacheForecast,
     timeline: Timeline,
 }
@@ -82,7 +91,11 @@ impl<'a> Node<'a> {
             options,
             net: Net::new(real(options.bandwidth), options.latency.as_secs_f64()),
             slots: vec![Slot::default(); shards.len()],
+            copies: Vec::new(),
+            residents: BTreeSet::new(),
             ranks: Ranks::default(),
+            held_back: None,
+            changes: 0,
             pending: BTreeSet::new(),
             demanded: VecDeque::new(),
             used: 0,
@@ -91,6 +104,7 @@ impl<'a> Node<'a> {
             tick: 0,
             waiting: false,
             counts: CacheEpoch::default(),
+            apart_bytes: 0,
             result: CacheForecast::default(),
             timeline: Timeline::new(),
         }
@@ -114,6 +128,10 @@ impl<'a> Node<'a> {
         });
         cost.reserve_bytes = cost.reserve_bytes.max(cost.cache_bytes);
         cost
+    }
+
+    fn copies(&self, shard: usize) -> u64 {
+        self.copies.get(shard).copied().unwrap_or(1)
     }
 
     /// An epoch that begins at `from` was added to the horizon.
@@ -143,7 +161,17 @@ impl<'a> Node<'a> {
     /// Goes through the epoch that begins at tick `from`.
     pub(super) fn run(&mut self, horizon: &Horizon, epoch: &Epoch, from: u64) {
         let end = from + epoch.batches();
+        let world = epoch.resolved().world;
+        let processes = world.ranks_per_node.saturating_mul(world.workers_per_rank);
+        let samples = (0..self.slots.len()).map(|shard| {
+            let range = epoch.shards().range(shard);
+            range.end.saturating_sub(range.start)
+        });
+        self.copies = samples
+            .map(|samples| samples.min(processes).max(1))
+            .collect();
         let started = self.net.now();
+        self.apart_bytes = 0;
         self.counts = CacheEpoch {
             epoch: epoch.resolved().epoch,
             ..CacheEpoch::default()
@@ -193,6 +221,13 @@ impl<'a> Node<'a> {
             self.end_stretch(shard, horizon);
         }
         self.counts.seconds = self.net.now() - started;
+        let apart = self.counts.evictions > 0 || self.counts.bypasses > 0;
+        let most = if apart && processes > 1 {
+            self.apart_bytes
+        } else {
+            0
+        };
+        self.counts.most_fetched_bytes = most.max(self.counts.fetched_bytes);
         self.result.epochs.push(self.counts);
     }
 
@@ -259,6 +294,9 @@ impl<'a> Node<'a> {
     /// A batch needs a shard: it is there, or the batch waits.
     fn need(&mut self, shard: usize, wanted: &mut Vec<usize>) {
         self.counts.uses += 1;
+        let bytes = self.cost(shard).fetch_bytes;
+        let each = bytes.saturating_mul(self.copies(shard));
+        self.apart_bytes = self.apart_bytes.saturating_add(each);
         let Some(slot) = self.slots.get_mut(shard) else {
             return;
         };
@@ -330,7 +368,10 @@ impl<'a> Node<'a> {
 
     fn came(&mut self, shard: usize, horizon: &Horizon) {
         let cost = self.cost(shard);
-        self.in_flight -= cost.fetch_bytes;
+        self.changes += 1;
+        let past = self.state(shard) == (State::Coming { past: true });
+        let copies = if past { self.copies(shard) } else { 1 };
+        self.in_flight -= cost.fetch_bytes.saturating_mul(copies);
         let Some(slot) = self.slot(shard) else {
             return;
         };
@@ -378,6 +419,9 @@ impl<'a> Node<'a> {
     fn start(&mut self, shard: usize, wanted_at: u64, demanded: bool, horizon: &Horizon) -> Start {
         let cost = self.cost(shard);
         let in_flight = self.in_flight.saturating_add(cost.fetch_bytes);
+        if !demanded && self.held_back == Some((shard, self.tick, self.changes)) {
+            return Start::Enough;
+        }
         if self.net.transfers() >= self.options.connections.max(1)
             || (self.net.transfers() > 0 && in_flight > self.options.in_flight)
         {
@@ -400,11 +444,16 @@ impl<'a> Node<'a> {
             {
                 return Start::Enough;
             }
+            if !demanded && !self.is_best(shard, wanted_at, &leaving, horizon) {
+                self.held_back = Some((shard, self.tick, self.changes));
+                return Start::Enough;
+            }
             for gone in leaving {
                 self.evict(gone, horizon);
             }
         }
-        self.launch(shard, cost, State::Coming { past: false });
+        self.residents.insert(shard);
+        self.launch(shard, cost, State::Coming { past: false }, 1);
         self.used = self.used.saturating_add(cost.reserve_bytes);
         self.result.most_resident_bytes = self.result.most_resident_bytes.max(self.used);
         self.timeline.resident(self.used);
@@ -419,28 +468,66 @@ impl<'a> Node<'a> {
         Start::Started
     }
 
-    fn start_past(&mut self, shard: usize) {
-        let cost = self.cost(shard);
-        self.launch(shard, cost, State::Coming { past: true });
-        self.counts.bypasses += 1;
+    /// Whether those who leave for a shard that is fetched ahead are those who would leave when it is needed, as in the
+    /// reader: taking the place of another one before costs a fetch more. Shortly before it is needed any place is good.
+    fn is_best(&self, shard: usize, wanted_at: u64, leaving: &[usize], horizon: &Horizon) -> bool {
+        if self.policy == Policy::Lru || wanted_at <= self.tick.saturating_add(self.slack(shard)) {
+            return true;
+        }
+        let next = leaving
+            .iter()
+            .filter_map(|gone| self.ranks.next_use(*gone))
+            .min();
+        let Some(next) = next.filter(|next| *next < u64::MAX) else {
+            return true;
+        };
+        self.residents.iter().all(|resident| {
+            leaving.contains(resident)
+                || horizon
+                    .next_use(*resident, self.tick)
+                    .is_none_or(|next| next > wanted_at)
+                || horizon
+                    .next_use(*resident, wanted_at)
+                    .is_some_and(|then| then <= next)
+        })
     }
 
-    fn launch(&mut self, shard: usize, cost: ShardCost, state: State) {
+    /// Twice the ticks that a fetch takes.
+    fn slack(&self, shard: usize) -> u64 {
+        let transfer = real(self.cost(shard).fetch_bytes) / real(self.options.bandwidth.max(1));
+        let fetch = self.options.latency.as_secs_f64() + transfer;
+        whole(2.0 * fetch / self.options.step.as_secs_f64().max(1e-6)).saturating_add(1)
+    }
+
+    /// Every process that needs the shard fetches it for itself.
+    fn start_past(&mut self, shard: usize) {
+        let cost = self.cost(shard);
+        let copies = self.copies(shard);
+        self.launch(shard, cost, State::Coming { past: true }, copies);
+        self.counts.bypasses += 1;
+        let bytes = cost.fetch_bytes.saturating_mul(copies);
+        self.counts.bypassed_bytes = self.counts.bypassed_bytes.saturating_add(bytes);
+    }
+
+    fn launch(&mut self, shard: usize, cost: ShardCost, state: State, copies: u64) {
         if let Some(slot) = self.slots.get_mut(shard) {
             slot.state = state;
             if let Some(old) = slot.pending.take() {
                 self.pending.remove(&old);
             }
         }
-        self.net.start(shard, real(cost.fetch_bytes));
-        self.in_flight = self.in_flight.saturating_add(cost.fetch_bytes);
-        self.counts.fetched_shards += 1;
-        self.counts.fetched_bytes += cost.fetch_bytes;
+        let bytes = cost.fetch_bytes.saturating_mul(copies);
+        self.net.start(shard, real(bytes));
+        self.in_flight = self.in_flight.saturating_add(bytes);
+        self.counts.fetched_shards += copies;
+        self.counts.fetched_bytes = self.counts.fetched_bytes.saturating_add(bytes);
     }
 
     fn evict(&mut self, shard: usize, horizon: &Horizon) {
         let cost = self.cost(shard);
         self.ranks.remove(shard);
+        self.residents.remove(&shard);
+        self.changes += 1;
         self.used -= cost.cache_bytes;
         self.counts.evictions += 1;
         if let Some(slot) = self.slot(shard) {
