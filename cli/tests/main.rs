@@ -39,6 +39,8 @@ mod reference;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod schemas;
+#[cfg(test)]
 mod tars;
 #[cfg(test)]
 mod usage;

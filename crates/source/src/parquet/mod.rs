@@ -9,7 +9,7 @@ mod thrift;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Fields, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Fields, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use shardmill_storage::Location;
@@ -125,7 +125,7 @@ pub(crate) fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
     metadata.row_groups().iter().map(size).collect()
 }
 
-/// Nulls of a top-level column in a row group: none where it is required, what statistics say where it is a
+/// Nulls of a top-level column in a row group: none where it is required, all rows where its type is null, what statistics say where it is a
 /// leaf, unknown where it is nested.
 pub(crate) fn group_null_count(
     metadata: &ParquetMetaData,
@@ -135,6 +135,10 @@ pub(crate) fn group_null_count(
 ) -> Option<u64> {
     if group.num_rows() == 0 || fields.get(column).is_some_and(|field| !field.is_nullable()) {
         return Some(0);
+    }
+    // Writers count no nulls in a column that has nothing else.
+    if fields.get(column).is_some_and(|field| *field.data_type() == DataType::Null) {
+        return u64::try_from(group.num_rows()).ok();
     }
     let leaf = leaf_of(metadata, column)?;
     group.columns().get(leaf)?.statistics()?.null_count_opt()
