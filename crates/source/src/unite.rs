@@ -185,8 +185,9 @@ impl Uniter {
                 let having = column.types.first().map_or(0, |(_, file)| *file);
                 refusal = Some(Refusal::Missing { lacking, having });
             }
+            let is_null = |(data_type, _): &(DataType, usize)| *data_type == DataType::Null;
             let nullable =
-                column.nullable || column.lacking.is_some() || data_type == DataType::Null;
+                column.nullable || column.lacking.is_some() || column.types.iter().any(is_null);
             let same = column.field.data_type() == &data_type
                 && column.field.is_nullable() == nullable
                 && column.field.metadata() == &column.metadata;
@@ -583,7 +584,8 @@ fn field(fields: &[&FieldRef], name: &str, rule: SchemaRule, lacking: bool) -> O
         true => first.name(),
         false => name,
     };
-    let nullable = lacking || fields.iter().any(|field| field.is_nullable());
+    let has_null = |field: &&FieldRef| field.is_nullable() || *field.data_type() == DataType::Null;
+    let nullable = lacking || fields.iter().any(has_null);
     let mut metadata = first.metadata().clone();
     metadata.retain(|key, value| {
         fields

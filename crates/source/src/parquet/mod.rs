@@ -133,12 +133,13 @@ pub(crate) fn group_null_count(
     fields: &Fields,
     column: usize,
 ) -> Option<u64> {
-    if group.num_rows() == 0 || fields.get(column).is_some_and(|field| !field.is_nullable()) {
-        return Some(0);
-    }
-    // Writers count no nulls in a column that has nothing else.
-    if fields.get(column).is_some_and(|field| *field.data_type() == DataType::Null) {
-        return u64::try_from(group.num_rows()).ok();
+    let rows = u64::try_from(group.num_rows()).ok();
+    match fields.get(column) {
+        // Writers count no nulls in a column that has nothing else, and may call it required.
+        Some(field) if *field.data_type() == DataType::Null => return rows,
+        Some(field) if !field.is_nullable() => return Some(0),
+        _ if rows == Some(0) => return rows,
+        _ => {}
     }
     let leaf = leaf_of(metadata, column)?;
     group.columns().get(leaf)?.statistics()?.null_count_opt()
