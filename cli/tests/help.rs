@@ -146,6 +146,14 @@ fn convert() {
 
               [default: __key__]
 
+          --schema <RULE>
+              When Parquet or Arrow files have different columns: widen numbers and times to a type that
+              holds the values of all files (`widen`), also read columns that a file lacks as null
+              (`union`), or refuse every difference (`strict`)
+
+              [default: widen]
+              [possible values: widen, union, strict]
+
           --group <HOW>
               In a tree of files: one sample for the files whose names are the same up to their last dot
               (`stem`) or up to their first one, as in tar shards (`key`), or one for each (`file`)

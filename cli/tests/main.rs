@@ -39,6 +39,7 @@ mod reference;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod schemas;
 mod sources;
 #[cfg(test)]
 mod tars;

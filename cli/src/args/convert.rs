@@ -102,6 +102,12 @@ pub struct ConvertArgs {
     )]
     pub key: String,
 
+    /// When Parquet or Arrow files have different columns: widen numbers and times to a type that holds the values of
+    /// all files (`widen`), also read columns that a file lacks as null (`union`), or refuse every difference
+    /// (`strict`)
+    #[arg(long, value_enum, value_name = "RULE", default_value_t = SchemaName::Widen, help_heading = "Columns and rows")]
+    pub schema: SchemaName,
+
     /// In a tree of files: one sample for the files whose names are the same up to their last dot (`stem`) or up to
     /// their first one, as in tar shards (`key`), or one for each (`file`)
     #[arg(long, value_enum, value_name = "HOW", default_value_t = GroupName::Stem, help_heading = "Columns and rows")]
@@ -310,6 +316,13 @@ pub enum ToName {
     Csv,
     Tsv,
     Xsv,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SchemaName {
+    Widen,
+    Union,
+    Strict,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -27,7 +27,7 @@ pub use bench::BenchArgs;
 pub use cat::CatArgs;
 pub use commit::CommitArgs;
 pub use completions::CompletionsArgs;
-pub use convert::{ConvertArgs, FromName, GroupName, NamesName, NullsName, ToName};
+pub use convert::{ConvertArgs, FromName, GroupName, NamesName, NullsName, SchemaName, ToName};
 pub use doctor::DoctorArgs;
 pub use fix::FixArgs;
 pub use gc::GcArgs;

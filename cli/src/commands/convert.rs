@@ -8,13 +8,13 @@ use shardmill_convert::{
 use shardmill_core::{Format, Limits, Progress, escape, parse_sample_count};
 use shardmill_mds::{Compression, Encoding, HashAlgo, TextEncoding};
 use shardmill_reader::TarPattern;
-use shardmill_source::{SourceKind, TreeGroup};
+use shardmill_source::{SchemaRule, SourceKind, TreeGroup};
 use shardmill_storage::Location;
 use shardmill_webdataset::TarCompression;
 use shardmill_writer::{FieldEncoding, ShardFormat, ShardPattern};
 
 use super::{columns, options};
-use crate::args::{ConvertArgs, FromName, GroupName, NamesName, NullsName, ToName};
+use crate::args::{ConvertArgs, FromName, GroupName, NamesName, NullsName, SchemaName, ToName};
 use crate::error::{CliError, Stop};
 use crate::output::{
     Align, Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds,
@@ -92,6 +92,11 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
         .map(options::table_time)
         .transpose()?;
     options.key = options::not_blank("key", Some(&args.key))?.unwrap_or_default();
+    options.schema = match args.schema {
+        SchemaName::Widen => SchemaRule::Widen,
+        SchemaName::Union => SchemaRule::Union,
+        SchemaName::Strict => SchemaRule::Strict,
+    };
     options.group = match args.group {
         GroupName::Stem => TreeGroup::Stem,
         GroupName::Key => TreeGroup::Key,

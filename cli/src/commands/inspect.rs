@@ -6,7 +6,7 @@ use serde_json::Value;
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
 use shardmill_mds::{HashAlgo, Index, ShardConfig, hash_hex};
 use shardmill_reader::KEY_COLUMN;
-use shardmill_source::SourceOptions;
+use shardmill_source::{SchemaRule, SourceOptions};
 use shardmill_storage::{Dir, Folder, read_file};
 use shardmill_writer::default_target;
 
@@ -40,6 +40,8 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         remote: options::remote(&args.storage)?,
         // As a conversion reads them.
         raw_objects: true,
+        // What the files hold together; whether nulls may stand for missing columns is for `convert` to ask.
+        schema: SchemaRule::Union,
         ..SourceOptions::default()
     };
     // A pattern is not a place, and is for sources only.

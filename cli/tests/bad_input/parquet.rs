@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Int32Array, Int64Array, IntervalYearMonthArray, RecordBatch, StringArray,
+    ArrayRef, Int64Array, IntervalYearMonthArray, RecordBatch, StringArray, UInt64Array,
 };
 use arrow::datatypes::{DataType, Field, Schema};
 use parquet::file::properties::EnabledStatistics;
@@ -258,9 +258,9 @@ fn sets() -> Vec<Case> {
             &["in/b.parquet", "`x`", "Utf8", "Int64", "in/a.parquet"],
         ),
         two(
-            "a column of another width",
+            "a column of whole numbers that no type holds",
             || column(Int64Array::from(vec![1])),
-            || column(Int32Array::from(vec![1])),
+            || column(UInt64Array::from(vec![1])),
         )
         .unconvertible(
             "",

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use shardmill_core::{Diagnostic, Format, escape};
-use shardmill_mds::{Column, Encoding, ShardConfig, TextColumn, TextEncoding};
+use shardmill_mds::{Column, DType, Encoding, ShardConfig, TextColumn, TextEncoding};
+use shardmill_source::ReadAs;
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
 use shardmill_writer::{
     ColumnEncoder, FieldEncoding, RowEncoder, ShardForm, ShardFormat, TarForm, TarKeys, TarRows,
@@ -13,7 +15,7 @@ use shardmill_writer::{
 };
 
 use crate::error::ConvertError;
-use crate::nulls::{MASK_SUFFIX, NullPlan, NullPolicy, parse, zero};
+use crate::nulls::{MASK_SUFFIX, NullPlan, NullPolicy, parse, zero, zero_bytes, zeros};
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, TarNames};
 
 /// The target of a column: the one that was asked for, or the one that follows from the type.
@@ -29,6 +31,35 @@ pub(crate) fn targets(
             None => Ok(default_target(field, options.to)?),
         })
         .collect()
+}
+
+/// The types as which numbers are read whose types differ from file to file: those of their encodings. A float is
+/// read with all digits, and the encoder rounds it.
+pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
+    let plain = options
+        .columns
+        .iter()
+        .filter(|column| column.expr.is_none());
+    let number = |column: &ColumnSpec| {
+        let target = parse_target(&column.name, column.encoding.as_deref()?, options.to).ok()?;
+        let data_type = match target {
+            Target::Mds(Encoding::Number(DType::U64)) => DataType::UInt64,
+            Target::Mds(Encoding::Number(DType::F16 | DType::F32 | DType::F64))
+            | Target::Json(TextEncoding::Float)
+            | Target::Xsv(TextEncoding::Float) => DataType::Float64,
+            Target::Mds(Encoding::Int | Encoding::Number(_))
+            | Target::Json(TextEncoding::Int)
+            | Target::Xsv(TextEncoding::Int)
+            | Target::Field(FieldEncoding::Int) => DataType::Int64,
+            _ => return None,
+        };
+        Some(ReadAs {
+            name: column.name.clone(),
+            data_type,
+            exact: true,
+        })
+    };
+    plain.filter_map(number).collect()
 }
 
 fn asked<'a>(options: &'a ConvertOptions, name: &str) -> Option<&'a str> {
@@ -126,25 +157,22 @@ pub(crate) fn null_plan(
             continue;
         }
         policies.push(match options.nulls {
-            _ if without => NullPolicy::Leave,
+            // A column without a single value says nothing about its rows.
+            _ if without || *field.data_type() == DataType::Null => NullPolicy::Leave,
             Nulls::Drop => NullPolicy::Drop,
             _ if has_form => NullPolicy::Leave,
             Nulls::Error | Nulls::Omit => NullPolicy::Leave,
             Nulls::Mask => {
-                let zero = zero(field.data_type()).filter(|_| stores_zero(field, target));
-                let value = zero.ok_or_else(|| {
+                let value = masked(field, target).ok_or_else(|| {
                     ConvertError::option_hint(
                         "nulls",
                         format!(
                             "column {} has type {}, which has no zero in {}",
-                            field.name(),
+                            escape(field.name()),
                             field.data_type(),
-                            options.to
+                            target.name()
                         ),
-                        format!(
-                            "leave the column out, or store it as JSON with --column {}:json",
-                            field.name()
-                        ),
+                        "pass --nulls drop, or leave the column out with --select '* EXCEPT (…)'",
                     )
                 })?;
                 NullPolicy::Fill { value, mask: true }
@@ -154,15 +182,44 @@ pub(crate) fn null_plan(
     Ok(NullPlan::new(schema, policies))
 }
 
-/// Whether the zero of a type has a form: a list without elements is no array, and no bytes are no image.
-fn stores_zero(field: &Field, target: &Target) -> bool {
+/// What is stored for a masked null: the zero of the type as the encoding has it. `None` where there is none: no
+/// bytes are no image.
+fn masked(field: &Field, target: &Target) -> Option<ArrayRef> {
+    let data_type = field.data_type();
+    let is_text = matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    );
     match target {
-        Target::Mds(Encoding::NdArray { .. }) => !matches!(
-            field.data_type(),
-            DataType::List(_) | DataType::LargeList(_)
-        ),
-        Target::Mds(Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::Pkl) => false,
-        _ => true,
+        Target::Mds(Encoding::NdArray { shape, .. }) => {
+            match target_bytes(data_type, target) {
+                Some(bytes) => zero_bytes(data_type, bytes),
+                // An array has at least one number.
+                None => zeros(data_type, shape.as_deref().unwrap_or_default()),
+            }
+        }
+        Target::Mds(
+            Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl,
+        ) => None,
+        Target::Mds(Encoding::StrInt | Encoding::StrFloat | Encoding::StrDecimal)
+        | Target::Field(FieldEncoding::Int)
+            if is_text =>
+        {
+            parse("0", data_type)
+        }
+        _ => zero(data_type),
+    }
+}
+
+/// How many bytes an array has that comes as bytes.
+fn target_bytes(data_type: &DataType, target: &Target) -> Option<u64> {
+    let is_binary = matches!(
+        data_type,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView
+    );
+    match target {
+        Target::Mds(encoding) if is_binary => encoding.fixed_size(),
+        _ => None,
     }
 }
 

@@ -47,6 +47,8 @@ pub enum ConvertError {
         tree: bool,
         /// Whether samples of the format may lack a field.
         may_omit: bool,
+        /// The options that work for all of these columns.
+        hint: String,
     },
     /// A source without a single column: an empty file of a format that has no schema.
     #[error("there are no columns, because there is no data")]
@@ -247,10 +249,7 @@ impl Diagnostic for ConvertError {
                 "samples have different files: choose --group key where names have several extensions (1.seg.png), --nulls mask, or --group file to make every file a sample"
                     .to_owned(),
             ),
-            Self::Nulls { columns, .. } => {
-                let name = columns.first().map_or_else(String::new, |(name, ..)| escape(name).into_owned());
-                Some(format!("choose --nulls mask or --nulls drop, or --null-as {name}=VALUE"))
-            }
+            Self::Nulls { hint, .. } => Some(hint.clone()),
             Self::Conflict { hint, .. } => Some((*hint).to_owned()),
             Self::NoParts { .. } => {
                 Some("make them with `shardmill convert --part I/N`".to_owned())
@@ -276,6 +275,7 @@ fn option_id(option: &str) -> &'static str {
         "key" => "config-key",
         "index-for" => "config-index-for",
         "group" => "config-group",
+        "schema" => "config-schema",
         "part" => "config-part",
         "csv-delimiter" => "config-csv-delimiter",
         "csv-null" => "config-csv-null",

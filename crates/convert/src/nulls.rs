@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, FixedSizeListArray, RecordBatch, Scalar, StringArray,
-    UInt8Array, new_empty_array, new_null_array,
+    Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, Int64Array, LargeListArray,
+    ListArray, RecordBatch, Scalar, StringArray, UInt8Array, UInt64Array, new_empty_array,
+    new_null_array,
 };
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{
-    CastOptions, cast, cast_with_options, filter_record_batch, kernels::zip::zip,
+    CastOptions, cast, cast_with_options, filter_record_batch, kernels::zip::zip, take,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -189,6 +190,10 @@ pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
         DataType::Time32(_) | DataType::Time64(_) => "00:00:00",
         DataType::Timestamp(..) => "1970-01-01T00:00:00Z",
         other if other.is_numeric() => "0",
+        DataType::Duration(_) => {
+            let zero: ArrayRef = Arc::new(Int64Array::from(vec![0]));
+            return cast(&zero, data_type).ok();
+        }
         DataType::FixedSizeBinary(width) => {
             let zeros = vec![0_u8; usize::try_from(*width).ok()?];
             return Some(Arc::new(
@@ -196,7 +201,7 @@ pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
             ));
         }
         DataType::List(_) | DataType::LargeList(_) => {
-            // A list without elements: encoders of arrays refuse it, and say so.
+            // A list without elements, which a NumPy file can be and an array of MDS cannot; see `zeros`.
             let nulls = new_null_array(data_type, 1);
             let empty = new_empty_array(data_type);
             return arrow::compute::concat(&[&empty, &nulls])
@@ -206,6 +211,60 @@ pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
         _ => return None,
     };
     parse(text, data_type)
+}
+
+/// Most numbers in the array that stands for a null.
+const MOST_ZEROS: usize = 1 << 24;
+
+/// One list of zeros that an array encoding can store: of the shape `dims`, and of one number where that is empty.
+/// `None` for types that are no lists of numbers.
+pub(crate) fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
+    let (item, size) = match data_type {
+        DataType::List(item) | DataType::LargeList(item) => (item, None),
+        DataType::FixedSizeList(item, size) => (item, Some(*size)),
+        _ => return zero(data_type),
+    };
+    let is_last = !is_list(item.data_type());
+    let (len, rest) = match (size, dims) {
+        (Some(size), _) => (u64::try_from(size).ok()?, dims.get(1..).unwrap_or_default()),
+        (None, []) => (1, dims),
+        // A flat list has all numbers of the shape.
+        (None, all) if is_last => (all.iter().try_fold(1_u64, |a, b| a.checked_mul(*b))?, dims),
+        (None, [first, rest @ ..]) => (*first, rest),
+    };
+    let len = usize::try_from(len).ok().filter(|len| *len <= MOST_ZEROS)?;
+    let one = zeros(item.data_type(), rest)?;
+    if one.len().checked_mul(len)? > MOST_ZEROS {
+        return None;
+    }
+    let places = UInt64Array::from(vec![0_u64; len]);
+    let values = take(&one, &places, None).ok()?;
+    let item = Arc::clone(item);
+    let offsets = || OffsetBuffer::from_lengths([len]);
+    Some(match data_type {
+        DataType::List(_) => Arc::new(ListArray::try_new(item, offsets(), values, None).ok()?),
+        DataType::LargeList(_) => {
+            let offsets = OffsetBuffer::from_lengths([len]);
+            Arc::new(LargeListArray::try_new(item, offsets, values, None).ok()?)
+        }
+        _ => Arc::new(FixedSizeListArray::try_new(item, size?, values, None).ok()?),
+    })
+}
+
+const fn is_list(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..)
+    )
+}
+
+/// One binary value of so many zero bytes.
+pub(crate) fn zero_bytes(data_type: &DataType, bytes: u64) -> Option<ArrayRef> {
+    let bytes = usize::try_from(bytes)
+        .ok()
+        .filter(|bytes| *bytes <= MOST_ZEROS)?;
+    let zeros: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&vec![0; bytes]]));
+    cast(&zeros, data_type).ok()
 }
 
 /// The same list, with the null taken for an empty list.
@@ -298,6 +357,7 @@ mod tests {
             DataType::Timestamp(TimeUnit::Microsecond, None),
             DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
             DataType::Decimal128(10, 2),
+            DataType::Duration(TimeUnit::Millisecond),
             DataType::FixedSizeBinary(3),
             DataType::new_fixed_size_list(DataType::Float32, 4, true),
             DataType::new_list(DataType::Int32, true),
@@ -307,5 +367,43 @@ mod tests {
             assert_eq!(value.data_type(), &data_type);
         }
         assert!(zero(&DataType::Null).is_none());
+    }
+
+    #[test]
+    fn arrays_have_zeros_of_their_shape() {
+        let list = |item| DataType::new_list(item, true);
+        let flat = list(DataType::Int32);
+        let nested = list(list(DataType::Int32));
+        let fixed = list(DataType::new_fixed_size_list(DataType::Int32, 3, true));
+        let count = |data_type: &DataType, dims: &[u64]| {
+            let mut at = zeros(data_type, dims).unwrap();
+            assert_eq!((at.len(), at.null_count()), (1, 0));
+            assert_eq!(at.data_type(), data_type);
+            loop {
+                at = match at.data_type() {
+                    DataType::List(_) => ArrayRef::clone(at.as_list::<i32>().values()),
+                    DataType::FixedSizeList(..) => {
+                        ArrayRef::clone(at.as_fixed_size_list().values())
+                    }
+                    _ => break,
+                };
+            }
+            assert!(
+                at.as_primitive::<Int32Type>()
+                    .values()
+                    .iter()
+                    .all(|n| *n == 0)
+            );
+            at.len()
+        };
+        assert_eq!(count(&flat, &[]), 1);
+        assert_eq!(count(&flat, &[2, 3]), 6);
+        assert_eq!(count(&nested, &[]), 1);
+        assert_eq!(count(&nested, &[2, 3]), 6);
+        assert_eq!(count(&fixed, &[2, 3]), 6);
+        assert!(zeros(&flat, &[1 << 40]).is_none());
+        assert!(zeros(&flat, &[1 << 40, 1 << 40]).is_none());
+        let bytes = zero_bytes(&DataType::LargeBinary, 4).unwrap();
+        assert_eq!(bytes.as_binary::<i64>().value(0), [0; 4]);
     }
 }

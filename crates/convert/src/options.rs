@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{Compression, HashAlgo};
-use shardmill_source::{SourceKind, TreeGroup};
+use shardmill_source::{SchemaRule, SourceKind, TreeGroup};
 use shardmill_storage::{LEASE_PATIENCE, Location, RemoteOptions};
 use shardmill_webdataset::{Consumer, TarCompression};
 use shardmill_writer::{ShardFormat, ShardPattern};
@@ -127,6 +127,8 @@ pub struct ConvertOptions {
     pub timestamp_ms: Option<i64>,
     /// The column that holds the keys of samples: a tree and tar files make it, tar files get their keys from it.
     pub key: String,
+    /// How the columns of several Parquet or Arrow files become those of one table.
+    pub schema: SchemaRule,
     /// How files of a tree become samples.
     pub group: TreeGroup,
     /// Whether symbolic links of a tree are followed.
@@ -194,6 +196,7 @@ impl ConvertOptions {
             version: None,
             timestamp_ms: None,
             key: "__key__".to_owned(),
+            schema: SchemaRule::Widen,
             group: TreeGroup::Stem,
             follow_links: false,
             csv_delimiter: None,
@@ -267,6 +270,10 @@ impl ConvertOptions {
                 TreeGroup::File => "file",
             }),
         );
+        // Only where it is not the default, so that data sets that were made without it can be brought up to date.
+        if self.schema != SchemaRule::Widen {
+            put("schema", json!(self.schema.name()));
+        }
         put("follow_links", json!(self.follow_links));
         put("csv_delimiter", json!(self.csv_delimiter.unwrap_or(b',')));
         put("csv_header", json!(self.csv_header));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
 use shardmill_core::{Diagnostic, ErrorKind, check_relative_path, escape};
-use shardmill_source::{SelectColumn, Source, SourceKind, SourceOptions, TreeGroup};
+use shardmill_source::{SchemaRule, SelectColumn, Source, SourceKind, SourceOptions, TreeGroup};
 use shardmill_storage::Location;
 use shardmill_writer::{RowEncoder, ShardForm, ShardFormat, TarKeys};
 
@@ -388,7 +388,7 @@ fn absolute(path: &Path) -> PathBuf {
 fn open_source(
     options: &ConvertOptions,
 ) -> Result<(Arc<dyn Source>, Option<Increment>), ConvertError> {
-    let mut columns: Vec<SelectColumn> = options
+    let mut selected: Vec<SelectColumn> = options
         .columns
         .iter()
         .map(|column| SelectColumn {
@@ -398,10 +398,10 @@ fn open_source(
         .collect();
     // The key may decide on the split without being stored.
     if let Some(key) = &options.split_key
-        && !columns.is_empty()
-        && columns.iter().all(|column| column.name != *key)
+        && !selected.is_empty()
+        && selected.iter().all(|column| column.name != *key)
     {
-        columns.push(SelectColumn::named(key));
+        selected.push(SelectColumn::named(key));
     }
     let kind = match options.from {
         Some(kind) => kind,
@@ -412,21 +412,23 @@ fn open_source(
     };
     // Keys are read, whether or not they become a field.
     if options.to == ShardFormat::Webdataset
-        && !columns.is_empty()
-        && columns.iter().all(|column| column.name != options.key)
+        && !selected.is_empty()
+        && selected.iter().all(|column| column.name != options.key)
         && (options.key != DEFAULT_KEY || has_keys(kind, options)?)
     {
-        columns.push(SelectColumn::named(&options.key));
+        selected.push(SelectColumn::named(&options.key));
     }
     let mut source_options = SourceOptions {
         kind: Some(kind),
-        columns,
+        columns: selected,
         select: options.select.clone(),
         filter: options.filter.clone(),
         sql: options.sql.clone(),
         exclude: Some(options.dest.clone()),
         version: options.version,
         timestamp_ms: options.timestamp_ms,
+        schema: options.schema,
+        read_as: columns::read_as(options),
         group: options.group,
         key_column: options.key.clone(),
         follow_links: options.follow_links,
@@ -551,6 +553,12 @@ fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<()
             options.infer_rows != DEFAULT_INFER_ROWS && !is_text,
             "CSV files and JSON lines",
         ),
+        (
+            "schema",
+            options.schema != SchemaRule::Widen
+                && !matches!(kind, SourceKind::Parquet | SourceKind::Arrow),
+            "Parquet and Arrow files",
+        ),
         ("csv-no-header", !options.csv_header && !is_csv, "CSV files"),
         (
             "csv-delimiter",
@@ -645,6 +653,7 @@ fn refuse_known_nulls(
     }
     let schema = source.schema();
     let mut columns = Vec::new();
+    let mut hints = Vec::new();
     for encoder in encoders.iter().filter(|encoder| !encoder.stores_null()) {
         let at = encoder.source();
         let Some(field) = schema.fields().get(at) else {
@@ -662,6 +671,7 @@ fn refuse_known_nulls(
             };
             // The name that options go by; in tar files the field may have another one.
             columns.push((field.name().clone(), count, first));
+            hints.push(encoder.null_hint());
         }
     }
     if columns.is_empty() {
@@ -674,7 +684,10 @@ fn refuse_known_nulls(
         .collect::<Vec<_>>()
         .join(" ");
     let tree = source.description().kind == SourceKind::Tree;
+    // What works for all of them: the shortest, which has the fewest choices.
+    let hint = hints.iter().min_by_key(|hint| hint.len());
     Err(ConvertError::Nulls {
+        hint: hint.map_or_else(String::new, |hint| (*hint).to_owned()),
         source_name,
         columns,
         tree,

@@ -16,6 +16,13 @@ pub(crate) trait Base: Send + Sync {
     /// The parts in order.
     fn units(&self) -> &[Unit];
 
+    /// Checks that columns can be read from all files. A column whose files contradict each other is an error only
+    /// where it is read.
+    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+        let _ = columns;
+        Ok(())
+    }
+
     /// Starts to read some columns of a unit: `columns` are ascending and distinct; batches have these
     /// columns in this order, and only rows when there are none.
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError>;

@@ -1,75 +1,48 @@
-//! Types of the same column in different files: when they are the same, and how one becomes the other.
+//! Columns of a file as the type that the column has in the table.
 
 use std::sync::Arc;
 
 use arrow::array::{
     Array as _, ArrayRef, AsArray as _, FixedSizeListArray, GenericListArray, MapArray,
-    OffsetSizeTrait, StructArray,
+    OffsetSizeTrait, StructArray, new_null_array,
 };
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, FieldRef, Fields};
 use arrow::error::ArrowError;
 
-/// The type that holds the values of both: equal but for the names of list items, nullability and the width
-/// of offsets. Names are taken from the first.
-pub(crate) fn merge(first: &DataType, second: &DataType) -> Option<DataType> {
-    use DataType as T;
-    if first == second {
-        return Some(first.clone());
-    }
-    Some(match (first, second) {
-        (T::Utf8, T::LargeUtf8) | (T::LargeUtf8, T::Utf8) => T::LargeUtf8,
-        (T::Binary, T::LargeBinary) | (T::LargeBinary, T::Binary) => T::LargeBinary,
-        (T::List(a), T::List(b)) => T::List(merge_fields(a, b)?),
-        (T::LargeList(a), T::LargeList(b)) => T::LargeList(merge_fields(a, b)?),
-        (T::FixedSizeList(a, n), T::FixedSizeList(b, m)) if n == m => {
-            T::FixedSizeList(merge_fields(a, b)?, *n)
-        }
-        (T::Map(a, sorted), T::Map(b, _)) => T::Map(merge_fields(a, b)?, *sorted),
-        (T::Struct(a), T::Struct(b)) if a.len() == b.len() => {
-            let mut fields = Vec::with_capacity(a.len());
-            for (a, b) in a.iter().zip(b) {
-                if a.name() != b.name() {
-                    return None;
-                }
-                fields.push(merge_fields(a, b)?);
-            }
-            T::Struct(Fields::from(fields))
-        }
-        _ => return None,
-    })
-}
-
-/// The field of both, called as the first.
-pub(crate) fn merge_fields(first: &FieldRef, second: &FieldRef) -> Option<FieldRef> {
-    let data_type = merge(first.data_type(), second.data_type())?;
-    let nullable = first.is_nullable() || second.is_nullable();
-    if &data_type == first.data_type() && nullable == first.is_nullable() {
-        return Some(Arc::clone(first));
-    }
-    Some(Arc::new(
-        first
-            .as_ref()
-            .clone()
-            .with_data_type(data_type)
-            .with_nullable(nullable),
-    ))
-}
-
-/// An array as the merged type.
+/// An array as another type: containers are converted item by item and structs by the names of their fields.
+/// Fields that the array lacks are null.
 ///
 /// # Errors
 ///
-/// [`ArrowError`] when the types do not go together, or an offset does not fit.
+/// [`ArrowError`] when the types do not go together, or a value does not fit.
 pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     use DataType as T;
     if array.data_type() == target {
         return Ok(Arc::clone(array));
     }
     Ok(match (array.data_type(), target) {
+        (T::Null, _) => new_null_array(target, array.len()),
+        (T::Dictionary(_, values), _) => {
+            let values = T::clone(values);
+            conform(&strict(array, &values)?, target)?
+        }
+        (T::RunEndEncoded(_, values), _) => {
+            let values = values.data_type().clone();
+            conform(&strict(array, &values)?, target)?
+        }
         (T::List(_), T::List(item)) => Arc::new(conform_list::<i32>(array.as_list(), item)?),
         (T::LargeList(_), T::LargeList(item)) => {
             Arc::new(conform_list::<i64>(array.as_list(), item)?)
         }
+        // The container first, with the items that it has, then the items.
+        (T::FixedSizeList(own, _) | T::ListView(own), T::List(_)) => {
+            conform(&strict(array, &T::List(Arc::clone(own)))?, target)?
+        }
+        (
+            T::List(own) | T::ListView(own) | T::LargeListView(own) | T::FixedSizeList(own, _),
+            T::LargeList(_),
+        ) => conform(&strict(array, &T::LargeList(Arc::clone(own)))?, target)?,
         (T::FixedSizeList(_, _), T::FixedSizeList(item, size)) => {
             let list = array.as_fixed_size_list();
             let values = conform(list.values(), item.data_type())?;
@@ -82,23 +55,27 @@ pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
         }
         (T::Map(_, _), T::Map(entry, sorted)) => {
             let map = array.as_map();
-            let entries: ArrayRef = Arc::new(map.entries().clone());
-            let entries = conform(&entries, entry.data_type())?;
+            let T::Struct(fields) = entry.data_type() else {
+                return Err(ArrowError::SchemaError("a map without entries".to_owned()));
+            };
+            let entries = map.entries();
+            let columns = by_place(entries, fields)?;
             Arc::new(MapArray::try_new(
                 Arc::clone(entry),
                 map.offsets().clone(),
-                entries.as_struct().clone(),
+                StructArray::try_new(fields.clone(), columns, entries.nulls().cloned())?,
                 map.nulls().cloned(),
                 *sorted,
             )?)
         }
         (T::Struct(_), T::Struct(fields)) => {
             let from = array.as_struct();
-            let columns = from
-                .columns()
+            let columns = fields
                 .iter()
-                .zip(fields)
-                .map(|(column, field)| conform(column, field.data_type()))
+                .map(|field| match from.column_by_name(field.name()) {
+                    Some(column) => conform(column, field.data_type()),
+                    None => Ok(new_null_array(field.data_type(), from.len())),
+                })
                 .collect::<Result<Vec<_>, _>>()?;
             Arc::new(StructArray::try_new_with_length(
                 fields.clone(),
@@ -107,8 +84,25 @@ pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
                 from.len(),
             )?)
         }
-        _ => arrow::compute::cast(array, target)?,
+        _ => strict(array, target)?,
     })
+}
+
+/// The cast that fails where a value does not fit, instead of making it null.
+fn strict(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
+    let options = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    cast_with_options(array, target, &options)
+}
+
+/// The children of a struct by their place, whatever they are called.
+fn by_place(from: &StructArray, fields: &Fields) -> Result<Vec<ArrayRef>, ArrowError> {
+    let columns = from.columns().iter().zip(fields);
+    columns
+        .map(|(column, field)| conform(column, field.data_type()))
+        .collect()
 }
 
 fn conform_list<O: OffsetSizeTrait>(
@@ -127,32 +121,11 @@ fn conform_list<O: OffsetSizeTrait>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{Int32Array, ListArray, StringArray};
-    use arrow::datatypes::{Field, Int32Type};
+    use arrow::array::{Int32Array, Int64Array, ListArray, StringArray};
+    use arrow::datatypes::{Field, Int32Type, Int64Type, TimeUnit};
 
     fn list(name: &str, item: DataType, nullable: bool) -> DataType {
         DataType::List(Arc::new(Field::new(name, item, nullable)))
-    }
-
-    #[test]
-    fn names_of_items_and_nullability_do_not_tell_types_apart() {
-        let spark = list("element", DataType::Int32, true);
-        let arrow = list("item", DataType::Int32, false);
-        assert_eq!(
-            merge(&arrow, &spark),
-            Some(list("item", DataType::Int32, true))
-        );
-        assert_eq!(merge(&spark, &list("item", DataType::Int64, false)), None);
-        assert_eq!(
-            merge(&DataType::Utf8, &DataType::LargeUtf8),
-            Some(DataType::LargeUtf8)
-        );
-        assert_eq!(merge(&DataType::Int32, &DataType::Int64), None);
-        let a = DataType::Struct(Fields::from(vec![Field::new("x", arrow.clone(), false)]));
-        let b = DataType::Struct(Fields::from(vec![Field::new("x", spark, false)]));
-        let c = DataType::Struct(Fields::from(vec![Field::new("y", arrow, false)]));
-        assert!(merge(&a, &b).is_some());
-        assert_eq!(merge(&a, &c), None);
     }
 
     #[test]
@@ -161,20 +134,59 @@ mod tests {
             Some(vec![Some(1), Some(2)]),
             None,
         ]));
-        let target = list("element", DataType::Int32, true);
-        let renamed = conform(&array, &target).unwrap();
-        assert_eq!(renamed.data_type(), &target);
+        for target in [
+            list("element", DataType::Int64, true),
+            DataType::new_large_list(DataType::Int64, true),
+        ] {
+            let widened = conform(&array, &target).unwrap();
+            assert_eq!(widened.data_type(), &target);
+            assert!(widened.is_null(1));
+        }
+        let widened = conform(&array, &list("element", DataType::Int64, true)).unwrap();
         assert_eq!(
-            renamed
+            widened
                 .as_list::<i32>()
                 .value(0)
-                .as_primitive::<Int32Type>(),
-            &Int32Array::from(vec![1, 2])
+                .as_primitive::<Int64Type>(),
+            &Int64Array::from(vec![1, 2])
         );
-        assert!(renamed.is_null(1));
         let text: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None]));
         let wide = conform(&text, &DataType::LargeUtf8).unwrap();
         assert_eq!(wide.data_type(), &DataType::LargeUtf8);
         assert!(wide.is_null(1));
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_is_an_error_and_not_a_null() {
+        let far: ArrayRef = Arc::new(arrow::array::TimestampSecondArray::from(vec![i64::MAX / 2]));
+        conform(&far, &DataType::Timestamp(TimeUnit::Nanosecond, None)).unwrap_err();
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
+        conform(&text, &DataType::Int64).unwrap_err();
+    }
+
+    #[test]
+    fn structs_go_by_name() {
+        let own = StructArray::from(vec![
+            (
+                Arc::new(Field::new("b", DataType::Int32, false)),
+                Arc::new(Int32Array::from(vec![2])) as ArrayRef,
+            ),
+            (
+                Arc::new(Field::new("a", DataType::Int32, false)),
+                Arc::new(Int32Array::from(vec![1])) as ArrayRef,
+            ),
+        ]);
+        let own: ArrayRef = Arc::new(own);
+        let field = |name: &str, of: DataType| Field::new(name, of, true);
+        let target = DataType::Struct(Fields::from(vec![
+            field("a", DataType::Int64),
+            field("b", DataType::Int32),
+            field("c", DataType::Utf8),
+        ]));
+        let found = conform(&own, &target).unwrap();
+        let found = found.as_struct();
+        assert_eq!(found.column(0).as_primitive::<Int64Type>().value(0), 1);
+        assert_eq!(found.column(1).as_primitive::<Int32Type>().value(0), 2);
+        assert!(found.column(2).is_null(0));
     }
 }

@@ -5,6 +5,7 @@ use shardmill_core::{Diagnostic, ErrorKind, FileClass, LimitExceeded, escape, io
 use shardmill_storage::StorageError;
 
 use crate::hints::{choices, column_of};
+use crate::unite::quoted;
 use crate::{CsvProblem, DeltaError, SourceKind};
 
 /// Why a source could not be opened or read.
@@ -191,13 +192,23 @@ pub enum SourceError {
         expected: Box<str>,
         /// The type in this file.
         found: Box<str>,
+        /// What to do about it.
+        hint: Box<str>,
     },
-    /// A file lacks a column that may not be null.
-    #[error(
-        "lacks the column `{}` of {}, which has no nulls",
-        escape(column),
-        escape(first_file)
-    )]
+    /// A value of a file that does not fit the type that the column has in the table.
+    #[error("column `{}` is read as {data_type}: {reason}", escape(column))]
+    Conversion {
+        /// The file.
+        file: String,
+        /// The column.
+        column: String,
+        /// The type in the table.
+        data_type: String,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A file lacks a column.
+    #[error("lacks the column `{}` of {}", escape(column), escape(first_file))]
     MissingColumn {
         /// The kind of source.
         kind: SourceKind,
@@ -489,6 +500,17 @@ const fn by_kind(kind: SourceKind, ids: [&'static str; 4]) -> &'static str {
     }
 }
 
+/// What to do about a column that some files lack.
+fn missing_hint(kind: SourceKind, column: &str) -> String {
+    match kind {
+        SourceKind::Parquet | SourceKind::Arrow => format!(
+            "pass --schema union to read it as null where it is missing, or leave it out, with --select '* EXCEPT ({})'",
+            quoted(column)
+        ),
+        _ => "convert these files apart".to_owned(),
+    }
+}
+
 impl Diagnostic for SourceError {
     fn kind(&self) -> ErrorKind {
         match self {
@@ -526,6 +548,7 @@ impl Diagnostic for SourceError {
             | Self::Changed { .. }
             | Self::Compression { .. }
             | Self::SchemaMismatch { .. }
+            | Self::Conversion { .. }
             | Self::MissingColumn { .. }
             | Self::ExtraColumn { .. }
             | Self::ParquetMagic { .. }
@@ -589,6 +612,7 @@ impl Diagnostic for SourceError {
                     "jsonl-extra-column",
                 ],
             ),
+            Self::Conversion { .. } => "source-conversion",
             Self::Partition { .. } => "source-partition",
             Self::TypeUnsupported { .. } => "type-unsupported",
             Self::ParquetMagic { .. } => "parquet-magic",
@@ -646,6 +670,7 @@ impl Diagnostic for SourceError {
             Self::Mixed { second, .. } => second,
             Self::MixedFiles { location, .. } => location,
             Self::Compression { file, .. }
+            | Self::Conversion { file, .. }
             | Self::MissingColumn { file, .. }
             | Self::ExtraColumn { file, .. }
             | Self::TypeUnsupported { file, .. }
@@ -715,8 +740,15 @@ impl Diagnostic for SourceError {
             Self::Mixed { .. } => "convert them one by one, or say what they hold with --from",
             Self::Changed { .. } => "run again when nothing writes to the source",
             Self::Overlap { .. } => "choose a destination outside the source",
-            Self::SchemaMismatch { .. } | Self::ExtraColumn { .. } => {
-                "keep only the columns that all files share with --column, or convert these files apart"
+            Self::SchemaMismatch { hint, .. } => hint,
+            Self::MissingColumn { kind, column, .. } | Self::ExtraColumn { kind, column, .. } => {
+                return Some(missing_hint(*kind, column));
+            }
+            Self::Conversion { column, .. } => {
+                let name = quoted(column);
+                return Some(format!(
+                    "read all files as another type, as in --select '* EXCEPT ({name}), CAST({name} AS VARCHAR) AS {name}'"
+                ));
             }
             Self::TreeSymlink { .. } => "pass --follow-links to read what it points to",
             Self::TreeCollision { .. } => "pass --group file to make each file a sample",

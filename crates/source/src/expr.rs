@@ -69,13 +69,13 @@ struct Program {
 }
 
 /// A schema whose columns can be called `name` and `source.name`.
-fn named_schema(clause: &'static str, schema: &Schema) -> Result<DFSchema, SourceError> {
+pub(crate) fn named_schema(clause: &'static str, schema: &Schema) -> Result<DFSchema, SourceError> {
     DFSchema::try_from_qualified_schema(TableReference::bare(TABLE), schema)
         .map_err(|error| convert(error, clause, schema, Phase::Plan, None))
 }
 
 /// The logical form of one parsed expression.
-fn plan_expr(
+pub(crate) fn plan_expr(
     context: &SessionContext,
     clause: &'static str,
     schema: &Schema,
@@ -187,7 +187,8 @@ fn select_items(
     for item in parsed {
         let (name, expr) = match item {
             ast::SelectItem::Wildcard(options) => {
-                let left_out = wildcard_exceptions(schema, &options)?;
+                let left_out = wildcard_exceptions(&options);
+                check_wildcard(schema, &options, &left_out)?;
                 for field in schema
                     .fields()
                     .iter()
@@ -238,10 +239,8 @@ fn own_name(expr: &ast::Expr) -> Result<String, SourceError> {
     }
 }
 
-fn wildcard_exceptions(
-    schema: &Schema,
-    options: &ast::WildcardAdditionalOptions,
-) -> Result<BTreeSet<String>, SourceError> {
+/// The columns that a wildcard leaves out.
+pub(crate) fn wildcard_exceptions(options: &ast::WildcardAdditionalOptions) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     match &options.opt_exclude {
         None => {}
@@ -259,6 +258,14 @@ fn wildcard_exceptions(
                 .map(|name| name.value.clone()),
         );
     }
+    names
+}
+
+fn check_wildcard(
+    schema: &Schema,
+    options: &ast::WildcardAdditionalOptions,
+    left_out: &BTreeSet<String>,
+) -> Result<(), SourceError> {
     if options.opt_ilike.is_some() || options.opt_replace.is_some() || options.opt_rename.is_some()
     {
         return Err(SourceError::SqlPlan {
@@ -266,16 +273,15 @@ fn wildcard_exceptions(
             reason: format!("`*{options}` is not supported here"),
         });
     }
-    for name in &names {
-        if schema.column_with_name(name).is_none() {
-            return Err(SourceError::ColumnNotFound {
-                clause: SELECT,
-                column: name.clone(),
-                near: near_names(name, schema),
-            });
-        }
+    let mut names = left_out.iter();
+    match names.find(|name| schema.column_with_name(name).is_none()) {
+        None => Ok(()),
+        Some(name) => Err(SourceError::ColumnNotFound {
+            clause: SELECT,
+            column: name.clone(),
+            near: near_names(name, schema),
+        }),
     }
-    Ok(names)
 }
 
 fn last_part(name: &ast::ObjectName) -> String {
@@ -457,6 +463,7 @@ impl Computed {
             &full,
             filter.iter().chain(first.iter().map(|item| &item.expr)),
         );
+        base.check_columns(&needed)?;
         let input = project(&full, &needed);
         let mut copies: Vec<Option<usize>> = first
             .iter()

@@ -18,12 +18,12 @@ use rayon::prelude::*;
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, project};
-use crate::conform::conform;
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
 use crate::guard::{catch, one_line};
 use crate::json::by_name;
-use crate::parquet::{match_fields, plain_type};
+use crate::parquet::plain_type;
 use crate::slices::Slices;
+use crate::unite::{Form, United, Uniter};
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 
@@ -63,6 +63,7 @@ pub(crate) struct ArrowTable {
     files: Arc<Vec<InputFile>>,
     layouts: Vec<Layout>,
     schema: SchemaRef,
+    united: United,
     units: Vec<Unit>,
     /// The record batch of each unit.
     numbers: Vec<usize>,
@@ -87,16 +88,14 @@ pub(crate) fn open(
         files.par_iter().map(layout).collect()
     })?;
     let layouts = found.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let mut fields: Vec<FieldRef> = Vec::new();
+    let mut uniter = Uniter::new(options);
     for (number, layout) in layouts.iter().enumerate() {
         let own: Fields = layout.schema.fields().iter().map(plain_field).collect();
         check_duplicates(files.get(number), &own)?;
-        if number == 0 {
-            fields = own.iter().cloned().collect();
-        } else {
-            match_fields(SourceKind::Arrow, &files, number, &mut fields, &own)?;
-        }
+        uniter.add(&own);
     }
+    let united = uniter.finish();
+    let fields = united.fields.clone();
     let mut null_counts = vec![Some(0_u64); fields.len()];
     let mut units = Vec::new();
     let mut numbers = Vec::new();
@@ -128,6 +127,7 @@ pub(crate) fn open(
         files: Arc::new(files),
         layouts,
         schema: Arc::new(Schema::new(fields)),
+        united,
         units,
         numbers,
         null_counts,
@@ -602,6 +602,10 @@ impl Base for ArrowTable {
         &self.units
     }
 
+    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+        self.united.check(columns, SourceKind::Arrow, &self.files)
+    }
+
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let (file, input, layout, number, batch) = self.place(unit)?;
         fetch_early(&self.files, file);
@@ -636,9 +640,14 @@ impl Base for ArrowTable {
             }
             slices.push(select(&decoded, &schema)?);
         }
+        let forms = columns
+            .iter()
+            .filter_map(|column| self.united.forms.get(*column).copied())
+            .collect();
         Ok(Box::new(ArrowRows {
             slices,
             schema,
+            forms,
             file: input.shown.clone(),
             number,
         }))
@@ -684,6 +693,7 @@ fn select(found: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Source
 struct ArrowRows {
     slices: Slices,
     schema: SchemaRef,
+    forms: Vec<Form>,
     file: String,
     number: usize,
 }
@@ -698,17 +708,17 @@ impl Rows for ArrowRows {
             batch: self.number,
             reason: one_line(&reason),
         };
-        let columns = catch(|| {
-            let fields = self.schema.fields().iter();
-            slice
-                .columns()
-                .iter()
-                .zip(fields)
-                .map(|(column, field)| conform(column, field.data_type()))
-                .collect()
-        });
-        let columns: Result<Vec<_>, ArrowError> = columns.map_err(corrupt)?;
-        let columns = columns.map_err(|error| corrupt(error.to_string()))?;
+        let mut columns = Vec::with_capacity(self.forms.len());
+        let wanted = self.schema.fields().iter().zip(&self.forms);
+        for (column, (field, form)) in slice.columns().iter().zip(wanted) {
+            let formed = catch(|| form.apply(column, field.data_type())).map_err(corrupt)?;
+            columns.push(formed.map_err(|error| SourceError::Conversion {
+                file: self.file.clone(),
+                column: field.name().clone(),
+                data_type: field.data_type().to_string(),
+                reason: one_line(&error.to_string()),
+            })?);
+        }
         for (column, field) in columns.iter().zip(self.schema.fields()) {
             if !field.is_nullable() && column.logical_null_count() > 0 {
                 return Err(corrupt(format!(

@@ -40,6 +40,7 @@
 
 mod ahead;
 mod base;
+mod casts;
 mod conform;
 mod csv;
 mod csv_fields;
@@ -73,6 +74,7 @@ mod slices;
 mod source;
 mod sql;
 mod tree;
+mod unite;
 mod walk;
 
 use std::sync::Arc;
@@ -83,7 +85,9 @@ pub use delta::{DeltaError, history as delta_history};
 pub use detect::detect;
 pub use error::SourceError;
 pub use hints::CsvProblem;
-pub use options::{ParseSourceKindError, SelectColumn, SourceKind, SourceOptions, TreeGroup};
+pub use options::{
+    ParseSourceKindError, ReadAs, SchemaRule, SelectColumn, SourceKind, SourceOptions, TreeGroup,
+};
 pub use source::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaSummary, ENCODING_KEY, RowPlace, Rows, Source,
     SourceDescription, SourceFile, TreeField, TreeSummary, Unit,
@@ -109,6 +113,7 @@ pub fn open(
         None => detect::detect_all(locations, options)?,
     };
     check_travel(kind, options)?;
+    let options = &casts::with_casts(options)?;
     let base: Arc<dyn Base> = match kind {
         SourceKind::Delta => Arc::new(delta::open(locations, options)?),
         SourceKind::Parquet => Arc::new(parquet::open(locations, options)?),

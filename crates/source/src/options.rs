@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use shardmill_core::Limits;
 use shardmill_storage::{Location, RemoteOptions};
 
@@ -116,6 +117,43 @@ impl SelectColumn {
     }
 }
 
+/// How the columns of several files become those of one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SchemaRule {
+    /// All files have the same columns. A column gets the smallest type that holds the values of all files.
+    #[default]
+    Widen,
+    /// As [`Widen`](Self::Widen), and a column or field of a struct that a file lacks is null there.
+    Union,
+    /// All files have the same columns with the same types. Only the order of columns, nullability and the way
+    /// in which texts, bytes and lists are stored may differ.
+    Strict,
+}
+
+impl SchemaRule {
+    /// The name used on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Widen => "widen",
+            Self::Union => "union",
+            Self::Strict => "strict",
+        }
+    }
+}
+
+/// The type as which all files give a column whose types do not go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadAs {
+    /// The column.
+    pub name: String,
+    /// The type.
+    pub data_type: DataType,
+    /// Whether only numbers are converted, and a number that the type does not have is an error. Otherwise values
+    /// are converted as SQL casts them.
+    pub exact: bool,
+}
+
 /// How the files of a tree become samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TreeGroup {
@@ -149,6 +187,11 @@ pub struct SourceOptions {
     pub timestamp_ms: Option<i64>,
     /// The files of a Delta table to read, by their [paths](crate::DeltaFile::path); `None` for all.
     pub only: Option<Arc<BTreeSet<String>>>,
+    /// How the columns of several Parquet or Arrow files become those of one table.
+    pub schema: SchemaRule,
+    /// Types for columns whose types in several files do not go together. [`open`](crate::open) adds those that
+    /// `columns`, `select` and `filter` cast to.
+    pub read_as: Vec<ReadAs>,
     /// How the files of a tree become samples.
     pub group: TreeGroup,
     /// The name of the key column of a tree.
@@ -201,6 +244,8 @@ impl Default for SourceOptions {
             version: None,
             timestamp_ms: None,
             only: None,
+            schema: SchemaRule::Widen,
+            read_as: Vec::new(),
             group: TreeGroup::Stem,
             key_column: "__key__".to_owned(),
             follow_links: false,

@@ -29,6 +29,7 @@ impl Plain {
         } else {
             find_columns(base.schema(), wanted)?
         };
+        base.check_columns(&columns)?;
         Ok(Self {
             schema: project(base.schema(), &columns),
             columns,

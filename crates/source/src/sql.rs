@@ -287,6 +287,9 @@ impl TableProvider for SourceTable {
         let columns = projection
             .cloned()
             .unwrap_or_else(|| (0..self.base.schema().fields().len()).collect());
+        self.base
+            .check_columns(&columns)
+            .map_err(|error| DataFusionError::External(Box::new(error)))?;
         let schema = project(self.base.schema(), &columns);
         let scan = Scan {
             base: Arc::clone(&self.base),

@@ -168,7 +168,10 @@ fn files_agree_by_name() {
     place.write(
         "d/2.arrow",
         file(
-            &[batch(vec![("b", array(StringArray::from(vec!["x"])))])],
+            &[batch(vec![
+                ("b", array(StringArray::from(vec!["x"]))),
+                ("a", array(Int64Array::from(vec![4]))),
+            ])],
             options(),
         ),
     );

@@ -15,6 +15,7 @@ mod ipc;
 mod measure;
 mod parquet;
 mod remote;
+mod schemas;
 mod sql;
 mod text;
 mod tree;

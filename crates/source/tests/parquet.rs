@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, Schema};
 use parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use shardmill_core::Diagnostic as _;
-use shardmill_source::{SelectColumn, SourceKind, SourceOptions, open};
+use shardmill_source::{SchemaRule, SelectColumn, SourceKind, SourceOptions, open};
 
 use crate::help::{
     Place, array, batch, batches, open_one, open_with, read, refused, rows_per_group,
@@ -300,10 +300,8 @@ fn directories_make_columns() {
         &batch(vec![("k", ids(0..1)), ("id", ids(0..1))]),
         WriterProperties::default(),
     );
-    assert_eq!(
-        refused(&place.path("d"), |_| {}).id(),
-        "parquet-extra-column"
-    );
+    // Files and directories both have it, whether or not all files do.
+    assert_eq!(refused(&place.path("d"), |_| {}).id(), "source-partition");
     place.parquet(
         "e/k=1/0.parquet",
         &batch(vec![("k", ids(0..1))]),
@@ -354,12 +352,17 @@ fn files_agree_by_name_or_are_told_apart() {
     assert_eq!(found.column(1).as_string::<i64>().value(2), "c");
     assert_eq!(source.null_count(0), Some(1));
 
-    // A file without a nullable column has nulls there.
+    // A file without a nullable column has nulls there, where that is asked for.
     let schema = Schema::new(vec![Field::new("text", DataType::Utf8, true)]);
     let only =
         arrow::array::RecordBatch::try_new(Arc::new(schema), vec![text(vec!["d", "e"])]).unwrap();
     place.parquet("d/2.parquet", &only, WriterProperties::default());
-    let source = open_one(&place.path("d"));
+    assert_eq!(
+        refused(&place.path("d"), |_| {}).id(),
+        "parquet-missing-column"
+    );
+    let union = |options: &mut SourceOptions| options.schema = SchemaRule::Union;
+    let source = open_with(&place.path("d"), union).unwrap();
     assert_eq!(source.null_count(0), Some(3));
     assert_eq!(read(source.as_ref()).column(0).null_count(), 3);
 
@@ -368,7 +371,7 @@ fn files_agree_by_name_or_are_told_apart() {
         &batch(vec![("id", text(vec!["x"])), ("text", text(vec!["x"]))]),
         WriterProperties::default(),
     );
-    let error = refused(&place.path("d"), |_| {});
+    let error = refused(&place.path("d"), union);
     assert_eq!(error.id(), "parquet-schema-mismatch");
     assert!(error.object().unwrap().ends_with("3.parquet"));
     assert!(

@@ -35,8 +35,8 @@ pub enum WriteError {
         column: String,
         /// Where the row stands.
         row: String,
-        /// Whether samples of the format may lack a field.
-        may_omit: bool,
+        /// The options that say what to do with it.
+        hint: String,
     },
     /// A sample does not fit the format.
     #[error(
@@ -295,7 +295,7 @@ impl Diagnostic for WriteError {
                 column,
                 ..
             } => Some(format!(
-                "JSON keeps nulls: --column {}:json",
+                "JSON keeps nulls: name the columns to write, with --column {}:json for this one",
                 escape(column)
             )),
             Self::Value {
@@ -317,14 +317,7 @@ impl Diagnostic for WriteError {
                 reason: ValueReason::Datum(error),
                 ..
             } => error.hint(),
-            Self::Null {
-                column, may_omit, ..
-            } => Some(format!(
-                "choose {}--nulls mask or --nulls drop, or --null-as {}=VALUE",
-                if *may_omit { "--nulls omit, " } else { "" },
-                // Fields of tar files are called otherwise than the columns that they come from.
-                if *may_omit { "NAME".into() } else { escape(column) }
-            )),
+            Self::Null { hint, .. } => Some(hint.clone()),
             Self::SampleTooLarge { bytes, .. } => Some(
                 LimitExceeded {
                     name: "sample-bytes",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::Array;
 use arrow::record_batch::RecordBatch;
-use shardmill_core::Format;
+use shardmill_core::{Format, escape};
 use shardmill_mds::{Content, Layout, TextColumn, reaches_over};
 use shardmill_webdataset::{KEY_DIGITS, content_of_numbered};
 
@@ -94,7 +94,10 @@ impl BatchError {
             Self::Null { column: at, row } => WriteError::Null {
                 column: column(at),
                 row: place(row),
-                may_omit: encoder.keys().is_some(),
+                hint: encoder
+                    .columns()
+                    .get(at)
+                    .map_or_else(String::new, |column| column.null_hint().to_owned()),
             },
             Self::Value { column: at, error } => WriteError::Value {
                 column: column(at),
@@ -109,7 +112,10 @@ impl BatchError {
             Self::KeyNull { row } => WriteError::Null {
                 column: encoder.key_column(),
                 row: place(row),
-                may_omit: false,
+                hint: format!(
+                    "choose --nulls mask or --nulls drop, or --null-as {}=VALUE",
+                    escape(&encoder.key_column())
+                ),
             },
             Self::Key { row, error } => WriteError::Sample {
                 column: encoder.key_column(),

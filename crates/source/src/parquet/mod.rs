@@ -9,20 +9,21 @@ mod thrift;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Fields, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use shardmill_storage::Location;
 
 use crate::ahead::{Ahead, Wanted};
 use crate::base::{Base, project};
-use crate::conform::merge_fields;
 use crate::files::{Fingerprint, InputFile, described, list_tables};
 use crate::hive::Partitions;
+use crate::unite::{Form as Conform, United, Uniter};
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 use metadata::arrow_fields;
 
+pub(crate) use crate::unite::match_fields;
 pub(crate) use int96::{in_microseconds, leaf_count, leaves_of};
 pub(crate) use metadata::{
     FooterCache, Tail, add_nulls, fold_in_order, group_ranges, plain_type, read_footer, read_tails,
@@ -36,6 +37,7 @@ pub(crate) struct ParquetTable {
     /// File columns, then partition columns.
     schema: SchemaRef,
     file_columns: usize,
+    united: United,
     partitions: Arc<Partitions>,
     footers: FooterCache,
     ahead: Ahead,
@@ -72,12 +74,15 @@ fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetT
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = Partitions::of(&files)?;
     let footer_bytes = options.limits.parquet_footer_bytes;
-    let mut fold = Fold::new(footer_bytes);
+    let mut fold = Fold::new(footer_bytes, options);
     fold_in_order(
         &files,
         |inputs| read_tails(&inputs.iter().collect::<Vec<_>>()),
         |input, tail| summarise(input, footer_bytes, tail),
-        |summary| fold.add(&files, summary),
+        |summary| {
+            fold.add(&summary);
+            Ok(())
+        },
     )?;
     fold.finish(files, partitions, options)
 }
@@ -120,7 +125,7 @@ pub(crate) fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
     metadata.row_groups().iter().map(size).collect()
 }
 
-/// Nulls of a top-level column in a row group: none where it is required, what statistics say where it is a
+/// Nulls of a top-level column in a row group: none where it is required, all rows where its type is null, what statistics say where it is a
 /// leaf, unknown where it is nested.
 pub(crate) fn group_null_count(
     metadata: &ParquetMetaData,
@@ -128,8 +133,13 @@ pub(crate) fn group_null_count(
     fields: &Fields,
     column: usize,
 ) -> Option<u64> {
-    if group.num_rows() == 0 || fields.get(column).is_some_and(|field| !field.is_nullable()) {
-        return Some(0);
+    let rows = u64::try_from(group.num_rows()).ok();
+    match fields.get(column) {
+        // Writers count no nulls in a column that has nothing else, and may call it required.
+        Some(field) if *field.data_type() == DataType::Null => return rows,
+        Some(field) if !field.is_nullable() => return Some(0),
+        _ if rows == Some(0) => return rows,
+        _ => {}
     }
     let leaf = leaf_of(metadata, column)?;
     group.columns().get(leaf)?.statistics()?.null_count_opt()
@@ -150,9 +160,9 @@ pub(crate) fn leaf_of(metadata: &ParquetMetaData, column: usize) -> Option<usize
 
 /// Folds files in order into one table.
 struct Fold {
-    fields: Vec<FieldRef>,
-    first: Option<Fields>,
-    null_counts: Vec<Option<u64>>,
+    uniter: Uniter,
+    /// Of each column the nulls in the files that have it, and the rows of these files.
+    counts: Vec<(Option<u64>, u64)>,
     units: Vec<Unit>,
     groups: Vec<usize>,
     footers: FooterCache,
@@ -160,11 +170,10 @@ struct Fold {
 }
 
 impl Fold {
-    const fn new(footer_bytes: u64) -> Self {
+    fn new(footer_bytes: u64, options: &SourceOptions) -> Self {
         Self {
-            fields: Vec::new(),
-            first: None,
-            null_counts: Vec::new(),
+            uniter: Uniter::new(options),
+            counts: Vec::new(),
             units: Vec::new(),
             groups: Vec::new(),
             footers: FooterCache::new(footer_bytes),
@@ -172,34 +181,17 @@ impl Fold {
         }
     }
 
-    fn add(&mut self, files: &[InputFile], summary: Summary) -> Result<(), SourceError> {
+    fn add(&mut self, summary: &Summary) {
         let number = self.footers.files();
         let rows: u64 = summary.groups.iter().map(|(rows, _)| rows).sum();
-        match &self.first {
-            None => {
-                self.fields = summary.fields.iter().cloned().collect();
-                self.null_counts.clone_from(&summary.null_counts);
-                self.first = Some(summary.fields.clone());
+        let places = self.uniter.add(&summary.fields);
+        for (place, own) in places.iter().zip(&summary.null_counts) {
+            if *place >= self.counts.len() {
+                self.counts.resize(*place + 1, (Some(0), 0));
             }
-            Some(first) if *first == summary.fields => {
-                for (total, own) in self.null_counts.iter_mut().zip(&summary.null_counts) {
-                    add_nulls(total, *own);
-                }
-            }
-            Some(_) => {
-                let places = match_fields(
-                    SourceKind::Parquet,
-                    files,
-                    number,
-                    &mut self.fields,
-                    &summary.fields,
-                )?;
-                for (total, place) in self.null_counts.iter_mut().zip(places) {
-                    let own = place.map_or(Some(rows), |place| {
-                        summary.null_counts.get(place).copied().flatten()
-                    });
-                    add_nulls(total, own);
-                }
+            if let Some((nulls, with)) = self.counts.get_mut(*place) {
+                add_nulls(nulls, *own);
+                *with = with.saturating_add(rows);
             }
         }
         let mut first_row = 0;
@@ -214,8 +206,7 @@ impl Fold {
             first_row += rows;
         }
         self.rows = self.rows.saturating_add(rows);
-        self.footers.add(summary.metadata);
-        Ok(())
+        self.footers.add(Arc::clone(&summary.metadata));
     }
 
     fn finish(
@@ -224,9 +215,13 @@ impl Fold {
         partitions: Partitions,
         options: &SourceOptions,
     ) -> Result<ParquetTable, SourceError> {
-        let file_columns = self.fields.len();
-        let mut fields = self.fields;
-        let mut null_counts = self.null_counts;
+        let united = self.uniter.finish();
+        let mut fields = united.fields.clone();
+        let file_columns = fields.len();
+        // The rows of a file that lacks a column are null there.
+        let all_rows = self.rows;
+        let null_count = |(nulls, with): (Option<u64>, u64)| nulls?.checked_add(all_rows - with);
+        let mut null_counts: Vec<_> = self.counts.into_iter().map(null_count).collect();
         for (number, field) in partitions.fields.iter().enumerate() {
             if fields.iter().any(|own| own.name() == field.name()) {
                 return Err(SourceError::Partition {
@@ -261,6 +256,7 @@ impl Fold {
             files: Arc::new(files),
             schema: Arc::new(Schema::new(fields)),
             file_columns,
+            united,
             partitions: Arc::new(partitions),
             footers: self.footers,
             ahead: Ahead::new(options.jobs),
@@ -271,69 +267,6 @@ impl Fold {
             description,
         })
     }
-}
-
-/// Matches the columns of a file to those of the files before it by name, widening the latter where types
-/// are the same but for nullability and the like. Answers where in the file each column is.
-///
-/// # Errors
-///
-/// [`SourceError::SchemaMismatch`], [`SourceError::MissingColumn`] and [`SourceError::ExtraColumn`].
-pub(crate) fn match_fields(
-    kind: SourceKind,
-    files: &[InputFile],
-    number: usize,
-    fields: &mut [FieldRef],
-    own: &Fields,
-) -> Result<Vec<Option<usize>>, SourceError> {
-    let file = || {
-        files
-            .get(number)
-            .map(|file| file.shown.clone())
-            .unwrap_or_default()
-    };
-    let first_file = || {
-        files
-            .first()
-            .map(|file| file.shown.clone())
-            .unwrap_or_default()
-    };
-    let mut places = Vec::with_capacity(fields.len());
-    for field in fields.iter_mut() {
-        let Some((place, found)) = own.find(field.name()) else {
-            if !field.is_nullable() {
-                return Err(SourceError::MissingColumn {
-                    kind,
-                    file: file(),
-                    first_file: first_file(),
-                    column: field.name().clone(),
-                });
-            }
-            places.push(None);
-            continue;
-        };
-        *field = merge_fields(field, found).ok_or_else(|| SourceError::SchemaMismatch {
-            kind,
-            file: file().into(),
-            first_file: first_file().into(),
-            column: field.name().as_str().into(),
-            expected: field.data_type().to_string().into(),
-            found: found.data_type().to_string().into(),
-        })?;
-        places.push(Some(place));
-    }
-    if let Some(extra) = own
-        .iter()
-        .find(|own| !fields.iter().any(|field| field.name() == own.name()))
-    {
-        return Err(SourceError::ExtraColumn {
-            kind,
-            file: file(),
-            first_file: first_file(),
-            column: Field::name(extra).clone(),
-        });
-    }
-    Ok(places)
 }
 
 impl ParquetTable {
@@ -379,7 +312,9 @@ impl ParquetTable {
             match fields.find(name) {
                 Some((place, _)) => {
                     roots.push(place);
-                    origins.push(Origin::Decoded(place, Form::Conform));
+                    let form = self.united.forms.get(*column).copied();
+                    let form = form.unwrap_or(Conform::Cast);
+                    origins.push(Origin::Decoded(place, Form::Conform(form)));
                 }
                 None => origins.push(Origin::Missing),
             }
@@ -487,6 +422,10 @@ impl Base for ParquetTable {
         &self.units
     }
 
+    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+        self.united.check(columns, SourceKind::Parquet, &self.files)
+    }
+
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         Ok(Box::new(self.open_group(unit, columns)?))
     }
@@ -512,10 +451,11 @@ impl Base for ParquetTable {
         let metadata = self.footers.metadata(file, input)?;
         let fields = arrow_fields(&input.shown, &metadata)?;
         let name = self.schema.field(column).name();
-        Ok(fields
-            .find(name)
-            .zip(metadata.row_groups().get(group))
-            .and_then(|((place, _), group)| group_null_count(&metadata, group, &fields, place)))
+        let Some((place, _)) = fields.find(name) else {
+            return Ok(self.units.get(unit).and_then(|unit| unit.rows));
+        };
+        let group = metadata.row_groups().get(group);
+        Ok(group.and_then(|group| group_null_count(&metadata, group, &fields, place)))
     }
 
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::{Arc, PoisonError};
 
 use arrow::array::{Array as _, ArrayRef, RecordBatch, new_null_array};
-use arrow::datatypes::{DataType, Fields, SchemaRef};
+use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 use parquet::arrow::ProjectionMask;
@@ -17,10 +17,10 @@ use shardmill_core::Limits;
 use super::metadata::levels;
 use super::pages::{FaultSlot, OneGroup, PageFault, codec_name};
 use crate::base::batch;
-use crate::conform::conform;
 use crate::delta::Shape;
 use crate::files::InputFile;
 use crate::guard::{catch, one_line};
+use crate::unite::Form as Conform;
 use crate::{Rows, SourceError, SourceOptions};
 
 /// Most rows of a batch: beyond that nothing gets faster.
@@ -41,8 +41,8 @@ pub(crate) enum Origin {
 
 /// How a decoded column becomes the column of the table.
 pub(crate) enum Form {
-    /// Types are the same but for names and widths.
-    Conform,
+    /// A column of a file that is one of several.
+    Conform(Conform),
     /// A column of a Delta table.
     Shape(Arc<Shape>),
 }
@@ -257,6 +257,15 @@ impl GroupRows {
         }
     }
 
+    fn unfit(&self, field: &Field, error: &ArrowError) -> SourceError {
+        SourceError::Conversion {
+            file: self.shown(),
+            column: field.name().clone(),
+            data_type: field.data_type().to_string(),
+            reason: one_line(&error.to_string()),
+        }
+    }
+
     fn in_column(&self, column: &str, error: &ArrowError) -> SourceError {
         SourceError::ParquetCorrupt {
             file: self.shown(),
@@ -313,11 +322,14 @@ impl GroupRows {
                             reason: "has nulls though it is required".to_owned(),
                         });
                     }
-                    let formed = match form {
-                        Form::Conform => conform(column, field.data_type()),
-                        Form::Shape(shape) => shape.apply(column),
-                    };
-                    formed.map_err(|error| self.in_column(field.name(), &error))?
+                    match form {
+                        Form::Conform(form) => form
+                            .apply(column, field.data_type())
+                            .map_err(|error| self.unfit(field, &error))?,
+                        Form::Shape(shape) => shape
+                            .apply(column)
+                            .map_err(|error| self.in_column(field.name(), &error))?,
+                    }
                 }
                 Origin::Constant(value) => {
                     value

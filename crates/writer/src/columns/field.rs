@@ -287,9 +287,7 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
                 false => return None,
             }
         }
-        (other, _) if *other != DataType::Null && json::is_representable(other) => {
-            FieldEncoding::Json
-        }
+        (other, _) if json::is_representable(other) => FieldEncoding::Json,
         _ => return None,
     })
 }
@@ -315,10 +313,7 @@ pub(super) fn is_storable(field: &Field, data_type: &DataType, encoding: FieldEn
         FieldEncoding::Int => {
             is_text(data_type) || data_type.is_integer() || *data_type == DataType::Boolean
         }
-        FieldEncoding::Json => {
-            is_binary(data_type)
-                || (*data_type != DataType::Null && json::is_representable(data_type))
-        }
+        FieldEncoding::Json => is_binary(data_type) || json::is_representable(data_type),
         FieldEncoding::Npy | FieldEncoding::Ten => {
             let dtype = match encoded_as(field) {
                 Some(Encoding::NdArray { dtype: None, .. }) => return true,
@@ -586,6 +581,13 @@ mod tests {
             ("npy", list(DataType::Int8), ("npy", "npy")),
             ("tags", list(DataType::Utf8), ("tags.json", "json")),
             ("n", list(list(DataType::Int8)), ("n.json", "json")),
+            ("none", DataType::Null, ("none.json", "json")),
+            ("parts", list(DataType::Binary), ("parts.json", "json")),
+            (
+                "took",
+                DataType::Duration(arrow::datatypes::TimeUnit::Second),
+                ("took.txt", "str"),
+            ),
         ] {
             let (field, encoding) = default_field(&Field::new(name, data_type, true)).unwrap();
             assert_eq!((field.as_str(), encoding.name()), expected);
@@ -609,6 +611,5 @@ mod tests {
             let name = default_field(&field).ok().map(|(name, _)| name);
             assert_eq!(name.as_deref(), expected, "{encoding}");
         }
-        assert!(default_field(&Field::new("x", DataType::Null, true)).is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! What would work where a column cannot be stored as asked.
 
 use arrow::datatypes::{DataType, Field};
+use shardmill_core::escape;
 use shardmill_mds::{DType, Encoding};
 
 use super::field::FieldEncoding;
@@ -47,6 +48,32 @@ pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -
         }
         _ => convert,
     }
+}
+
+/// The options that say what to do with the nulls of a column. `name` is that of the column in the shards.
+pub(super) fn for_null(name: &str, data_type: &DataType, target: &Target) -> String {
+    let is_field = matches!(target, Target::Field(_));
+    let omit = if is_field { "--nulls omit, " } else { "" };
+    let is_file = matches!(
+        target,
+        Target::Mds(
+            Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl
+        )
+    );
+    // No bytes are no image, so there is nothing that a mask could stand beside.
+    if is_file {
+        return "choose --nulls drop".to_owned();
+    }
+    if data_type.is_nested() {
+        return format!("choose {omit}--nulls mask or --nulls drop");
+    }
+    // Fields of tar files have other names than the columns that they come from.
+    let name = if is_field {
+        "NAME".into()
+    } else {
+        escape(name)
+    };
+    format!("choose {omit}--nulls mask or --nulls drop, or --null-as {name}=VALUE")
 }
 
 /// A hint for a column without a form, which begins with the part of it that is to blame where that is inside.

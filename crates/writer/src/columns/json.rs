@@ -3,19 +3,23 @@
 
 use std::collections::BTreeSet;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, LargeStringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Decimal128Type, Decimal256Type, DecimalType, Float16Type, Float32Type, Float64Type,
     Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use shardmill_core::escape;
 use shardmill_mds::{ValueError, write_json_float, write_json_string};
 
 use super::text::{Texts, texts};
+use super::{bytes_slices, is_binary};
 use crate::error::ValueReason;
 
-/// Whether values of that type have a JSON form. Bytes have none; decimals and times are written as strings.
+/// Whether values of that type have a JSON form. Decimals, times and durations are written as strings, bytes as
+/// strings in base64.
 pub(crate) fn is_representable(data_type: &DataType) -> bool {
     obstacle(data_type, "").is_none()
 }
@@ -52,8 +56,9 @@ pub(crate) fn obstacle(data_type: &DataType, path: &str) -> Option<String> {
         | DataType::Date64
         | DataType::Time32(_)
         | DataType::Time64(_)
-        | DataType::Timestamp(..) => None,
-        other if other.is_numeric() => None,
+        | DataType::Timestamp(..)
+        | DataType::Duration(_) => None,
+        other if other.is_numeric() || is_binary(other) => None,
         other => Some(no_form(path, other)),
     }
 }
@@ -189,7 +194,10 @@ impl Node {
                 Self::Map {
                     array: ArrayRef::clone(array),
                     bounds: Bounds::I32(map.offsets().clone()),
-                    keys: texts(map.keys())?,
+                    keys: match binary_texts(map.keys()) {
+                        Some(keys) => keys.into(),
+                        None => texts(map.keys())?,
+                    },
                     values: Box::new(Self::new(map.values())?),
                 }
             }
@@ -204,8 +212,9 @@ impl Node {
             | DataType::Date64
             | DataType::Time32(_)
             | DataType::Time64(_)
-            | DataType::Timestamp(..) => Self::Text(texts(array)?),
-            _ => return None,
+            | DataType::Timestamp(..)
+            | DataType::Duration(_) => Self::Text(texts(array)?),
+            _ => Self::Text(binary_texts(array)?.into()),
         })
     }
 
@@ -317,8 +326,20 @@ pub(crate) fn write_integer(value: i128, out: &mut Vec<u8>) {
     let _ = write!(out, "{value}");
 }
 
+/// Bytes in base64, with padding; `None` for other types.
+fn binary_texts(array: &ArrayRef) -> Option<LargeStringArray> {
+    let bytes = bytes_slices(array)?;
+    let rows = 0..array.len();
+    let texts = rows.map(|row| {
+        array
+            .is_valid(row)
+            .then(|| STANDARD.encode(bytes.value(row).1))
+    });
+    Some(texts.collect())
+}
+
 /// Decimals in the spelling of Python's `str(Decimal)`.
-pub(crate) fn decimals(array: &ArrayRef) -> Option<arrow::array::LargeStringArray> {
+pub(crate) fn decimals(array: &ArrayRef) -> Option<LargeStringArray> {
     let rows = array.len();
     let mut builder = arrow::array::LargeStringBuilder::with_capacity(rows, rows * 8);
     let mut text = Vec::new();

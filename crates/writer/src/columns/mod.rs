@@ -51,6 +51,7 @@ pub struct ColumnEncoder {
     stores_null: bool,
     omits_null: bool,
     field: Option<FieldEncoder>,
+    null_hint: String,
     limits: Limits,
 }
 
@@ -178,7 +179,9 @@ fn mds_encoding(data_type: &DataType) -> Option<Encoding> {
         | DataType::Date64
         | DataType::Time32(_)
         | DataType::Time64(_)
-        | DataType::Timestamp(..) => Encoding::Str,
+        | DataType::Timestamp(..)
+        | DataType::Duration(_) => Encoding::Str,
+        DataType::Null => Encoding::Json,
         DataType::Decimal128(..) | DataType::Decimal256(..) => Encoding::StrDecimal,
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
             let (leaf, levels) = list::leaf_type(data_type);
@@ -216,27 +219,31 @@ fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
     })
 }
 
-/// Whether a null of that column has a form of its own: nested values become JSON, where a null is `null`.
-/// Texts and files that already are JSON have none: there a null is a value that is missing.
+/// Whether a null of that column has a form of its own: nested values, and columns that have only nulls, become JSON,
+/// where a null is `null`. Texts and files that already are JSON have none: there a null is a value that is missing.
 #[must_use]
 pub fn stores_null(field: &Field, target: &Target) -> bool {
     let data_type = stored_type(field.data_type());
     match target {
         Target::Mds(Encoding::Json) => !is_text(&data_type) && !is_binary(&data_type),
-        // A number is JSON as well, but nobody expects it to be null.
-        Target::Field(FieldEncoding::Json) => data_type.is_nested(),
+        // A number is JSON as well, but readers do not expect it to be null.
+        Target::Field(FieldEncoding::Json)
+        | Target::Json(TextEncoding::Str)
+        | Target::Xsv(TextEncoding::Str) => data_type.is_nested() || data_type == DataType::Null,
         _ => false,
     }
 }
 
-/// Whether the values of a column are JSON texts by themselves, so that the text `null` is its null.
+/// Whether the values of a column are JSON by themselves, as texts or as bytes, so that the text `null` is its null.
 #[must_use]
 pub fn is_json_text(field: &Field, target: &Target) -> bool {
     let is_json = matches!(
         target,
         Target::Mds(Encoding::Json) | Target::Field(FieldEncoding::Json)
     );
-    is_json && is_text(&stored_type(field.data_type()))
+    let data_type = stored_type(field.data_type());
+    let is_encoded = field::encoded_as(field).is_some();
+    is_json && (is_text(&data_type) || is_binary(&data_type) && !is_encoded)
 }
 
 impl ColumnEncoder {
@@ -290,12 +297,13 @@ impl ColumnEncoder {
         Ok(Self {
             name: field.name().clone(),
             source,
-            target,
             encoded,
             integer_text,
             stores_null,
             omits_null: false,
             field: encoder,
+            null_hint: hint::for_null(field.name(), data_type, &target),
+            target,
             limits: limits.clone(),
         })
     }
@@ -343,6 +351,12 @@ impl ColumnEncoder {
     #[must_use]
     pub const fn stores_null(&self) -> bool {
         self.stores_null
+    }
+
+    /// The options that say what to do with nulls of the column.
+    #[must_use]
+    pub fn null_hint(&self) -> &str {
+        &self.null_hint
     }
 
     /// Encodes the values of one batch. Nulls have been replaced before, but where [`Self::stores_null`].

@@ -3,7 +3,8 @@
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::buffer::Buffer;
 use arrow::datatypes::{
-    DataType, Date32Type, Date64Type, Decimal128Type, DecimalType, Float16Type, Float32Type,
+    DataType, Date32Type, Date64Type, Decimal128Type, DecimalType, DurationMicrosecondType,
+    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float16Type, Float32Type,
     Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType,
     Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
@@ -44,7 +45,8 @@ pub(crate) fn converts(data_type: &DataType, dtype: DType) -> bool {
         | DataType::Date64
         | DataType::Time32(_)
         | DataType::Time64(_)
-        | DataType::Timestamp(..) => dtype == DType::I64,
+        | DataType::Timestamp(..)
+        | DataType::Duration(_) => dtype == DType::I64,
         DataType::Decimal128(_, scale) => *scale == 0 || is_float(dtype),
         DataType::Float16 | DataType::Float32 | DataType::Float64 => is_float(dtype),
         _ => dtype_of(data_type).is_some(),
@@ -118,6 +120,10 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
         DataType::Timestamp(TimeUnit::Millisecond, _) => integers!(TimestampMillisecondType),
         DataType::Timestamp(TimeUnit::Microsecond, _) => integers!(TimestampMicrosecondType),
         DataType::Timestamp(TimeUnit::Nanosecond, _) => integers!(TimestampNanosecondType),
+        DataType::Duration(TimeUnit::Second) => integers!(DurationSecondType),
+        DataType::Duration(TimeUnit::Millisecond) => integers!(DurationMillisecondType),
+        DataType::Duration(TimeUnit::Microsecond) => integers!(DurationMicrosecondType),
+        DataType::Duration(TimeUnit::Nanosecond) => integers!(DurationNanosecondType),
         DataType::Float16 => floats!(Float16Type, f64::from),
         DataType::Float32 => floats!(Float32Type, f64::from),
         DataType::Float64 => floats!(Float64Type, |value: f64| value),

@@ -10,10 +10,10 @@ use shardmill_mds::{DType, TextEncoding, write_float, write_json_float, write_js
 
 use super::datums::{Datums, Offsets};
 use super::json::{self, Node, Unwritable};
-use super::{gathered, is_text, number};
+use super::{gathered, is_binary, is_text, number};
 use crate::error::RowError;
 
-/// Whether the type is a date, a time or a moment, which is stored in ISO 8601.
+/// Whether the type is a date, a time, a moment or a duration, which is stored in ISO 8601.
 pub(crate) const fn is_temporal(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -22,12 +22,14 @@ pub(crate) const fn is_temporal(data_type: &DataType) -> bool {
             | DataType::Time32(_)
             | DataType::Time64(_)
             | DataType::Timestamp(..)
+            | DataType::Duration(_)
     )
 }
 
-/// Whether values of the type can stand as one text: strings, times, decimals, and JSON for what is nested.
+/// Whether values of the type can stand as one text: strings, times, decimals, and JSON for nested values and for
+/// columns that have only nulls.
 pub(crate) fn is_representable(data_type: &DataType) -> bool {
-    json::is_representable(data_type) && *data_type != DataType::Null
+    json::is_representable(data_type) && !is_binary(data_type)
 }
 
 /// String columns as slices of the buffer they have.
