@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-use shardmill_core::{Diagnostic, ErrorKind, NameError, escape};
+use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 
 /// Failures that begin here: options, and questions that a data set cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -55,8 +55,8 @@ pub enum CliError {
     #[error("neither `index.json` nor a directory with one is here")]
     NoDataset {
         location: String,
-        /// Whether a conversion into it is not finished.
-        unfinished: bool,
+        /// What an unfinished conversion into it has left.
+        unfinished: Option<Unfinished>,
     },
     #[error("the index.json files are in directories beneath this one")]
     SeveralDatasets {
@@ -92,6 +92,10 @@ impl CliError {
             | Self::ColumnUnknown { .. }
             | Self::SeveralDatasets { .. }
             | Self::KeyEncoding { .. } => ErrorKind::InvalidInput,
+            Self::NoDataset {
+                unfinished: Some(Unfinished::Parts),
+                ..
+            } => ErrorKind::Conflict,
             Self::KeyNotFound { .. } | Self::NoDataset { .. } => ErrorKind::NotFound,
             Self::FileName { .. } => ErrorKind::Corrupt,
             Self::IndexDiffers { .. } => ErrorKind::Conflict,
@@ -107,6 +111,10 @@ impl CliError {
             Self::KeyNotFound { .. } => "key-not-found",
             Self::ColumnUnknown { .. } => "column-unknown",
             Self::FileName { source, .. } => source.id(),
+            Self::NoDataset {
+                unfinished: Some(found @ Unfinished::Parts),
+                ..
+            } => found.id(),
             Self::NoDataset { .. } => "index-missing",
             Self::IndexDiffers { .. } => "index-exists",
             Self::SeveralDatasets { .. } => "several-datasets",
@@ -150,11 +158,9 @@ impl CliError {
                 Some("leave out --by-key to name the files by sample number".to_owned())
             }
             Self::NoDataset {
-                unfinished: true, ..
-            } => Some(
-                "a conversion into it is not finished: run it again, and it goes on where it was"
-                    .to_owned(),
-            ),
+                location,
+                unfinished: Some(found),
+            } => Some(found.hint(location)),
             Self::NoDataset { .. } => {
                 Some("`shardmill index rebuild` makes an index from shards".to_owned())
             }

@@ -29,14 +29,13 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 pub(crate) type Settings = BTreeMap<String, String>;
 
-/// How stores are spoken to: by the settings of the environment, and these where there are others.
+/// How stores are spoken to: by the settings of the environment and `settings`, which win.
 pub(crate) fn remote_options(settings: Option<Settings>) -> RemoteOptions {
-    let mut all = environment();
-    all.extend(settings_of(settings.into_iter().flatten()));
-    RemoteOptions {
-        settings: all,
+    let options = RemoteOptions {
+        settings: environment(),
         ..RemoteOptions::default()
-    }
+    };
+    options.with_settings(settings_of(settings.into_iter().flatten()))
 }
 
 fn environment() -> Settings {
@@ -59,16 +58,13 @@ struct Lately {
     remote: Remote,
 }
 
-/// A folder of a store, with the settings of the environment unless there are others.
+/// A folder of a store, with the settings of the environment and `settings`, which win.
 fn open(
     location: &RemoteLocation,
     settings: Option<Settings>,
     idle: Option<Duration>,
 ) -> Result<Remote, StorageError> {
-    let settings = match settings {
-        Some(settings) => settings_of(settings.into_iter()),
-        None => environment(),
-    };
+    let settings = remote_options(settings).settings;
     // In a child that was forked while another thread held the lock it stays locked: there nothing is kept.
     let mut lately = LATELY.try_lock().ok();
     let known = lately.as_ref().and_then(|kept| {

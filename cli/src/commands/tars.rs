@@ -299,7 +299,7 @@ impl TarCat<'_> {
         }
         CliError::NoDataset {
             location: self.name.to_owned(),
-            unfinished: false,
+            unfinished: None,
         }
         .into()
     }

@@ -652,7 +652,7 @@ fn open_files(
 fn index_missing(shown: &str) -> ReaderError {
     ReaderError::IndexMissing {
         path: PathBuf::from(shown),
-        unfinished: false,
+        unfinished: None,
     }
 }
 
@@ -685,20 +685,18 @@ fn scan_tars(
         Some(Origin::Store(store)) => Shelf::Store(store),
     };
     let found = match pattern {
-        Some(pattern) => Some(find_tars(shelf, pattern)?),
+        Some(pattern) => Ok(find_tars(shelf, pattern)?),
         None => match list_tars(shelf) {
             Ok(found) => found,
             // Where nothing may be listed, the index is what is missing.
-            Err(error) if is_unlisted(&error) && !error.is_no_bucket() => Some(Vec::new()),
+            Err(error) if is_unlisted(&error) && !error.is_no_bucket() => Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         },
     };
-    let Some(found) = found else {
-        return Err(ReaderError::IndexMissing {
-            path: PathBuf::from(shown),
-            unfinished: true,
-        });
-    };
+    let found = found.map_err(|unfinished| ReaderError::IndexMissing {
+        path: PathBuf::from(shown),
+        unfinished: Some(unfinished),
+    })?;
     if found.is_empty() {
         return Err(index_missing(shown));
     }
@@ -726,7 +724,7 @@ fn open_dir(path: &Path, has_index: bool) -> Result<Dir, ReaderError> {
         if error.is_not_found() && has_index {
             ReaderError::IndexMissing {
                 path: path.to_owned(),
-                unfinished: false,
+                unfinished: None,
             }
         } else {
             error.into()

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, Unfinished};
 use shardmill_storage::{Dir, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
     TarError, decompress,
 };
 
-use crate::beside::{is_journal, is_unfinished};
+use crate::beside::unfinished;
 use crate::dataset::INDEX_NAME;
 use crate::error::{Place, ReaderError};
 use crate::keys::hash_key;
@@ -142,16 +142,16 @@ pub(crate) fn scan(
 }
 
 /// The tar files below a folder, in the order of the bytes of their names: those that [`TarSet`](crate::TarSet) finds
-/// there. Of a folder with data sets there are none. `None` where a conversion is not finished: some of them are missing.
-pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Option<Vec<Found>>, StorageError> {
+/// there. Of a folder with data sets there are none. The inner error is that a conversion is not finished: some are missing.
+pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Result<Vec<Found>, Unfinished>, StorageError> {
     let mut found = Vec::new();
     match shelf {
         Shelf::Folder(dir) => {
-            if is_unfinished(dir)? {
-                return Ok(None);
+            if let Some(unfinished) = unfinished(dir)? {
+                return Ok(Err(unfinished));
             }
             if holds_data_sets(dir)? {
-                return Ok(Some(found));
+                return Ok(Ok(found));
             }
             for name in tars_below(dir)? {
                 let bytes = dir.open_file(&name)?.len();
@@ -160,11 +160,12 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Option<Vec<Found>>, StorageE
         }
         Shelf::Store(store) => {
             let objects = store.list("", MOST_OBJECTS, &mut |_| true)?;
-            if objects.iter().any(|object| is_journal(&object.name)) {
-                return Ok(None);
+            let names = objects.iter().map(|object| object.name.as_str());
+            if let Some(unfinished) = Unfinished::among(names) {
+                return Ok(Err(unfinished));
             }
             if objects.iter().any(|object| is_index_below(&object.name)) {
-                return Ok(Some(found));
+                return Ok(Ok(found));
             }
             for object in objects {
                 if is_tar_below(&object.name) {
@@ -175,7 +176,7 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<Option<Vec<Found>>, StorageE
             found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         }
     }
-    Ok(Some(found))
+    Ok(Ok(found))
 }
 
 /// Whether an object is the index of a data set in the folder that was listed.

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use shardmill_core::{Diagnostic, ErrorKind, NameError, escape};
+use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{BraceError, CompressionError, HashError, IndexError, TarError};
 
@@ -21,10 +21,12 @@ pub enum TarSetError {
         path: PathBuf,
     },
     /// A folder without an index into which a conversion was begun: some of its tar files are missing.
-    #[error("a conversion into this directory is not finished, and more shards are to come")]
+    #[error("{found}")]
     Unfinished {
         /// The folder.
         path: PathBuf,
+        /// What the conversion has left there.
+        found: Unfinished,
     },
     /// A pattern of tar files that stands for nothing.
     #[error(transparent)]
@@ -178,7 +180,7 @@ impl Diagnostic for TarSetError {
     fn id(&self) -> &'static str {
         match self {
             Self::NoShards { .. } => "index-missing",
-            Self::Unfinished { .. } => "dest-unfinished",
+            Self::Unfinished { found, .. } => found.id(),
             Self::OtherFormat { .. } => "index-format",
             Self::Pattern { .. } => "pattern-names",
             Self::Length { .. } => "shard-length",
@@ -193,7 +195,7 @@ impl Diagnostic for TarSetError {
             Self::Storage(error) => error.object(),
             Self::Pinned(error) => error.object(),
             Self::NoShards { path }
-            | Self::Unfinished { path }
+            | Self::Unfinished { path, .. }
             | Self::OtherFormat { path, .. }
             | Self::Index { path, .. }
             | Self::Tar { path, .. }
@@ -207,10 +209,10 @@ impl Diagnostic for TarSetError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Unfinished { .. } => Some(
-                "run the conversion again, and it goes on where it was; name tar files to read those that are there"
-                    .to_owned(),
-            ),
+            Self::Unfinished { path, found } => Some(format!(
+                "{}; name tar files to read those that are there",
+                found.hint(&path.display().to_string())
+            )),
             Self::OtherFormat { .. } => {
                 Some("`shardmill convert --to webdataset` makes tar files of it".to_owned())
             }

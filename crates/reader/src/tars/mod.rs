@@ -4,6 +4,7 @@
 mod data;
 mod error;
 mod pattern;
+mod repeated;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ mod verify;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::{Limits, check_relative_path};
+use shardmill_core::{Limits, Unfinished, check_relative_path};
 use shardmill_storage::{
     Dir, EntryKind, FileHandle, Folder, Location, Remote, RemoteLocation, RemoteOptions,
     StorageError, Stored,
@@ -22,10 +23,11 @@ use shardmill_webdataset::{Index, IndexShard};
 pub use data::TarData;
 pub use error::{PatternFault, TarSetError};
 pub use pattern::TarPattern;
+pub use repeated::{RepeatedKey, RepeatedKeys};
 pub use scan::each_in_order;
 pub use verify::verify_tars;
 
-use crate::beside::{is_journal, is_unfinished};
+use crate::beside::unfinished;
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::begins_as_tar_index;
 use crate::error::ReaderError;
@@ -374,8 +376,8 @@ impl TarSet {
                 return Err(pinned(ReaderError::IndexMissing {
                     path: folder.path().to_owned(),
                     unfinished: match folder {
-                        Folder::Local(dir) => is_unfinished(dir)?,
-                        _ => false,
+                        Folder::Local(dir) => unfinished(dir)?,
+                        _ => None,
                     },
                 }));
             }
@@ -423,9 +425,10 @@ impl TarSet {
         folder.keep(INDEX_NAME, limits.index_bytes)?;
         if !folder.exists(INDEX_NAME)? {
             let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
-            if names.iter().any(|name| is_journal(name)) {
+            if let Some(found) = Unfinished::among(names.iter().map(String::as_str)) {
                 return Err(TarSetError::Unfinished {
                     path: folder.path().to_owned(),
+                    found,
                 });
             }
             let names = tars_among(names);
@@ -477,9 +480,10 @@ impl TarSet {
             let path = dir.path_of(INDEX_NAME);
             return self.add_index(&Folder::Local(dir), &path, &bytes, limits);
         }
-        if is_unfinished(&dir)? {
+        if let Some(found) = unfinished(&dir)? {
             return Err(TarSetError::Unfinished {
                 path: root.to_owned(),
+                found,
             });
         }
         let names = tars_below(&dir)?;
