@@ -52,7 +52,7 @@ pub enum CliError {
         name: String,
         source: NameError,
     },
-    #[error("neither `index.json` nor a directory with one is here")]
+    #[error("{}", no_dataset(*.unfinished))]
     NoDataset {
         location: String,
         /// What an unfinished conversion into it has left.
@@ -65,8 +65,27 @@ pub enum CliError {
     },
     #[error("another index is there")]
     IndexDiffers { path: String },
+    #[error(
+        "the key `{}` is that of samples {first} and {second}, and files cannot be named after both",
+        escape(key)
+    )]
+    KeyTwice {
+        dataset: String,
+        key: String,
+        first: u64,
+        second: u64,
+    },
     #[error("the column has encoding {encoding}, which names no sample")]
     KeyEncoding { column: String, encoding: String },
+}
+
+fn no_dataset(unfinished: Option<Unfinished>) -> String {
+    match unfinished {
+        Some(found @ Unfinished::Parts) => found.to_string(),
+        Some(Unfinished::Conversion) | None => {
+            "neither `index.json` nor a directory with one is here".to_owned()
+        }
+    }
 }
 
 impl CliError {
@@ -97,7 +116,7 @@ impl CliError {
                 ..
             } => ErrorKind::Conflict,
             Self::KeyNotFound { .. } | Self::NoDataset { .. } => ErrorKind::NotFound,
-            Self::FileName { .. } => ErrorKind::Corrupt,
+            Self::FileName { .. } | Self::KeyTwice { .. } => ErrorKind::Corrupt,
             Self::IndexDiffers { .. } => ErrorKind::Conflict,
         }
     }
@@ -119,6 +138,7 @@ impl CliError {
             Self::IndexDiffers { .. } => "index-exists",
             Self::SeveralDatasets { .. } => "several-datasets",
             Self::KeyEncoding { .. } => "key-encoding",
+            Self::KeyTwice { .. } => "key-twice",
         })
     }
 
@@ -129,9 +149,9 @@ impl CliError {
             Self::Scheme { location, .. }
             | Self::NoDataset { location, .. }
             | Self::SeveralDatasets { location, .. } => Some(location.clone()),
-            Self::SampleOutOfRange { dataset, .. } | Self::KeyNotFound { dataset, .. } => {
-                Some(dataset.clone())
-            }
+            Self::SampleOutOfRange { dataset, .. }
+            | Self::KeyNotFound { dataset, .. }
+            | Self::KeyTwice { dataset, .. } => Some(dataset.clone()),
             Self::ColumnUnknown { object, .. } => Some(object.clone()),
             Self::FileName { sample, .. } => Some(format!("sample {sample}")),
             Self::IndexDiffers { path } => Some(path.clone()),
@@ -166,6 +186,9 @@ impl CliError {
             }
             Self::SeveralDatasets { names, .. } => {
                 Some(format!("name one of them: {}", names.join(", ")))
+            }
+            Self::KeyTwice { .. } => {
+                Some("leave out --by-key to name files by the numbers of the samples".to_owned())
             }
             Self::IndexDiffers { .. } => Some("replace it with --force".to_owned()),
             Self::KeyEncoding { .. } => {

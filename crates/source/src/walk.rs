@@ -487,6 +487,58 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_while_it_is_listed_has_changed() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(root.path().join(name), "x").unwrap();
+        }
+        let options = WalkOptions {
+            wanted: &|name| {
+                if name == "b" {
+                    fs::remove_file(root.path().join(name)).unwrap();
+                }
+                true
+            },
+            ..everything(false)
+        };
+        let error = walk(root.path(), options).unwrap_err();
+        assert_eq!(
+            (error.id(), error.kind()),
+            ("source-changed", shardmill_core::ErrorKind::Corrupt)
+        );
+        assert!(error.object().unwrap().ends_with("/b"));
+        assert!(error.hint().unwrap().contains("run again"));
+    }
+
+    #[test]
+    fn what_a_conversion_works_in_is_no_source() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        };
+        for name in ["a", ".shardmill/lease", "sub/.shardmill/tmp-1", "sub/b"] {
+            write(name);
+        }
+        let listing = walk(root.path(), everything(false)).unwrap();
+        assert_eq!(paths(&listing), ["a", "sub/b"]);
+        write("sub/.shardmill/parts/job-00000.json");
+        let error = walk(root.path(), everything(false)).unwrap_err();
+        assert_eq!(error.id(), "parts-uncommitted");
+        assert!(error.object().unwrap().ends_with("/sub"));
+        write(".shardmill/journal");
+        let error = walk(root.path(), everything(false)).unwrap_err();
+        assert_eq!(error.id(), "dest-unfinished");
+        // Tables pass over it, as over everything hidden.
+        let options = WalkOptions {
+            skip_hidden: true,
+            ..everything(false)
+        };
+        assert_eq!(paths(&walk(root.path(), options).unwrap()), ["a", "sub/b"]);
+    }
+
+    #[test]
     fn files_are_sorted_by_the_bytes_of_the_whole_path() {
         let root = tempfile::tempdir().unwrap();
         for path in ["a/b.txt", "a-b", "a.txt", "Z", "a/b/c", "é"] {

@@ -209,10 +209,15 @@ impl Diagnostic for TarSetError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Unfinished { path, found } => Some(format!(
-                "{}; name tar files to read those that are there",
-                found.hint(&path.display().to_string())
-            )),
+            Self::Unfinished { path, found } => {
+                let hint = found.hint(&path.display().to_string());
+                Some(match found {
+                    Unfinished::Conversion => {
+                        format!("{hint}; name tar files to read those that are there")
+                    }
+                    Unfinished::Parts => hint,
+                })
+            }
             Self::OtherFormat { .. } => {
                 Some("`shardmill convert --to webdataset` makes tar files of it".to_owned())
             }
@@ -224,7 +229,7 @@ impl Diagnostic for TarSetError {
                 PatternFault::Name { .. } => None,
             },
             Self::Length { .. } => Some(
-                "write or fetch the shard again, or repair it to keep the samples that are whole"
+                "write or fetch the shard again, or keep the samples that are whole with `shardmill repair`"
                     .to_owned(),
             ),
             _ => self.inner().and_then(Diagnostic::hint),

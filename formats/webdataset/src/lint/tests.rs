@@ -283,7 +283,10 @@ fn repeated_keys_and_digests_are_findings() {
         finding.text,
         "the key `d/0000` of `b.tar` is also in `a.tar`"
     );
-    assert_eq!((finding.id, finding.offset), ("sample-key-twice", Some(512)));
+    assert_eq!(
+        (finding.id, finding.offset),
+        ("sample-key-twice", Some(512))
+    );
     let energon = Lint::new([Consumer::Energon], &limits);
     let findings = energon.repeated_key("d/0000", "b.tar", "a.tar", 512);
     let refused = findings
