@@ -308,8 +308,7 @@ fn gc_lists_parts_and_removes_one() {
         done(&gc(&["--part", "1/3", "--delete"]));
         let missing = run(lab.command().args(["commit", dest]));
         expect(&missing, 2, "part-missing");
-        let fact = format!(
-            "{dest}: part 1 is missing: 2 of 3 parts are there");
+        let fact = format!("{dest}: part 1 is missing: 2 of 3 parts are there");
         assert!(missing.errors().contains(&fact), "{}", missing.errors());
         done(&run(&mut part(&lab, &setting, dest, 1, 2)));
         done(&run(lab.command().args(["commit", dest])));
@@ -328,10 +327,8 @@ fn gc_lists_parts_and_removes_one() {
 fn a_commit_says_that_it_waits_for_a_lease() {
     let setting = SETTINGS[1];
     let lab = Lab::new(&[setting]);
-    let lease = (
-        "set/.shardmill/commit/lease",
-        b"0123456789abcdef 3\n".to_vec(),
-    );
+    let lease = "set/.shardmill/commit/lease".to_owned();
+    let lease = (lease, b"0123456789abcdef 3\n".to_vec());
     let server = S3Server::start(Objects::memory("bucket", [lease]), Settings::default()).unwrap();
     for number in 0..PARTS {
         let mut part = part(&lab, &setting, "s3://bucket/set", number, 2);
