@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-use shardmill_core::{Diagnostic, ErrorKind, NameError, escape};
+use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 
 /// Failures that begin here: options, and questions that a data set cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -52,11 +52,11 @@ pub enum CliError {
         name: String,
         source: NameError,
     },
-    #[error("neither `index.json` nor a directory with one is here")]
+    #[error("{}", no_dataset(*.unfinished))]
     NoDataset {
         location: String,
-        /// Whether a conversion into it is not finished.
-        unfinished: bool,
+        /// What an unfinished conversion into it has left.
+        unfinished: Option<Unfinished>,
     },
     #[error("the index.json files are in directories beneath this one")]
     SeveralDatasets {
@@ -65,8 +65,27 @@ pub enum CliError {
     },
     #[error("another index is there")]
     IndexDiffers { path: String },
+    #[error(
+        "the key `{}` is that of samples {first} and {second}, and files cannot be named after both",
+        escape(key)
+    )]
+    KeyTwice {
+        dataset: String,
+        key: String,
+        first: u64,
+        second: u64,
+    },
     #[error("the column has encoding {encoding}, which names no sample")]
     KeyEncoding { column: String, encoding: String },
+}
+
+fn no_dataset(unfinished: Option<Unfinished>) -> String {
+    match unfinished {
+        Some(found @ Unfinished::Parts) => found.to_string(),
+        Some(Unfinished::Conversion) | None => {
+            "neither `index.json` nor a directory with one is here".to_owned()
+        }
+    }
 }
 
 impl CliError {
@@ -92,8 +111,12 @@ impl CliError {
             | Self::ColumnUnknown { .. }
             | Self::SeveralDatasets { .. }
             | Self::KeyEncoding { .. } => ErrorKind::InvalidInput,
+            Self::NoDataset {
+                unfinished: Some(Unfinished::Parts),
+                ..
+            } => ErrorKind::Conflict,
             Self::KeyNotFound { .. } | Self::NoDataset { .. } => ErrorKind::NotFound,
-            Self::FileName { .. } => ErrorKind::Corrupt,
+            Self::FileName { .. } | Self::KeyTwice { .. } => ErrorKind::Corrupt,
             Self::IndexDiffers { .. } => ErrorKind::Conflict,
         }
     }
@@ -107,10 +130,15 @@ impl CliError {
             Self::KeyNotFound { .. } => "key-not-found",
             Self::ColumnUnknown { .. } => "column-unknown",
             Self::FileName { source, .. } => source.id(),
+            Self::NoDataset {
+                unfinished: Some(found @ Unfinished::Parts),
+                ..
+            } => found.id(),
             Self::NoDataset { .. } => "index-missing",
             Self::IndexDiffers { .. } => "index-exists",
             Self::SeveralDatasets { .. } => "several-datasets",
             Self::KeyEncoding { .. } => "key-encoding",
+            Self::KeyTwice { .. } => "key-twice",
         })
     }
 
@@ -121,9 +149,9 @@ impl CliError {
             Self::Scheme { location, .. }
             | Self::NoDataset { location, .. }
             | Self::SeveralDatasets { location, .. } => Some(location.clone()),
-            Self::SampleOutOfRange { dataset, .. } | Self::KeyNotFound { dataset, .. } => {
-                Some(dataset.clone())
-            }
+            Self::SampleOutOfRange { dataset, .. }
+            | Self::KeyNotFound { dataset, .. }
+            | Self::KeyTwice { dataset, .. } => Some(dataset.clone()),
             Self::ColumnUnknown { object, .. } => Some(object.clone()),
             Self::FileName { sample, .. } => Some(format!("sample {sample}")),
             Self::IndexDiffers { path } => Some(path.clone()),
@@ -150,16 +178,17 @@ impl CliError {
                 Some("leave out --by-key to name the files by sample number".to_owned())
             }
             Self::NoDataset {
-                unfinished: true, ..
-            } => Some(
-                "a conversion into it is not finished: run it again, and it goes on where it was"
-                    .to_owned(),
-            ),
+                location,
+                unfinished: Some(found),
+            } => Some(found.hint(location)),
             Self::NoDataset { .. } => {
                 Some("`shardmill index rebuild` makes an index from shards".to_owned())
             }
             Self::SeveralDatasets { names, .. } => {
                 Some(format!("name one of them: {}", names.join(", ")))
+            }
+            Self::KeyTwice { .. } => {
+                Some("leave out --by-key to name files by the numbers of the samples".to_owned())
             }
             Self::IndexDiffers { .. } => Some("replace it with --force".to_owned()),
             Self::KeyEncoding { .. } => {

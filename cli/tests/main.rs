@@ -1,6 +1,8 @@
 //! The command line from outside: status, standard output, standard error.
 
 #[cfg(test)]
+mod advice;
+#[cfg(test)]
 mod again;
 #[cfg(test)]
 mod cat;

@@ -170,7 +170,7 @@ fn remote_options(options: &Bound<'_, PyDict>) -> PyResult<RemoteOptions> {
                 Ok((name.extract()?, value.extract()?))
             })
             .collect::<PyResult<_>>()?;
-        remote.settings.extend(settings_of(given.into_iter()));
+        remote = remote.with_settings(settings_of(given.into_iter()));
     }
     Ok(remote)
 }

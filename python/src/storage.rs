@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use shardmill_core::ErrorKind;
 use shardmill_storage::{
-    Dir, FileHandle, GoOn, Location, PublishMode, Remote, RemoteLocation, RemoteOptions,
+    Dir, FileHandle, GoOn, LeaseWait, Location, PublishMode, Remote, RemoteLocation, RemoteOptions,
     StorageError, TempFile, settings_of,
 };
 
@@ -29,14 +29,33 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 pub(crate) type Settings = BTreeMap<String, String>;
 
-/// How stores are spoken to: by the settings of the environment, and these where there are others.
+/// How stores are spoken to: by the settings of the environment and `settings`, which win.
 pub(crate) fn remote_options(settings: Option<Settings>) -> RemoteOptions {
-    let mut all = environment();
-    all.extend(settings_of(settings.into_iter().flatten()));
-    RemoteOptions {
-        settings: all,
+    let options = RemoteOptions {
+        settings: environment(),
+        on_lease_wait: Some(Arc::new(log_wait)),
         ..RemoteOptions::default()
-    }
+    };
+    options.with_settings(settings_of(settings.into_iter().flatten()))
+}
+
+/// Logs a wait for the lease of another writer, as a warning of the logger `shardmill`.
+fn log_wait(wait: &LeaseWait) {
+    let owner = wait.owner.as_deref().unwrap_or("unknown");
+    let text = format!(
+        "{}: writer {owner} has this lease; waiting up to {} s for its heartbeat, and taking the lease over when there is none",
+        wait.url,
+        wait.patience.as_secs_f64(),
+    );
+    Python::try_attach(|py| {
+        let logged = py
+            .import("logging")
+            .and_then(|logging| logging.call_method1("getLogger", ("shardmill",)))
+            .and_then(|logger| logger.call_method1("warning", ("%s", text)));
+        if let Err(error) = logged {
+            error.write_unraisable(py, None);
+        }
+    });
 }
 
 fn environment() -> Settings {
@@ -59,16 +78,13 @@ struct Lately {
     remote: Remote,
 }
 
-/// A folder of a store, with the settings of the environment unless there are others.
+/// A folder of a store, with the settings of the environment and `settings`, which win.
 fn open(
     location: &RemoteLocation,
     settings: Option<Settings>,
     idle: Option<Duration>,
 ) -> Result<Remote, StorageError> {
-    let settings = match settings {
-        Some(settings) => settings_of(settings.into_iter()),
-        None => environment(),
-    };
+    let settings = remote_options(settings).settings;
     // In a child that was forked while another thread held the lock it stays locked: there nothing is kept.
     let mut lately = LATELY.try_lock().ok();
     let known = lately.as_ref().and_then(|kept| {

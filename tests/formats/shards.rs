@@ -18,7 +18,7 @@ fn shards_are_cut_where_the_original_cuts_them() {
             continue;
         };
         let config = &first.entry.config;
-        let mut cutter = Cutter::new(config, None);
+        let mut cutter = Cutter::like_original(config);
         let mut cut = Vec::new();
         let mut samples = 0;
         for shard in &shards {

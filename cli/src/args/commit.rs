@@ -1,6 +1,6 @@
 use clap::Args;
 
-use super::StorageArgs;
+use super::{StorageArgs, TakeoverArgs};
 
 /// Publish what `convert --part` has made as one data set
 ///
@@ -16,6 +16,9 @@ pub struct CommitArgs {
     /// Read every shard and compare its hash, and not only its length
     #[arg(long)]
     pub deep: bool,
+
+    #[command(flatten)]
+    pub takeover: TakeoverArgs,
 
     #[command(flatten)]
     pub storage: StorageArgs,

@@ -18,6 +18,10 @@ pub struct GcArgs {
     #[arg(long)]
     pub delete: bool,
 
+    /// Only this uncommitted part, whatever its age: 0/4 is the first of four
+    #[arg(long, value_name = "I/N")]
+    pub part: Option<String>,
+
     /// Leave what parts have written since: `90m`, `24h`, `7d`; `0` when no part is at work
     #[arg(long, value_name = "AGE", default_value = "24h")]
     pub older_than: String,
@@ -35,4 +39,7 @@ EXAMPLES:
     shardmill gc s3://bucket/sets/train
 
   Remove it:
-    shardmill gc s3://bucket/sets/train --delete";
+    shardmill gc s3://bucket/sets/train --delete
+
+  Remove one part of several, to make it again:
+    shardmill gc s3://bucket/sets/train --part 1/4 --delete";

@@ -96,6 +96,10 @@ pub struct GlobalArgs {
     #[arg(long, short, global = true)]
     pub quiet: bool,
 
+    /// Print more in summaries, such as the time that cores were idle
+    #[arg(long, short, global = true, conflicts_with = "quiet")]
+    pub verbose: bool,
+
     /// How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with --json
     /// and `plain` without
     #[arg(long, global = true, value_name = "HOW", value_enum, default_value_t = ProgressName::Auto)]

@@ -390,7 +390,7 @@ impl Cat<'_> {
 
     /// Writes the fields of samples as files; answers how many.
     fn extract(&self, range: Range<u64>, dir: &std::path::Path, by_key: bool) -> Result<u64, Stop> {
-        let mut extractor = Extractor::new(Dir::create(dir)?);
+        let mut extractor = Extractor::new(Dir::create(dir)?, self.name);
         self.each(range, |sample| {
             let key = if by_key { self.key(sample)? } else { None };
             let name = match &key {
@@ -400,6 +400,7 @@ impl Cat<'_> {
                 },
                 None => SampleName::Number(sample.number()),
             };
+            extractor.begin(&name)?;
             for (column, value) in self.values(sample)? {
                 // The key is in the names of the files.
                 if by_key && column == self.key_column && self.columns.is_empty() {

@@ -14,6 +14,8 @@ use crate::signals;
 pub fn run(args: &CommitArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let mut options = CommitPartsOptions::new(Location::parse(&args.dest)?);
     options.remote = options::remote(&args.storage)?;
+    options.lease_patience = options::takeover_after(&args.takeover)?;
+    options::announce_waits(&mut options.remote, out);
     options.limits = limits;
     if args.deep {
         options.verify = Verify::Hashes;

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_convert::{
-    ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Nulls, Outcome, Part,
-    SplitSpec, TarNames, TarOptions,
+    ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Nulls, Outcome, SplitSpec,
+    TarNames, TarOptions,
 };
 use shardmill_core::{Format, Limits, Progress, escape, parse_sample_count};
 use shardmill_mds::{Compression, Encoding, HashAlgo, TextEncoding};
@@ -22,7 +22,8 @@ use crate::output::{
 use crate::signals;
 
 pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let options = convert_options(args, limits)?;
+    let mut options = convert_options(args, limits)?;
+    options::announce_waits(&mut options.remote, out);
     if args.dry_run {
         let plan = shardmill_convert::plan(options)?;
         return show_plan(&plan, out);
@@ -57,7 +58,7 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
     };
     let mut options = ConvertOptions::new(sources, Location::parse(&args.dest)?);
     options.remote = options::remote(&args.storage)?;
-    options.part = args.part.as_deref().map(part).transpose()?;
+    options.part = args.part.as_deref().map(options::part).transpose()?;
     options.lease_patience = takeover;
     options.temp_dir = args
         .temp_dir
@@ -152,23 +153,6 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
     }
     options.limits = limits;
     Ok(options)
-}
-
-/// `--part I/N`
-fn part(text: &str) -> Result<Part, CliError> {
-    let parsed = text.split_once('/').and_then(|(number, count)| {
-        Some(Part {
-            number: number.parse().ok()?,
-            count: count.parse().ok()?,
-        })
-    });
-    parsed.ok_or_else(|| {
-        CliError::option(
-            "part",
-            format!("`{}` is not I/N", escape(text)),
-            "write the number of the part, from 0, and how many there are: 0/4",
-        )
-    })
 }
 
 fn column_specs(typed: &[String], to: ShardFormat) -> Result<Vec<ColumnSpec>, CliError> {
@@ -537,6 +521,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
             out.line(format_args!("{dest}: {amount}, {kept}"))?;
         }
     }
+    let is_verbose = out.is_verbose();
     let mut table = Table::new(&[Align::Left, Align::Left]);
     let mut row = |name: &str, value: String| table.row([format!("  {name}"), value]);
     if let Some(increment) = &report.increment
@@ -563,10 +548,10 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
             rate(raw_bytes, report.elapsed_seconds)
         ),
     );
-    row(
-        "idle",
-        format!("{} of cores at the end", seconds(report.idle_seconds)),
-    );
+    if is_verbose {
+        let idle = seconds(report.idle_seconds);
+        row("idle", format!("{idle} of cores at the end"));
+    }
     if report.dropped_rows > 0 {
         row(
             "dropped",

@@ -1,5 +1,6 @@
 //! Fields as files: what they are called and what they hold.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 
 use shardmill_core::check_relative_path;
@@ -12,6 +13,10 @@ use crate::error::{CliError, Stop};
 pub struct Extractor {
     dir: Dir,
     files: u64,
+    /// The dataset, as it was named.
+    dataset: String,
+    /// The keys that files were named after, and the samples that have them.
+    keys: HashMap<String, u64>,
 }
 
 /// The name that a sample gives to its files.
@@ -21,8 +26,29 @@ pub enum SampleName<'a> {
 }
 
 impl Extractor {
-    pub const fn new(dir: Dir) -> Self {
-        Self { dir, files: 0 }
+    pub fn new(dir: Dir, dataset: &str) -> Self {
+        Self {
+            dir,
+            files: 0,
+            dataset: dataset.to_owned(),
+            keys: HashMap::new(),
+        }
+    }
+
+    /// Begins with the files of a sample.
+    pub fn begin(&mut self, sample: &SampleName<'_>) -> Result<(), CliError> {
+        let SampleName::Key { sample, key } = sample else {
+            return Ok(());
+        };
+        match self.keys.insert((*key).to_owned(), *sample) {
+            None => Ok(()),
+            Some(first) => Err(CliError::KeyTwice {
+                dataset: self.dataset.clone(),
+                key: (*key).to_owned(),
+                first,
+                second: *sample,
+            }),
+        }
     }
 
     pub const fn files(&self) -> u64 {

@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
-use shardmill_convert::{GcOptions, GcReport, gc};
-use shardmill_core::{Limits, Progress, escape};
+use shardmill_convert::{GcFile, GcOptions, GcReport, gc};
+use shardmill_core::{Limits, Progress, escape, shell_word};
 use shardmill_storage::Location;
 
 use super::options;
 use crate::args::GcArgs;
 use crate::error::Stop;
-use crate::output::{Align, Exit, Output, Table, bytes, many};
+use crate::output::{Align, Exit, Output, Table, bytes, count, many};
 use crate::signals;
 
 pub fn run(args: &GcArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -17,37 +17,90 @@ pub fn run(args: &GcArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop
     options.limits = limits;
     options.older_than = options::age("older-than", &args.older_than)?;
     options.lease_patience = options::takeover_after(&args.takeover)?;
+    options.part = args.part.as_deref().map(options::part).transpose()?;
+    options::announce_waits(&mut options.remote, out);
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());
     let report = gc(&options, &progress)?;
     if out.is_json() {
         out.json(&report)?;
     } else if !out.is_quiet() {
-        show(&args.dest, &report, out)?;
+        show(args, &report, out)?;
     }
     Ok(Exit::Done)
 }
 
-fn show(dest: &str, report: &GcReport, out: &mut Output) -> Result<(), Stop> {
-    let dest = escape(dest);
-    if report.files.is_empty() {
+fn show(args: &GcArgs, report: &GcReport, out: &mut Output) -> Result<(), Stop> {
+    let dest = escape(&args.dest);
+    show_parts(report, out)?;
+    if report.files.is_empty() && report.kept.is_empty() {
         out.line(format_args!("{dest}: nothing is left of a conversion"))?;
         return Ok(());
     }
+    show_files(args, report, out)?;
+    if !report.kept.is_empty() {
+        out.line(format_args!(
+            "{dest}: {} of parts kept, written less than {} ago; `shardmill gc {} --delete --older-than 0` removes them when no part is at work",
+            amount(&report.kept),
+            escape(&args.older_than),
+            shell_word(&args.dest),
+        ))?;
+    }
+    if !report.parts.is_empty() && !report.deleted {
+        out.line(format_args!(
+            "{dest}: `shardmill commit {}` publishes the parts when all of them are there",
+            shell_word(&args.dest)
+        ))?;
+    }
+    Ok(())
+}
+
+/// The parts that wait for a commit.
+fn show_parts(report: &GcReport, out: &mut Output) -> Result<(), Stop> {
+    if report.parts.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::with_heading(&[
+        ("uncommitted part", Align::Left),
+        ("conversion", Align::Left),
+        ("samples", Align::Right),
+        ("shards", Align::Right),
+        ("bytes", Align::Right),
+    ]);
+    for part in &report.parts {
+        // As much of it as tells the conversions apart.
+        let conversion = part.conversion.get(..8).unwrap_or(&part.conversion);
+        table.row([
+            part.part.clone(),
+            conversion.to_owned(),
+            count(part.samples),
+            count(part.shards),
+            bytes(part.bytes),
+        ]);
+    }
+    out.text(table)
+}
+
+/// The number and the bytes of files.
+fn amount(files: &[GcFile]) -> String {
+    let all = files
+        .iter()
+        .fold(0_u64, |all, file| all.saturating_add(file.bytes));
+    format!("{} of {}", many(files.len() as u64, "file"), bytes(all))
+}
+
+/// The files that are removed, or would be.
+fn show_files(args: &GcArgs, report: &GcReport, out: &mut Output) -> Result<(), Stop> {
+    if report.files.is_empty() {
+        return Ok(());
+    }
+    let dest = escape(&args.dest);
     let mut table = Table::new(&[Align::Right, Align::Left]);
     for file in &report.files {
         table.row([bytes(file.bytes), escape(&file.name).into_owned()]);
     }
     out.text(table)?;
-    let all = report
-        .files
-        .iter()
-        .fold(0_u64, |all, file| all.saturating_add(file.bytes));
-    let amount = format!(
-        "{} of {}",
-        many(report.files.len() as u64, "file"),
-        bytes(all)
-    );
+    let amount = amount(&report.files);
     match report.deleted {
         true => out.line(format_args!("{dest}: {amount} removed"))?,
         false => out.line(format_args!(

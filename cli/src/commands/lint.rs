@@ -1,15 +1,19 @@
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
-use shardmill_reader::{TarPattern, TarSet, each_in_order};
+use shardmill_reader::{RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order};
 use shardmill_webdataset::{Consumer, Finding, Lint, Severity, ShardFacts, splits};
 
 use super::options;
 use crate::args::LintArgs;
 use crate::error::{Fault, Stop, one_line};
-use crate::output::{Display, Exit, Output, many};
+use crate::output::{Display, Exit, Output, count, many};
 use crate::signals;
+
+/// Most keys in several shards that are listed.
+const MOST_KEYS: usize = 100;
 
 /// A finding, as JSON.
 #[derive(Serialize)]
@@ -130,6 +134,7 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         warnings: 0,
         notes: 0,
     };
+    let mut keys = RepeatedKeys::default();
     let mut stop = None;
     let work = |at: usize| {
         let Some(shard) = shards.get(at) else {
@@ -151,6 +156,10 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
             compression,
             hashes: None,
         };
+        let (samples, _) = survey.samples(Consumer::Webdataset, &limits);
+        for sample in samples {
+            keys.push(&sample.key, at, sample.begin)?;
+        }
         for finding in lint.shard(&survey, &facts) {
             stop = stop.take().or(report.add(Some(&path), &finding).err());
         }
@@ -166,6 +175,7 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     if let Some(stop) = stop {
         return Err(stop);
     }
+    repeated(keys, &lint, shards, &mut report)?;
     for finding in lint.finish() {
         report.add(None, &finding)?;
     }
@@ -204,6 +214,38 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     } else {
         Exit::Problems
     })
+}
+
+/// Keys that several shards have. The first of them are listed, in the order of the shards.
+fn repeated(
+    keys: RepeatedKeys,
+    lint: &Lint,
+    shards: &[TarFile],
+    report: &mut Report<'_>,
+) -> Result<(), Stop> {
+    let mut listed: BinaryHeap<RepeatedKey> = BinaryHeap::new();
+    let mut more = 0_u64;
+    keys.finish(|found| {
+        listed.push(found);
+        if listed.len() > MOST_KEYS {
+            listed.pop();
+            more += 1;
+        }
+    })?;
+    for found in listed.into_sorted_vec() {
+        let (Some(shard), Some(first)) = (shards.get(found.shard), shards.get(found.first)) else {
+            continue;
+        };
+        let path = shard.path().display().to_string();
+        for finding in lint.repeated_key(&found.key, shard.name(), first.name(), found.at) {
+            report.add(Some(&path), &finding)?;
+        }
+    }
+    if more > 0 {
+        let text = format!("and {} more keys that are in several shards", count(more));
+        report.add(None, &Finding::warning("sample-key-twice", text))?;
+    }
+    Ok(())
 }
 
 fn show_splits(

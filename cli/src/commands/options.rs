@@ -1,15 +1,20 @@
 //! Option values that more than one verb takes, checked before any work (reliability rule E4).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use shardmill_convert::Part;
 use shardmill_core::{ByteSize, Diagnostic as _, Limits, escape};
-use shardmill_storage::{LEASE_PATIENCE, Location, RemoteOptions, StorageError, settings_of};
+use shardmill_storage::{
+    LEASE_PATIENCE, LeaseWait, Location, RemoteOptions, StorageError, settings_of,
+};
 use shardmill_webdataset::Consumer;
 
 use crate::args::{StorageArgs, TakeoverArgs};
 use crate::error::{CliError, Stop};
+use crate::output::{Output, seconds};
 
 /// More threads than any machine has use for.
 const MOST_JOBS: usize = 1024;
@@ -115,14 +120,59 @@ pub fn place(text: &str) -> Result<Location, Stop> {
 
 /// What the environment and the command line say about stores.
 pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, StorageError> {
-    let mut options = RemoteOptions {
+    let options = RemoteOptions {
         settings: settings_of(std::env::vars()),
         ..RemoteOptions::default()
     };
-    for option in &args.storage_options {
-        options = options.with_option(option)?;
+    options.with_options(&args.storage_options)
+}
+
+/// `--part I/N`
+pub fn part(text: &str) -> Result<Part, CliError> {
+    let parsed = text.split_once('/').and_then(|(number, count)| {
+        Some(Part {
+            number: number.parse().ok()?,
+            count: count.parse().ok()?,
+        })
+    });
+    parsed.ok_or_else(|| {
+        CliError::option(
+            "part",
+            format!("`{}` is not I/N", escape(text)),
+            "write the number of the part, from 0, and how many there are: 0/4",
+        )
+    })
+}
+
+/// The time of the day, as `12:30:59 UTC`.
+fn time_of_day(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = since.map_or(0, |since| since.as_secs()) % 86_400;
+    let (minutes, hours) = (seconds / 60 % 60, seconds / 3600);
+    format!("{hours:02}:{minutes:02}:{:02} UTC", seconds % 60)
+}
+
+/// Says on standard error when a writer waits for the lease of another one.
+pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
+    if out.is_quiet() {
+        return;
     }
-    Ok(options)
+    let console = Arc::clone(out.console());
+    remote.on_lease_wait = Some(Arc::new(move |wait: &LeaseWait| {
+        let owner = wait.owner.as_deref().unwrap_or("unknown");
+        let patience = seconds(wait.patience.as_secs_f64());
+        let until = time_of_day(SystemTime::now() + wait.patience);
+        console.warning(
+            "lease-wait",
+            Some(escape(&wait.url).into_owned()),
+            format!(
+                "writer {owner} has this lease; waiting until {until} for its heartbeat, and taking the lease over when there is none"
+            ),
+            Some(format!(
+                "--takeover-after SECONDS waits for another time than {patience}"
+            )),
+        );
+    }));
 }
 
 /// A length of time with its unit.

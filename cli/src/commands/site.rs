@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shardmill_core::Limits;
 use shardmill_reader::{
     Dataset, OpenOptions, TarPattern, TarSet, folder_holds_tars, holds_tars, is_tar_name,
-    is_unfinished_in,
+    unfinished_in,
 };
 use shardmill_storage::{Dir, Folder, Location, RemoteOptions};
 
@@ -167,7 +167,9 @@ impl Site {
         CliError::NoDataset {
             location: location.to_owned(),
             // What cannot be looked at is as little a conversion as it is a data set.
-            unfinished: folder.is_ok_and(|folder| is_unfinished_in(&folder).unwrap_or_default()),
+            unfinished: folder
+                .ok()
+                .and_then(|folder| unfinished_in(&folder).unwrap_or_default()),
         }
     }
 

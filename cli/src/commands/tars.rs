@@ -269,7 +269,7 @@ impl TarCat<'_> {
 
     /// Writes the fields of samples as files; answers how many.
     pub fn extract(&self, range: Range<u64>, dir: &Path, by_key: bool) -> Result<u64, Stop> {
-        let mut extractor = Extractor::new(Dir::create(dir)?);
+        let mut extractor = Extractor::new(Dir::create(dir)?, self.name);
         self.samples(range, |number, key, fields| {
             let name = match by_key {
                 true => SampleName::Key {
@@ -278,6 +278,7 @@ impl TarCat<'_> {
                 },
                 false => SampleName::Number(number),
             };
+            extractor.begin(&name)?;
             for (field, data) in fields {
                 // The key is in the names of the files, or the number stands for it.
                 if *field != KEY_COLUMN {
@@ -299,7 +300,7 @@ impl TarCat<'_> {
         }
         CliError::NoDataset {
             location: self.name.to_owned(),
-            unfinished: false,
+            unfinished: None,
         }
         .into()
     }

@@ -28,6 +28,7 @@ use crate::error::Stop;
 pub struct Output {
     json: bool,
     quiet: bool,
+    verbose: bool,
     progress: ProgressMode,
     stdout: BufWriter<StdoutLock<'static>>,
     console: Arc<Console>,
@@ -48,6 +49,7 @@ impl Output {
         Self {
             json: global.json,
             quiet: global.quiet,
+            verbose: global.verbose,
             progress,
             stdout: BufWriter::with_capacity(64 << 10, io::stdout().lock()),
             console: Arc::new(Console::new(global.json, global.quiet)),
@@ -62,6 +64,11 @@ impl Output {
     /// Whether summaries and notes are unwanted.
     pub const fn is_quiet(&self) -> bool {
         self.quiet
+    }
+
+    /// Whether summaries are to say more.
+    pub const fn is_verbose(&self) -> bool {
+        self.verbose
     }
 
     pub const fn progress_mode(&self) -> ProgressMode {

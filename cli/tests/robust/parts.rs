@@ -180,7 +180,7 @@ fn what_does_not_fit_together_is_refused() {
     done(&lab.run(&mut part(&lab, &other, "dest", 1, 1)));
     expect(&commit(&lab, "dest"), 4, "parts-conflict");
     let ended = lab.run(&mut lab.convert(&setting, "dest"));
-    expect(&ended, 4, "dest-conflict");
+    expect(&ended, 4, "parts-uncommitted");
     assert!(!lab.snapshot("dest").has("index.json"));
     // What is there can be given up.
     // But not by the way: it may be work of today.
@@ -231,6 +231,148 @@ fn a_file_that_was_changed_is_found_by_the_commit() {
     fs::write(&shard, &whole).unwrap();
     done(&commit(&lab, "dest"));
     lab.verify("dest");
+}
+
+#[test]
+fn uncommitted_parts_are_named_by_every_command() {
+    let setting = SETTINGS[6];
+    let lab = Lab::new(&[setting]);
+    let server = S3Server::start(Objects::memory("bucket", []), Settings::default()).unwrap();
+    for dest in ["my dest", "s3://bucket/set"] {
+        let mut part = part(&lab, &setting, dest, 0, 2);
+        done(&lab.run(part.envs(server.environment())));
+        let hint = match dest {
+            "my dest" => "my dest' when",
+            _ => "`shardmill commit s3://bucket/set` when",
+        };
+        for verb in [
+            &["verify"][..],
+            &["inspect"],
+            &["ls"],
+            &["cat"],
+            &["index", "rebuild"],
+            &["convert"],
+            &["lint"],
+        ] {
+            let is_store = dest.starts_with("s3:");
+            if is_store && verb == ["index", "rebuild"] {
+                continue;
+            }
+            let mut command = lab.command();
+            command.args(verb).arg(dest).envs(server.environment());
+            if verb == ["convert"] {
+                command.arg("other");
+            }
+            let ended = lab.run(&mut command);
+            expect(&ended, 4, "parts-uncommitted");
+            assert!(
+                ended.errors().contains(hint),
+                "{verb:?}: {}",
+                ended.errors()
+            );
+        }
+        assert!(!lab.at("other").exists());
+        let mut whole = lab.convert(&setting, dest);
+        let ended = lab.run(whole.envs(server.environment()));
+        expect(&ended, 4, "parts-uncommitted");
+    }
+}
+
+#[test]
+fn gc_lists_parts_and_removes_one() {
+    let (setting, other) = (SETTINGS[0], SETTINGS[1]);
+    let lab = Lab::new(&[setting]);
+    let server = S3Server::start(Objects::memory("bucket", []), Settings::default()).unwrap();
+    for dest in ["dest", "s3://bucket/set"] {
+        let run = |command: &mut Command| lab.run(command.envs(server.environment()));
+        for number in [0, 2] {
+            done(&run(&mut part(&lab, &setting, dest, number, 2)));
+        }
+        done(&run(&mut part(&lab, &other, dest, 1, 2)));
+        let gc = |more: &[&str]| run(lab.command().args(["gc", dest]).args(more));
+        let conflict = run(lab.command().args(["commit", dest]));
+        expect(&conflict, 4, "parts-conflict");
+        let advice = format!("shardmill gc {dest} --part");
+        assert!(conflict.errors().contains(&advice), "{}", conflict.errors());
+        // What is too young to be removed is not hidden.
+        let ended = gc(&["--delete"]);
+        done(&ended);
+        for text in ["0/3", "1/3", "2/3", "--older-than 0"] {
+            assert!(ended.output().contains(text), "{text}: {}", ended.output());
+        }
+        let ended = gc(&[]);
+        let publish = format!("shardmill commit {dest}");
+        assert!(ended.output().contains(&publish), "{}", ended.output());
+        expect(&gc(&["--part", "3/4", "--delete"]), 2, "part-missing");
+        expect(&gc(&["--part", "3", "--delete"]), 2, "config-part");
+        done(&gc(&["--part", "1/3", "--delete"]));
+        let missing = run(lab.command().args(["commit", dest]));
+        expect(&missing, 2, "part-missing");
+        let fact = format!("{dest}: part 1 is missing: 2 of 3 parts are there");
+        assert!(missing.errors().contains(&fact), "{}", missing.errors());
+        done(&run(&mut part(&lab, &setting, dest, 1, 2)));
+        done(&run(lab.command().args(["commit", dest])));
+        let done_now = gc(&["--older-than", "0"]);
+        assert!(
+            done_now.output().contains("nothing is left"),
+            "{}",
+            done_now.output()
+        );
+        let verified = run(lab.command().args(["verify", dest]));
+        done(&verified);
+    }
+}
+
+#[test]
+fn a_commit_says_that_it_waits_for_a_lease() {
+    let setting = SETTINGS[1];
+    let lab = Lab::new(&[setting]);
+    let lease = "set/.shardmill/commit/lease".to_owned();
+    let lease = (lease, b"0123456789abcdef 3\n".to_vec());
+    let server = S3Server::start(Objects::memory("bucket", [lease]), Settings::default()).unwrap();
+    for number in 0..PARTS {
+        let mut part = part(&lab, &setting, "s3://bucket/set", number, 2);
+        done(&lab.run(part.envs(server.environment())));
+    }
+    let began = std::time::Instant::now();
+    let ended = lab.run(
+        lab.command()
+            .args(["commit", "s3://bucket/set", "--takeover-after", "1.5"])
+            .envs(server.environment()),
+    );
+    done(&ended);
+    assert!(began.elapsed() < Duration::from_secs(12));
+    for text in [
+        "warning[lease-wait]: s3://bucket/set/.shardmill/commit/lease: writer 0123456789abcdef",
+        " UTC for its heartbeat",
+        "--takeover-after",
+    ] {
+        assert!(ended.errors().contains(text), "{text}: {}", ended.errors());
+    }
+    // The wait is announced once, and a commit that has not to wait says nothing.
+    assert_eq!(ended.errors().matches("lease-wait").count(), 1);
+}
+
+#[test]
+fn an_option_of_a_store_wins_over_other_names_in_the_environment() {
+    let setting = SETTINGS[1];
+    let lab = Lab::new(&[setting]);
+    let server = S3Server::start(Objects::memory("bucket", []), Settings::default()).unwrap();
+    let endpoint = server
+        .environment()
+        .into_iter()
+        .find(|(name, _)| name.contains("ENDPOINT"))
+        .unwrap();
+    let mut convert = lab.convert(&setting, "s3://bucket/set");
+    convert
+        .envs(server.environment())
+        .env("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+        .env("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+        .env("S3_ENDPOINT_URL", "http://127.0.0.1:1")
+        .arg("--storage-option")
+        .arg(format!("aws_endpoint={}", endpoint.1));
+    done(&lab.run(&mut convert));
+    assert!(server.objects().all().contains_key("set/index.json"));
 }
 
 /// A data set that was made in parts is one like any other, and may be replaced by another.

@@ -1,8 +1,9 @@
 //! What is at the destination, and what may be done about it.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use shardmill_core::{ErrorKind, Progress};
+use shardmill_core::{ErrorKind, Progress, shell_word};
 use shardmill_reader::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::parts::is_shard_name;
@@ -126,12 +127,7 @@ pub(crate) fn look_in(
         return finished(target, folders, identity, options);
     }
     if parts::are_there(target)? {
-        return Err(conflict(
-            path(),
-            "dest-conflict",
-            "it holds parts that wait to be published",
-            "publish them with `shardmill commit`, or remove them with `shardmill gc`",
-        ));
+        return Err(ConvertError::Uncommitted { dest: path() });
     }
     // A work folder without a journal: a run that was killed before it began.
     let entries = target.entries("")?;
@@ -198,7 +194,10 @@ pub(crate) fn finished(
                 path(),
                 "dest-damaged",
                 &format!("it is finished, but {name} is missing or has another length"),
-                "run verify to see all damage, or pass --overwrite to convert it again",
+                format!(
+                    "run `shardmill verify {}` to see all damage, or pass --overwrite to convert it again",
+                    shell_word(&path())
+                ),
             ));
         }
         indexes.push(index);
@@ -448,11 +447,16 @@ pub(crate) const fn is_resumable(kind: ErrorKind) -> bool {
     }
 }
 
-fn conflict(dest: String, id: &'static str, reason: &str, hint: &'static str) -> ConvertError {
+fn conflict(
+    dest: String,
+    id: &'static str,
+    reason: &str,
+    hint: impl Into<Cow<'static, str>>,
+) -> ConvertError {
     ConvertError::Conflict {
         dest,
         reason: reason.to_owned(),
         id,
-        hint,
+        hint: hint.into(),
     }
 }

@@ -1,4 +1,6 @@
-use shardmill_core::{Diagnostic, ErrorKind, escape};
+use std::borrow::Cow;
+
+use shardmill_core::{Diagnostic, ErrorKind, Unfinished, escape, shell_word};
 use shardmill_mds::ConfigError;
 use shardmill_reader::{ReaderError, TarSetError};
 use shardmill_source::SourceError;
@@ -66,7 +68,7 @@ pub enum ConvertError {
         /// The stable id.
         id: &'static str,
         /// What to do.
-        hint: &'static str,
+        hint: Cow<'static, str>,
     },
     /// Reading failed.
     #[error(transparent)]
@@ -104,6 +106,22 @@ pub enum ConvertError {
     /// Parts could not be written or published.
     #[error(transparent)]
     Parts(#[from] PartError),
+    /// Parts that wait for a commit, where something else needs the destination.
+    #[error("{}", Unfinished::Parts)]
+    Uncommitted {
+        /// The destination.
+        dest: String,
+    },
+    /// A part that is not there.
+    #[error("there is no part {part} to remove")]
+    NoSuchPart {
+        /// The destination.
+        dest: String,
+        /// The part, as `I/N`.
+        part: String,
+        /// Those that are there.
+        known: Vec<String>,
+    },
     /// There is nothing to publish.
     #[error("there are no parts that wait to be published")]
     NoParts {
@@ -181,6 +199,8 @@ impl ConvertError {
             | Self::Nulls { .. }
             | Self::NoColumns { .. }
             | Self::NoParts { .. }
+            | Self::NoSuchPart { .. }
+            | Self::Uncommitted { .. }
             | Self::Manifest { .. }
             | Self::Database { .. }
             | Self::Conflict { .. } => None,
@@ -194,9 +214,10 @@ impl Diagnostic for ConvertError {
             Self::Option { .. }
             | Self::Encoding { .. }
             | Self::NoColumns { .. }
+            | Self::NoSuchPart { .. }
             | Self::NoParts { .. } => ErrorKind::InvalidInput,
             Self::Nulls { .. } | Self::Manifest { .. } => ErrorKind::Corrupt,
-            Self::Conflict { .. } => ErrorKind::Conflict,
+            Self::Conflict { .. } | Self::Uncommitted { .. } => ErrorKind::Conflict,
             Self::Database { .. } => ErrorKind::Resource,
             _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
         }
@@ -209,6 +230,8 @@ impl Diagnostic for ConvertError {
             Self::Nulls { .. } => "value-null",
             Self::NoColumns { .. } => "config-no-columns",
             Self::NoParts { .. } => "parts-none",
+            Self::NoSuchPart { .. } => "part-missing",
+            Self::Uncommitted { .. } => Unfinished::Parts.id(),
             Self::Manifest { .. } => "parts-manifest",
             Self::Database { .. } => "sidecar-database",
             _ => self.inner().map_or("internal", Diagnostic::id),
@@ -222,7 +245,10 @@ impl Diagnostic for ConvertError {
             Self::Nulls { source_name, .. } | Self::NoColumns { source_name } => {
                 Some(escape(source_name).into_owned())
             }
-            Self::Conflict { dest, .. } | Self::NoParts { dest } => Some(escape(dest).into_owned()),
+            Self::Conflict { dest, .. }
+            | Self::NoParts { dest }
+            | Self::NoSuchPart { dest, .. }
+            | Self::Uncommitted { dest } => Some(escape(dest).into_owned()),
             Self::Manifest { path, .. } => Some(escape(path).into_owned()),
             Self::Database { name, .. } => Some(name.clone()),
             Self::Fix { path, .. } => Some(escape(path).into_owned()),
@@ -250,10 +276,18 @@ impl Diagnostic for ConvertError {
                     .to_owned(),
             ),
             Self::Nulls { hint, .. } => Some(hint.clone()),
-            Self::Conflict { hint, .. } => Some((*hint).to_owned()),
-            Self::NoParts { .. } => {
-                Some("make them with `shardmill convert --part I/N`".to_owned())
+            Self::Conflict { hint, .. } => Some(hint.clone().into_owned()),
+            Self::NoParts { dest } => Some(format!(
+                "make them with `shardmill convert SOURCE {} --part I/N`",
+                shell_word(dest)
+            )),
+            Self::NoSuchPart { known, .. } if known.is_empty() => {
+                Some("there are no uncommitted parts".to_owned())
             }
+            Self::NoSuchPart { known, .. } => {
+                Some(format!("the uncommitted parts are {}", known.join(", ")))
+            }
+            Self::Uncommitted { dest } => Some(Unfinished::Parts.hint(dest)),
             Self::Manifest { .. } => Some("make the part again".to_owned()),
             _ => self.inner().and_then(Diagnostic::hint),
         }

@@ -450,7 +450,7 @@ impl<'a> Beside<'a> {
             dest: place.display(name),
             reason: "another file is there".to_owned(),
             id: "index-exists",
-            hint: "replace it with --force",
+            hint: "replace it with --force".into(),
         };
         let limit = bytes.len() as u64;
         if let Some(stamp) = self.target.stamp(name)? {

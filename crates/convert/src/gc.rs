@@ -9,11 +9,12 @@ use serde_json::Value;
 use shardmill_core::{Limits, Progress, check_relative_path};
 use shardmill_reader::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{LEASE_PATIENCE, Location, Place, PlaceLease, RemoteOptions, StorageError};
-use shardmill_writer::{DatasetIndex, INDEX_NAME, parts};
+use shardmill_writer::{DatasetIndex, INDEX_NAME, parts as writer_parts};
 
 use crate::error::ConvertError;
 use crate::increment::recover;
 use crate::journal::{Found, LEASE_NAME, OF_PARTS, WORK_FOLDER};
+use crate::parts::{self, Part, WaitingPart};
 use crate::provenance::in_folder;
 use crate::target::Target;
 
@@ -30,7 +31,9 @@ pub struct GcOptions {
     pub temp_dir: Option<PathBuf>,
     /// Only what parts have left before that long ago: others may be at work.
     pub older_than: Duration,
-    /// How long a conversion that may be at work in a store has for a sign of life.
+    /// Only this part, which waits for a commit, whatever its age.
+    pub part: Option<Part>,
+    /// How long the lease of another writer in a store may go without a heartbeat before it is taken over.
     pub lease_patience: Duration,
     /// What a file may ask for.
     pub limits: Limits,
@@ -46,6 +49,7 @@ impl GcOptions {
             remote: RemoteOptions::default(),
             temp_dir: None,
             older_than: Duration::from_secs(24 * 60 * 60),
+            part: None,
             lease_patience: LEASE_PATIENCE,
             limits: Limits::default(),
         }
@@ -57,7 +61,11 @@ impl GcOptions {
 pub struct GcReport {
     /// Files that belong to no data set, by their names beneath the place, in the order in which they go.
     pub files: Vec<GcFile>,
-    /// Whether they were removed.
+    /// Files of uncommitted parts that were written too lately to be removed.
+    pub kept: Vec<GcFile>,
+    /// The parts that wait for a commit, before anything was removed.
+    pub parts: Vec<WaitingPart>,
+    /// Whether the files were removed.
     pub deleted: bool,
 }
 
@@ -84,32 +92,62 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
     let spool = options.temp_dir.as_deref();
     let place = Place::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&place, progress);
+    let mut waiting = parts::waiting(target, &options.limits)?;
+    let only = match options.part {
+        None => None,
+        Some(part) => Some(names_of(&mut waiting, part, options)?),
+    };
     let mut entries = target.entries("")?.into_iter();
     let has_work = entries.any(|entry| entry.name == WORK_FOLDER && entry.is_folder);
-    let mut files = match (has_work, options.delete) {
+    let mut files = match (has_work && only.is_none(), options.delete) {
         (false, _) => Vec::new(),
         (true, false) => left(target, &options.limits)?,
         (true, true) => remove(target, options)?,
     };
-    let parts = parts::GcOptions {
+    let rules = writer_parts::GcOptions {
         delete: options.delete,
         // Zero is whatever there is, also where nobody knows how old it is.
         before: (!options.older_than.is_zero())
             .then(|| SystemTime::now().checked_sub(options.older_than))
             .flatten(),
+        only,
+        lease_patience: Some(options.lease_patience),
         limits: options.limits.clone(),
-        ..parts::GcOptions::default()
+        ..writer_parts::GcOptions::default()
     };
-    let of_parts = parts::gc(&place, &parts, &mut || !progress.is_cancelled())?;
-    files.extend(of_parts.entries.into_iter().map(|entry| GcFile {
+    let of_parts = writer_parts::gc(&place, &rules, &mut || !progress.is_cancelled())?;
+    let file = |entry: writer_parts::GcEntry| GcFile {
         name: entry.name,
         bytes: entry.bytes,
         reason: entry.reason.name(),
-    }));
+    };
+    files.extend(of_parts.entries.into_iter().map(file));
     Ok(GcReport {
         files,
+        kept: of_parts.kept.into_iter().map(file).collect(),
+        parts: waiting,
         deleted: options.delete,
     })
+}
+
+/// Keeps only those of the waiting parts that are one part, and answers the names of their files.
+fn names_of(
+    waiting: &mut Vec<WaitingPart>,
+    part: Part,
+    options: &GcOptions,
+) -> Result<BTreeSet<String>, ConvertError> {
+    let part = part.to_string();
+    let known = waiting.iter().map(|waiting| waiting.part.clone()).collect();
+    waiting.retain(|waiting| waiting.part == part);
+    if waiting.is_empty() {
+        return Err(ConvertError::NoSuchPart {
+            dest: options.dest.to_string(),
+            part,
+            known,
+        });
+    }
+    let names = waiting.iter().flat_map(|waiting| waiting.names.clone());
+    Ok(names.collect())
 }
 
 /// Removes what an interrupted conversion left, while nobody else is at work.
@@ -163,7 +201,7 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
                             "it cannot be read, so what belongs to it is not known: {error}"
                         ),
                         id: "dest-conflict",
-                        hint: "repair the index, or remove the data set yourself",
+                        hint: "repair the index, or remove the data set yourself".into(),
                     }
                 })?),
                 None => None,

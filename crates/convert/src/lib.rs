@@ -56,7 +56,7 @@ pub use export::{ExportOptions, Exported, export, export_pattern};
 pub use gc::{GcFile, GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;
 pub use options::{ColumnSpec, ConvertOptions, Nulls, SplitSpec, TarNames, TarOptions};
-pub use parts::{CommitPartsOptions, CommitReport, Part, commit};
+pub use parts::{CommitPartsOptions, CommitReport, Part, WaitingPart, commit};
 pub use plan::{ConvertPlan, DestState, PlannedColumn, plan};
 pub use reindex::{ReindexOptions, reindex_tars};
 pub use report::{ConvertReport, IncrementReport, Outcome, SplitReport};

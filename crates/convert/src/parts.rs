@@ -1,15 +1,17 @@
 //! A conversion in parts: independent runs that each make a share of the shards, and one that publishes all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use shardmill_core::{Limits, Progress};
+use shardmill_core::{Limits, Progress, shell_word};
 use shardmill_reader::PROVENANCE_NAME;
 use shardmill_storage::{
-    GoOn, Location, Place, PublishMode, RemoteOptions, Stamp, StorageError, random_number,
+    GoOn, LEASE_PATIENCE, Location, Place, PublishMode, RemoteOptions, Stamp, StorageError,
+    random_number,
 };
 use shardmill_writer::parts::{
     CommitOptions, Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, Verify, WORK_FOLDER,
@@ -43,6 +45,12 @@ pub struct Part {
     pub number: u64,
     /// How many there are.
     pub count: u64,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.count)
+    }
 }
 
 /// Makes one part. Its shards are no data set before [`commit`].
@@ -125,7 +133,11 @@ fn look(target: Target<'_>, plan: &ConvertPlan) -> Result<Option<Dest>, ConvertE
             dest: options.dest_text(),
             reason: "it holds an interrupted conversion that is not in parts".to_owned(),
             id: "dest-conflict",
-            hint: "run that conversion again to finish it, or remove what is left with gc",
+            hint: format!(
+                "run that conversion again to finish it, or remove what is left with `shardmill gc {} --delete`",
+                shell_word(&options.dest_text())
+            )
+            .into(),
         });
     }
     Ok(None)
@@ -350,6 +362,13 @@ struct Known {
 }
 
 impl Known {
+    fn part(&self) -> Part {
+        Part {
+            number: self.manifest.part,
+            count: self.count,
+        }
+    }
+
     fn to_json(&self) -> String {
         json!({
             "version": 1,
@@ -399,6 +418,8 @@ pub struct CommitPartsOptions {
     pub remote: RemoteOptions,
     /// Where files for a store are made.
     pub temp_dir: Option<PathBuf>,
+    /// How long the lease of another writer in a store may go without a heartbeat before it is taken over.
+    pub lease_patience: Duration,
     /// What files may ask for.
     pub limits: Limits,
 }
@@ -412,6 +433,7 @@ impl CommitPartsOptions {
             verify: Verify::Sizes,
             remote: RemoteOptions::default(),
             temp_dir: None,
+            lease_patience: LEASE_PATIENCE,
             limits: Limits::default(),
         }
     }
@@ -450,7 +472,7 @@ pub fn commit(
     let spool = options.temp_dir.as_deref();
     let place = Place::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&place, progress);
-    let known = manifests(target, options)?;
+    let known = manifests(target, &options.limits)?;
     let dest = options.dest.to_string();
     let Some(first) = known.first() else {
         return done_before(target, options);
@@ -464,14 +486,20 @@ pub fn commit(
     let dropped = known.iter().map(|known| known.dropped).sum::<u64>();
     let content: Content = known.iter().map(|known| known.content).collect();
     let mut side = Value::Null;
+    let mixed = conversions(&known);
     let mut parts = Vec::with_capacity(known.len());
     for known in known {
         if known.staging != staging || known.count != count {
+            let hint = format!(
+                "`shardmill gc {dest} --part {part} --delete` removes one of them, `shardmill gc {dest} --delete --older-than 0` all; then make all parts in the same way",
+                dest = shell_word(&dest),
+                part = known.part(),
+            );
             return Err(ConvertError::Conflict {
                 dest,
-                reason: "it holds parts of two conversions: another source, configuration or number of parts".to_owned(),
+                reason: format!("it holds parts of several conversions: {mixed}"),
                 id: "parts-conflict",
-                hint: "remove what is there with gc --delete, and make all parts in the same way",
+                hint: hint.into(),
             });
         }
         if known.manifest.part == 0 {
@@ -486,6 +514,7 @@ pub fn commit(
     let commit = CommitOptions {
         parts: Some(count),
         verify: options.verify,
+        lease_patience: Some(options.lease_patience),
         limits: options.limits.clone(),
     };
     let go_on = &mut || !progress.is_cancelled();
@@ -517,12 +546,12 @@ pub fn commit(
         // What a commit that is killed leaves of it lies with the manifests, which go last.
         target.publish_from(PARTS_FOLDER, PROVENANCE_NAME, text.as_bytes())?;
     }
-    clean(target)?;
+    clean(target, options)?;
     Ok(report)
 }
 
 /// Removes what is left beside a data set that was published, of this commit and of those that were killed.
-fn clean(target: Target<'_>) -> Result<(), ConvertError> {
+fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), ConvertError> {
     let entries = target.entries(PARTS_FOLDER)?;
     let names: Vec<String> = entries
         .iter()
@@ -533,7 +562,7 @@ fn clean(target: Target<'_>) -> Result<(), ConvertError> {
         names.get(at).map_or(Ok(()), |name| target.remove(name))
     })?;
     let mut go_on = target.go_on();
-    tidy(target.place, &mut || go_on(0));
+    tidy(target.place, Some(options.lease_patience), &mut || go_on(0));
     Ok(())
 }
 
@@ -568,7 +597,7 @@ fn done_before(
     let Ok(index) = DatasetIndex::parse(&index, &options.limits) else {
         return Err(ConvertError::NoParts { dest });
     };
-    clean(target)?;
+    clean(target, options)?;
     Ok(CommitReport {
         dest,
         parts,
@@ -581,7 +610,7 @@ fn done_before(
 }
 
 /// What the manifests at a place say.
-fn manifests(target: Target<'_>, options: &CommitPartsOptions) -> Result<Vec<Known>, ConvertError> {
+fn manifests(target: Target<'_>, limits: &Limits) -> Result<Vec<Known>, ConvertError> {
     let entries = target.entries(PARTS_FOLDER)?.into_iter();
     let names: Vec<String> = entries
         .filter(|entry| !entry.is_folder && entry.name.ends_with(MANIFEST))
@@ -596,13 +625,71 @@ fn manifests(target: Target<'_>, options: &CommitPartsOptions) -> Result<Vec<Kno
     for (name, text) in names.iter().zip(texts) {
         // Gone since it was listed: somebody else commits.
         let Some(text) = text else { continue };
-        let parsed = Known::parse(&text, &options.limits);
+        let parsed = Known::parse(&text, limits);
         known.push(parsed.map_err(|reason| ConvertError::Manifest {
             path: target.place.display(name),
             reason,
         })?);
     }
     Ok(known)
+}
+
+/// Names the parts of each conversion.
+fn conversions(known: &[Known]) -> String {
+    let mut jobs: BTreeMap<(&str, u64), Vec<String>> = BTreeMap::new();
+    for known in known {
+        let job = (known.staging.job(), known.count);
+        jobs.entry(job).or_default().push(known.part().to_string());
+    }
+    let jobs: Vec<String> = jobs.into_values().map(|parts| parts.join(", ")).collect();
+    format!("one of them made {}", jobs.join(", another "))
+}
+
+/// A part that waits for a commit.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct WaitingPart {
+    /// Its number and how many there are, as `--part` has them: `0/4`.
+    pub part: String,
+    /// The conversion that it belongs to: parts of the same conversion have the same one.
+    pub conversion: String,
+    /// Its samples.
+    pub samples: u64,
+    /// Its shards.
+    pub shards: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// The files that are it, by their names beneath the place, and in a directory the folder that they are in.
+    #[serde(skip)]
+    pub(crate) names: BTreeSet<String>,
+}
+
+/// The parts that wait for a commit at a place, in order.
+pub(crate) fn waiting(
+    target: Target<'_>,
+    limits: &Limits,
+) -> Result<Vec<WaitingPart>, ConvertError> {
+    let mut known = manifests(target, limits)?;
+    known.sort_by_key(|known| (known.staging.job().to_owned(), known.manifest.part));
+    let folders = target.entries(PARTS_FOLDER)?;
+    let parts = known.into_iter().map(|known| {
+        let stem = format!("{}-{:05}", known.staging.job(), known.manifest.part);
+        let attempts = folders.iter().filter(|entry| {
+            let rest = entry.name.strip_prefix(&stem);
+            rest.is_some_and(|rest| rest.starts_with(['-', '.']))
+        });
+        let files = || known.manifest.shards.iter().flat_map(|shard| &shard.files);
+        let mut names: BTreeSet<String> = files().map(|file| file.at.clone()).collect();
+        names.extend(attempts.map(|entry| in_folder(PARTS_FOLDER, &entry.name)));
+        WaitingPart {
+            part: known.part().to_string(),
+            conversion: known.staging.job().to_owned(),
+            samples: known.manifest.samples(),
+            shards: u64::try_from(known.manifest.shards.len()).unwrap_or(u64::MAX),
+            bytes: files().map(|file| file.bytes).sum(),
+            names,
+        }
+    });
+    Ok(parts.collect())
 }
 
 /// Whether parts wait for a commit at a place.

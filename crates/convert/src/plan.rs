@@ -355,7 +355,7 @@ fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError> {
                     escape(&shown(source))
                 ),
                 id: "dest-overlap",
-                hint: "choose a destination beside the source",
+                hint: "choose a destination beside the source".into(),
             });
         }
     }

@@ -62,7 +62,8 @@ impl Identity {
             for (key, value) in ours {
                 let before = theirs.get(key).unwrap_or(&Value::Null);
                 if before != value {
-                    changes.push(format!("{key} was {}, is {}", short(before), short(value)));
+                    let (at, before, now) = first_difference(before, value);
+                    changes.push(format!("{key}{at} was {before}, is {now}"));
                 }
             }
             if changes.is_empty() {
@@ -75,12 +76,56 @@ impl Identity {
     }
 }
 
-fn short(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(120) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
+/// Most characters of a value in a message.
+const MOST_SHOWN: usize = 120;
+
+/// Where two values first differ, and what is there in each. Values that are short enough are shown whole.
+fn first_difference(before: &Value, now: &Value) -> (String, String, String) {
+    let (shown, is) = (before.to_string(), now.to_string());
+    let is_short = |text: &str| text.chars().count() <= MOST_SHOWN;
+    if is_short(&shown) && is_short(&is) {
+        return (String::new(), shown, is);
     }
+    let inner = |at: String, before: Option<&Value>, now: Option<&Value>| {
+        let (before, now) = (before.unwrap_or(&Value::Null), now.unwrap_or(&Value::Null));
+        let (rest, before, now) = first_difference(before, now);
+        (at + &rest, before, now)
+    };
+    match (before, now) {
+        (Value::Array(before), Value::Array(now)) => {
+            let pairs = before.iter().zip(now);
+            let at = pairs.take_while(|(before, now)| before == now).count();
+            inner(format!("[{at}]"), before.get(at), now.get(at))
+        }
+        (Value::Object(before), Value::Object(now)) => {
+            let mut names = before.keys().chain(now.keys());
+            match names.find(|name| before.get(*name) != now.get(*name)) {
+                Some(name) => inner(format!(".{name}"), before.get(name), now.get(name)),
+                None => (String::new(), short(&shown, 0), short(&is, 0)),
+            }
+        }
+        _ => {
+            let pairs = shown.chars().zip(is.chars());
+            let same = pairs.take_while(|(before, now)| before == now).count();
+            let from = match is_short(&shown) || is_short(&is) {
+                true => 0,
+                false => same.saturating_sub(MOST_SHOWN / 4),
+            };
+            (String::new(), short(&shown, from), short(&is, from))
+        }
+    }
+}
+
+/// At most [`MOST_SHOWN`] characters of a text, from one on.
+fn short(text: &str, from: usize) -> String {
+    let rest = text.chars().skip(from);
+    let shown: String = rest.clone().take(MOST_SHOWN).collect();
+    let before = if from > 0 { "…" } else { "" };
+    let after = match rest.count() > MOST_SHOWN {
+        true => "…",
+        false => "",
+    };
+    format!("{before}{shown}{after}")
 }
 
 /// The contents of the side file.
@@ -176,5 +221,42 @@ pub(crate) fn in_folder(folder: &str, name: &str) -> String {
         name.to_owned()
     } else {
         format!("{folder}/{name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn difference(before: &Value, now: &Value) -> String {
+        let (at, before, now) = first_difference(before, now);
+        format!("{at} was {before}, is {now}")
+    }
+
+    #[test]
+    fn what_differs_in_long_values_is_named() {
+        assert_eq!(difference(&json!(1), &json!([2])), " was 1, is [2]");
+        let columns: Vec<Value> = (0..50).map(|at| json!([format!("c{at}"), "int"])).collect();
+        let mut other = columns.clone();
+        other[47] = json!(["c47", "str"]);
+        assert_eq!(
+            difference(&json!(columns), &json!(other)),
+            r#"[47] was ["c47","int"], is ["c47","str"]"#
+        );
+        assert_eq!(
+            difference(&json!(columns[..49]), &json!(columns)),
+            r#"[49] was null, is ["c49","int"]"#
+        );
+        let object = |last: &str| json!({"a": columns, "b": {"c": last}});
+        assert_eq!(
+            difference(&object("x"), &object("y")),
+            r#".b was {"c":"x"}, is {"c":"y"}"#
+        );
+        let text = |last: &str| json!(format!("{}{last}", "é".repeat(300)));
+        let same = "é".repeat(30);
+        assert_eq!(
+            difference(&text("x"), &text("y")),
+            format!(r#" was …{same}x", is …{same}y""#)
+        );
     }
 }

@@ -105,7 +105,7 @@ fn check_names(shards: &[TarFile]) -> Result<(), ConvertError> {
                 dest: second.path().display().to_string(),
                 reason: format!("`{}` is the same shard", escape(first.name())),
                 id: "shard-ambiguous",
-                hint: "move one of the files away",
+                hint: "move one of the files away".into(),
             });
         }
     }

@@ -114,7 +114,7 @@ pub fn rewrite_tars(
             dest: dest.display().to_string(),
             reason: "it is not empty".to_owned(),
             id: "dest-not-empty",
-            hint: "choose another destination",
+            hint: "choose another destination".into(),
         });
     }
     let mut published = Vec::new();

@@ -215,7 +215,7 @@ fn convert(
                 reason: "another writer has taken over: this one was silent for too long"
                     .to_owned(),
                 id: "other-writer",
-                hint: "wait until it is done, and run it again",
+                hint: "wait until it is done, and run it again".into(),
             });
         }
         if options.incremental {

@@ -7,6 +7,9 @@ pub const WORK_FOLDER: &str = ".shardmill";
 /// What a conversion notes of its shards until it publishes their index. In a store it is the folder of its objects.
 pub const JOURNAL_NAME: &str = ".shardmill/journal";
 
+/// Where the parts of a conversion are until they are committed: the manifests, and in a directory the shards.
+pub const PARTS_FOLDER: &str = ".shardmill/parts";
+
 /// Why a name that came from data may not become a path (reliability rule S4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -652,7 +652,7 @@ fn open_files(
 fn index_missing(shown: &str) -> ReaderError {
     ReaderError::IndexMissing {
         path: PathBuf::from(shown),
-        unfinished: false,
+        unfinished: None,
     }
 }
 
@@ -698,10 +698,10 @@ fn scan_tars(
     let path = || PathBuf::from(shown);
     let found = match found {
         ListedTars::All(found) => found,
-        ListedTars::Unfinished => {
+        ListedTars::Unfinished(unfinished) => {
             return Err(ReaderError::IndexMissing {
                 path: path(),
-                unfinished: true,
+                unfinished: Some(unfinished),
             });
         }
         ListedTars::Stray([tar, other]) => {
@@ -739,7 +739,7 @@ fn open_dir(path: &Path, has_index: bool) -> Result<Dir, ReaderError> {
         if error.is_not_found() && has_index {
             ReaderError::IndexMissing {
                 path: path.to_owned(),
-                unfinished: false,
+                unfinished: None,
             }
         } else {
             error.into()

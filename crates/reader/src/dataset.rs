@@ -6,7 +6,7 @@ use shardmill_core::Limits;
 use shardmill_mds::{Digest, HashAlgo, HashError, Hasher, Index, ShardEntry, digest};
 use shardmill_storage::{Dir, FileHandle, Folder, Location, RemoteOptions, StorageError, Stored};
 
-use crate::beside::{is_unfinished, is_unfinished_in};
+use crate::beside::{unfinished, unfinished_in};
 use crate::error::{Place, ReaderError};
 use crate::load::{Loader, parts};
 use crate::place::InPlace;
@@ -108,7 +108,7 @@ impl Dataset {
             Err(error) if error.is_not_found() => {
                 return Err(ReaderError::IndexMissing {
                     path: folder.path().to_owned(),
-                    unfinished: is_unfinished_in(&folder).unwrap_or_default(),
+                    unfinished: unfinished_in(&folder).unwrap_or_default(),
                 });
             }
             Err(error) => return Err(error.into()),
@@ -344,7 +344,7 @@ pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), ReaderError> 
             Ok(file) => Ok((dir, file)),
             Err(error) if error.is_not_found() => Err(ReaderError::IndexMissing {
                 path: path.to_owned(),
-                unfinished: is_unfinished(&dir).unwrap_or_default(),
+                unfinished: unfinished(&dir).unwrap_or_default(),
             }),
             Err(error) => Err(error.into()),
         },

@@ -3,7 +3,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, escape};
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, NameError, Unfinished, escape};
 use shardmill_mds::{CompressionError, HashAlgo, HashError, IndexError, ShardError, ValueError};
 use shardmill_order::OrderError;
 use shardmill_storage::StorageError;
@@ -61,12 +61,12 @@ pub enum ReaderError {
     #[error(transparent)]
     Files(#[from] FileError),
     /// A directory without an index.
-    #[error("there is no index.json in this directory")]
+    #[error("there is no index.json in this directory{}", uncommitted(*.unfinished))]
     IndexMissing {
         /// The directory.
         path: PathBuf,
-        /// Whether a conversion into it is not finished.
-        unfinished: bool,
+        /// What an unfinished conversion into it has left.
+        unfinished: Option<Unfinished>,
     },
     /// A directory without an index that has tar files and others, so that it may hold something else.
     #[error(
@@ -79,14 +79,16 @@ pub enum ReaderError {
         path: PathBuf,
         /// The first tar file.
         tar: String,
-        /// The first file that is about none.
+        /// The first file of another kind.
         other: String,
     },
-    /// An index would be made of the shards that an interrupted conversion has written so far.
-    #[error("a conversion into this directory is not finished, and more shards are to come")]
+    /// An index would be made of the shards that an unfinished conversion has written so far.
+    #[error("{found}")]
     Unfinished {
         /// The directory.
         path: PathBuf,
+        /// What the conversion has left there.
+        found: Unfinished,
     },
     /// An index that cannot be used.
     #[error("cannot read the index{}", at(source))]
@@ -478,6 +480,14 @@ fn listed(fields: &[String]) -> String {
     names.join(", ")
 }
 
+/// Why an index is missing where a commit would write it.
+fn uncommitted(unfinished: Option<Unfinished>) -> &'static str {
+    match unfinished {
+        Some(Unfinished::Parts) => ", but uncommitted parts of a conversion",
+        Some(Unfinished::Conversion) | None => "",
+    }
+}
+
 impl ReaderError {
     /// An error of the format crate at a place. It counts samples in their shard; here and in the message they
     /// are counted in the data set.
@@ -560,7 +570,7 @@ impl ReaderError {
             Self::Shared(error) => error.path(),
             Self::IndexMissing { path, .. }
             | Self::Stray { path, .. }
-            | Self::Unfinished { path }
+            | Self::Unfinished { path, .. }
             | Self::Index { path, .. }
             | Self::TarIndex { path, .. }
             | Self::Merge { path, .. }
@@ -628,6 +638,10 @@ impl Diagnostic for ReaderError {
             return inner.kind();
         }
         match self {
+            Self::IndexMissing {
+                unfinished: Some(Unfinished::Parts),
+                ..
+            } => ErrorKind::Conflict,
             Self::IndexMissing { .. }
             | Self::NoShards { .. }
             | Self::NothingToMerge { .. }
@@ -659,9 +673,13 @@ impl Diagnostic for ReaderError {
             return inner.id();
         }
         match self {
+            Self::IndexMissing {
+                unfinished: Some(found @ Unfinished::Parts),
+                ..
+            }
+            | Self::Unfinished { found, .. } => found.id(),
             Self::IndexMissing { .. } => "index-missing",
             Self::Stray { .. } => "source-mixed",
-            Self::Unfinished { .. } => "dest-unfinished",
             Self::IndexMismatch { .. } => "index-mismatch",
             Self::ExpectIndex { .. } => "config-expect-index",
             Self::Limit { source, .. } => source.id(),
@@ -720,10 +738,11 @@ impl Diagnostic for ReaderError {
         Some(
             match self {
                 Self::IndexMissing {
-                    unfinished: true, ..
-                } => "a conversion into it is not finished: run it again, and it goes on where it was",
-                Self::Unfinished { .. } => {
-                    "run the conversion again, and it goes on where it was; `shardmill gc` removes what it has left"
+                    path,
+                    unfinished: Some(found),
+                }
+                | Self::Unfinished { path, found } => {
+                    return Some(found.hint(&path.to_string_lossy()));
                 }
                 Self::IndexMissing { .. } => {
                     "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"

@@ -70,7 +70,7 @@ pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
 pub use beside::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
-    SIDE_BYTES, TOMBSTONES_NAME, is_unfinished_in,
+    SIDE_BYTES, TOMBSTONES_NAME, unfinished_in,
 };
 pub use cache::{
     CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, Horizon, NodeForecast, Point,
@@ -92,7 +92,8 @@ pub use shard::{Sample, Shard};
 pub use state::{Fingerprint, MOST_STATE_BYTES, RunState, StateError};
 pub use tar::KEY_COLUMN;
 pub use tars::{
-    FoundIndex, MOST_SPLITS, PatternFault, TarData, TarFile, TarPattern, TarSet, TarSetError,
-    each_in_order, folder_holds_tars, holds_tars, is_tar_name, verify_tars, version_of,
+    FoundIndex, MOST_SPLITS, PatternFault, RepeatedKey, RepeatedKeys, TarData, TarFile, TarPattern,
+    TarSet, TarSetError, each_in_order, folder_holds_tars, holds_tars, is_tar_name, verify_tars,
+    version_of,
 };
 pub use verify::{VerifyOptions, verify};

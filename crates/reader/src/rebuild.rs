@@ -9,7 +9,7 @@ use shardmill_mds::{
 };
 use shardmill_storage::Dir;
 
-use crate::beside::is_unfinished;
+use crate::beside::unfinished;
 use crate::error::{Place, ReaderError};
 use shardmill_core::parallel;
 
@@ -31,7 +31,7 @@ pub struct RebuildOptions {
 ///
 /// # Errors
 ///
-/// [`ReaderError::Unfinished`] where an interrupted conversion has left its journal; [`ReaderError::NoShards`]; [`ReaderError::Gap`] when a number is missing;
+/// [`ReaderError::Unfinished`] where an unfinished conversion has left its journal or uncommitted parts; [`ReaderError::NoShards`]; [`ReaderError::Gap`] when a number is missing;
 /// [`ReaderError::Ambiguous`], [`ReaderError::Format`], [`ReaderError::StoredForm`],
 /// [`ReaderError::PartnerMissing`] when the files do not fit each other; [`ReaderError::Shard`] and
 /// [`ReaderError::Decompress`] for damaged shards; `Interrupted`.
@@ -41,9 +41,10 @@ pub fn rebuild_index(
     progress: &Progress,
 ) -> Result<Index, ReaderError> {
     let dir = Dir::open(path)?;
-    if is_unfinished(&dir)? {
+    if let Some(found) = unfinished(&dir)? {
         return Err(ReaderError::Unfinished {
             path: path.to_owned(),
+            found,
         });
     }
     let found = find(&dir, &options.limits)?;

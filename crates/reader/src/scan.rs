@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, Unfinished};
 use shardmill_storage::{Dir, Remote, StorageError};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
     TarError, decompress,
 };
 
-use crate::beside::{is_journal, is_unfinished};
+use crate::beside::unfinished;
 use crate::dataset::INDEX_NAME;
 use crate::error::{Place, ReaderError};
 use crate::keys::hash_key;
@@ -145,7 +145,7 @@ pub(crate) fn scan(
 /// The tar files of a folder.
 pub(crate) enum ListedTars {
     /// A conversion is not finished: some of them are missing.
-    Unfinished,
+    Unfinished(Unfinished),
     /// There are other files; one of both.
     Stray([String; 2]),
     /// All of them.
@@ -158,8 +158,8 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
     let mut found = Vec::new();
     match shelf {
         Shelf::Folder(dir) => {
-            if is_unfinished(dir)? {
-                return Ok(ListedTars::Unfinished);
+            if let Some(unfinished) = unfinished(dir)? {
+                return Ok(ListedTars::Unfinished(unfinished));
             }
             if holds_data_sets(dir)? {
                 return Ok(ListedTars::All(found));
@@ -175,8 +175,9 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
         }
         Shelf::Store(store) => {
             let objects = store.list("", MOST_OBJECTS, &mut |_| true)?;
-            if objects.iter().any(|object| is_journal(&object.name)) {
-                return Ok(ListedTars::Unfinished);
+            let names = objects.iter().map(|object| object.name.as_str());
+            if let Some(unfinished) = Unfinished::among(names) {
+                return Ok(ListedTars::Unfinished(unfinished));
             }
             if objects.iter().any(|object| is_index_below(&object.name)) {
                 return Ok(ListedTars::All(found));

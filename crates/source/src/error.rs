@@ -1,6 +1,8 @@
 use std::io;
 
-use shardmill_core::{Diagnostic, ErrorKind, FileClass, LimitExceeded, escape, io_error_id};
+use shardmill_core::{
+    Diagnostic, ErrorKind, FileClass, LimitExceeded, Unfinished, escape, io_error_id,
+};
 
 use shardmill_storage::StorageError;
 
@@ -51,6 +53,20 @@ pub enum SourceError {
     /// A Delta table that is not what it should be, or not what was asked for.
     #[error(transparent)]
     Delta(#[from] DeltaError),
+    /// The destination of a conversion that is not finished: what lies there is not all of its data.
+    #[error("{found}")]
+    Unfinished {
+        /// The folder.
+        location: String,
+        /// What the conversion has left there.
+        found: Unfinished,
+    },
+    /// A file or folder that was removed while its folder was listed.
+    #[error("it was removed while the source was listed")]
+    Removed {
+        /// The file.
+        path: String,
+    },
     /// A broken invariant inside this crate.
     #[error("{what}")]
     Bug {
@@ -517,6 +533,7 @@ impl Diagnostic for SourceError {
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::Io { source, .. } => ErrorKind::from(source),
             Self::Bug { .. } => ErrorKind::Bug,
+            Self::Unfinished { .. } => ErrorKind::Conflict,
             Self::Foreign { kind, .. } => *kind,
             Self::Delta(error) => error.kind(),
             Self::Storage(error) => error.kind(),
@@ -546,6 +563,7 @@ impl Diagnostic for SourceError {
             | Self::SqlRefused { .. } => ErrorKind::InvalidInput,
             Self::Limit { .. }
             | Self::Changed { .. }
+            | Self::Removed { .. }
             | Self::Compression { .. }
             | Self::SchemaMismatch { .. }
             | Self::Conversion { .. }
@@ -580,7 +598,8 @@ impl Diagnostic for SourceError {
             Self::Unsupported { .. } => "source-unsupported",
             Self::Empty { .. } => "source-empty",
             Self::Duplicate { .. } => "source-duplicate",
-            Self::Changed { .. } => "source-changed",
+            Self::Changed { .. } | Self::Removed { .. } => "source-changed",
+            Self::Unfinished { found, .. } => found.id(),
             Self::Overlap { .. } => "tree-overlap",
             Self::Compression { .. } => "source-compression",
             Self::DuplicateColumn { .. } => "source-duplicate-column",
@@ -652,10 +671,12 @@ impl Diagnostic for SourceError {
             | Self::Unsupported { location, .. }
             | Self::Empty { location, .. }
             | Self::Overlap { location, .. }
+            | Self::Unfinished { location, .. }
             | Self::TreeEmpty { location } => location,
             Self::Io { path, .. }
             | Self::Duplicate { path }
             | Self::Changed { path, .. }
+            | Self::Removed { path }
             | Self::TreeSymlink { path }
             | Self::TreeLoop { path }
             | Self::TreeSpecial { path, .. }
@@ -725,6 +746,7 @@ impl Diagnostic for SourceError {
             Self::Delta(error) => return error.hint(),
             Self::Storage(error) => return error.hint(),
             Self::Limit { limit, .. } => return Some(limit.hint()),
+            Self::Unfinished { location, found } => return Some(found.hint(location)),
             Self::ColumnNotFound { near, .. } if !near.is_empty() => {
                 let names: Vec<String> = near
                     .iter()
@@ -738,7 +760,9 @@ impl Diagnostic for SourceError {
             }
             Self::MixedFiles { classes, .. } => return Some(choices(*classes)),
             Self::Mixed { .. } => "convert them one by one, or say what they hold with --from",
-            Self::Changed { .. } => "run again when nothing writes to the source",
+            Self::Changed { .. } | Self::Removed { .. } => {
+                "run again when nothing writes to the source"
+            }
             Self::Overlap { .. } => "choose a destination outside the source",
             Self::SchemaMismatch { hint, .. } => hint,
             Self::MissingColumn { kind, column, .. } | Self::ExtraColumn { kind, column, .. } => {

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use shardmill_core::{check_relative_path, escape};
+use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path, escape};
 use shardmill_storage::{
     Dir, ListOptions, Location, Manifest, Remote, RemoteFault, RemoteLocation, StorageError,
 };
@@ -38,6 +38,8 @@ pub(crate) struct Store {
     remote: Remote,
     temp_dir: Option<PathBuf>,
     kept: Mutex<Kept>,
+    /// A folder in which a listing met what an unfinished conversion has left.
+    unfinished: OnceLock<(String, Unfinished)>,
 }
 
 /// Whole files, the last used at the end.
@@ -213,6 +215,7 @@ impl Store {
             remote: Remote::open(location, &options.remote)?,
             temp_dir: options.temp_dir.clone(),
             kept: Mutex::default(),
+            unfinished: OnceLock::new(),
         }))
     }
 
@@ -269,7 +272,7 @@ impl Store {
         for entry in Manifest::open(&dir, LISTING)?.entries() {
             let entry = entry?;
             // The folder itself has no name.
-            if entry.is_marker() || entry.name.is_empty() {
+            if entry.is_marker() || entry.name.is_empty() || self.is_internal(&entry.name) {
                 continue;
             }
             let pinned = std::iter::once((entry.name.as_str(), entry.tag.as_str()));
@@ -277,6 +280,34 @@ impl Store {
             each(&entry.name, stamp(entry.bytes, &entry.tag))?;
         }
         Ok(())
+    }
+
+    /// Whether an object belongs to a writer that works in the store. What it says of an unfinished conversion is kept.
+    fn is_internal(&self, name: &str) -> bool {
+        let inside = format!("{WORK_FOLDER}/");
+        let at = match name.starts_with(&inside) {
+            true => 0,
+            false => match name.find(&format!("/{inside}")) {
+                Some(slash) => slash + 1,
+                None => return false,
+            },
+        };
+        let (folder, inner) = name.split_at(at);
+        if let Some(found) = Unfinished::among([inner]) {
+            let folder = self.remote.display(folder.trim_end_matches('/'));
+            self.unfinished.get_or_init(|| (folder, found));
+        }
+        true
+    }
+
+    /// # Errors
+    ///
+    /// [`SourceError::Unfinished`] where a listing met what an unfinished conversion has left.
+    pub(crate) fn check_finished(&self) -> Result<(), SourceError> {
+        match self.unfinished.get().cloned() {
+            Some((location, found)) => Err(SourceError::Unfinished { location, found }),
+            None => Ok(()),
+        }
     }
 
     /// All names beneath the store that `wanted` takes, by the whole name.

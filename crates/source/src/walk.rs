@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use shardmill_core::escape;
+use shardmill_core::{PARTS_FOLDER, Unfinished, WORK_FOLDER, escape};
 
 use crate::SourceError;
 
@@ -270,11 +270,8 @@ pub(crate) fn shown(root: &Path, relative: &str) -> String {
 fn list(root: &Path, directory: &Directory, options: WalkOptions<'_>) -> Result<Found, Failure> {
     let path = root.join(&directory.prefix);
     let failed = |source| {
-        let error = SourceError::io(
-            "list",
-            shown(root, directory.prefix.trim_end_matches('/')),
-            source,
-        );
+        let path = shown(root, directory.prefix.trim_end_matches('/'));
+        let error = failure("list", path, source);
         Failure {
             path: directory.prefix.clone(),
             error: Box::new(error),
@@ -311,20 +308,24 @@ fn take(
     found: &mut Found,
 ) -> Result<(), SourceError> {
     let io = |action, source| {
-        SourceError::io(
-            action,
-            shown(
-                root,
-                &format!("{}{}", directory.prefix, raw_name.to_string_lossy()),
-            ),
-            source,
-        )
+        let relative = format!("{}{}", directory.prefix, raw_name.to_string_lossy());
+        failure(action, shown(root, &relative), source)
     };
     let kind = entry.file_type().map_err(|source| io("list", source))?;
     let lossy = raw_name.to_string_lossy();
     let hidden = options.skip_hidden && lossy.starts_with(['.', '_']);
     if hidden && !(lossy.contains('=') && (kind.is_dir() || kind.is_symlink())) {
         return Ok(());
+    }
+    if raw_name == WORK_FOLDER && kind.is_dir() {
+        // What a conversion works in is no data; what lies beside it may be a part of its shards.
+        return match unfinished(&root.join(&directory.prefix)) {
+            None => Ok(()),
+            Some(found) => Err(SourceError::Unfinished {
+                location: shown(root, directory.prefix.trim_end_matches('/')),
+                found,
+            }),
+        };
     }
     let path = || shown(root, &format!("{}{lossy}", directory.prefix));
     let (kind, metadata) = if kind.is_symlink() {
@@ -335,7 +336,8 @@ fn take(
             Ok(metadata) => (metadata.file_type(), Some(metadata)),
             // A link to nowhere is no concern of a source that would not have taken the file.
             Err(_) if !(options.wanted)(&lossy) => return Ok(()),
-            Err(source) => return Err(io("follow the link", source)),
+            // The link is there; what it points to is not.
+            Err(source) => return Err(SourceError::io("follow the link", path(), source)),
         }
     } else {
         (kind, None)
@@ -377,6 +379,27 @@ fn take(
     found
         .files
         .push(&format!("{}{name}", directory.prefix), Stamp::of(&metadata))
+}
+
+/// What an unfinished conversion has left in a folder. What cannot be read is none.
+fn unfinished(folder: &Path) -> Option<Unfinished> {
+    let names = |beneath: &str| {
+        let entries = fs::read_dir(folder.join(beneath)).into_iter().flatten();
+        let name = |entry: fs::DirEntry| entry.file_name().into_string().ok();
+        let names = entries.filter_map(move |entry| name(entry.ok()?));
+        let names = names.map(|name| format!("{beneath}/{name}"));
+        names.collect::<Vec<String>>()
+    };
+    let all = [names(WORK_FOLDER), names(PARTS_FOLDER)].concat();
+    Unfinished::among(all.iter().map(String::as_str))
+}
+
+/// What went wrong with an entry of a listing. One that is gone was removed by another process.
+fn failure(action: &'static str, path: String, source: std::io::Error) -> SourceError {
+    match source.kind() {
+        std::io::ErrorKind::NotFound => SourceError::Removed { path },
+        _ => SourceError::io(action, path, source),
+    }
 }
 
 /// What a file is that is neither regular nor a directory.
@@ -461,6 +484,58 @@ mod tests {
 
     fn paths(listing: &Listing) -> Vec<&str> {
         listing.iter().map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn what_goes_while_it_is_listed_has_changed() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(root.path().join(name), "x").unwrap();
+        }
+        let options = WalkOptions {
+            wanted: &|name| {
+                if name == "b" {
+                    fs::remove_file(root.path().join(name)).unwrap();
+                }
+                true
+            },
+            ..everything(false)
+        };
+        let error = walk(root.path(), options).unwrap_err();
+        assert_eq!(
+            (error.id(), error.kind()),
+            ("source-changed", shardmill_core::ErrorKind::Corrupt)
+        );
+        assert!(error.object().unwrap().ends_with("/b"));
+        assert!(error.hint().unwrap().contains("run again"));
+    }
+
+    #[test]
+    fn what_a_conversion_works_in_is_no_source() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        };
+        for name in ["a", ".shardmill/lease", "sub/.shardmill/tmp-1", "sub/b"] {
+            write(name);
+        }
+        let listing = walk(root.path(), everything(false)).unwrap();
+        assert_eq!(paths(&listing), ["a", "sub/b"]);
+        write("sub/.shardmill/parts/job-00000.json");
+        let error = walk(root.path(), everything(false)).unwrap_err();
+        assert_eq!(error.id(), "parts-uncommitted");
+        assert!(error.object().unwrap().ends_with("/sub"));
+        write(".shardmill/journal");
+        let error = walk(root.path(), everything(false)).unwrap_err();
+        assert_eq!(error.id(), "dest-unfinished");
+        // Tables pass over it, as over everything hidden.
+        let options = WalkOptions {
+            skip_hidden: true,
+            ..everything(false)
+        };
+        assert_eq!(paths(&walk(root.path(), options).unwrap()), ["a", "sub/b"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::lease::Lease;
 use crate::place::Place;
-use crate::pulse::{Moment, Pulse, Sign};
+use crate::pulse::{LeaseWait, Moment, Pulse, Sign};
 use crate::remote::{GoOn, Remote, random_number};
 
 /// How long a lease in a store may go without a sign of life before another writer takes it.
@@ -29,6 +29,9 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// How often somebody who waits is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// The shortest wait that is announced.
+const ANNOUNCED: Duration = Duration::from_secs(1);
 
 /// The claim of one writer on a folder of a [`Place`]. It saves work and names the other writer; correctness rests on
 /// publishing, not on it.
@@ -240,6 +243,7 @@ fn claim(
         fault: RemoteFault::OtherWriter,
     };
     let mut was_silent = false;
+    let mut is_announced = patience < ANNOUNCED;
     for _ in 0..ATTEMPTS {
         let at = Moment::now();
         match remote.put_new(name, sign(owner, 0).into_bytes(), go_on) {
@@ -261,6 +265,13 @@ fn claim(
         let Some(mut first) = read(remote, name, go_on)? else {
             continue;
         };
+        if !std::mem::replace(&mut is_announced, true) {
+            remote.lease_wait(&LeaseWait {
+                url: remote.display(name),
+                owner: first.as_ref().map(|(owner, _)| owner.clone()),
+                patience,
+            });
+        }
         let began = Instant::now();
         let mut looked = began;
         let is_gone = loop {

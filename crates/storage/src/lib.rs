@@ -75,6 +75,7 @@ pub use location::{Location, RemoteLocation, StoreKind};
 pub use log::PlaceLog;
 pub use place::{Place, PlaceEntry, Stamp, StorePlace};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
+pub use pulse::LeaseWait;
 pub use remote::{
     Fetching, GoOn, ListOptions, ListReport, Manifest, ManifestEntries, ManifestEntry, Remote,
     RemoteObject, RemoteOptions, RemoteStats, SETTINGS, random_number, settings_of,

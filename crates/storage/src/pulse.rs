@@ -27,6 +27,17 @@ impl Moment {
     }
 }
 
+/// A wait for the lease of another writer in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseWait {
+    /// The object that is the lease.
+    pub url: String,
+    /// The random id of the writer that holds it, where the object has one.
+    pub owner: Option<String>,
+    /// How long the lease may go without a heartbeat before it is taken over.
+    pub patience: Duration,
+}
+
 /// What the holder of a lease knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {

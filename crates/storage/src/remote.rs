@@ -6,7 +6,9 @@ mod engine;
 mod gate;
 mod list;
 mod manifest;
+mod precedence;
 mod process;
+
 mod put;
 mod request;
 mod save;
@@ -37,7 +39,7 @@ use tokio::task::AbortHandle;
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::location::RemoteLocation;
-use crate::pulse::Leases;
+use crate::pulse::{LeaseWait, Leases};
 use engine::{Engine, Store};
 pub use list::RemoteObject;
 pub use manifest::{Manifest, ManifestEntries, ManifestEntry};
@@ -91,27 +93,48 @@ pub struct RemoteOptions {
     /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`]. `HOME` is where the
     /// profiles of Databricks are looked for.
     pub settings: BTreeMap<String, String>,
+    /// Called when a writer has to wait for the lease of another one, before it waits a second or more.
+    pub on_lease_wait: Option<Arc<dyn Fn(&LeaseWait) + Send + Sync>>,
 }
 
 impl RemoteOptions {
-    /// These options with one more setting, from a text `NAME=VALUE`: see [`SETTINGS`]. It wins over one that is there.
+    /// These options with more settings, from texts `NAME=VALUE`: see [`SETTINGS`]. They win as in
+    /// [`with_settings`](Self::with_settings).
     ///
     /// ```
     /// use shardmill_storage::RemoteOptions;
     ///
-    /// let options = RemoteOptions::default().with_option("aws_region=eu-west-1")?;
+    /// let options = RemoteOptions::default().with_options(&["aws_region=eu-west-1"])?;
     /// assert_eq!(options.settings["AWS_REGION"], "eu-west-1");
-    /// assert!(options.with_option("aws_regoin=eu-west-1").is_err());
+    /// assert!(options.with_options(&["aws_regoin=eu-west-1"]).is_err());
     /// # Ok::<(), shardmill_storage::StorageError>(())
     /// ```
     ///
     /// # Errors
     ///
     /// `url-setting`, which is `InvalidInput`: a name that nothing looks at, or a text without an equals sign.
-    pub fn with_option(mut self, text: &str) -> Result<Self, StorageError> {
-        let (name, value) = settings::option(text)?;
-        self.settings.insert(name, value);
-        Ok(self)
+    pub fn with_options<T: AsRef<str>>(self, texts: &[T]) -> Result<Self, StorageError> {
+        let explicit = texts.iter().map(|text| settings::option(text.as_ref()));
+        Ok(self.with_settings(explicit.collect::<Result<_, _>>()?))
+    }
+
+    /// These options with explicit settings. They win over the settings that are there, usually those of the environment,
+    /// also over other names of the same value and over other ways to log in.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    ///
+    /// use shardmill_storage::RemoteOptions;
+    ///
+    /// let mut options = RemoteOptions::default();
+    /// options.settings.insert("AWS_ENDPOINT_URL".to_owned(), "https://one".to_owned());
+    /// let explicit = BTreeMap::from([("AWS_ENDPOINT".to_owned(), "https://two".to_owned())]);
+    /// assert_eq!(options.with_settings(explicit.clone()).settings, explicit);
+    /// ```
+    #[must_use]
+    pub fn with_settings(mut self, explicit: BTreeMap<String, String>) -> Self {
+        precedence::add(&mut self.settings, explicit);
+        self
     }
 }
 
@@ -136,6 +159,7 @@ impl Default for RemoteOptions {
             retry_percent: 20,
             retry_floor: 10,
             settings: BTreeMap::new(),
+            on_lease_wait: None,
         }
     }
 }
@@ -657,6 +681,13 @@ impl Remote {
     /// The leases that it is written to under, by way of this `Remote` and its clones.
     pub(crate) fn leases(&self) -> &Leases {
         &self.shared.leases
+    }
+
+    /// Announces a wait for the lease of another writer.
+    pub(crate) fn lease_wait(&self, wait: &LeaseWait) {
+        if let Some(announce) = &self.shared.options.on_lease_wait {
+            announce(wait);
+        }
     }
 
     /// What is said where a caller did not want to go on.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use shardmill_mds::{Content, Cutter};
+use shardmill_mds::{Content, Cutter, ShardConfig};
 use shardmill_webdataset::{KEY_DIGITS, ShardCut, read_sample, renumber};
 
 use crate::chunk::Chunk;
@@ -97,8 +97,6 @@ pub(crate) struct Packer {
     cutter: Cut,
     keys: Keys,
     next_shard: u64,
-    /// The next sample opens a shard whatever the cutter says: a shard was flushed before it in an earlier run.
-    flushed: bool,
     pieces: Vec<Piece>,
     sizes: Vec<u32>,
     start: Option<Position>,
@@ -127,7 +125,6 @@ impl Packer {
             cutter,
             keys,
             next_shard: first_shard,
-            flushed: false,
             pieces: Vec::new(),
             sizes: Vec::new(),
             start: None,
@@ -138,9 +135,13 @@ impl Packer {
         }
     }
 
-    /// Goes on behind a shard that an earlier run has ended.
-    pub(crate) fn go_on(&mut self) {
-        self.flushed = true;
+    /// A packer that cuts exactly where the writers of MosaicML Streaming do: their first shard may be empty.
+    pub(crate) fn like_original(config: &Arc<ShardConfig>) -> Self {
+        let form = ShardForm::from(Arc::clone(config));
+        Self {
+            cutter: Cut::Streaming(Cutter::like_original(config)),
+            ..Self::new(0, &form, None, 0, Keys::Given)
+        }
     }
 
     /// Adds to a data set of so many samples, and leaves out those that are there already.
@@ -178,13 +179,12 @@ impl Packer {
                 unit: chunk.origin.unit,
                 sample: chunk.origin.first + u64::try_from(sample).unwrap_or(0),
             };
-            if flush && !self.flushed {
+            if flush {
                 let cut = place(sample_start);
                 self.close_piece(&chunk, piece_start..cut);
                 piece_start = cut;
                 emit(self.take(position));
             }
-            self.flushed = false;
             if self.sizes.is_empty() {
                 self.start = Some(position);
             }

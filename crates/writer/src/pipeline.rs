@@ -183,9 +183,6 @@ pub fn run<I: Input>(
                         keys_of(encoder, output.key_prefix, first_sample),
                     );
                     packer.add_to(first_sample, recall.take());
-                    if first_shard > base.shards {
-                        packer.go_on();
-                    }
                     packer
                 })
                 .collect(),

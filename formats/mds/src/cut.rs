@@ -16,6 +16,8 @@ pub struct Cutter {
     sample_overhead: u64,
     bytes: u64,
     samples: u64,
+    /// Whether the first shard may be flushed before it has a sample.
+    empty_first: bool,
 }
 
 impl Cutter {
@@ -35,15 +37,26 @@ impl Cutter {
             sample_overhead,
             bytes: shard_overhead,
             samples: 0,
+            empty_first: false,
+        }
+    }
+
+    /// As [`new`](Self::new), but cuts exactly where the original writer does.
+    ///
+    /// COMPAT: the original flushes an empty shard when the very first sample alone is above the size limit. Later
+    /// samples above it get a shard of their own and no empty one before it. Source: MosaicML Streaming 0.13,
+    /// `streaming/base/format/base/writer.py`, `Writer.write`.
+    #[must_use]
+    pub fn like_original(config: &ShardConfig) -> Self {
+        Self {
+            empty_first: true,
+            ..Self::new(config, None)
         }
     }
 
     /// Counts one encoded sample. `true`: the shard so far has to be flushed before this sample, which then opens
-    /// the next one.
-    ///
-    /// COMPAT: the original flushes an empty shard when the very first sample alone is above the limit. Later
-    /// ones get a shard of their own and no empty one before it. With `samples_per_shard`, which the original
-    /// does not have, no shard is flushed empty.
+    /// the next one. A sample that is above the limit has a shard of its own. Only a cutter that is
+    /// [`like_original`](Self::like_original) asks to flush a shard without samples, before the very first sample.
     #[must_use]
     pub fn push(&mut self, sample_bytes: u64) -> bool {
         let cost = sample_bytes.saturating_add(self.sample_overhead);
@@ -53,13 +66,14 @@ impl Cutter {
         let too_many = self
             .samples_limit
             .is_some_and(|limit| self.samples >= limit);
-        let flush = too_large || too_many;
+        let flush = (too_large || too_many) && (self.samples > 0 || self.empty_first);
         if flush {
             self.bytes = self.shard_overhead;
             self.samples = 0;
         }
         self.bytes = self.bytes.saturating_add(cost);
         self.samples = self.samples.saturating_add(1);
+        self.empty_first = false;
         flush
     }
 
@@ -102,7 +116,10 @@ mod tests {
 
     /// Samples of each shard.
     fn cut(config: &ShardConfig, samples_per_shard: Option<u64>, sizes: &[u64]) -> Vec<usize> {
-        let mut cutter = Cutter::new(config, samples_per_shard);
+        cut_with(Cutter::new(config, samples_per_shard), sizes)
+    }
+
+    fn cut_with(mut cutter: Cutter, sizes: &[u64]) -> Vec<usize> {
         let (mut shards, mut current) = (Vec::new(), 0);
         for size in sizes {
             if cutter.push(*size) {
@@ -118,13 +135,19 @@ mod tests {
     }
 
     #[test]
-    fn only_the_very_first_sample_leaves_an_empty_shard() {
-        assert_eq!(cut(&mds(Some(10)), None, &[10, 10, 10]), [0, 1, 1, 1]);
-        assert_eq!(
-            cut(&json(Some(10)), None, &[11, 5, 5, 11, 1]),
-            [0, 1, 2, 1, 1]
-        );
-        assert_eq!(cut(&mds(Some(10)), Some(5), &[10]), [0, 1]);
+    fn no_shard_is_empty() {
+        assert_eq!(cut(&mds(Some(10)), None, &[10, 10, 10]), [1, 1, 1]);
+        assert_eq!(cut(&json(Some(10)), None, &[11, 5, 5, 11, 1]), [1, 2, 1, 1]);
+        assert_eq!(cut(&mds(Some(10)), Some(5), &[10]), [1]);
+    }
+
+    #[test]
+    fn like_the_original_the_very_first_sample_leaves_an_empty_shard() {
+        let cut =
+            |config: &ShardConfig, sizes: &[u64]| cut_with(Cutter::like_original(config), sizes);
+        assert_eq!(cut(&mds(Some(10)), &[10, 10, 10]), [0, 1, 1, 1]);
+        assert_eq!(cut(&json(Some(10)), &[11, 5, 5, 11, 1]), [0, 1, 2, 1, 1]);
+        assert_eq!(cut(&json(Some(10)), &[5, 11, 11]), [1, 1, 1]);
     }
 
     #[test]
@@ -154,12 +177,12 @@ mod tests {
             let base = if is_mds { 8 + config.to_json().len() as u64 } else { 0 };
             let cost = |size: &u64| size + if is_mds { 4 } else { 0 };
 
-            // The rule of the specification, sample by sample, written as it stands there.
+            // The rule of the specification, sample by sample, but for the empty first shard.
             let mut expected = Vec::new();
             let (mut acc, mut count) = (base, 0);
             for size in &sizes {
                 let full = samples_limit.is_some_and(|limit| count as u64 == limit);
-                if acc + cost(size) > limit || full {
+                if count > 0 && (acc + cost(size) > limit || full) {
                     expected.push(count);
                     (acc, count) = (base, 0);
                 }
@@ -171,14 +194,20 @@ mod tests {
             }
             let found = cut(&config, samples_limit, &sizes);
             prop_assert_eq!(&found, &expected);
+            if samples_limit.is_none() {
+                let alike = cut_with(Cutter::like_original(&config), &sizes);
+                let begins_empty = sizes.first().is_some_and(|size| base + cost(size) > limit);
+                prop_assert_eq!(alike.first() == Some(&0), begins_empty);
+                prop_assert_eq!(&alike[usize::from(begins_empty)..], &expected[..]);
+            }
             prop_assert_eq!(found.iter().sum::<usize>(), sizes.len());
 
             // And what it means: above the limit only alone, and no shard that the next sample would have fitted.
             let mut start = 0;
-            for (number, shard) in found.iter().enumerate() {
+            for shard in &found {
                 let bytes = base + sizes[start..start + shard].iter().map(cost).sum::<u64>();
                 prop_assert!(bytes <= limit || *shard <= 1);
-                prop_assert!(*shard > 0 || number == 0);
+                prop_assert!(*shard > 0);
                 if let Some(next) = sizes.get(start + shard) {
                     let room = samples_limit.is_none_or(|limit| (*shard as u64) < limit);
                     prop_assert!(bytes + cost(next) > limit || !room);

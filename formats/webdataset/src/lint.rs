@@ -6,7 +6,7 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use shardmill_core::{Diagnostic, Limits, escape};
 use shardmill_hash::FileHashes;
@@ -62,6 +62,12 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// A warning about the dataset as a whole.
+    #[must_use]
+    pub fn warning(id: &'static str, text: String) -> Self {
+        Self::new(id, Severity::Warning, text)
+    }
+
     fn new(id: &'static str, severity: Severity, text: String) -> Self {
         Self {
             id,
@@ -141,15 +147,14 @@ pub struct ShardFacts<'a> {
 
 /// Finds what is wrong in the shards of a data set, one after the other.
 ///
-/// What concerns one shard is found with that shard; keys and fields are compared over all of them.
+/// What concerns one shard is found with that shard; fields are compared over all of them. Keys are not: the caller gathers
+/// them, and has a finding of [`repeated_key`](Lint::repeated_key) for each that is in several shards.
 #[derive(Clone, Debug)]
 pub struct Lint {
     consumers: BTreeSet<Consumer>,
     limits: Limits,
     shards: u64,
     samples: u64,
-    keys: HashMap<Box<str>, u64>,
-    names: Vec<String>,
     field_sets: BTreeMap<Vec<Box<str>>, (u64, String)>,
 }
 
@@ -165,8 +170,6 @@ impl Lint {
             limits: limits.clone(),
             shards: 0,
             samples: 0,
-            keys: HashMap::new(),
-            names: Vec::new(),
             field_sets: BTreeMap::new(),
         }
     }
@@ -182,7 +185,7 @@ impl Lint {
         let mut findings = Vec::new();
         findings.extend(hashes(facts));
         findings.extend(self.structure(survey));
-        findings.extend(self.grouping(survey, facts.name));
+        findings.extend(self.grouping(survey));
         findings.extend(style(survey));
         for consumer in &self.consumers {
             let first = self.shards == 0;
@@ -195,8 +198,28 @@ impl Lint {
             ));
         }
         self.shards = self.shards.saturating_add(1);
-        self.names.push(facts.name.to_owned());
         summarise(findings)
+    }
+
+    /// What it means that the shard called `shard` has a key, at an offset, that the one called `first` has as well.
+    #[must_use]
+    pub fn repeated_key(&self, key: &str, shard: &str, first: &str, offset: u64) -> Vec<Finding> {
+        let text = format!(
+            "the key `{}` of `{}` is also in `{}`",
+            escape(key),
+            escape(shard),
+            escape(first)
+        );
+        let finding = Finding::new("sample-key-twice", Severity::Warning, text).at(offset);
+        let mut findings = Vec::new();
+        if self.consumers.contains(&Consumer::Energon) {
+            // Its database has one row for a key.
+            let mut refused = finding.clone().for_consumer(Consumer::Energon);
+            refused.severity = Severity::Error;
+            findings.push(refused);
+        }
+        findings.push(finding);
+        findings
     }
 
     /// What concerns the data set as a whole.
@@ -261,7 +284,7 @@ impl Lint {
     }
 
     /// What the grouping of the original reader does to the samples.
-    fn grouping(&mut self, survey: &Survey, shard: &str) -> Vec<Finding> {
+    fn grouping(&mut self, survey: &Survey) -> Vec<Finding> {
         let (samples, problems) = survey.samples(Consumer::Webdataset, &self.limits);
         let mut findings: Vec<Finding> = problems.iter().map(Finding::of).collect();
         let mut here = HashSet::new();
@@ -285,26 +308,6 @@ impl Lint {
                     )
                     .at(sample.begin),
                 );
-            }
-            if let Some(first) = self.keys.insert(sample.key.clone(), self.shards)
-                && first != self.shards
-            {
-                let first = usize::try_from(first).ok();
-                let first = first.and_then(|first| self.names.get(first));
-                let text = format!(
-                    "the key `{}` of `{}` is also in `{}`",
-                    escape(&sample.key),
-                    escape(shard),
-                    first.map_or("another shard".into(), |name| escape(name))
-                );
-                let finding = Finding::new("sample-key-twice", Severity::Warning, text);
-                if self.consumers.contains(&Consumer::Energon) {
-                    // Its data base has one row for a key.
-                    let mut refused = finding.clone().for_consumer(Consumer::Energon);
-                    refused.severity = Severity::Error;
-                    findings.push(refused.at(sample.begin));
-                }
-                findings.push(finding.at(sample.begin));
             }
             let mut fields: Vec<Box<str>> = sample
                 .fields

@@ -192,11 +192,11 @@ fn check_history(
     history: &DeltaHistory,
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
-    let conflict = |reason: String, hint| ConvertError::Conflict {
+    let conflict = |reason: String, hint: &'static str| ConvertError::Conflict {
         dest: options.dest_text(),
         reason,
         id: "dest-conflict",
-        hint,
+        hint: hint.into(),
     };
     if history.id != record.table {
         return Err(conflict(
@@ -239,7 +239,7 @@ pub(crate) fn check_config(
             dest: options.dest_text(),
             reason: format!("it was made with another configuration: {difference}"),
             id: "dest-conflict",
-            hint: "convert as before, with --column if the table has other columns now, or pass --overwrite",
+            hint: "convert as before, with --column if the table has other columns now, or pass --overwrite".into(),
         }),
     }
 }
@@ -247,11 +247,11 @@ pub(crate) fn check_config(
 /// What the destination holds, when that is a data set. What a run that was killed has left to be done counts as done.
 fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, ConvertError> {
     let limits = &options.limits;
-    let conflict = |reason: String, hint| ConvertError::Conflict {
+    let conflict = |reason: String, hint: &'static str| ConvertError::Conflict {
         dest: options.dest_text(),
         reason,
         id: "dest-not-incremental",
-        hint,
+        hint: hint.into(),
     };
     let Some(text) = target.read(INDEX_NAME, limits.index_bytes)? else {
         return Ok(None);

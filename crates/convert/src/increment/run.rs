@@ -102,7 +102,7 @@ fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
         dest: options.dest_text(),
         reason: reason.to_owned(),
         id: "other-writer",
-        hint: "wait until nobody else writes there, and run it again",
+        hint: "wait until nobody else writes there, and run it again".into(),
     }
 }
 
@@ -369,6 +369,6 @@ fn missing(shard: usize) -> ConvertError {
         dest: format!("shard {shard}"),
         reason: "it does not hold the samples that the index says".to_owned(),
         id: "dest-damaged",
-        hint: "run verify to see all damage, or pass --overwrite to convert it again",
+        hint: "run `shardmill verify` on the destination to see all damage, or pass --overwrite to convert it again".into(),
     }
 }

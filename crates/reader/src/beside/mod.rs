@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use serde_json::Value;
-use shardmill_core::{Diagnostic as _, ErrorKind, JOURNAL_NAME};
+use shardmill_core::{Diagnostic as _, ErrorKind, JOURNAL_NAME, PARTS_FOLDER, Unfinished};
 use shardmill_mds::Content;
 use shardmill_storage::{Dir, Folder, Remote, StorageError, Stored};
 
@@ -26,35 +26,41 @@ pub const RECORD_NAME: &str = "index.increments";
 /// The name of the list of samples that the table no longer has.
 pub const TOMBSTONES_NAME: &str = "index.tombstones";
 
-/// Whether a conversion into this folder was begun and is not finished.
-pub(crate) fn is_unfinished(dir: &Dir) -> Result<bool, StorageError> {
-    match dir.exists(JOURNAL_NAME) {
-        // A link that is called so is nobody's journal.
-        Err(StorageError::Symlink { .. }) => Ok(false),
-        found => found,
+/// What an unfinished conversion into this directory has left there.
+pub(crate) fn unfinished(dir: &Dir) -> Result<Option<Unfinished>, StorageError> {
+    let found = match dir.exists(JOURNAL_NAME) {
+        // No writer makes its journal a link.
+        Err(StorageError::Symlink { .. }) => return Ok(None),
+        found => found?,
+    };
+    if found {
+        return Ok(Some(Unfinished::Conversion));
     }
+    let parts = match dir.open_dir(PARTS_FOLDER).and_then(|parts| parts.entries()) {
+        Ok(parts) => parts,
+        Err(StorageError::Symlink { .. } | StorageError::NotDirectory { .. }) => return Ok(None),
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let names = parts.iter().filter_map(|entry| entry.name.to_str());
+    let names: Vec<String> = names.map(|name| format!("{PARTS_FOLDER}/{name}")).collect();
+    Ok(Unfinished::among(names.iter().map(String::as_str)))
 }
 
-/// Whether a conversion into this folder, which may be in a store, was begun and is not finished.
+/// What an unfinished conversion into this folder, which may be in a store, has left there.
 ///
 /// # Errors
 ///
 /// What the disk or the store says.
-pub fn is_unfinished_in(folder: &Folder) -> Result<bool, StorageError> {
+pub fn unfinished_in(folder: &Folder) -> Result<Option<Unfinished>, StorageError> {
     match folder {
-        Folder::Local(dir) => is_unfinished(dir),
-        folder if !folder.can_list() => Ok(false),
+        Folder::Local(dir) => unfinished(dir),
+        folder if !folder.can_list() => Ok(None),
         folder => {
             let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
-            Ok(names.iter().any(|name| is_journal(name)))
+            Ok(Unfinished::among(names.iter().map(String::as_str)))
         }
     }
-}
-
-/// Whether an object of a store is of the journal of a conversion into the prefix that was listed.
-pub(crate) fn is_journal(name: &str) -> bool {
-    let rest = name.strip_prefix(JOURNAL_NAME);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Most bytes of a provenance.

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use shardmill_core::{Diagnostic, ErrorKind, NameError, escape};
+use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{BraceError, CompressionError, HashError, IndexError, TarError};
 
@@ -35,10 +35,12 @@ pub enum TarSetError {
         other: String,
     },
     /// A folder without an index into which a conversion was begun: some of its tar files are missing.
-    #[error("a conversion into this directory is not finished, and more shards are to come")]
+    #[error("{found}")]
     Unfinished {
         /// The folder.
         path: PathBuf,
+        /// What the conversion has left there.
+        found: Unfinished,
     },
     /// A pattern of tar files that stands for nothing.
     #[error(transparent)]
@@ -199,7 +201,7 @@ impl Diagnostic for TarSetError {
         match self {
             Self::NoShards { .. } => "index-missing",
             Self::Stray { .. } => "source-mixed",
-            Self::Unfinished { .. } => "dest-unfinished",
+            Self::Unfinished { found, .. } => found.id(),
             Self::OtherFormat { .. } => "index-format",
             Self::Pattern { .. } => "pattern-names",
             Self::Length { .. } => "shard-length",
@@ -215,7 +217,7 @@ impl Diagnostic for TarSetError {
             Self::Pinned(error) => error.object(),
             Self::NoShards { path }
             | Self::Stray { path, .. }
-            | Self::Unfinished { path }
+            | Self::Unfinished { path, .. }
             | Self::OtherFormat { path, .. }
             | Self::Index { path, .. }
             | Self::Tar { path, .. }
@@ -229,11 +231,16 @@ impl Diagnostic for TarSetError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Unfinished { .. } => Some(
-                "run the conversion again, and it goes on where it was; name tar files to read those that are there"
-                    .to_owned(),
-            ),
             Self::Stray { .. } => Some(STRAY_HINT.to_owned()),
+            Self::Unfinished { path, found } => {
+                let hint = found.hint(&path.display().to_string());
+                Some(match found {
+                    Unfinished::Conversion => {
+                        format!("{hint}; name tar files to read those that are there")
+                    }
+                    Unfinished::Parts => hint,
+                })
+            }
             Self::OtherFormat { .. } => {
                 Some("`shardmill convert --to webdataset` makes tar files of it".to_owned())
             }
@@ -245,7 +252,7 @@ impl Diagnostic for TarSetError {
                 PatternFault::Name { .. } => None,
             },
             Self::Length { .. } => Some(
-                "write or fetch the shard again, or repair it to keep the samples that are whole"
+                "write or fetch the shard again, or keep the samples that are whole with `shardmill repair`"
                     .to_owned(),
             ),
             _ => self.inner().and_then(Diagnostic::hint),

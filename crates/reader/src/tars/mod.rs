@@ -4,6 +4,7 @@
 mod data;
 mod error;
 mod pattern;
+mod repeated;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ mod verify;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::{FileClass, Limits, check_relative_path, stray_among_tars};
+use shardmill_core::{FileClass, Limits, Unfinished, check_relative_path, stray_among_tars};
 use shardmill_storage::{
     Dir, EntryKind, FileHandle, Folder, Location, Remote, RemoteLocation, RemoteOptions,
     StorageError, Stored,
@@ -23,10 +24,11 @@ pub use data::TarData;
 pub(crate) use error::STRAY_HINT;
 pub use error::{PatternFault, TarSetError};
 pub use pattern::TarPattern;
+pub use repeated::{RepeatedKey, RepeatedKeys};
 pub use scan::each_in_order;
 pub use verify::verify_tars;
 
-use crate::beside::{is_journal, is_unfinished};
+use crate::beside::unfinished;
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::begins_as_tar_index;
 use crate::error::ReaderError;
@@ -440,8 +442,8 @@ impl TarSet {
                 return Err(pinned(ReaderError::IndexMissing {
                     path: folder.path().to_owned(),
                     unfinished: match folder {
-                        Folder::Local(dir) => is_unfinished(dir)?,
-                        _ => false,
+                        Folder::Local(dir) => unfinished(dir)?,
+                        _ => None,
                     },
                 }));
             }
@@ -489,9 +491,10 @@ impl TarSet {
         folder.keep(INDEX_NAME, limits.index_bytes)?;
         if !folder.exists(INDEX_NAME)? {
             let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
-            if names.iter().any(|name| is_journal(name)) {
+            if let Some(found) = Unfinished::among(names.iter().map(String::as_str)) {
                 return Err(TarSetError::Unfinished {
                     path: folder.path().to_owned(),
+                    found,
                 });
             }
             let names = Below::of(names).tars;
@@ -543,9 +546,10 @@ impl TarSet {
             let path = dir.path_of(INDEX_NAME);
             return self.add_index(&Folder::Local(dir), &path, &bytes, limits);
         }
-        if is_unfinished(&dir)? {
+        if let Some(found) = unfinished(&dir)? {
             return Err(TarSetError::Unfinished {
                 path: root.to_owned(),
+                found,
             });
         }
         let names = tars_below(&dir)?;

@@ -111,15 +111,20 @@ fn shards_are_listed_in_order_and_their_headers_are_what_a_survey_says() {
     }
     let report = verify_tars(&set, &VerifyOptions::default(), &limits, &Progress::new()).unwrap();
     assert_eq!((report.shards, report.samples, report.files), (4, 17, 4));
-    assert!(report.is_clean());
-    // The shards overlap, which streaming readers do not mind.
-    assert_eq!(report.warning_count, 6);
+    // The shards overlap: each key of a later shard that an earlier one has is a problem.
+    assert_eq!((report.problem_count, report.warning_count), (6, 0));
+    let found: Vec<&str> = report
+        .problems
+        .iter()
+        .map(|it| it.object.as_str())
+        .collect();
     assert!(
-        report
-            .warnings
-            .iter()
-            .all(|warning| warning.id == "sample-key-twice")
+        found.is_sorted() && found.contains(&"z.tar.zst"),
+        "{found:?}"
     );
+    let ids = report.problems.iter().map(|problem| problem.id);
+    assert_eq!(ids.collect::<Vec<_>>(), ["sample-key-twice"; 6]);
+    assert_eq!(report.damaged_shards + 2, report.shards);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Looking at every byte of tar shards.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, BinaryHeap};
 
 use shardmill_core::{Diagnostic, ErrorKind, Limits, Progress, escape};
 use shardmill_webdataset::{
@@ -9,7 +9,7 @@ use shardmill_webdataset::{
     read_offsets,
 };
 
-use super::{TarFile, TarSet, TarSetError, each_in_order};
+use super::{RepeatedKey, RepeatedKeys, TarFile, TarSet, TarSetError, each_in_order};
 use crate::beside::{Beside, Converted};
 use crate::report::{MOST_FINDINGS, Problem, VerifyReport};
 use crate::verify::VerifyOptions;
@@ -19,11 +19,13 @@ const MATTERS_OF_STYLE: [&str; 1] = ["tar-padding"];
 
 /// Looks at every tar file: is it there, has it its length and its hashes, does it decompress, is the archive whole and
 /// unambiguous, do its samples and their offsets agree with the index; with `deep`, is every field what its extension
-/// says, and are the samples the ones that were converted. Keys that are in two shards are warnings: readers that stream do not mind.
+/// says, and are the samples the ones that were converted. A key that is in two shards is a problem: what finds samples by
+/// their keys finds one of the two. Keys are compared in bounded memory: see [`RepeatedKeys`].
 ///
 /// # Errors
 ///
-/// Only [`TarSetError::Interrupted`]. What is wrong with the data, unreadable files among it, is in the report.
+/// [`TarSetError::Interrupted`], and a disk that refuses the temporary file for keys. What is wrong with the data,
+/// unreadable files among it, is in the report.
 pub fn verify_tars(
     set: &TarSet,
     options: &VerifyOptions,
@@ -44,7 +46,9 @@ pub fn verify_tars(
         ..VerifyReport::default()
     };
     let mut lint = Lint::new([], limits);
-    let mut keys = HashSet::new();
+    let mut keys = RepeatedKeys::default();
+    // Of each shard, its samples and whether it is damaged.
+    let mut checked: Vec<(u64, bool)> = Vec::with_capacity(shards.len());
     let beside = match options.deep {
         true => beside(set, limits),
         false => Beside::default(),
@@ -105,13 +109,8 @@ pub fn verify_tars(
                     }
                 }
             }
-            for sample in &samples {
-                if !keys.insert(sample.key.clone()) {
-                    let text = format!("the key `{}` is in another shard too", escape(&sample.key));
-                    let mut warning = described(shard, number, "sample-key-twice", text);
-                    warning.kind = ErrorKind::Corrupt;
-                    report.warn(warning);
-                }
+            for (at, sample) in samples.iter().enumerate() {
+                keys.push(&sample.key, number, at as u64)?;
             }
             let found = samples.len() as u64;
             // Of a shard that could not be looked into, the index says how many are lost.
@@ -121,14 +120,17 @@ pub fn verify_tars(
             report.stored_bytes = report.stored_bytes.saturating_add(stored_bytes);
             report.raw_bytes = report.raw_bytes.saturating_add(raw_bytes);
             report.hashes = report.hashes.saturating_add(hashes);
-            if report.problem_count > before {
-                report.damaged_shards = report.damaged_shards.saturating_add(1);
-            } else {
-                report.sound_samples = report.sound_samples.saturating_add(found);
-            }
+            checked.push((found, report.problem_count > before));
             Ok(())
         },
     )?;
+    repeated(keys, set, &starts, &mut checked, &mut report)?;
+    for (found, is_damaged) in checked {
+        match is_damaged {
+            true => report.damaged_shards = report.damaged_shards.saturating_add(1),
+            false => report.sound_samples = report.sound_samples.saturating_add(found),
+        }
+    }
     let compared = converted.map(|converted| converted.compare(content));
     let (content, differs) = compared.unzip();
     report.content = content;
@@ -140,6 +142,52 @@ pub fn verify_tars(
         .into_iter()
         .for_each(|found| report.warn(found));
     Ok(report)
+}
+
+/// Reports the keys that several shards have: each shard but the first has a problem for each of them.
+fn repeated(
+    keys: RepeatedKeys,
+    set: &TarSet,
+    starts: &[u64],
+    checked: &mut [(u64, bool)],
+    report: &mut VerifyReport,
+) -> Result<(), TarSetError> {
+    // The first of them in the order of the shards, in bounded memory: the last of those is the largest.
+    let mut listed: BinaryHeap<RepeatedKey> = BinaryHeap::new();
+    let mut count = 0_u64;
+    keys.finish(|found| {
+        count = count.saturating_add(1);
+        if let Some((_, is_damaged)) = checked.get_mut(found.shard) {
+            *is_damaged = true;
+        }
+        listed.push(found);
+        if listed.len() > MOST_FINDINGS {
+            listed.pop();
+        }
+    })?;
+    let not_listed = count.saturating_sub(listed.len() as u64);
+    let shards = set.shards();
+    for found in listed.into_sorted_vec() {
+        let (Some(shard), Some(first)) = (shards.get(found.shard), shards.get(found.first)) else {
+            continue;
+        };
+        let text = format!(
+            "the key `{}` is also in `{}`",
+            escape(&found.key),
+            escape(first.name())
+        );
+        let mut problem = described(shard, found.shard, "sample-key-twice", text);
+        // Without an index it is not known how many samples are before the shard.
+        let start = starts.get(found.shard).filter(|_| shard.entry().is_some());
+        problem.sample = start.map(|start| start.saturating_add(found.at));
+        problem.hint = Some(
+            "write one of the samples under another key: readers that find samples by key deliver one of them"
+                .to_owned(),
+        );
+        report.add(problem);
+    }
+    report.problem_count = report.problem_count.saturating_add(not_listed);
+    Ok(())
 }
 
 /// The side files of shards that all come from one index.

@@ -179,6 +179,7 @@ fn list_remote(
         Found::Folder(store) => {
             check_overlap(&given, options)?;
             let (listing, all) = store.listing(&|_| true)?;
+            store.check_finished()?;
             if all == 0 {
                 return Err(SourceError::NotFound {
                     location: place_of(&given),
@@ -193,6 +194,7 @@ fn list_remote(
             Ok(())
         }
         Found::Pattern(store, matches) => {
+            store.check_finished()?;
             for Match { name, holds } in matches {
                 let location = store.location(&name);
                 let Holds::Folder(listing) = holds else {

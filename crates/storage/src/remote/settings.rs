@@ -171,9 +171,12 @@ impl Settings<'_> {
         }
     }
 
-    /// Whether connections to other machines may be open, by either of two names.
+    /// Whether connections to other machines may be open, by the name for one kind of store or else by the general one.
     pub(super) fn allows_http(&self, name: &'static str) -> Result<bool, StorageError> {
-        Ok(self.flag(name)? || self.flag("ALLOW_HTTP")?)
+        match self.text(name) {
+            Some(_) => self.flag(name),
+            None => self.flag("ALLOW_HTTP"),
+        }
     }
 
     /// A value that becomes part of a header.

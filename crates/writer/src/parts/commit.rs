@@ -44,6 +44,9 @@ pub struct CommitOptions {
     pub parts: Option<u64>,
     /// How closely files are looked at.
     pub verify: Verify,
+    /// How long the lease of another commit in a store may go without a heartbeat before this one takes it over; `None`
+    /// is [`LEASE_PATIENCE`].
+    pub lease_patience: Option<Duration>,
     /// What indexes that are read may ask for.
     pub limits: Limits,
 }
@@ -79,7 +82,7 @@ pub fn commit(
     options: &CommitOptions,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Committed, PartError> {
-    let manifests = in_order(staging, manifests, options.parts)?;
+    let manifests = in_order(place, staging, manifests, options.parts)?;
     let ours: Vec<IndexEntry> = manifests
         .iter()
         .flat_map(|manifest| manifest.shards.iter().map(|shard| shard.entry.clone()))
@@ -109,11 +112,11 @@ pub fn commit(
     )? {
         (done.total_samples, done.was_done) = (total, true);
         gc::sweep(place, staging, go_on);
-        tidy(place, go_on);
+        tidy(place, options.lease_patience, go_on);
         return Ok(done);
     }
     place.make_folder(WORK_FOLDER)?;
-    let lease = claim(place, go_on)?;
+    let lease = claim(place, options.lease_patience, go_on)?;
     let outcome = publish(place, staging, &files, ours, &lease, options, go_on);
     if outcome.is_ok() {
         gc::sweep(place, staging, go_on);
@@ -184,6 +187,7 @@ fn publish(
 
 /// The parts by number, if they are those that there have to be.
 fn in_order(
+    place: &Place,
     staging: &Staging,
     manifests: Vec<Manifest>,
     parts: Option<u64>,
@@ -219,7 +223,13 @@ fn in_order(
     let most = parts.unwrap_or(given);
     let missing = (0..most).find(|part| !by_part.contains_key(part));
     if let Some(part) = missing {
-        return Err(PartError::Missing { part, parts: given });
+        let last = by_part.last_key_value().map_or(0, |(part, _)| part + 1);
+        return Err(PartError::Missing {
+            place: place.location().to_string(),
+            part,
+            given,
+            parts: parts.unwrap_or(last),
+        });
     }
     if let Some((part, _)) = by_part.range(most..).next() {
         return Err(PartError::Surplus {
@@ -572,9 +582,11 @@ fn settle(
 /// Claims a data set for one commit.
 pub(super) fn claim(
     place: &Place,
+    patience: Option<Duration>,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<PlaceLease, StorageError> {
-    PlaceLease::acquire(place, COMMIT_LEASE, LEASE_PATIENCE, &mut |_| go_on())
+    let patience = patience.unwrap_or(LEASE_PATIENCE);
+    PlaceLease::acquire(place, COMMIT_LEASE, patience, &mut |_| go_on())
 }
 
 /// Ends the claim, and removes the temporary files of commits that were killed and the folders that are empty now. What
@@ -598,12 +610,12 @@ pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() 
 }
 
 /// Removes what commits that were killed have left beside a data set that was published. Nothing happens while somebody
-/// commits.
-pub fn tidy(place: &Place, go_on: &mut dyn FnMut() -> bool) {
+/// commits. `patience` is as in [`CommitOptions::lease_patience`].
+pub fn tidy(place: &Place, patience: Option<Duration>, go_on: &mut dyn FnMut() -> bool) {
     let work = place.entries(WORK_FOLDER, &mut |_| go_on());
     if work.is_ok_and(|work| work.is_empty()) {
         let _ = place.remove_folder(WORK_FOLDER);
-    } else if let Ok(lease) = claim(place, go_on) {
+    } else if let Ok(lease) = claim(place, patience, go_on) {
         release(lease, place, go_on);
     }
 }

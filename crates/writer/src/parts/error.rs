@@ -73,11 +73,15 @@ pub enum PartError {
         reason: String,
     },
     /// A part that is not there.
-    #[error("part {part} is missing: there are {parts}")]
+    #[error("part {part} is missing: {given} of {parts} parts are there")]
     Missing {
+        /// Where they are to be committed.
+        place: String,
         /// The first that is missing.
         part: u64,
         /// How many there are.
+        given: u64,
+        /// How many there have to be.
         parts: u64,
     },
     /// A part that is there more than once.
@@ -245,6 +249,7 @@ impl Diagnostic for PartError {
             Self::Storage(source) => source.object(),
             Self::Exists { place }
             | Self::Changed { place }
+            | Self::Missing { place, .. }
             | Self::Busy { place, .. }
             | Self::Index { place, .. }
             | Self::OtherFormat { place, .. }
@@ -273,7 +278,9 @@ impl Diagnostic for PartError {
             Self::OtherForm { .. } => Some(
                 "write all parts with the same columns, encodings and options; name an encoding where values differ in shape".to_owned(),
             ),
-            Self::Missing { .. } => Some("commit the manifests of all parts together".to_owned()),
+            Self::Missing { parts, .. } => Some(format!(
+                "make the missing parts as the others were made, and commit all {parts} together"
+            )),
             Self::Twice { .. } => Some("commit one attempt of each part".to_owned()),
             Self::FileMissing { .. } | Self::FileLength { .. } | Self::FileHash { .. } => {
                 Some("write the part again".to_owned())

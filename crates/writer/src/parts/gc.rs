@@ -22,6 +22,11 @@ pub struct GcOptions {
     pub before: Option<SystemTime>,
     /// What shards are called, where it is neither as in MosaicML Streaming nor `shard-%06d.tar`.
     pub names: Option<NameForm>,
+    /// Only these entries, whatever their age; `None` for all of them.
+    pub only: Option<BTreeSet<String>>,
+    /// How long the lease of a commit in a store may go without a heartbeat before it is taken over; `None` is
+    /// [`LEASE_PATIENCE`](shardmill_storage::LEASE_PATIENCE).
+    pub lease_patience: Option<Duration>,
     /// What the index may ask for.
     pub limits: Limits,
 }
@@ -66,6 +71,8 @@ pub struct GcEntry {
 pub struct GcReport {
     /// What is not needed, by name.
     pub entries: Vec<GcEntry>,
+    /// What is not needed either, but was changed too lately to be removed, by name.
+    pub kept: Vec<GcEntry>,
     /// Whether it was removed.
     pub deleted: bool,
 }
@@ -133,15 +140,13 @@ pub fn gc(
     let lease = match options.delete {
         true => {
             place.make_folder(WORK_FOLDER)?;
-            Some(claim(place, go_on)?)
+            Some(claim(place, options.lease_patience, go_on)?)
         }
         false => None,
     };
-    let mut report = GcReport {
-        entries: find(place, options, go_on)?,
-        deleted: options.delete,
-    };
+    let mut report = find(place, options, go_on)?;
     report.entries.sort();
+    report.kept.sort();
     if let Some(lease) = lease {
         for entry in &report.entries {
             match entry.is_folder {
@@ -159,27 +164,33 @@ fn find(
     place: &Place,
     options: &GcOptions,
     go_on: &mut dyn FnMut() -> bool,
-) -> Result<Vec<GcEntry>, PartError> {
+) -> Result<GcReport, PartError> {
     let sizes = Sizes::of(place, go_on)?;
-    let mut found = Vec::new();
+    let mut found = GcReport {
+        deleted: options.delete,
+        ..GcReport::default()
+    };
     let mut add = |name: String, reason: GcReason, is_folder: bool, size: Option<Size>| {
         let Some(size) = size else { return Ok(()) };
-        let is_old = match (options.before, size.changed) {
-            (None, _) => true,
-            (Some(before), Some(changed)) => changed < before,
-            (Some(_), None) => {
+        let is_wanted = match (&options.only, options.before, size.changed) {
+            (Some(only), _, _) if !only.contains(&name) => return Ok(()),
+            (Some(_), _, _) | (None, None, _) => true,
+            (None, Some(before), Some(changed)) => changed < before,
+            (None, Some(_), None) => {
                 return Err(PartError::Ages {
                     place: place.display(&name),
                 });
             }
         };
-        if is_old {
-            found.push(GcEntry {
-                name,
-                bytes: size.bytes,
-                reason,
-                is_folder,
-            });
+        let entry = GcEntry {
+            name,
+            bytes: size.bytes,
+            reason,
+            is_folder,
+        };
+        match is_wanted {
+            true => found.entries.push(entry),
+            false => found.kept.push(entry),
         }
         Ok(())
     };

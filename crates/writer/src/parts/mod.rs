@@ -41,6 +41,8 @@ use crate::entry::DatasetIndex;
 use crate::index::INDEX_NAME;
 use names::part_of;
 
+/// The folder of the attempts.
+pub use shardmill_core::PARTS_FOLDER;
 /// The folder of everything that is not published, beneath the data set. Conversions have theirs
 /// in it, too.
 pub use shardmill_core::WORK_FOLDER;
@@ -50,8 +52,6 @@ pub const COMMIT_FOLDER: &str = ".shardmill/commit";
 const COMMIT_LEASE: &str = ".shardmill/commit/lease";
 /// What a conversion that is not in parts goes on with, in that folder.
 const JOURNAL: &str = "journal";
-/// The folder of the attempts.
-pub const PARTS_FOLDER: &str = ".shardmill/parts";
 /// Folders in [`WORK_FOLDER`] that are no conversion's: those of the attempts and of a commit.
 pub const OF_PARTS: [&str; 2] = ["parts", "commit"];
 /// Most bytes of the name of a job or of an attempt.

@@ -12,7 +12,7 @@ use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::index::publish_last;
-use crate::pack::{Keys, Packer};
+use crate::pack::Packer;
 use crate::rows::{CHUNK_BYTES, RowEncoder};
 use crate::shard::ShardKind;
 use crew::Crew;
@@ -85,7 +85,7 @@ impl SampleWriter {
     #[must_use]
     pub fn new(dir: Dir, config: Arc<ShardConfig>, options: SampleOptions) -> Self {
         let form = ShardForm::from(Arc::clone(&config));
-        let packer = Packer::new(0, &form, None, 0, Keys::Given);
+        let packer = Packer::like_original(&config);
         let jobs = options.jobs.max(1);
         let fit = UNFINISHED_BYTES / config.size_limit.unwrap_or(UNFINISHED_BYTES).max(1);
         let unfinished = usize::try_from(fit).unwrap_or(usize::MAX).max(2).min(jobs);

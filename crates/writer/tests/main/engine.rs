@@ -256,7 +256,7 @@ proptest! {
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
         let written = convert(&input, &config, jobs, &dir, &Forgetful).unwrap();
-        let expected = naive::write(Format::Mds, &config.to_json(), &[], limit, &mds_samples(&input));
+        let expected = naive::write(Format::Mds, &config.to_json(), &[], limit, &mds_samples(&input), false);
         let files = files(&dir);
         prop_assert_eq!(files.len(), expected.len());
         for (number, NaiveShard { data, .. }) in expected.iter().enumerate() {
@@ -294,7 +294,7 @@ proptest! {
                 format!("{text}\t{z}\n").into_bytes()
             }
         }).collect();
-        let expected = naive::write(config.format(), &config.to_json(), &config.xsv_header(), limit, &samples);
+        let expected = naive::write(config.format(), &config.to_json(), &config.xsv_header(), limit, &samples, false);
         let files = files(&dir);
         prop_assert_eq!(files.len(), 2 * expected.len());
         for (number, NaiveShard { data, meta }) in expected.iter().enumerate() {
@@ -303,6 +303,22 @@ proptest! {
             prop_assert_eq!(files.get(&format!("{name}.meta")), meta.as_ref());
         }
     }
+}
+
+#[test]
+fn the_first_sample_above_the_limit_has_the_first_shard() {
+    let input = Rows {
+        units: vec![(0..3).map(|n| (n, "x".repeat(500), vec![7; 500])).collect()],
+        batch_rows: 2,
+        fail_unit: None,
+    };
+    let config = mds_config(None, &[], Some(10));
+    let root = tempfile::tempdir().unwrap();
+    let dir = Dir::open(root.path()).unwrap();
+    let written = convert(&input, &config, 2, &dir, &Forgetful).unwrap();
+    let shards = shards(&written.indexes[0]);
+    let counts: Vec<u64> = shards.iter().map(|shard| shard.samples).collect();
+    assert_eq!(counts, [1, 1, 1]);
 }
 
 /// Enough rows for several segments of a compressed shard.

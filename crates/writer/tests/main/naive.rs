@@ -10,13 +10,15 @@ pub struct NaiveShard {
     pub meta: Option<Vec<u8>>,
 }
 
-/// Cuts encoded samples into shards as section 3.5 of the specification says.
+/// Cuts encoded samples into shards as section 3.5 of the specification says; with `empty_first` also where the first
+/// sample is above the limit, as the original writer does.
 pub fn write(
     format: Format,
     config: &str,
     header: &[u8],
     limit: Option<u64>,
     samples: &[Vec<u8>],
+    empty_first: bool,
 ) -> Vec<NaiveShard> {
     let (start, extra) = if format == Format::Mds {
         (8 + config.len() as u64, 4)
@@ -28,7 +30,8 @@ pub fn write(
     let mut used = start;
     for sample in samples {
         let cost = sample.len() as u64 + extra;
-        if limit.is_some_and(|limit| used + cost > limit) {
+        let is_over = limit.is_some_and(|limit| used + cost > limit);
+        if is_over && (empty_first || !open.is_empty()) {
             shards.push(shard(format, config, header, &open));
             open.clear();
             used = start;

@@ -88,6 +88,7 @@ fn check(root: &TempDir, index: &Index, config: &ShardConfig, samples: &[Vec<u8>
         &config.xsv_header(),
         config.size_limit,
         samples,
+        true,
     );
     let mut found = files(root);
     assert_eq!(

@@ -237,7 +237,7 @@ fn shards_of_the_original_are_read_and_written_byte_by_byte() {
                     assert_eq!(&*file.basename, expected, "{name}");
                 }
                 // The cut is where it was.
-                let cutter = cutter.get_or_insert_with(|| Cutter::new(config, None));
+                let cutter = cutter.get_or_insert_with(|| Cutter::like_original(config));
                 if number > 0 {
                     sizes.push(stored.len());
                 }

@@ -81,6 +81,11 @@ impl Diagnostic for FixError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Tar(error) => error.hint(),
+            // What the writer could be told to allow, a rewrite for every reader cannot.
+            Self::Write(WriteError::LongName { .. }) => Some(
+                "give the member a name of at most 100 ASCII characters; `shardmill convert --to webdataset --names any` keeps long names, which not every reader understands"
+                    .to_owned(),
+            ),
             Self::Write(error) => error.hint(),
             Self::Conflict { .. } => Some("remove one of the two members".to_owned()),
         }

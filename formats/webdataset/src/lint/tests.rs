@@ -263,7 +263,7 @@ fn hugging_face_reads_gzip_by_its_name() {
 }
 
 #[test]
-fn keys_and_digests_are_compared_over_the_data_set() {
+fn repeated_keys_and_digests_are_findings() {
     let limits = Limits::default();
     let data = shard(2);
     let survey = Survey::of(&data, &limits);
@@ -273,20 +273,26 @@ fn keys_and_digests_are_compared_over_the_data_set() {
         ..ShardFacts::default()
     };
     assert_eq!(lint.shard(&survey, &facts("a.tar")), []);
-    let findings = lint.shard(&survey, &facts("b.tar"));
-    assert_eq!(findings.len(), 2);
+    assert_eq!(lint.shard(&survey, &facts("b.tar")), []);
+    assert_eq!(lint.samples(), 4);
+    let findings = lint.repeated_key("d/0000", "b.tar", "a.tar", 512);
+    let [finding] = findings.as_slice() else {
+        panic!("{findings:?}");
+    };
     assert_eq!(
-        findings[0].text,
+        finding.text,
         "the key `d/0000` of `b.tar` is also in `a.tar`"
     );
-    assert_eq!(lint.samples(), 4);
-    let mut energon = Lint::new([Consumer::Energon], &limits);
-    energon.shard(&survey, &facts("a.tar"));
-    let findings = energon.shard(&survey, &facts("b.tar"));
+    assert_eq!(
+        (finding.id, finding.offset),
+        ("sample-key-twice", Some(512))
+    );
+    let energon = Lint::new([Consumer::Energon], &limits);
+    let findings = energon.repeated_key("d/0000", "b.tar", "a.tar", 512);
     let refused = findings
         .iter()
         .filter(|finding| (finding.consumer, finding.severity) == (Some(Consumer::Energon), Error));
-    assert_eq!(refused.count(), 2);
+    assert_eq!((findings.len(), refused.count()), (2, 1));
     let declared = FileHashes::of(&[HashAlgo::Xxh64, HashAlgo::Sha1], &data);
     let found = FileHashes::of(&[HashAlgo::Xxh64], b"other");
     let facts = ShardFacts {

@@ -15,6 +15,8 @@ use crate::remote::xml;
 
 const ACCOUNT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, or write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX";
 
+const CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
+
 /// The account of the emulators, which is no secret.
 const EMULATED: &str = "devstoreaccount1";
 
@@ -23,7 +25,7 @@ pub(in crate::remote) fn access(
     known: &Settings<'_>,
 ) -> Result<Access, StorageError> {
     let mut settings = known.0.clone();
-    if let Some(text) = known.text("AZURE_STORAGE_CONNECTION_STRING") {
+    if let Some(text) = known.text(CONNECTION) {
         connection(text, &mut settings)?;
     }
     let known = &Settings(&settings);
@@ -77,12 +79,22 @@ pub(in crate::remote) fn access(
     })
 }
 
+/// Replaces a connection string by the settings that it consists of. One that cannot be read stays, and is an error where it
+/// is used.
+pub(in crate::remote) fn expand_connection(settings: &mut BTreeMap<String, String>) {
+    let mut expanded = settings.clone();
+    if let Some(text) = expanded.remove(CONNECTION)
+        && connection(&text, &mut expanded).is_ok()
+    {
+        *settings = expanded;
+    }
+}
+
 /// Settings from a connection string. Those that are there already stay.
 fn connection(text: &str, settings: &mut BTreeMap<String, String>) -> Result<(), StorageError> {
-    const NAME: &str = "AZURE_STORAGE_CONNECTION_STRING";
     let mut pairs = BTreeMap::new();
     for pair in text.split(';').filter(|pair| !pair.trim().is_empty()) {
-        let (name, value) = pair.split_once('=').ok_or_else(|| setting(NAME))?;
+        let (name, value) = pair.split_once('=').ok_or_else(|| setting(CONNECTION))?;
         pairs.insert(name.trim().to_ascii_lowercase(), value.trim().to_owned());
     }
     let mut keep = |name: &str, value: Option<String>| {
@@ -102,7 +114,7 @@ fn connection(text: &str, settings: &mut BTreeMap<String, String>) -> Result<(),
         (None, Some(account)) => pairs
             .get("endpointsuffix")
             .map(|suffix| format!("https://{account}.blob.{suffix}")),
-        (None, None) => return Err(setting(NAME)),
+        (None, None) => return Err(setting(CONNECTION)),
     };
     keep("AZURE_STORAGE_ENDPOINT", endpoint);
     keep("AZURE_STORAGE_ACCOUNT_NAME", pairs.remove("accountname"));

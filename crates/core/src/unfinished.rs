@@ -1,0 +1,127 @@
+//! What a conversion leaves in its destination until it publishes an index.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::name::{JOURNAL_NAME, PARTS_FOLDER};
+
+/// What an unfinished conversion has left in a folder that has no index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfinished {
+    /// The journal of a conversion that was interrupted.
+    Conversion,
+    /// Manifests of parts that no commit has published.
+    Parts,
+}
+
+impl Unfinished {
+    /// What the names of the files beneath a folder say about it.
+    ///
+    /// ```
+    /// use shardmill_core::Unfinished;
+    ///
+    /// let names = ["shard.00000.mds", ".shardmill/journal"];
+    /// assert_eq!(Unfinished::among(names), Some(Unfinished::Conversion));
+    /// assert_eq!(Unfinished::among(["shard.00000.mds"]), None);
+    /// ```
+    pub fn among<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let mut found = None;
+        for name in names {
+            if Self::is_journal(name) {
+                return Some(Self::Conversion);
+            }
+            if Self::is_manifest(name) {
+                found = Some(Self::Parts);
+            }
+        }
+        found
+    }
+
+    /// Whether a name is that of a journal, or in a store of an object of one.
+    #[must_use]
+    pub fn is_journal(name: &str) -> bool {
+        let rest = name.strip_prefix(JOURNAL_NAME);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Whether a name is that of the manifest of a part.
+    #[must_use]
+    pub fn is_manifest(name: &str) -> bool {
+        let rest = name.strip_prefix(PARTS_FOLDER);
+        let file = rest.and_then(|rest| rest.strip_prefix('/'));
+        file.is_some_and(|file| file.ends_with(".json") && !file.contains('/'))
+    }
+
+    /// The stable id of the error.
+    #[must_use]
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Conversion => "dest-unfinished",
+            Self::Parts => "parts-uncommitted",
+        }
+    }
+
+    /// What to do about it. `dest` is the folder, as the user writes it.
+    #[must_use]
+    pub fn hint(self, dest: &str) -> String {
+        let dest = shell_word(dest);
+        match self {
+            Self::Conversion => format!(
+                "run the conversion again, and it continues; or remove what it left with `shardmill gc {dest} --delete`"
+            ),
+            Self::Parts => format!(
+                "run `shardmill commit {dest}` when all parts are there; `shardmill gc {dest}` lists them"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Conversion => "a conversion into it is not finished, and shards are missing",
+            Self::Parts => "it holds uncommitted parts of a conversion",
+        })
+    }
+}
+
+/// A text as one word of a command line, in quotes where a shell needs them.
+///
+/// ```
+/// use shardmill_core::shell_word;
+///
+/// assert_eq!(shell_word("s3://bucket/set"), "s3://bucket/set");
+/// assert_eq!(shell_word("my set"), "'my set'");
+/// assert_eq!(shell_word("it's"), r"'it'\''s'");
+/// ```
+#[must_use]
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_journals_and_manifests_are_unfinished() {
+        for (name, expected) in [
+            (".shardmill/journal", Some(Unfinished::Conversion)),
+            (".shardmill/journal/0", Some(Unfinished::Conversion)),
+            (".shardmill/journals", None),
+            (".shardmill/lease", None),
+            (".shardmill/parts/a-00000.json", Some(Unfinished::Parts)),
+            (".shardmill/parts/a-00000-b/shard.mds", None),
+            (".shardmill/parts/a-00000-b/x.json", None),
+            ("a/.shardmill/journal", None),
+        ] {
+            assert_eq!(Unfinished::among([name]), expected, "{name}");
+        }
+        let both = [".shardmill/parts/a-0.json", ".shardmill/journal"];
+        assert_eq!(Unfinished::among(both), Some(Unfinished::Conversion));
+    }
+}
