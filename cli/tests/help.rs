@@ -737,50 +737,6 @@ fn index_merge() {
 }
 
 #[test]
-fn man() {
-    insta::assert_snapshot!(help(&["man"]), @r"
-    exit 0
-    --- stdout
-    Print the manual pages
-
-    Without --out, all pages one after the other on standard output.
-
-    Usage: shardmill man [OPTIONS]
-
-    Options:
-          --out <DIR>
-              Write one file a page into this directory: shardmill.1, shardmill-convert.1, ...
-
-      -h, --help
-              Print help (see a summary with '-h')
-
-    Global options:
-          --json
-              Print results as JSON on standard output and errors as JSON on standard error
-
-      -q, --quiet
-              Print no progress, no summaries, no notes
-
-          --progress <HOW>
-              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
-              --json and `plain` without
-
-              [default: auto]
-              [possible values: auto, bar, plain, json, none]
-
-          --limit <NAME=VALUE>
-              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
-
-    EXAMPLES:
-      Read it:
-        shardmill man | man -l -
-
-      Install the pages:
-        shardmill man --out ~/.local/share/man/man1
-    ");
-}
-
-#[test]
 fn every_verb_has_examples() {
     for verb in [
         "convert",
