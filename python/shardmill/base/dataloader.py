@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Optional, cast
 
 from shardmill import _core, _torch
+from shardmill.base._iteration import Carried
 from shardmill.base._rows import packed
-from shardmill.base.dataset import StreamingDataset, _Carried
+from shardmill.base.dataset import StreamingDataset
 from shardmill.metrics import Watch
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ class _Counting:
 
     def __call__(self, samples: list[Any]) -> tuple[int, Any]:
         first = samples[0]
-        if isinstance(first, _Carried):
+        if isinstance(first, Carried):
             return first.samples, collate(first.columns)
         batch = self._user(samples)
         return len(samples), batch if _torch.worker_info() is None else packed(batch)
