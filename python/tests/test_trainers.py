@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from support.launch import launch
 from support.samples import flat
 
 from shardmill import MDSWriter, StreamingDataset
+from shardmill.base._sharding import Split
+from shardmill.base.world import World
 
 for package in ('accelerate', 'transformers', 'torchdata'):
     if importlib.util.find_spec(package) is None:
@@ -75,10 +78,6 @@ STOPPED: dict[str, str] = {
 STOP = STEPS + 5
 REFUSED: dict[str, Case] = {
     'dispatch-stateful': {'config': {**DISPATCH, 'use_stateful_dataloader': True}},
-    'dispatch-replication': {
-        'config': DISPATCH,
-        'dataset': {'batch_size': BATCH, 'replication': 2},
-    },
 }
 EVERY: dict[str, Case] = {**ACCELERATE, **TRAINER, **TORCHDATA}
 
@@ -203,10 +202,28 @@ def test_ranks_that_read_for_others_are_warned_of(once: Results) -> None:
     assert not warned('shard', 'collate_fn')
 
 
-def test_what_cannot_be_right_is_refused(once: Results) -> None:
-    stateful, replication = (once[name] for name in REFUSED)
-    assert 'dispatch_batches=False' in stateful[0]['error']
-    assert 'replication is 2' in replication[0]['error']
+def test_a_state_that_would_be_of_another_rank_is_refused(once: Results) -> None:
+    for result in once['dispatch-stateful']:
+        assert 'dispatch_batches=False' in result['error']
+
+
+def test_ranks_that_share_samples() -> None:
+    world = World(2, 4, 1, 5)
+    split = Split('Shard', False, True, 4, 2, BATCH, False)
+    # Four groups of two ranks, as with tensor parallelism.
+    assert split.order(world, None).replication == 2
+    assert split.order(world, 2).replication == 2
+    with pytest.raises(ValueError, match='replication is 4'):
+        split.order(world, 4)
+    # One that reads for all cannot give several ranks the same samples.
+    with pytest.raises(ValueError, match='replication is 2'):
+        split._replace(is_dispatched=True).order(world, 2)
+    # What the user asks for stands where every rank is addressed by itself.
+    alone = split._replace(processes=8, number=5)
+    assert alone.order(world, 2).replication == 2
+    # Processes that the dataset does not know of.
+    found = split._replace(processes=3, number=1).order(World(1, 1, 2, 1), None).world
+    assert (found.num_ranks, found.rank, found.worker_of_rank) == (3, 1, 1)
 
 
 def test_own_wrappers_of_accelerate_are_recognized(folder: Path) -> None:
@@ -260,3 +277,33 @@ def test_only_a_loader_knows_the_samples_of_a_state(folder: Path) -> None:
     next(iterator)
     with pytest.raises(ValueError, match='num_samples'):
         dataset.state_dict()
+
+
+GUIDE = Path(__file__).parents[2] / 'docs' / 'guide' / 'trainers.md'
+
+
+def test_the_guide_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+
+        def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {'loss': self.layer(batch['input']).mean()}
+
+    monkeypatch.setenv('ACCELERATE_USE_CPU', 'true')
+    snippets = re.findall(r'^```python\n(.*?)^```$', GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(snippets) == 4
+    names: dict[str, Any] = {'folder': str(folder), 'output': str(tmp_path), 'model': Model()}
+    steps = []
+    for snippet in snippets:
+        exec(snippet, names)
+        steps.append(names.get('step'))
+    # An epoch of one rank; torchdata stopped behind its sixth batch, and goes on with the next.
+    assert steps == [125, 125, 125, 5]
+    assert names['trainer'].state.global_step == 2 * 126
+    plain = StreamingDataset(local=str(folder), batch_size=BATCH, shuffle=True)
+    order = [int(sample['number']) for sample in plain]
+    assert next(iter(names['loader']))['number'].tolist() == order[6 * BATCH : 7 * BATCH]

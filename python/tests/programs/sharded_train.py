@@ -2,12 +2,12 @@
 
     torchrun --nproc-per-node N sharded_train.py OPTIONS
 
-OPTIONS are a JSON list of cases, which follow one another. A case has `name`, `data` (a folder), `out` (a folder for what each process reads and for states), `with` (`accelerate`, `trainer` or
-`torchdata`), `loader` (`torch` or `streaming`), `workers`, `method` (how loader processes start), `batch` (of the
-loader), `shape` (`plain`; `mapped` for a dataset around the dataset; `subclass` for one with its own `__iter__`),
-`config` (arguments of `DataLoaderConfiguration` or `accelerator_config`), `dataset` (arguments of the dataset),
-`epochs`, `stop` (a step at which to write a state and stop; 0 for never), `resume` (how to continue: `skip`,
-`stateful`, `state` or empty).
+OPTIONS are a JSON list of cases, which follow one another. A case has `name`, `data` (a folder), `out` (a folder for what
+each process reads and for states), `with` (`accelerate`, `trainer` or `torchdata`), `loader` (`torch` or `streaming`),
+`workers`, `method` (how loader processes start), `batch` (of the loader), `shape` (`plain`; `mapped` for a dataset around
+the dataset; `subclass` for one with its own `__iter__`), `config` (arguments of `DataLoaderConfiguration` or
+`accelerator_config`), `dataset` (arguments of the dataset), `epochs`, `stop` (a step at which to write a state and stop; 0
+for never), `resume` (how to continue: `skip`, `stateful`, `state` or empty).
 """
 
 from __future__ import annotations

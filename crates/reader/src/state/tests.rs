@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use shardmill_order::{Epoch, StreamConfig, Weight, World};
+use shardmill_order::{BatchingMethod, Epoch, ShuffleAlgo, StreamConfig, Weight, World};
 
 use super::*;
 
@@ -583,14 +583,19 @@ proptest! {
         num_canonical_nodes in prop::option::of(1_u64..),
         shuffle_seed: u64,
         initial_physical_nodes in prop::option::of(1_u64..),
-        fingerprint in prop::option::of(prop::array::uniform16(any::<u8>())),
+        granularity in prop::option::of(1_u64..),
     ) {
+        let identity = granularity.map(|granularity| {
+            let mut config = config();
+            config.sampling_granularity = granularity;
+            OrderIdentity::new(&config, num_canonical_nodes).unwrap()
+        });
         let state = RunState {
             state: State { epoch, sample_in_epoch, num_canonical_nodes, shuffle_seed, initial_physical_nodes },
-            fingerprint: fingerprint.map(Fingerprint),
+            identity,
         };
         let text = state.render();
-        prop_assert_eq!(RunState::parse(text.as_bytes()).unwrap(), state);
+        prop_assert_eq!(&RunState::parse(text.as_bytes()).unwrap(), &state);
         // Strictly JSON, in any layout.
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let other = serde_json::to_vec_pretty(&value).unwrap();
