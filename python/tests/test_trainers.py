@@ -6,16 +6,19 @@ import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from support.launch import launch
 from support.samples import flat
 
-from shardmill import MDSWriter, StreamingDataset
+from shardmill import MDSWriter, StreamingDataLoader, StreamingDataset
 from shardmill.base._sharding import Split
 from shardmill.base.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 for package in ('accelerate', 'transformers', 'torchdata'):
     if importlib.util.find_spec(package) is None:
@@ -69,7 +72,6 @@ STOPPED: dict[str, str] = {
     'default': 'skip',
     'shard-streaming-workers': 'skip',
     'shard-stateful': 'stateful',
-    'dispatch-fork': 'skip',
     'trainer-default': 'skip',
     'trainer-shard': 'skip',
     'torchdata': 'state',
@@ -118,7 +120,7 @@ def run(folder: Path, out: Path, cases: dict[str, Case]) -> Results:
         {**defaults, 'out': str(out / name), **case, 'name': name} for name, case in cases.items()
     ]
     words = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', str(RANKS)]
-    launch([*words, str(PROGRAM), json.dumps(given)], {'CUDA_VISIBLE_DEVICES': ''}, 420)
+    launch([*words, str(PROGRAM), json.dumps(given)], {'CUDA_VISIBLE_DEVICES': ''}, 540)
     return {
         name: [json.loads((out / name / f'rank{rank}.json').read_text()) for rank in range(RANKS)]
         for name in cases
@@ -240,6 +242,25 @@ def test_own_wrappers_of_accelerate_are_recognized(folder: Path) -> None:
             found.append([int(sample['number']) for sample in shard])
         assert [len(rank) for rank in found] == [336] * 3
         assert set(flat(found)) == set(range(SAMPLES))
+
+
+def test_a_loader_within_a_dataset_is_recognized(folder: Path) -> None:
+    from accelerate.data_loader import IterableDatasetShard
+    from torch.utils.data import IterableDataset
+
+    class Loaded(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            dataset = StreamingDataset(local=str(folder), batch_size=6, rank=rank, world_size=3)
+            for batch in StreamingDataLoader(dataset, batch_size=6):
+                yield from batch['number'].tolist()
+
+    found = []
+    for rank in range(3):
+        shard = IterableDatasetShard(Loaded(), 6, num_processes=3, process_index=rank)
+        with pytest.warns(UserWarning, match='every rank has to read all samples'):
+            found.append(list(shard))
+    assert [len(rank) for rank in found] == [336] * 3
+    assert set(flat(found)) == set(range(SAMPLES))
 
 
 def test_a_set_epoch_counts_from_a_loaded_state(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, cast
 from shardmill import _core, _torch
 from shardmill.base._iteration import Carried
 from shardmill.base._rows import packed
+from shardmill.base._sharding import find_split
 from shardmill.base.dataset import StreamingDataset
 from shardmill.metrics import Watch
 
@@ -92,6 +93,8 @@ class StreamingDataLoader(_Loader, _torch.Placeholder):
             and dataset._is_plain()
             and self.batch_size is not None
             and self.batch_size == dataset.batch_size
+            # A library around this loader splits its samples, which the dataset takes into account.
+            and find_split(dataset, False) is None
         )
 
     def _is_threaded(self) -> bool:

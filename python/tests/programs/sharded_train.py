@@ -2,12 +2,12 @@
 
     torchrun --nproc-per-node N sharded_train.py OPTIONS
 
-OPTIONS are a JSON list of cases, which follow one another. A case has `name`, `data` (a folder), `out` (a folder for what
-each process reads and for states), `with` (`accelerate`, `trainer` or `torchdata`), `loader` (`torch` or `streaming`),
-`workers`, `method` (how loader processes start), `batch` (of the loader), `shape` (`plain`; `mapped` for a dataset around
-the dataset; `subclass` for one with its own `__iter__`), `config` (arguments of `DataLoaderConfiguration` or
-`accelerator_config`), `dataset` (arguments of the dataset), `epochs`, `stop` (a step at which to write a state and stop; 0
-for never), `resume` (how to continue: `skip`, `stateful`, `state` or empty).
+OPTIONS are a JSON list of cases, which follow one another. A case has `name`, `data` (a folder), `out` (a folder for
+what each process reads and for states), `with` (`accelerate`, `trainer` or `torchdata`), `loader` (`torch` or
+`streaming`), `workers`, `method` (how loader processes start), `batch` (of the loader), `shape` (`plain`; `mapped` for
+a dataset around the dataset; `subclass` for one with its own `__iter__`), `config` (arguments of
+`DataLoaderConfiguration` or `accelerator_config`), `dataset` (arguments of the dataset), `epochs`, `stop` (a step at
+which to write a state and stop; 0 for never), `resume` (how to continue: `skip`, `stateful`, `state` or empty).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def trainer_run(options: dict[str, Any]) -> dict[str, Any]:
     """The same with transformers' `Trainer`, evaluated once at the end."""
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    class StopAt(TrainerCallback):  # type: ignore[misc]
+    class StopAt(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step == options['stop']:
                 control.should_save = control.should_training_stop = True
@@ -138,6 +138,7 @@ def trainer_run(options: dict[str, Any]) -> dict[str, Any]:
         remove_unused_columns=False,
         label_names=[],
         save_strategy='no',
+        save_only_model=True,
         report_to=[],
         disable_tqdm=True,
         use_cpu=True,

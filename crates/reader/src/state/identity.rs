@@ -120,10 +120,7 @@ impl OrderIdentity {
         for (byte, hashed) in bytes.iter_mut().zip(terms.hasher.finish().as_bytes()) {
             *byte = *hashed;
         }
-        Ok(Self {
-            fingerprint: Fingerprint(bytes),
-            terms: terms.named,
-        })
+        Ok(Self::of(Fingerprint(bytes), terms.named))
     }
 
     /// Reads what [`OrderIdentity::render`] writes: the value of the key `shardmill` of a state.
@@ -181,7 +178,13 @@ impl OrderIdentity {
             None => Vec::new(),
             Some(order) => Object::new("shardmill.order", order)?.texts(),
         };
-        Ok(Self { fingerprint, terms })
+        Ok(Self::of(fingerprint, terms))
+    }
+
+    /// JSON objects have no order, so that the terms have one of their own.
+    fn of(fingerprint: Fingerprint, mut terms: Vec<(String, String)>) -> Self {
+        terms.sort_unstable();
+        Self { fingerprint, terms }
     }
 
     /// The identity as a JSON object on one line.

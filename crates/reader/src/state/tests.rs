@@ -373,8 +373,8 @@ fn a_state_of_another_run_is_refused_with_what_differs() {
         shown(&error),
         format!(
             "error[state-foreign]: state: it was made for the order {fingerprint}, and this run has the order {expected}: \
-             streams was 2 and is 1, samples was 270 and is 73, shards was 5 and is 3, shard_sizes was 1d3fbe13 and is 60b66bff, \
-             epoch_size was 270 and is 73; \
+             epoch_size was 270 and is 73, samples was 270 and is 73, shard_sizes was cf46756d and is 6c967aaf, \
+             shards was 5 and is 3, streams was 2 and is 1; \
              use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew"
         )
     );
@@ -391,7 +391,7 @@ fn what_differs_is_named() {
     let changes: [(Change<'_>, &str); 6] = [
         (
             &|config| config.shuffle = false,
-            "shuffle_block_size was 2000000 and is 0, shuffle_algo was py1e and is none",
+            "shuffle_algo was py1e and is none, shuffle_block_size was 2000000 and is 0",
         ),
         (
             &|config| config.shuffle_algo = ShuffleAlgo::Py1br,
@@ -412,7 +412,7 @@ fn what_differs_is_named() {
         (
             // An increment appends a shard.
             &|config| config.streams[1] = StreamConfig::new(&[120, 77, 5]),
-            "samples was 270 and is 275, shards was 5 and is 6, ",
+            "epoch_size was 270 and is 275, samples was 270 and is 275, shard_sizes was ",
         ),
     ];
     let mut config = config();
@@ -448,7 +448,7 @@ fn an_identity_is_read_as_it_is_written() {
     let text = identity.render();
     assert!(
         text.starts_with(&format!(
-            r#"{{"version": 1, "fingerprint": "{}", "order": {{"streams": 2, "samples": 270, "#,
+            r#"{{"version": 1, "fingerprint": "{}", "order": {{"batching_method": "random", "epoch_size": 270, "#,
             identity.fingerprint()
         )),
         "{text}"
@@ -456,7 +456,7 @@ fn an_identity_is_read_as_it_is_written() {
     // States of more than 4096 bytes are too long for MosaicML Streaming.
     assert!(text.len() < 600, "{text}");
     assert_eq!(OrderIdentity::parse(text.as_bytes()).unwrap(), identity);
-    let damaged = text.replace(r#"{"streams""#, r#"[{"streams""#);
+    let damaged = text.replace(r#""order": {"#, r#""order": [{"#);
     let error = OrderIdentity::parse(damaged.as_bytes()).unwrap_err();
     assert_eq!(error.id(), "state-format");
 }
