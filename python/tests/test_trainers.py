@@ -322,7 +322,7 @@ def test_the_guide_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     for snippet in snippets:
         exec(snippet, names)
         steps.append(names.get('step'))
-    # An epoch of one rank; torchdata stopped behind its sixth batch, and goes on with the next.
+    # An epoch of one rank; torchdata stopped after its sixth batch, and continues with the next.
     assert steps == [125, 125, 125, 5]
     assert names['trainer'].state.global_step == 2 * 126
     plain = StreamingDataset(local=str(folder), batch_size=BATCH, shuffle=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import CodeType
 
-__all__ = ['Order', 'Split', 'check_own_state', 'find_split', 'in_slots', 'is_split_length']
+__all__ = ['RankLayout', 'Split', 'check_own_state', 'find_split', 'in_slots', 'is_split_length']
 
 #: Classes that keep the samples of one rank, and discard the others.
 _SHARDS = (
@@ -32,7 +32,7 @@ _DISPATCHER = ('accelerate.data_loader', 'DataLoaderDispatcher')
 _COUNTERS = ('num_examples', 'evaluation_loop', 'prediction_loop')
 
 
-class Order(NamedTuple):
+class RankLayout(NamedTuple):
     """For which ranks, workers and batches samples are ordered."""
 
     world: World
@@ -62,7 +62,7 @@ class Split(NamedTuple):
         """Whether this rank reads only its own samples, and has to put them where the library expects them."""
         return self.is_direct and not self.is_dispatched
 
-    def order(self, world: World, replication: Optional[int]) -> Order:
+    def order(self, world: World, replication: Optional[int]) -> RankLayout:
         """The order in which this process yields samples.
 
         Args:
@@ -76,17 +76,17 @@ class Split(NamedTuple):
             self._check_replication(replication, 1)
             whole = World(1, 1, world.workers_per_rank, world.worker_of_rank)
             size = self.batch_size if self.is_dispatched else self.batch_size * self.processes
-            return Order(whole, None, size)
+            return RankLayout(whole, None, size)
         if (self.processes, self.number) == (world.num_ranks, world.rank):
-            return Order(world, replication, self.batch_size)
+            return RankLayout(world, replication, self.batch_size)
         each, rest = divmod(world.num_ranks, self.processes)
         if not rest and world.rank // each == self.number:
             # As with tensor parallelism: these ranks form one replica of the model.
             self._check_replication(replication, each)
-            return Order(world, each, self.batch_size)
+            return RankLayout(world, each, self.batch_size)
         self._check_replication(replication, 1)
         worker = self.number * world.workers_per_rank + world.worker_of_rank
-        return Order(
+        return RankLayout(
             World(1, self.processes, world.workers_per_rank, worker), None, self.batch_size
         )
 

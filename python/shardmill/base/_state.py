@@ -15,7 +15,7 @@ from shardmill.errors import DataError, IndexSyntaxError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shardmill.base._sharding import Order
+    from shardmill.base._sharding import RankLayout
     from shardmill.base.dataset import StreamingDataset
 
 __all__ = [
@@ -101,8 +101,8 @@ def in_known_words_of_streams(cache_limit: Any) -> Iterator[None]:
 # What tells whether a state belongs to a dataset and its order.
 
 
-def config_of(dataset: StreamingDataset, order: Order) -> dict[str, Any]:
-    """What the Rust reader is told of the order of samples, in any epoch."""
+def config_of(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
+    """The options of the Rust reader that decide the order of samples, in any epoch."""
     return {
         'nodes': order.world.num_nodes,
         'ranks_per_node': order.world.ranks_per_node,
@@ -122,7 +122,7 @@ def config_of(dataset: StreamingDataset, order: Order) -> dict[str, Any]:
     }
 
 
-def mark_order(dataset: StreamingDataset, order: Order) -> dict[str, Any]:
+def mark_order(dataset: StreamingDataset, order: RankLayout) -> dict[str, Any]:
     """What the order of a dataset depends on, for its states."""
     config = _with_batches(config_of(dataset, order))
     known = dataset._order_identity
@@ -133,7 +133,7 @@ def mark_order(dataset: StreamingDataset, order: Order) -> dict[str, Any]:
     return mark
 
 
-def check_order(dataset: StreamingDataset, state: dict[str, Any], order: Order) -> None:
+def check_order(dataset: StreamingDataset, state: dict[str, Any], order: RankLayout) -> None:
     """Refuses a state of other shards or of another order.
 
     States of ``streaming`` and of earlier versions do not say what they belong to.
@@ -170,7 +170,7 @@ class Progress:
         order: For which ranks and workers its samples are ordered.
     """
 
-    def __init__(self, epoch: int, offset: int, order: Order) -> None:
+    def __init__(self, epoch: int, offset: int, order: RankLayout) -> None:
         self.epoch = epoch
         self.offset = offset
         self.order = order

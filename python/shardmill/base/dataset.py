@@ -36,7 +36,7 @@ from shardmill.base._raw import (
     holding_options,
     kept_batches,
 )
-from shardmill.base._sharding import Order, Split, find_split, in_slots, is_split_length
+from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
 from shardmill.base._state import (
     Progress,
     check_order,
@@ -582,7 +582,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         }
         if num_samples is None:
             state.update(own_state(self))
-        here = Order(world, None, self.batch_size)
+        here = RankLayout(world, None, self.batch_size)
         state['shardmill'] = mark_order(self, self._progress.order if self._progress else here)
         if self._files_digest is not None:
             state['files'] = self._files_digest
@@ -601,7 +601,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         state = check_state(obj)
         check_files(state, self._files_digest)
         if self.batching_method == 'random':
-            check_order(self, state, Order(self._set_world(), None, self.batch_size))
+            check_order(self, state, RankLayout(self._set_world(), None, self.batch_size))
         if not take_own_state(self, state):
             self._board.state = state
             if state['epoch'] >= 0:
@@ -669,7 +669,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _torch.Placeholder):
         self._parallel_worker_world = (
             world.copy() if self.replication is None else world.replicate(self.replication)
         )
-        order = Order(world, self.replication, self.batch_size)
+        order = RankLayout(world, self.replication, self.batch_size)
         if split is not None:
             order = split.order(world, self.replication)
             order = order._replace(batch_size=order.batch_size or self.batch_size)
