@@ -77,6 +77,12 @@ class Reader:
     def order(self, config: dict[str, Any], rank: int, worker: int) -> Order:
         """The samples of a rank and worker in an epoch, without reading any."""
 
+    def order_identity(self, config: dict[str, Any]) -> str:
+        """The identity of the order that the configuration describes: JSON for the key `shardmill` of a state."""
+
+    def check_order_identity(self, config: dict[str, Any], identity: str) -> None:
+        """Refuses the identity of another order than the configuration describes."""
+
     def cache_stats(self) -> dict[str, Union[int, float]]:
         """What the cache and the stores have done so far, by name."""
 

@@ -11,9 +11,9 @@ use shardmill_core::{ErrorKind, Limits};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{EpochConfig, State, Weight, World};
 use shardmill_reader::{
-    BatchOptions, CacheOptions, FileForm, FileOptions, FileUse as RustFileUse, KnownFiles, Peers,
-    Reader as RustReader, ReaderOptions, Schema, SchemaColumn, StreamOptions, TarPattern,
-    TarSetError,
+    BatchOptions, CacheOptions, FileForm, FileOptions, FileUse as RustFileUse, KnownFiles,
+    OrderIdentity, Peers, Reader as RustReader, ReaderOptions, Schema, SchemaColumn, StateError,
+    StreamOptions, TarPattern, TarSetError,
 };
 use shardmill_storage::{Location, RemoteOptions, StorageError, UrlFault, settings_of};
 
@@ -451,6 +451,27 @@ impl Reader {
         let config = epoch_config(streams, config)?;
         py.detach(|| Order::new(&config, rank, worker))
             .map_err(|error| raise(&error))
+    }
+
+    /// The identity of the order that `config` (as for `epoch`) describes: JSON for the key `shardmill` of a state.
+    fn order_identity(&self, py: Python<'_>, config: &Bound<'_, PyDict>) -> PyResult<String> {
+        let config = epoch_config(self.here()?.epoch_config(1, World::SINGLE).streams, config)?;
+        let identity = py.detach(|| OrderIdentity::new(&config, config.num_canonical_nodes));
+        Ok(identity.map_err(|error| raise(&error))?.render())
+    }
+
+    /// Refuses the identity of another order than `config` (as for `epoch`) describes.
+    fn check_order_identity(
+        &self,
+        py: Python<'_>,
+        config: &Bound<'_, PyDict>,
+        identity: &str,
+    ) -> PyResult<()> {
+        let config = epoch_config(self.here()?.epoch_config(1, World::SINGLE).streams, config)?;
+        let checked = py.detach(|| {
+            OrderIdentity::parse(identity.as_bytes())?.check(&config, config.num_canonical_nodes)
+        });
+        checked.map_err(|error: StateError| raise(&error))
     }
 
     /// The number of the sample that is a raw file, by its path in the tree.

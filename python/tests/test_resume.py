@@ -11,6 +11,7 @@ from support.apart import apart
 from support.samples import collate, flat, in_worker, numbers, tar_value, write, write_tars
 
 from shardmill import Stream, StreamingDataLoader, StreamingDataset
+from shardmill.errors import ConflictError, DataError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -425,7 +426,10 @@ def test_the_state_of_the_data_set(mix: list[Path]) -> None:
         'num_canonical_nodes': 4,
         'shuffle_seed': 3,
         'initial_physical_nodes': 1,
+        'shardmill': state['shardmill'],
     }
+    # mosaicml-streaming takes no longer states.
+    assert len(json.dumps(state)) < 4096
     fresh = dataset(mix)
     fresh.load_state_dict(dataset(mix).state_dict(0, False))
     assert [sample['number'] for sample in itertools.islice(fresh, 20)] == [
@@ -500,3 +504,112 @@ def test_the_state_of_another_data_set(mix: list[Path]) -> None:
     again.load_state_dict(state)
     with pytest.raises(ValueError):
         take(again)
+
+
+def state_after(data: StreamingDataset, samples: int = 2 * BATCH) -> State:
+    """The state of a dataset in its first epoch, as it comes from a checkpoint."""
+    next(iter(data))
+    state: State = json.loads(json.dumps(data.state_dict(samples, True)))
+    return state
+
+
+@pytest.mark.parametrize(
+    ('options', 'difference'),
+    [
+        ({'shuffle': False}, 'shuffle_algo was py1e and is none'),
+        ({'shuffle_algo': 'py1br'}, 'shuffle_algo was py1e and is py1br'),
+        ({'shuffle_block_size': 65}, 'shuffle_block_size was 64 and is 65'),
+        ({'sampling_method': 'fixed'}, 'sampling_method was balanced and is fixed'),
+        ({'sampling_granularity': 3}, 'sampling_granularity was 1 and is 3'),
+        ({'batching_method': 'stratified'}, 'batching_method was random and is stratified'),
+        ({'epoch_size': 100}, 'epoch_size was 288 and is 100'),
+        ({'weights': [{'repeat': 2}, {}]}, 'epoch_size was 288 and is 480'),
+    ],
+)
+def test_a_state_of_another_order_is_refused(
+    options: State, difference: str, mix: list[Path]
+) -> None:
+    state = state_after(dataset(mix))
+    other = dataset(mix, **options)
+    with pytest.raises(ConflictError, match='state-foreign') as raised:
+        other.load_state_dict(state)
+        next(iter(other))
+    assert difference in str(raised.value)
+    # States of mosaicml-streaming, and of versions before, do not say what they belong to.
+    del state['shardmill']
+    dataset(mix, **options).load_state_dict(state)
+
+
+def test_a_state_of_other_shards_is_refused(tmp_path: Path) -> None:
+    folders = [write(tmp_path / name, samples) for name, samples in (('a', 192), ('c', 200))]
+    state = state_after(dataset(folders[:1]))
+    # As where an increment has appended shards.
+    for others, difference in (
+        (folders[1:], 'samples was 192 and is 200'),
+        (folders, 'streams was 1 and is 2'),
+    ):
+        other = dataset(others)
+        with pytest.raises(ConflictError, match='state-foreign') as raised:
+            other.load_state_dict(state)
+        assert difference in str(raised.value)
+        # Nothing of it is taken.
+        assert sorted(flat(take(loader(others))[0])) == sorted(flat(take_of(other)))
+    dataset(folders[:1]).load_state_dict(state)
+
+
+def take_of(data: StreamingDataset) -> list[list[int]]:
+    """The batches of an epoch of a dataset."""
+    return take(StreamingDataLoader(data, batch_size=BATCH))[0]
+
+
+def test_a_state_fits_whatever_does_not_change_the_order(mix: list[Path]) -> None:
+    state = state_after(dataset(mix))
+    for options in (
+        {'batch_size': 4},
+        {'shuffle_seed': 5},
+        {'num_canonical_nodes': 2},
+        {'rank': 1, 'world_size': 4, 'local_world_size': 2},
+        {'replication': 2, 'rank': 1, 'world_size': 2},
+    ):
+        dataset(mix, **options).load_state_dict(state)
+
+
+def test_the_default_block_follows_the_canonical_nodes_of_a_state(mix: list[Path]) -> None:
+    state = state_after(dataset(mix, num_canonical_nodes=8, shuffle_block_size=None))
+    assert state['shardmill']['order']['shuffle_block_size'] == 500_000
+    again = dataset(mix, num_canonical_nodes=1, shuffle_block_size=None)
+    # It has a block size of its own by now.
+    next(iter(again))
+    assert again.shuffle_block_size == 4_000_000
+    again.load_state_dict(state)
+    next(iter(again))
+    assert again.shuffle_block_size == 500_000
+
+
+def test_a_state_of_stratified_batches_needs_their_size(mix: list[Path]) -> None:
+    options: State = {'batching_method': 'stratified'}
+    state = state_after(dataset(mix, **options))
+    same = dataset(mix, batch_size=BATCH // 2, rank=0, world_size=2, **options)
+    same.load_state_dict(state)
+    next(iter(same))
+    other = dataset(mix, batch_size=BATCH, rank=0, world_size=2, **options)
+    other.load_state_dict(state)
+    with pytest.raises(ConflictError, match='global_batch_size was 8 and is 16'):
+        next(iter(other))
+
+
+@pytest.mark.parametrize(
+    'mark',
+    [
+        'text',
+        {},
+        {'version': 1},
+        {'version': 1, 'fingerprint': 'x'},
+        {'version': 2, 'fingerprint': '0' * 32},
+        {'version': 1, 'fingerprint': '0' * 32, 'order': []},
+    ],
+)
+def test_a_damaged_mark_is_refused(mark: Any, mix: list[Path]) -> None:
+    state = {**state_after(dataset(mix)), 'shardmill': mark}
+    with pytest.raises((DataError, UnsupportedError), match='state-'):
+        dataset(mix).load_state_dict(state)

@@ -3,7 +3,7 @@
 use shardmill_order::{
     BatchingMethod, Cursor, Entry, Epoch, EpochConfig, ShuffleAlgo, StreamConfig, Weight, World,
 };
-use shardmill_reader::{Fingerprint, RunState};
+use shardmill_reader::{OrderIdentity, RunState};
 
 /// Samples of a global batch on every one of [`WORLDS`].
 pub const GLOBAL: u64 = 24;
@@ -100,8 +100,8 @@ pub fn given<'a>(batches: impl IntoIterator<Item = &'a Vec<Entry>>) -> Vec<u64> 
 /// The configuration that goes on where `epoch` is after so many steps, by way of a checkpoint.
 pub fn resumed(config: &EpochConfig, epoch: &Epoch, steps: u64) -> EpochConfig {
     let nodes = epoch.resolved().canonical_nodes;
-    let fingerprint = Fingerprint::new(config, Some(nodes)).unwrap();
-    let text = RunState::new(epoch.state_after(steps), fingerprint).render();
+    let identity = OrderIdentity::new(config, Some(nodes)).unwrap();
+    let text = RunState::new(epoch.state_after(steps), identity).render();
     let state = RunState::parse(text.as_bytes()).unwrap();
     assert_eq!(state.render(), text);
     EpochConfig {

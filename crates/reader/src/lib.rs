@@ -89,7 +89,9 @@ pub use report::{ContentReport, MOST_FINDINGS, Problem, VerifyReport};
 pub use residency::{CacheOptions, CacheStats, Peers};
 pub use schema::{SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
-pub use state::{Fingerprint, MOST_STATE_BYTES, RunState, StateError};
+pub use state::{
+    Fingerprint, MOST_STATE_BYTES, OrderDifferences, OrderIdentity, RunState, StateError,
+};
 pub use tar::KEY_COLUMN;
 pub use tars::{
     FoundIndex, MOST_SPLITS, PatternFault, RepeatedKey, RepeatedKeys, TarData, TarFile, TarPattern,

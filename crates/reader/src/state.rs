@@ -6,14 +6,16 @@
 
 use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use shardmill_core::{Diagnostic, ErrorKind, escape};
-use shardmill_mds::{HashAlgo, Hasher};
-use shardmill_order::{BatchingMethod, EpochConfig, OrderError, ShuffleAlgo, State, weights};
+use shardmill_order::{EpochConfig, OrderError, State};
 use shardmill_storage::{FileHandle, StorageError};
+
+mod identity;
+
+pub use identity::{Fingerprint, OrderDifferences, OrderIdentity};
 
 /// No state is longer (reliability limit L12).
 pub const MOST_STATE_BYTES: u64 = 64 << 10;
@@ -24,7 +26,7 @@ const VERSION: u64 = 1;
 /// Larger counts are not exact in the floats of other programs, and no order has them.
 const MOST: u64 = 1 << 53;
 
-/// A state and the fingerprint of the run that it was made in.
+/// A state and the order that it was made for.
 ///
 /// As JSON it is what MosaicML Streaming writes and reads, with one key more:
 ///
@@ -37,20 +39,20 @@ const MOST: u64 = 1 << 53;
 /// assert_eq!((state.state.sample_in_epoch, state.fingerprint()), (640, None));
 /// # Ok::<(), shardmill_reader::StateError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunState {
     /// Where the run stands.
     pub state: State,
-    fingerprint: Option<Fingerprint>,
+    identity: Option<OrderIdentity>,
 }
 
 impl RunState {
-    /// A state of the run with this fingerprint.
+    /// A state of a run with this order.
     #[must_use]
-    pub const fn new(state: State, fingerprint: Fingerprint) -> Self {
+    pub const fn new(state: State, identity: OrderIdentity) -> Self {
         Self {
             state,
-            fingerprint: Some(fingerprint),
+            identity: Some(identity),
         }
     }
 
@@ -73,7 +75,10 @@ impl RunState {
         })?;
         let root = Object::new("the state", &root)?;
         // A newer form may mean something else by every key, so its version comes first.
-        let fingerprint = root.get("shardmill").map(fingerprint_of).transpose()?;
+        let identity = root
+            .get("shardmill")
+            .map(OrderIdentity::from_json)
+            .transpose()?;
         let sample_in_epoch = root.count("sample_in_epoch")?;
         let epoch = match root.get("epoch") {
             Some(Json::Signed(-1)) if sample_in_epoch == 0 => 0,
@@ -90,7 +95,7 @@ impl RunState {
                 Some(value) => root.nodes("initial_physical_nodes", value)?,
             },
         };
-        Ok(Self { state, fingerprint })
+        Ok(Self { state, identity })
     }
 
     /// Reads a state from a file that the user named.
@@ -110,8 +115,8 @@ impl RunState {
         let number =
             |value: Option<u64>| value.map_or_else(|| "null".to_owned(), |value| value.to_string());
         let state = &self.state;
-        let ours = self.fingerprint.map_or_else(String::new, |fingerprint| {
-            format!(r#", "shardmill": {{"version": {VERSION}, "fingerprint": "{fingerprint}"}}"#)
+        let ours = self.identity.as_ref().map_or_else(String::new, |identity| {
+            format!(r#", "shardmill": {}"#, identity.render())
         });
         format!(
             r#"{{"epoch": {}, "sample_in_epoch": {}, "num_canonical_nodes": {}, "shuffle_seed": {}, "initial_physical_nodes": {}{ours}}}"#,
@@ -125,21 +130,18 @@ impl RunState {
 
     /// Which run it was made in; `None` for a state of MosaicML Streaming.
     #[must_use]
-    pub const fn fingerprint(&self) -> Option<Fingerprint> {
-        self.fingerprint
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.identity.as_ref().map(OrderIdentity::fingerprint)
     }
 
     /// The state for a run that is to go on from it, which has to have the same samples in the same order.
     ///
     /// # Errors
     ///
-    /// [`StateError::Foreign`] with both fingerprints; [`StateError::Order`] for weights that cannot be.
+    /// [`StateError::Foreign`] with what differs; [`StateError::Order`] for weights that cannot be.
     pub fn resume(&self, config: &EpochConfig) -> Result<State, StateError> {
-        if let Some(found) = self.fingerprint {
-            let expected = Fingerprint::new(config, self.state.num_canonical_nodes)?;
-            if found != expected {
-                return Err(StateError::Foreign { found, expected });
-            }
+        if let Some(identity) = &self.identity {
+            identity.check(config, self.state.num_canonical_nodes)?;
         }
         Ok(self.state)
     }
@@ -165,154 +167,6 @@ fn pickled(bytes: &[u8]) -> Option<&'static str> {
             Some("a file of torch.save, or another zip archive")
         }
         _ => None,
-    }
-}
-
-/// Tells runs apart that would not give the same samples in the same order: two states fit each other when it is equal.
-///
-/// Covers the shard sizes of all streams, how many samples of each an epoch takes, and the options that decide the order:
-/// shuffle, algorithm, block size, sampling and batching method. For the batching methods other than `random`, which count
-/// in global batches, also the size of one, and for `device_per_stream` nodes and ranks. Not seed, epoch and canonical
-/// nodes, which are in the state, nor anything else about the world: one state serves every rank and any world.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 16]);
-
-impl Fingerprint {
-    /// The fingerprint of a run with so many canonical nodes, on which the default of the block size depends.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` for streams without samples, weights and replications that cannot be.
-    pub fn new(config: &EpochConfig, canonical_nodes: Option<u64>) -> Result<Self, OrderError> {
-        let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle_seed)?;
-        let mixed = config.batching_method != BatchingMethod::Random;
-        let mut hasher = Hasher::new(HashAlgo::Sha256);
-        let mut put = |number: u64| hasher.update(&number.to_le_bytes());
-        put(VERSION);
-        put(config.streams.len() as u64);
-        for (stream, share) in config.streams.iter().zip(&shares) {
-            put(stream.shards.len() as u64);
-            for size in &*stream.shards {
-                put(*size);
-            }
-            put(share.choose);
-            if mixed {
-                put(share.proportion.to_bits());
-            }
-        }
-        put(config.sampling_granularity);
-        let block = config.shuffle_block_size.or_else(|| {
-            let nodes = canonical_nodes.filter(|nodes| *nodes > 0)?;
-            Some((4_000_000 / nodes).max(1 << 18))
-        });
-        put(match config.shuffle_algo {
-            ShuffleAlgo::Py1br | ShuffleAlgo::Py1e | ShuffleAlgo::Shardmill if config.shuffle => {
-                block.unwrap_or(0)
-            }
-            _ => 0,
-        });
-        if mixed {
-            let world = match config.replication {
-                None => config.world,
-                Some(replication) => config.world.replicate(replication)?,
-            };
-            put(world.ranks().saturating_mul(config.batch_size));
-            if config.batching_method == BatchingMethod::DevicePerStream {
-                put(world.nodes);
-                put(world.ranks_per_node);
-            }
-        }
-        let shuffle = if config.shuffle {
-            config.shuffle_algo.name()
-        } else {
-            "none"
-        };
-        for name in [
-            shuffle,
-            config.sampling_method.name(),
-            config.batching_method.name(),
-        ] {
-            hasher.update(name.as_bytes());
-            hasher.update(b"\n");
-        }
-        let mut bytes = [0; 16];
-        for (byte, hashed) in bytes.iter_mut().zip(hasher.finish().as_bytes()) {
-            *byte = *hashed;
-        }
-        Ok(Self(bytes))
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fingerprint({self})")
-    }
-}
-
-impl FromStr for Fingerprint {
-    type Err = StateError;
-
-    fn from_str(text: &str) -> Result<Self, StateError> {
-        let error = || StateError::Field {
-            field: "shardmill.fingerprint",
-            found: text_found(text),
-            expected: "32 hexadecimal digits",
-        };
-        let mut bytes = [0; 16];
-        if text.len() != 32
-            || !text
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        {
-            return Err(error());
-        }
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| error())?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| error())?;
-        }
-        Ok(Self(bytes))
-    }
-}
-
-fn fingerprint_of(value: &Json) -> Result<Fingerprint, StateError> {
-    let ours = Object::new("shardmill", value)?;
-    let version = match ours.get("version") {
-        None => {
-            return Err(StateError::Missing {
-                field: "shardmill.version",
-            });
-        }
-        Some(Json::Unsigned(version @ 1..)) => *version,
-        Some(other) => {
-            return Err(StateError::Field {
-                field: "shardmill.version",
-                found: other.to_string(),
-                expected: "a number from 1 on",
-            });
-        }
-    };
-    if version > VERSION {
-        return Err(StateError::Newer {
-            found: version,
-            known: VERSION,
-        });
-    }
-    match ours.get("fingerprint") {
-        None => Err(StateError::Missing {
-            field: "shardmill.fingerprint",
-        }),
-        Some(Json::Text(text)) => text.parse(),
-        Some(other) => Err(StateError::Field {
-            field: "shardmill.fingerprint",
-            found: other.to_string(),
-            expected: "32 hexadecimal digits",
-        }),
     }
 }
 
@@ -375,12 +229,16 @@ pub enum StateError {
         known: u64,
     },
     /// Made in a run over other shards or in another order.
-    #[error("it was made for the order {found}, and this run has the order {expected}")]
+    #[error(
+        "it was made for the order {found}, and this run has the order {expected}{differences}"
+    )]
     Foreign {
         /// The fingerprint in the state.
         found: Fingerprint,
         /// The fingerprint of this run.
         expected: Fingerprint,
+        /// What differs, where the state says what its order depends on.
+        differences: OrderDifferences,
     },
     /// Streams or weights that no order can be made of.
     #[error(transparent)]
@@ -431,7 +289,7 @@ impl Diagnostic for StateError {
             Self::Pickle { .. } => "store the dictionary that state_dict() returns as JSON",
             Self::Newer { .. } => "read it with the version that wrote it, or a later one",
             Self::Foreign { .. } => {
-                "use the data sets, weights, shuffle, sampling and batching of the run that made it"
+                "use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew"
             }
             Self::Order(error) => return error.hint(),
             Self::Storage(error) => return error.hint(),
@@ -563,6 +421,19 @@ impl<'a> Object<'a> {
             .iter()
             .find(|(key, _)| key == field)
             .map(|(_, value)| value)
+    }
+
+    /// The fields that are numbers or strings, as they are shown in messages.
+    fn texts(&self) -> Vec<(String, String)> {
+        let shown = |value: &Json| match value {
+            Json::Text(text) => Some(text.chars().take(40).collect()),
+            Json::Unsigned(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let fields = self.0.iter();
+        fields
+            .filter_map(|(name, value)| Some((name.clone(), shown(value)?)))
+            .collect()
     }
 
     fn need(&self, field: &'static str) -> Result<&'a Json, StateError> {

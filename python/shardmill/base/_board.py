@@ -185,12 +185,13 @@ class Board:
         with self._part() as part:
             struct.pack_into('<Q', self._memory, part, epoch)
 
-    def begin(self, worker: int, at_least: int = 0) -> int:
+    def begin(self, worker: int, at_least: int = 0, exact: bool = False) -> int:
         """Begins an epoch.
 
         Args:
             worker: The number of this worker among those of the rank.
             at_least: An epoch that the run is known to have reached.
+            exact: Whether it is this epoch that begins, even if the run was in a later one.
 
         Returns:
             The epoch: the one that other workers of the same iteration are in already, or the next one.
@@ -203,13 +204,18 @@ class Board:
         info = _torch.worker_info()
         with self._part() as part:
             self._begun += 1
+            if exact:
+                struct.pack_into('<Q', self._memory, part, at_least)
             if info is None:
                 return self._advance(part, at_least)
             # Workers that are kept begin one epoch after the other with the same seed.
             start = (info.seed - info.id) % (1 << 64), self._begun
             # That of the first worker, where nothing else was started among them.
             birth = max(_birth() - info.id, 0)
-            return self._join(part, worker, start, (birth, info.num_workers), at_least)
+            epoch = self._join(part, worker, start, (birth, info.num_workers), at_least)
+            if exact:
+                struct.pack_into('<Q', self._memory, part, epoch + 1)
+            return epoch
 
     def _advance(self, part: int, at_least: int) -> int:
         epoch: int = max(struct.unpack_from('<Q', self._memory, part)[0], at_least)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
 
 from shardmill import _core, _torch
 from shardmill.base import _arguments as check
+from shardmill.base._iteration import Carried
 from shardmill.base._rows import packed
+from shardmill.base._sharding import find_split
 from shardmill.base._typing import SampleT
-from shardmill.base.dataset import StreamingDataset, _Carried
+from shardmill.base.dataset import StreamingDataset
 from shardmill.metrics import Watch
 
 if TYPE_CHECKING:
@@ -155,6 +157,8 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
             and dataset._is_plain()
             and self.batch_size is not None
             and self.batch_size == dataset.batch_size
+            # A library around this loader splits its samples, which the dataset takes into account.
+            and find_split(dataset, False) is None
         )
 
     def _is_threaded(self) -> bool:
@@ -334,7 +338,7 @@ class _Counting:
 
     def __call__(self, samples: list[Any]) -> tuple[int, Any]:
         first = samples[0]
-        if isinstance(first, _Carried):
+        if isinstance(first, Carried):
             return first.samples, collate(first.columns)
         batch = self._user(samples)
         return len(samples), batch if _torch.worker_info() is None else packed(batch)

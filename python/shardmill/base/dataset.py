@@ -8,8 +8,8 @@ import os
 import warnings
 import zlib
 from functools import cached_property
-from itertools import chain
 from math import ceil
+from multiprocessing import context
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
@@ -19,6 +19,7 @@ from shardmill.base._counts import Counts
 from shardmill.base._fetching import Fetcher
 from shardmill.base._fields import field_decoder
 from shardmill.base._folders import folders_of
+from shardmill.base._iteration import later, samples_of, warn_of_shuffle
 from shardmill.base._keys import KeyAccess
 from shardmill.base._lines import decode_line
 from shardmill.base._raw import (
@@ -30,7 +31,20 @@ from shardmill.base._raw import (
     kept_batches,
 )
 from shardmill.base._representation import dataset_representation
-from shardmill.base._state import check_state, in_known_words, refuse_low_limit
+from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
+from shardmill.base._state import (
+    Progress,
+    check_order,
+    check_state,
+    config_of,
+    in_known_words,
+    in_known_words_of_streams,
+    is_counted,
+    mark_order,
+    own_state,
+    refuse_low_limit,
+    take_own_state,
+)
 from shardmill.base._typing import SampleT
 from shardmill.base.array import Array
 from shardmill.base.batching import batching_methods
@@ -43,7 +57,7 @@ from shardmill.base.shared.prefix import get_shm_prefix as get_shm_prefix
 from shardmill.base.shuffle import algos as shuffle_algos
 from shardmill.base.stream import Stream, find_index, streams_registry
 from shardmill.base.world import World
-from shardmill.errors import DataError, IndexSyntaxError, UsageError
+from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,6 +84,8 @@ _OWN = (
     '_fetcher',
     '_as_batches',
     '_ready',
+    '_progress',
+    '_order_identity',
     'shards',
     'spanner',
     'stream_per_shard',
@@ -80,14 +96,6 @@ _OWN = (
     'sample_offset_per_stream',
     'samples_per_stream',
 )
-
-
-class _Carried:
-    """A whole batch, travelling in the place of its first sample."""
-
-    def __init__(self, samples: int, columns: Any) -> None:
-        self.samples = samples
-        self.columns = columns
 
 
 class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
@@ -221,6 +229,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         self.shuffle_algo = check.choice('shuffle_algo', shuffle_algo, shuffle_algos)
         self.shuffle_seed = check.whole('shuffle_seed', shuffle_seed)
         self.shuffle_block_size = check.whole_or_none('shuffle_block_size', shuffle_block_size)
+        self._default_block_size: Optional[int] = None
         self.batching_method = check.choice('batching_method', batching_method, batching_methods)
         self.allow_unsafe_types = check.flag('allow_unsafe_types', allow_unsafe_types)
         self.replication = check.whole_or_none('replication', replication, 1)
@@ -231,6 +240,11 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         self.epoch_seed_change = self.shuffle and self.sampling_method == 'balanced'
         self._given_world = (rank, world_size, local_world_size, worker, num_workers)
         self._starter: Optional[tuple[int, World]] = None
+        #: How another library splits what the next iteration yields; that of the process that spawned this one.
+        self._split: Optional[Split] = None
+        self._starter_split: Optional[Split] = None
+        #: How many epochs `set_epoch` counts from: those of a state that was loaded.
+        self._first_epoch = 0
         self._set_world()
 
         self._lookahead = self.predownload
@@ -328,6 +342,9 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         self._fetcher: Optional[Fetcher] = None
         self._ready: Optional[tuple[int, Any]] = None
         self._as_batches = False
+        self._progress: Optional[Progress] = None
+        self._order_identity: Optional[tuple[dict[str, Any], str]] = None
+        self._own_state: Optional[dict[str, Any]] = None
         self._is_fetched_here = any(
             stream._is_fetched_here() or not _core.is_served(stream.remote)
             for stream in self.streams
@@ -353,17 +370,8 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         for stream in self.streams:
             find_index(stream)
         try:
-            with folders_of(self.streams):
+            with in_known_words_of_streams(), folders_of(self.streams):
                 return self._make_reader()
-        except DataError as error:
-            if error.id in ('index-empty', 'index-not-json', 'index-syntax', 'index-truncated'):
-                raise IndexSyntaxError(
-                    f'Index file at {error.object} is empty or corrupted: {error.message}',
-                    error.id,
-                    error.object,
-                    error.hint,
-                ) from error
-            raise
         except UsageError as error:
             if error.id == 'config-cache-limit' and self.cache_limit:
                 # The cache refuses less than `streaming` does: one error with one figure says both.
@@ -453,11 +461,11 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         return self.num_samples
 
     def __len__(self) -> int:
-        """Samples of an epoch for one rank."""
+        """Samples of an epoch for one rank; those of all ranks where a library divides them itself."""
         # A launcher may have said only now how many ranks there are.
         self._set_world()
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
-        return self.length
+        return self.epoch_size * (self.replication or 1) if is_split_length() else self.length
 
     # Single samples.
 
@@ -501,6 +509,29 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
     def next_epoch(self, next_epoch: int) -> None:
         self._board.next_epoch = check.whole('next_epoch', next_epoch)
 
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch that the next iteration reads, as accelerate and programs with samplers do.
+
+        Where a state was loaded, the first call afterwards names the epoch of the state, and later calls count from it.
+
+        Args:
+            epoch: The epoch, from 0.
+
+        Raises:
+            ValueError: It is negative.
+        """
+        if epoch < 0:
+            raise UsageError(f'epoch is {epoch}: epochs count from 0', 'config-value', 'epoch')
+        state = self._board.state
+        reached = -1 if state is None else max(state['epoch'], 0)
+        if state is not None and self.next_epoch <= reached:
+            self._first_epoch = reached - epoch
+            return
+        chosen = max(epoch + self._first_epoch, 0)
+        if state is not None and chosen <= reached:
+            self._board.state = {**state, 'epoch': chosen, 'sample_in_epoch': 0}
+        self.next_epoch = chosen
+
     def _resume(self, world: World, epoch: int) -> tuple[int, int]:
         """Where an epoch starts: at a state that was loaded, or at its beginning.
 
@@ -512,7 +543,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             The epoch, and the samples of it that were delivered before.
         """
         offset = 0
-        state = self._board.state
+        state = self._own_state or self._board.state
         if state is not None:
             # A state that the run has passed still says how sample space is divided.
             if state['num_canonical_nodes']:
@@ -524,20 +555,24 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         if not self.num_canonical_nodes:
             many = self.shuffle_algo in ('py1s', 'py2s')
             self.num_canonical_nodes = 64 * world.num_nodes if many else world.num_nodes
-        if self.shuffle_block_size is None:
-            self.shuffle_block_size = max(4_000_000 // self.num_canonical_nodes, 1 << 18)
+        if self.shuffle_block_size == self._default_block_size:
+            self._default_block_size = max(4_000_000 // self.num_canonical_nodes, 1 << 18)
+            self.shuffle_block_size = self._default_block_size
         return epoch, offset
 
-    def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:
+    def state_dict(
+        self, num_samples: Optional[int] = None, from_beginning: bool = True
+    ) -> dict[str, Any]:
         """Where the run stands, as JSON can hold it. One state serves every rank and any number of them.
 
         Args:
-            num_samples: Samples of this epoch that all ranks together were given.
+            num_samples: Samples of this epoch that all ranks together were given. Only the loader of torchdata, which
+                asks for the state together with each batch, may leave it out.
             from_beginning: Whether they are counted from the start of the epoch, or from where it was resumed.
 
         Returns:
-            ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``; where
-            raw files are read ``files``, a digest of their list.
+            ``epoch``, ``sample_in_epoch``, ``num_canonical_nodes``, ``shuffle_seed``, ``initial_physical_nodes``;
+            ``shardmill``, what the order depends on; where raw files are read ``files``, a digest of their list.
         """
         num_samples = check.whole('num_samples', num_samples)
         world = self._parallel_rank_world
@@ -545,11 +580,15 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         nodes = self.initial_physical_nodes
         state: dict[str, Any] = {
             'epoch': epoch,
-            'sample_in_epoch': num_samples if from_beginning else offset + num_samples,
+            'sample_in_epoch': num_samples if from_beginning else offset + (num_samples or 0),
             'num_canonical_nodes': self.num_canonical_nodes,
             'shuffle_seed': self.shuffle_seed,
             'initial_physical_nodes': world.num_nodes if nodes is None else nodes,
         }
+        if num_samples is None:
+            state.update(own_state(self))
+        here = RankLayout(world, None, self.batch_size)
+        state['shardmill'] = mark_order(self, self._progress.order if self._progress else here)
         if self._files_digest is not None:
             state['files'] = self._files_digest
         return state
@@ -562,13 +601,16 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
 
         Raises:
             ValueError: It is no such state.
-            FileExistsError: It was made with another list of raw files.
+            FileExistsError: It was made with other shards, in another order, or with another list of raw files.
         """
         state = check_state(obj)
         check_files(state, self._files_digest)
-        self._board.state = state
-        if state['epoch'] >= 0:
-            self._board.next_epoch = state['epoch']
+        if self.batching_method == 'random':
+            check_order(self, state, RankLayout(self._set_world(), None, self.batch_size))
+        if not take_own_state(self, state):
+            self._board.state = state
+            if state['epoch'] >= 0:
+                self._board.next_epoch = state['epoch']
 
     def resample_streams(
         self, epoch: int, stream_id: Optional[int] = None
@@ -626,63 +668,43 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         if self._batches is not None and self._process == os.getpid():
             # One epoch at a time: the one before ends, wherever it was.
             self._batches.close()
+        split, self._split = self._split, None
         world = self._set_world()
         self._unique_worker_world = world
         self._parallel_worker_world = (
             world.copy() if self.replication is None else world.replicate(self.replication)
         )
-        state = self._board.state
+        order = RankLayout(world, self.replication, self.batch_size)
+        if split is not None:
+            order = split.order(world, self.replication)
+            order = order._replace(batch_size=order.batch_size or self.batch_size)
+        state = self._own_state or self._board.state
         reached = 0 if state is None else max(state['epoch'], 0)
-        epoch, offset = self._resume(
-            self._parallel_worker_world, self._board.begin(world.worker_of_rank, reached)
-        )
-        if self.batch_size is None:
+        begun = self._board.begin(world.worker_of_rank, reached, exact=self._own_state is not None)
+        if state is not None and reached >= begun and self.batching_method != 'random':
+            # Only now it is certain how large a global batch is.
+            check_order(self, state, order)
+        epoch, offset = self._resume(self._parallel_worker_world, begun)
+        self._own_state = None
+        if not isinstance(order.batch_size, int):
             raise UsageError(
                 'Please pass `batch_size` to StreamingDataset, the same as to the DataLoader: the order '
                 'of samples depends on it.',
                 'config-value',
                 'batch_size',
             )
-        nodes = self.initial_physical_nodes
-        config = {
-            'nodes': world.num_nodes,
-            'ranks_per_node': world.ranks_per_node,
-            'workers_per_rank': world.workers_per_rank,
-            'batch_size': self.batch_size,
-            'epoch_size': self._epoch_size_given,
-            'num_canonical_nodes': self.num_canonical_nodes,
-            'shuffle_block_size': self.shuffle_block_size,
-            'replication': self.replication,
-            'shuffle': self.shuffle,
-            'shuffle_algo': self.shuffle_algo,
-            'shuffle_seed': self.shuffle_seed,
-            'sampling_method': self.sampling_method,
-            'sampling_granularity': self.sampling_granularity,
-            'partition_algo': self.partition_algo,
-            'batching_method': self.batching_method,
+        config = config_of(self, order)
+        config['epoch'] = epoch
+        config['resume'] = {
             'epoch': epoch,
-            'resume': {
-                'epoch': epoch,
-                'sample_in_epoch': offset,
-                'num_canonical_nodes': self.num_canonical_nodes,
-                'shuffle_seed': self.shuffle_seed,
-                'initial_physical_nodes': nodes,
-            },
+            'sample_in_epoch': offset,
+            'num_canonical_nodes': self.num_canonical_nodes,
+            'shuffle_seed': self.shuffle_seed,
+            'initial_physical_nodes': self.initial_physical_nodes,
         }
-        self._warn_of_shuffle()
-        return world, config
-
-    def _warn_of_shuffle(self) -> None:
-        block = self.shuffle_block_size
-        if self.shuffle and self.shuffle_algo == 'py1e' and block is not None:
-            largest = int(self.samples_per_shard.max())
-            if block < largest:
-                warnings.warn(
-                    f'Shuffle block size was smaller than shard size for some shards ({block} samples, the '
-                    f'largest shard has {largest}): these are not mixed with others. Raise '
-                    f'`shuffle_block_size`.',
-                    stacklevel=2,
-                )
+        self._progress = Progress(epoch, offset, order)
+        warn_of_shuffle(self)
+        return order.world, config
 
     def _is_plain(self) -> bool:
         """Whether samples are what the columns say: no subclass has a hand in them."""
@@ -696,46 +718,22 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
 
     def __iter__(self) -> Iterator[SampleT]:
         """The samples of this rank and worker in the next epoch."""
-        if self._is_fetched_here:
-            yield from self._fetching().samples(self._begin_order())
-            return
-        batches = self._begin()
-        try:
-            if self._as_batches:
-                yield from self._carry(batches)
-            elif self._is_plain():
-                yield from chain.from_iterable(iter(batches.next_samples, None))
-            else:
-                yield from self._each(batches)
-        finally:
-            batches.close()
+        # A worker process whose state is asked for has to be in an epoch as soon as it has an iterator.
+        at_once = is_counted() and _torch.worker_info() is not None
+        return self._samples() if at_once else later(self._samples)
 
-    def _each(self, batches: _core.Batches) -> Iterator[Any]:
-        """Samples for a subclass with its own `get_item`, read ahead a batch at a time."""
-        import numpy as np
-
-        while True:
-            batch = batches.next_numbered()
-            if batch is None:
-                return
-            # COMPAT: numbers are NumPy's in streaming, and subclasses use that.
-            for number, sample in zip(np.asarray(batch[0], np.int64), batch[1]):
-                self._ready = (number, sample)
-                yield self[number]
-
-    def _carry(self, batches: _core.Batches) -> Iterator[Any]:
-        """Whole batches, each in the place of its first sample and followed by placeholders for the others.
-
-        A worker of a ``DataLoader`` asks for as many samples as a batch has; so it gets a batch, and counts right.
-        """
-        while True:
-            batch = batches.next_columns()
-            if batch is None:
-                return
-            samples, columns = batch
-            if samples:
-                yield _Carried(samples, columns)
-                yield from (None,) * (samples - 1)
+    def _samples(self) -> Iterator[Any]:
+        is_plain = type(self).__iter__ is StreamingDataset.__iter__
+        split = find_split(self, is_plain) or self._starter_split
+        if split is None:
+            return samples_of(self)
+        split.warn()
+        if split.is_dispatched and split.number:
+            # The library does not read on this rank.
+            return iter(())
+        self._split = split
+        samples = samples_of(self)
+        return in_slots(samples, split) if split.is_placed else samples
 
     # The cache by hand.
 
@@ -788,6 +786,9 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in _OWN}
         state['_starter'] = os.getpid(), self._detect_world()
+        # A process that is spawned has no calls of this one beneath its own.
+        split = find_split(self, False) if context.get_spawning_popen() is not None else None
+        state['_starter_split'] = split if split is not None and split.is_dispatched else None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use shardmill_order::{Epoch, StreamConfig, Weight, World};
+use shardmill_order::{BatchingMethod, Epoch, ShuffleAlgo, StreamConfig, Weight, World};
 
 use super::*;
 
@@ -352,30 +352,113 @@ fn what_is_no_state_is_refused_by_name() {
     assert!(refused(b"{\"epoch\": \"\xff\"}").starts_with("error[state-format]"));
 }
 
+/// The state of a run with an order, after a few steps.
+fn state_of(config: &EpochConfig) -> RunState {
+    let epoch = Epoch::new(config).unwrap();
+    let identity = OrderIdentity::new(config, Some(epoch.resolved().canonical_nodes)).unwrap();
+    RunState::new(epoch.state_after(3), identity)
+}
+
 #[test]
-fn a_state_of_another_run_is_refused_with_both_fingerprints() {
-    let epoch = Epoch::new(&config()).unwrap();
-    let fingerprint = Fingerprint::new(&config(), Some(epoch.resolved().canonical_nodes)).unwrap();
-    let state = RunState::new(epoch.state_after(3), fingerprint);
-    assert_eq!(state.resume(&config()).unwrap(), epoch.state_after(3));
+fn a_state_of_another_run_is_refused_with_what_differs() {
+    let state = state_of(&config());
+    assert_eq!(state.resume(&config()).unwrap(), state.state);
+    let fingerprint = state.fingerprint().unwrap();
 
     let mut other = config();
     other.streams.pop();
     let error = state.resume(&other).unwrap_err();
-    let expected = Fingerprint::new(&other, Some(1)).unwrap();
+    let expected = OrderIdentity::new(&other, Some(1)).unwrap().fingerprint();
     assert_eq!(
         shown(&error),
         format!(
-            "error[state-foreign]: state: it was made for the order {fingerprint}, and this run has the order {expected}; \
-             use the data sets, weights, shuffle, sampling and batching of the run that made it"
+            "error[state-foreign]: state: it was made for the order {fingerprint}, and this run has the order {expected}: \
+             epoch_size was 270 and is 73, samples was 270 and is 73, shard_sizes was cf46756d and is 6c967aaf, \
+             shards was 5 and is 3, streams was 2 and is 1; \
+             use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew"
         )
     );
     assert_eq!(error.kind(), ErrorKind::Conflict);
     let theirs = RunState {
-        fingerprint: None,
+        identity: None,
         ..state
     };
     assert_eq!(theirs.resume(&other).unwrap(), theirs.state);
+}
+
+#[test]
+fn what_differs_is_named() {
+    let changes: [(Change<'_>, &str); 6] = [
+        (
+            &|config| config.shuffle = false,
+            "shuffle_algo was py1e and is none, shuffle_block_size was 2000000 and is 0",
+        ),
+        (
+            &|config| config.shuffle_algo = ShuffleAlgo::Py1br,
+            "shuffle_algo was py1e and is py1br",
+        ),
+        (
+            &|config| config.shuffle_block_size = Some(300),
+            "shuffle_block_size was 2000000 and is 300",
+        ),
+        (
+            &|config| config.epoch_size = Some(100),
+            "epoch_size was 270 and is 100",
+        ),
+        (
+            &|config| config.batching_method = BatchingMethod::Stratified,
+            "batching_method was random and is stratified",
+        ),
+        (
+            // An increment appends a shard.
+            &|config| config.streams[1] = StreamConfig::new(&[120, 77, 5]),
+            "epoch_size was 270 and is 275, samples was 270 and is 275, shard_sizes was ",
+        ),
+    ];
+    let mut config = config();
+    config.num_canonical_nodes = Some(2);
+    let state = state_of(&config);
+    // As it comes from a checkpoint.
+    let state = RunState::parse(state.render().as_bytes()).unwrap();
+    for (change, expected) in changes {
+        let mut other = config.clone();
+        change(&mut other);
+        let error = state.resume(&other).unwrap_err().to_string();
+        assert!(error.contains(&format!(": {expected}")), "{error}");
+    }
+}
+
+#[test]
+fn a_state_without_names_is_refused_with_both_fingerprints() {
+    let state = RunState::parse(SOUND.as_bytes()).unwrap();
+    let error = state.resume(&config()).unwrap_err();
+    let expected = OrderIdentity::new(&config(), Some(2)).unwrap();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "it was made for the order 00112233445566778899aabbccddeeff, and this run has the order {}",
+            expected.fingerprint()
+        )
+    );
+}
+
+#[test]
+fn an_identity_is_read_as_it_is_written() {
+    let identity = OrderIdentity::new(&config(), Some(2)).unwrap();
+    let text = identity.render();
+    assert!(
+        text.starts_with(&format!(
+            r#"{{"version": 1, "fingerprint": "{}", "order": {{"batching_method": "random", "epoch_size": 270, "#,
+            identity.fingerprint()
+        )),
+        "{text}"
+    );
+    // States of more than 4096 bytes are too long for MosaicML Streaming.
+    assert!(text.len() < 600, "{text}");
+    assert_eq!(OrderIdentity::parse(text.as_bytes()).unwrap(), identity);
+    let damaged = text.replace(r#""order": {"#, r#""order": [{"#);
+    let error = OrderIdentity::parse(damaged.as_bytes()).unwrap_err();
+    assert_eq!(error.id(), "state-format");
 }
 
 type Change<'a> = &'a dyn Fn(&mut EpochConfig);
@@ -385,7 +468,7 @@ fn the_fingerprint_changes_with_the_order_and_not_with_the_world() {
     let of = |change: Change<'_>| {
         let mut config = config();
         change(&mut config);
-        Fingerprint::new(&config, Some(2)).unwrap()
+        OrderIdentity::new(&config, Some(2)).unwrap().fingerprint()
     };
     let same = of(&|_| {});
     let unchanged: [(&str, Change<'_>); 12] = [
@@ -500,14 +583,19 @@ proptest! {
         num_canonical_nodes in prop::option::of(1_u64..),
         shuffle_seed: u64,
         initial_physical_nodes in prop::option::of(1_u64..),
-        fingerprint in prop::option::of(prop::array::uniform16(any::<u8>())),
+        granularity in prop::option::of(1_u64..),
     ) {
+        let identity = granularity.map(|granularity| {
+            let mut config = config();
+            config.sampling_granularity = granularity;
+            OrderIdentity::new(&config, num_canonical_nodes).unwrap()
+        });
         let state = RunState {
             state: State { epoch, sample_in_epoch, num_canonical_nodes, shuffle_seed, initial_physical_nodes },
-            fingerprint: fingerprint.map(Fingerprint),
+            identity,
         };
         let text = state.render();
-        prop_assert_eq!(RunState::parse(text.as_bytes()).unwrap(), state);
+        prop_assert_eq!(&RunState::parse(text.as_bytes()).unwrap(), &state);
         // Strictly JSON, in any layout.
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let other = serde_json::to_vec_pretty(&value).unwrap();

@@ -1,0 +1,319 @@
+//! The identity of an order: what tells whether a state belongs to a run.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use shardmill_mds::{HashAlgo, Hasher};
+use shardmill_order::{BatchingMethod, EpochConfig, OrderError, ShuffleAlgo, World, weights};
+
+use super::{Json, Object, StateError, VERSION, text_found};
+
+/// Tells runs apart that would not give the same samples in the same order: a state fits a run whose fingerprint is equal.
+///
+/// Covers the shard sizes of all streams, how many samples of each an epoch takes, and the options that decide the order:
+/// shuffle, algorithm, block size, sampling and batching method. For the batching methods other than `random`, which count
+/// in global batches, also the size of one, and for `device_per_stream` nodes and ranks. Not seed, epoch and canonical
+/// nodes, which are in the state, nor anything else about the world: one state serves every rank and any world.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 16]);
+
+/// What an order depends on, by name, and its fingerprint.
+///
+/// The names and values are for messages; the fingerprint alone decides. States of earlier versions have no names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderIdentity {
+    fingerprint: Fingerprint,
+    terms: Vec<(String, String)>,
+}
+
+/// Collects what an order depends on, for its fingerprint and for messages.
+struct Terms {
+    hasher: Hasher,
+    named: Vec<(String, String)>,
+}
+
+impl Terms {
+    fn put(&mut self, number: u64) {
+        self.hasher.update(&number.to_le_bytes());
+    }
+
+    fn name(&mut self, name: &str, value: impl fmt::Display) {
+        self.named.push((name.to_owned(), value.to_string()));
+    }
+
+    fn put_named(&mut self, name: &str, number: u64) {
+        self.put(number);
+        self.name(name, number);
+    }
+}
+
+impl OrderIdentity {
+    /// The identity of the order of a run with so many canonical nodes, on which the default of the block size depends.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for streams without samples, weights and replications that cannot be.
+    pub fn new(config: &EpochConfig, canonical_nodes: Option<u64>) -> Result<Self, OrderError> {
+        let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle_seed)?;
+        let mixed = config.batching_method != BatchingMethod::Random;
+        let mut terms = Terms {
+            hasher: Hasher::new(HashAlgo::Sha256),
+            named: Vec::new(),
+        };
+        terms.put(VERSION);
+        terms.put_named("streams", config.streams.len() as u64);
+        let mut sizes = Hasher::new(HashAlgo::Sha256);
+        let (mut samples, mut shards, mut chosen) = (0u64, 0u64, 0u64);
+        for (stream, share) in config.streams.iter().zip(&shares) {
+            terms.put(stream.shards.len() as u64);
+            shards = shards.saturating_add(stream.shards.len() as u64);
+            for size in &*stream.shards {
+                terms.put(*size);
+                sizes.update(&size.to_le_bytes());
+                samples = samples.saturating_add(*size);
+            }
+            terms.put(share.choose);
+            chosen = chosen.saturating_add(share.choose);
+            if mixed {
+                terms.put(share.proportion.to_bits());
+            }
+        }
+        terms.name("samples", samples);
+        terms.name("shards", shards);
+        terms.name("shard_sizes", short(sizes));
+        terms.name("epoch_size", chosen);
+        terms.put_named("sampling_granularity", config.sampling_granularity);
+        let block = config.shuffle_block_size.or_else(|| {
+            let nodes = canonical_nodes.filter(|nodes| *nodes > 0)?;
+            Some((4_000_000 / nodes).max(1 << 18))
+        });
+        let block = match config.shuffle_algo {
+            ShuffleAlgo::Py1br | ShuffleAlgo::Py1e | ShuffleAlgo::Shardmill if config.shuffle => {
+                block.unwrap_or(0)
+            }
+            _ => 0,
+        };
+        terms.put_named("shuffle_block_size", block);
+        if mixed {
+            let world = match config.replication {
+                None => config.world,
+                Some(replication) => config.world.replicate(replication)?,
+            };
+            terms.put_world(&world, config);
+        }
+        let shuffle = if config.shuffle {
+            config.shuffle_algo.name()
+        } else {
+            "none"
+        };
+        for (name, value) in [
+            ("shuffle_algo", shuffle),
+            ("sampling_method", config.sampling_method.name()),
+            ("batching_method", config.batching_method.name()),
+        ] {
+            terms.hasher.update(value.as_bytes());
+            terms.hasher.update(b"\n");
+            terms.name(name, value);
+        }
+        let mut bytes = [0; 16];
+        for (byte, hashed) in bytes.iter_mut().zip(terms.hasher.finish().as_bytes()) {
+            *byte = *hashed;
+        }
+        Ok(Self::of(Fingerprint(bytes), terms.named))
+    }
+
+    /// Reads what [`OrderIdentity::render`] writes: the value of the key `shardmill` of a state.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NotJson`], [`StateError::Missing`], [`StateError::Field`], [`StateError::Newer`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, StateError> {
+        super::check_size(bytes.len() as u64)?;
+        let value: Json = serde_json::from_slice(bytes).map_err(|error| StateError::NotJson {
+            reason: error.to_string(),
+        })?;
+        Self::from_json(&value)
+    }
+
+    pub(super) fn from_json(value: &Json) -> Result<Self, StateError> {
+        let ours = Object::new("shardmill", value)?;
+        let version = match ours.get("version") {
+            None => {
+                return Err(StateError::Missing {
+                    field: "shardmill.version",
+                });
+            }
+            Some(Json::Unsigned(version @ 1..)) => *version,
+            Some(other) => {
+                return Err(StateError::Field {
+                    field: "shardmill.version",
+                    found: other.to_string(),
+                    expected: "a number from 1 on",
+                });
+            }
+        };
+        if version > VERSION {
+            return Err(StateError::Newer {
+                found: version,
+                known: VERSION,
+            });
+        }
+        let fingerprint = match ours.get("fingerprint") {
+            None => {
+                return Err(StateError::Missing {
+                    field: "shardmill.fingerprint",
+                });
+            }
+            Some(Json::Text(text)) => text.parse()?,
+            Some(other) => {
+                return Err(StateError::Field {
+                    field: "shardmill.fingerprint",
+                    found: other.to_string(),
+                    expected: "32 hexadecimal digits",
+                });
+            }
+        };
+        let terms = match ours.get("order") {
+            None => Vec::new(),
+            Some(order) => Object::new("shardmill.order", order)?.texts(),
+        };
+        Ok(Self::of(fingerprint, terms))
+    }
+
+    /// JSON objects have no order, so that the terms have one of their own.
+    fn of(fingerprint: Fingerprint, mut terms: Vec<(String, String)>) -> Self {
+        terms.sort_unstable();
+        Self { fingerprint, terms }
+    }
+
+    /// The identity as a JSON object on one line.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = format!(
+            r#"{{"version": {VERSION}, "fingerprint": "{}""#,
+            self.fingerprint
+        );
+        if !self.terms.is_empty() {
+            text.push_str(r#", "order": {"#);
+            for (number, (name, value)) in self.terms.iter().enumerate() {
+                let comma = if number == 0 { "" } else { ", " };
+                let name = serde_json::Value::from(name.as_str());
+                let value = value.parse::<u64>().map_or_else(
+                    |_| serde_json::Value::from(value.as_str()),
+                    serde_json::Value::from,
+                );
+                // Writing to a string does not fail.
+                let _written = write!(text, "{comma}{name}: {value}");
+            }
+            text.push('}');
+        }
+        text.push('}');
+        text
+    }
+
+    /// Its fingerprint.
+    #[must_use]
+    pub const fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Checks that a run has this order.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Foreign`] with what differs; [`StateError::Order`] for weights that cannot be.
+    pub fn check(
+        &self,
+        config: &EpochConfig,
+        canonical_nodes: Option<u64>,
+    ) -> Result<(), StateError> {
+        let expected = Self::new(config, canonical_nodes)?;
+        if self.fingerprint == expected.fingerprint {
+            return Ok(());
+        }
+        let differences = self
+            .terms
+            .iter()
+            .filter_map(|(name, found)| {
+                let (_, here) = expected.terms.iter().find(|(other, _)| other == name)?;
+                (here != found).then(|| (name.clone(), found.clone(), here.clone()))
+            })
+            .collect();
+        Err(StateError::Foreign {
+            found: self.fingerprint,
+            expected: expected.fingerprint,
+            differences: OrderDifferences(differences),
+        })
+    }
+}
+
+impl Terms {
+    fn put_world(&mut self, world: &World, config: &EpochConfig) {
+        self.put_named(
+            "global_batch_size",
+            world.ranks().saturating_mul(config.batch_size),
+        );
+        if config.batching_method == BatchingMethod::DevicePerStream {
+            self.put_named("nodes", world.nodes);
+            self.put_named("ranks_per_node", world.ranks_per_node);
+        }
+    }
+}
+
+fn short(hasher: Hasher) -> String {
+    let digest = hasher.finish();
+    let bytes = digest.as_bytes().iter().take(4);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What differs between the order of a state and that of a run: a name, and both values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrderDifferences(Vec<(String, String, String)>);
+
+impl fmt::Display for OrderDifferences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (name, found, here)) in self.0.iter().enumerate() {
+            let start = if number == 0 { ": " } else { ", " };
+            write!(f, "{start}{name} was {found} and is {here}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = StateError;
+
+    fn from_str(text: &str) -> Result<Self, StateError> {
+        let error = || StateError::Field {
+            field: "shardmill.fingerprint",
+            found: text_found(text),
+            expected: "32 hexadecimal digits",
+        };
+        let mut bytes = [0; 16];
+        if text.len() != 32
+            || !text
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        {
+            return Err(error());
+        }
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| error())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| error())?;
+        }
+        Ok(Self(bytes))
+    }
+}

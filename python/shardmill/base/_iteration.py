@@ -1,0 +1,97 @@
+"""What an iteration over a dataset yields."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from shardmill.base._state import counted, is_counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Callable
+
+    from shardmill import _core
+    from shardmill.base.dataset import StreamingDataset
+
+__all__ = ['Carried', 'later', 'samples_of', 'warn_of_shuffle']
+
+
+class Carried:
+    """A whole batch, travelling in the place of its first sample."""
+
+    def __init__(self, samples: int, columns: Any) -> None:
+        self.samples = samples
+        self.columns = columns
+
+
+def later(begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """What an iterator yields that is made when the first item is asked for."""
+    yield from begin()
+
+
+def samples_of(dataset: StreamingDataset) -> Iterator[Any]:
+    """Begins the next epoch of a dataset; the samples of this rank and worker."""
+    if dataset._is_fetched_here:
+        order = dataset._begin_order()
+        samples = dataset._fetching().samples(order)
+        return counted(samples, dataset._progress) if is_counted() else samples
+    return _read(dataset, dataset._begin())
+
+
+def _read(dataset: StreamingDataset, batches: _core.Batches) -> Iterator[Any]:
+    samples: Iterator[Any]
+    try:
+        if dataset._as_batches:
+            samples = carried(batches)
+        elif dataset._is_plain():
+            samples = chain.from_iterable(iter(batches.next_samples, None))
+        else:
+            samples = each(dataset, batches)
+        yield from counted(samples, dataset._progress) if is_counted() else samples
+    finally:
+        batches.close()
+
+
+def each(dataset: StreamingDataset, batches: _core.Batches) -> Iterator[Any]:
+    """Samples for a subclass with its own `get_item`, read ahead a batch at a time."""
+    import numpy as np
+
+    while True:
+        batch = batches.next_numbered()
+        if batch is None:
+            return
+        # COMPAT: numbers are NumPy's in streaming, and subclasses use that.
+        for number, sample in zip(np.asarray(batch[0], np.int64), batch[1]):
+            dataset._ready = (number, sample)
+            yield dataset[number]
+
+
+def carried(batches: _core.Batches) -> Iterator[Any]:
+    """Whole batches, each in the place of its first sample and followed by placeholders for the others.
+
+    A worker of a ``DataLoader`` asks for as many samples as a batch has; so it gets a batch, and counts right.
+    """
+    while True:
+        batch = batches.next_columns()
+        if batch is None:
+            return
+        samples, columns = batch
+        if samples:
+            yield Carried(samples, columns)
+            yield from (None,) * (samples - 1)
+
+
+def warn_of_shuffle(dataset: StreamingDataset) -> None:
+    """Warns of a block size that mixes no two shards."""
+    block = dataset.shuffle_block_size
+    if dataset.shuffle and dataset.shuffle_algo == 'py1e' and block is not None:
+        largest = int(dataset.samples_per_shard.max())
+        if block < largest:
+            warnings.warn(
+                f'Shuffle block size was smaller than shard size for some shards ({block} samples, the '
+                f'largest shard has {largest}): these are not mixed with others. Raise '
+                f'`shuffle_block_size`.',
+                stacklevel=3,
+            )
