@@ -606,7 +606,7 @@ mod tests {
 
     #[test]
     fn shards_are_not_taken_for_files_of_a_tree() {
-        let root = tree(&["train/index.json", "train/shard.00000.mds", "notes.txt"]);
+        let root = tree(&["train/index.json", "train/shard.00000.bin", "notes.txt"]);
         assert_eq!(
             detect(root.path()).unwrap(),
             SourceKind::Tree,
