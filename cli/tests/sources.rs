@@ -159,7 +159,6 @@ fn json_is_stored_as_it_was() {
         }
         let samples = place.ok(&["cat", "o-out", ".."]);
         assert_eq!(samples.lines().count(), objects.len(), "{options:?}");
-        assert!(samples.starts_with("{\"a"), "{samples}");
         assert!(samples.contains(r#"{"city":"Paris"}"#), "{samples}");
     }
 

@@ -222,8 +222,10 @@ pub struct Contents {
     saved: Option<String>,
     /// The same for tar files.
     beside_tars: Option<String>,
-    /// Files that may be about one tar shard; `None` when there were too many.
-    beside_one: Option<Vec<String>>,
+    /// Files that may be about one tar shard.
+    beside_one: Vec<String>,
+    /// Whether there were too many of them, so that they count as plain files.
+    has_too_many: bool,
     /// The tar files without their extensions.
     tar_stems: HashSet<String>,
     is_split: bool,
@@ -241,15 +243,6 @@ pub enum Verdict {
 }
 
 impl Contents {
-    /// An empty folder.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            beside_one: Some(Vec::new()),
-            ..Self::default()
-        }
-    }
-
     /// Counts a file by its path, with `/` between its parts.
     pub fn count(&mut self, path: &str) {
         let class = FileClass::of(path);
@@ -274,12 +267,12 @@ impl Contents {
             return;
         }
         // Beside other plain files these change nothing.
-        if let Some(beside) = &mut self.beside_one
+        if !self.has_too_many
             && extension(name).is_some_and(|(_, last)| BESIDE_ONE_TAR.contains(&last))
             && !self.examples.contains_key(&FileClass::Plain)
         {
-            beside.push(path.to_owned());
-            if beside.len() > MOST_BESIDE {
+            self.beside_one.push(path.to_owned());
+            if self.beside_one.len() > MOST_BESIDE {
                 self.give_up_beside();
             }
             return;
@@ -289,7 +282,8 @@ impl Contents {
 
     /// Counts the files that may be about one tar shard as plain files.
     fn give_up_beside(&mut self) {
-        for path in self.beside_one.take().unwrap_or_default() {
+        self.has_too_many = true;
+        for path in std::mem::take(&mut self.beside_one) {
             note(self.examples.entry(FileClass::Plain), &path);
         }
     }
@@ -298,11 +292,6 @@ impl Contents {
     #[must_use]
     pub const fn is_split(&self) -> bool {
         self.is_split
-    }
-
-    /// Leaves the files of some classes out of the decision.
-    pub fn forget(&mut self, classes: &[FileClass]) {
-        self.examples.retain(|class, _| !classes.contains(class));
     }
 
     /// What the files are as a whole.
@@ -315,7 +304,7 @@ impl Contents {
         let mut plain = Vec::new();
         plain.extend(self.saved.take().filter(|_| !has_saved));
         plain.extend(self.beside_tars.take().filter(|_| !has_tars));
-        let beside = self.beside_one.take().unwrap_or_default();
+        let beside = std::mem::take(&mut self.beside_one);
         plain.extend(
             beside
                 .into_iter()
@@ -392,7 +381,7 @@ mod tests {
     use super::*;
 
     fn verdict(paths: &[&str]) -> Verdict {
-        let mut found = Contents::new();
+        let mut found = Contents::default();
         for path in paths {
             found.count(path);
         }
@@ -531,7 +520,7 @@ mod tests {
 
     #[test]
     fn very_many_files_beside_tars_are_plain_files() {
-        let mut found = Contents::new();
+        let mut found = Contents::default();
         found.count("0.tar");
         for number in 0..=MOST_BESIDE {
             found.count(&format!("0_{number}.json"));

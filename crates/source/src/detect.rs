@@ -232,22 +232,13 @@ fn begins_as_tar_index(head: &[u8]) -> bool {
 }
 
 /// The files below a folder, and what else bears on what it holds.
+#[derive(Default)]
 struct Census {
     contents: Contents,
     /// Folders in the folder that have an `index.json`, with its length.
     indexes: Vec<(String, u64)>,
     /// Whether a conversion into the folder is not finished.
     is_unfinished: bool,
-}
-
-impl Default for Census {
-    fn default() -> Self {
-        Self {
-            contents: Contents::new(),
-            indexes: Vec::new(),
-            is_unfinished: false,
-        }
-    }
 }
 
 /// Most folders in a folder whose `index.json` is read.
@@ -341,13 +332,25 @@ impl Census {
             Verdict::Mixed([(first, one), (second, other)]) => Err(SourceError::MixedFiles {
                 location: shown("").trim_end_matches('/').to_owned(),
                 classes: [first, second],
-                examples: [shown(&one), shown(&other)],
+                examples: [(first, &one), (second, &other)].map(|(class, path)| match class {
+                    // The folder of the table.
+                    FileClass::DeltaLog => shown(path.split("/_delta_log/").next().unwrap_or(path)),
+                    _ => shown(path),
+                }),
             }),
             Verdict::One(FileClass::MdsShard, example) => Err(refused(format!(
                 "{} holds MDS shards such as {} without their index.json: name the folder that has it, or pass --from tree to take every file",
                 root(),
                 shardmill_core::escape(&shown(&example))
             ))),
+            Verdict::One(FileClass::DeltaLog, path) => {
+                let table = path.split("/_delta_log/").next().unwrap_or(&path);
+                Err(refused(format!(
+                    "{} holds Delta tables in folders, such as {}: name one of them, or pass --from tree to take every file",
+                    root(),
+                    shardmill_core::escape(table)
+                )))
+            }
             _ => Ok(SourceKind::Tree),
         }
     }
@@ -539,7 +542,7 @@ mod tests {
             (&["x/a.mds", "b.jpg"], "x/a.mds", "b.jpg", "index.json"),
             (
                 &["t/_delta_log/0.json", "t/0.parquet"],
-                "_delta_log",
+                "a Delta table such as",
                 "t/0.parquet",
                 "name the folder",
             ),
@@ -555,6 +558,9 @@ mod tests {
                 "{hint}"
             );
         }
+        let root = tree(&["t/_delta_log/0.json", "README"]);
+        let error = detect(root.path()).unwrap_err().to_string();
+        assert!(error.contains("such as t:"), "{error}");
         let root = tree(&["x/a.mds"]);
         let error = detect(root.path()).unwrap_err().to_string();
         assert!(error.contains("without their index.json"), "{error}");
@@ -600,7 +606,7 @@ mod tests {
 
     #[test]
     fn shards_are_not_taken_for_files_of_a_tree() {
-        let root = tree(&["train/index.json", "train/shard.00000.mds", "notes.txt"]);
+        let root = tree(&["train/index.json", "train/shard.00000.bin", "notes.txt"]);
         assert_eq!(
             detect(root.path()).unwrap(),
             SourceKind::Tree,

@@ -14,7 +14,6 @@ pub(crate) fn is_exact_text(text: &str) -> bool {
 
 /// The same for a whole number of 64 bits.
 #[expect(
-    clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     reason = "what is lost is the question; a float of that size fits 128 bits"
 )]
