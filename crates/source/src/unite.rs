@@ -3,7 +3,7 @@
 //! The result depends on the set of types that a column has, and not on the order of the files: a type is chosen
 //! when all files are known, not one file after the other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef};
@@ -666,7 +666,8 @@ fn structure(types: &[&DataType], rule: SchemaRule) -> Option<DataType> {
         };
         let order: Vec<&str> = own.iter().map(|field| field.name().as_str()).collect();
         // Two fields of one name cannot be told apart.
-        if (1..order.len()).any(|at| order[..at].contains(&order[at])) {
+        let mut seen = BTreeSet::new();
+        if !order.iter().all(|name| seen.insert(*name)) {
             return None;
         }
         for field in own {

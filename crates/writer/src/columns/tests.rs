@@ -450,11 +450,12 @@ fn dates_are_days_and_those_beyond_the_calendar_are_named() {
 
 #[test]
 fn a_type_without_a_form_names_the_part_to_blame() {
-    let inner = Field::new("raw", DataType::Binary, true);
+    let interval = DataType::Interval(arrow::datatypes::IntervalUnit::YearMonth);
+    let inner = Field::new("raw", interval, true);
     let list = DataType::new_list(DataType::Struct(vec![inner].into()), true);
     let outer = DataType::Struct(vec![Field::new("parts", list, true)].into());
     let array = new_null_array(&outer, 1);
-    let blame = "`cls.parts[].raw` is Binary, which has no form in JSON: ";
+    let blame = "`cls.parts[].raw` is Interval(YearMonth), which has no form in JSON: ";
     for (encoding, hint) in [
         (None, "leave the column out"),
         (Some("json"), "convert it first"),
