@@ -19,6 +19,9 @@ fn sources() -> Vec<(PathBuf, String)> {
         for entry in fs::read_dir(&folder).into_iter().flatten() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
+            if name == "tests" {
+                continue;
+            }
             if path.is_dir() {
                 folders.push(path);
             } else if name.ends_with(".rs") && !name.contains("tests") {
