@@ -46,6 +46,7 @@ fn shardmill() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
+      -v, --verbose             Print more in summaries, such as the time that cores were idle
           --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
                                 else `none` with --json and `plain` without [default: auto] [possible
                                 values: auto, bar, plain, json, none]
@@ -273,6 +274,9 @@ fn convert() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -361,6 +365,9 @@ fn inspect() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -412,6 +419,7 @@ fn ls() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
+      -v, --verbose             Print more in summaries, such as the time that cores were idle
           --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
                                 else `none` with --json and `plain` without [default: auto] [possible
                                 values: auto, bar, plain, json, none]
@@ -489,6 +497,9 @@ fn cat() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -558,6 +569,9 @@ fn verify() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -601,6 +615,7 @@ fn index() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
+      -v, --verbose             Print more in summaries, such as the time that cores were idle
           --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
                                 else `none` with --json and `plain` without [default: auto] [possible
                                 values: auto, bar, plain, json, none]
@@ -649,6 +664,9 @@ fn index_rebuild() {
 
       -q, --quiet
               Print no progress, no summaries, no notes
+
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
 
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
@@ -706,6 +724,9 @@ fn index_merge() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -749,6 +770,9 @@ fn man() {
 
       -q, --quiet
               Print no progress, no summaries, no notes
+
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
 
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
