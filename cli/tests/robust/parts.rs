@@ -242,7 +242,7 @@ fn uncommitted_parts_are_named_by_every_command() {
         let mut part = part(&lab, &setting, dest, 0, 2);
         done(&lab.run(part.envs(server.environment())));
         let hint = match dest {
-            "my dest" => "my dest' when",
+            "my dest" => "my dest'` when",
             _ => "`shardmill commit s3://bucket/set` when",
         };
         for verb in [
