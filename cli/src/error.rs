@@ -82,9 +82,10 @@ pub enum CliError {
 fn no_dataset(unfinished: Option<Unfinished>) -> String {
     match unfinished {
         Some(found @ Unfinished::Parts) => found.to_string(),
-        Some(Unfinished::Conversion) | None => {
-            "neither `index.json` nor a directory with one is here".to_owned()
+        Some(Unfinished::Conversion) => {
+            "there is no `index.json`, and a conversion into it is not finished".to_owned()
         }
+        None => "neither `index.json` nor a directory with one is here".to_owned(),
     }
 }
 

@@ -21,7 +21,6 @@ fn a_summary_ends_it() {
       raw     6.0 KiB
       stored  2.5 KiB, ratio 2.37
       time    [TIME] at [RATE] MB/s
-      idle    [TIME] of cores at the end
     ");
 }
 
@@ -169,7 +168,6 @@ fn splits_are_directories() {
       raw     5.4 KiB
       stored  2.0 KiB, ratio 2.72
       time    [TIME] at [RATE] MB/s
-      idle    [TIME] of cores at the end
 
       split  samples  shards      raw   stored
       train       75       1  3.9 KiB  1.3 KiB
@@ -259,7 +257,6 @@ fn nulls_are_masked_dropped_or_filled() {
       raw      224 B
       stored   175 B, ratio 1.28
       time     [TIME] at [RATE] MB/s
-      idle     [TIME] of cores at the end
       dropped  2 rows with nulls
     ");
     insta::assert_snapshot!(place.ok(&["cat", "drop"]), @r#"{"id":1,"name":"a"}"#);

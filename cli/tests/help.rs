@@ -46,6 +46,7 @@ fn shardmill() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
+      -v, --verbose             Print more in summaries, such as the time that cores were idle
           --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
                                 else `none` with --json and `plain` without [default: auto] [possible
                                 values: auto, bar, plain, json, none]
@@ -284,6 +285,9 @@ fn convert() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -372,6 +376,9 @@ fn inspect() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -423,6 +430,7 @@ fn ls() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
+      -v, --verbose             Print more in summaries, such as the time that cores were idle
           --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
                                 else `none` with --json and `plain` without [default: auto] [possible
                                 values: auto, bar, plain, json, none]
@@ -500,6 +508,9 @@ fn cat() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -569,6 +580,9 @@ fn verify() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -612,6 +626,7 @@ fn index() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
+      -v, --verbose             Print more in summaries, such as the time that cores were idle
           --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
                                 else `none` with --json and `plain` without [default: auto] [possible
                                 values: auto, bar, plain, json, none]
@@ -660,6 +675,9 @@ fn index_rebuild() {
 
       -q, --quiet
               Print no progress, no summaries, no notes
+
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
 
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
@@ -716,6 +734,9 @@ fn index_merge() {
 
       -q, --quiet
               Print no progress, no summaries, no notes
+
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
 
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with

@@ -44,6 +44,9 @@ fn lint() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -105,6 +108,9 @@ fn fix() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -158,6 +164,9 @@ fn repair() {
 
       -q, --quiet
               Print no progress, no summaries, no notes
+
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
 
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
@@ -217,6 +226,9 @@ fn index_export() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -268,6 +280,9 @@ fn doctor() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -311,6 +326,10 @@ fn commit() {
               Print help (see a summary with '-h')
 
     Stores:
+          --takeover-after <SECONDS>
+              Take the place of another writer in a store after so many seconds without a sign of life
+              [default: 15]
+
           --storage-option <NAME=VALUE>
               A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               may be repeated
@@ -321,6 +340,9 @@ fn commit() {
 
       -q, --quiet
               Print no progress, no summaries, no notes
+
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
 
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
@@ -364,6 +386,9 @@ fn gc() {
           --delete
               Remove it
 
+          --part <I/N>
+              Only this uncommitted part, whatever its age: 0/4 is the first of four
+
           --older-than <AGE>
               Leave what parts have written since: `90m`, `24h`, `7d`; `0` when no part is at work
 
@@ -388,6 +413,9 @@ fn gc() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -404,6 +432,9 @@ fn gc() {
 
       Remove it:
         shardmill gc s3://bucket/sets/train --delete
+
+      Remove one part of several, to make it again:
+        shardmill gc s3://bucket/sets/train --part 1/4 --delete
     ");
 }
 
@@ -426,6 +457,7 @@ fn completions() {
           --json                Print results as JSON on standard output and errors as JSON on standard
                                 error
       -q, --quiet               Print no progress, no summaries, no notes
+      -v, --verbose             Print more in summaries, such as the time that cores were idle
           --progress <HOW>      How progress is shown on standard error; `auto` is `bar` on a terminal,
                                 else `none` with --json and `plain` without [default: auto] [possible
                                 values: auto, bar, plain, json, none]

@@ -83,7 +83,6 @@ fn a_tree_becomes_tar_files_and_all_is_well() {
       raw     20.0 KiB
       stored  20.1 KiB, ratio 1.00
       time    [TIME] at [RATE] MB/s
-      idle    [TIME] of cores at the end
     ");
     insta::assert_snapshot!(String::from_utf8(place.read("tars/index.json")).unwrap(), @r#"{"format": "webdataset", "shards": [{"compression": null, "fields": ["cls", "txt"], "offsets": {"basename": "shard-000000.tar.idx", "bytes": 32, "hashes": {"sha256": "aa7ed55559a43874ce3884bfd24d76a0d045fa3f86361b6c11826c09c55d67fa"}}, "optional_fields": [], "raw_data": {"basename": "shard-000000.tar", "bytes": 10240, "hashes": {"sha256": "18e6c3a910cc592823fe476e5a7e063ac87d31c2885583755ffff30c8c80cb61"}}, "samples": 3, "zip_data": null}, {"compression": null, "fields": ["cls", "txt"], "offsets": {"basename": "shard-000001.tar.idx", "bytes": 24, "hashes": {"sha256": "873986add45ec975fab30c0711ee044e86eaa4155c7d352af8d30ffc16acf766"}}, "optional_fields": [], "raw_data": {"basename": "shard-000001.tar", "bytes": 10240, "hashes": {"sha256": "15f034d39acc7cc2c8c2fcbc7621ddcd889d0598c98fdbf54f11057de55d3085"}}, "samples": 2, "zip_data": null}], "version": 1}"#);
     snapshot!(place.shown(&args), @r"

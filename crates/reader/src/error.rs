@@ -484,7 +484,8 @@ fn listed(fields: &[String]) -> String {
 fn uncommitted(unfinished: Option<Unfinished>) -> &'static str {
     match unfinished {
         Some(Unfinished::Parts) => ", but uncommitted parts of a conversion",
-        Some(Unfinished::Conversion) | None => "",
+        Some(Unfinished::Conversion) => ", and a conversion into it is not finished",
+        None => "",
     }
 }
 
