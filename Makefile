@@ -109,6 +109,10 @@ bench: build bench-venvs bench-inputs ## speed side by side with mosaicml-stream
 bench-read: build bench-inputs ## speed of reading beside the floor, the start of a run, reading from a store
 	benches/read.sh $(CARGO_TARGET_DIR)/release .cache/bench-inputs .cache/bench-read
 
+.PHONY: bench-shared-cache
+bench-shared-cache: build ## what ranks with one small cache folder fetch beside what plan says, in step and apart
+	$(PYTHON) benches/shared_cache.py --bin $(BIN) --shard-kib 256 --block 2000 --limits 6 12 24 48 --skew 0 20 $(BENCH_ARGS)
+
 .PHONY: bench-webdataset
 bench-webdataset: install ## trees to tar shards beside webdataset and GNU tar, tar shards to MDS and back beside cp; reading
 	@scripts/venv.sh .cache/venv-webdataset tests/webdataset/requirements.txt

@@ -472,7 +472,8 @@ impl Engine {
                 let full = |seconds| CacheError::NoRoom {
                     place: self.catalog.place(shard),
                     bytes: self.catalog.entry(shard).map_or(0, Entry::bytes),
-                    limit: self.options.limit.unwrap_or(0),
+                    // On a full disk, what is there is the limit.
+                    limit: self.options.limit.unwrap_or_else(|| self.books.used()),
                     seconds,
                 };
                 match self.wait_for(&mut state, shard, full) {

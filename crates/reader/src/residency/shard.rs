@@ -545,14 +545,16 @@ impl Engine {
         }
     }
 
-    /// For what is in memory and finds no place on the disk: it stays in memory where it is needed now or soon and there
-    /// is room, or for the samples that are read next.
+    /// For what is in memory and finds no place on the disk: it stays in memory where there is room, or for the samples
+    /// that are read next.
     fn bypass(&self, shard: usize, raw: Raw, needed: bool) -> Result<Outcome, ReaderError> {
         let bytes = (raw.data.len() + raw.meta.as_ref().map_or(0, Vec::len)) as u64;
         let urgent = self.wanted(shard).is_some_and(|(_, wanted)| wanted.urgent);
         {
             let mut state = self.lock();
-            if !needed && !urgent {
+            // What is needed later was fetched all the same. It leaves half of the memory to what is needed sooner.
+            let half = self.options.memory / 2;
+            if !needed && !urgent && state.memory.saturating_add(bytes) > half {
                 return Ok(Outcome::NotNow);
             }
             if self.fits_memory(&state, bytes, needed) {
