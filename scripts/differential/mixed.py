@@ -14,7 +14,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 from PIL import Image
 
-from differential.place import Done, Place, require
+from differential.place import Place, require
 from differential.readers import mds_samples, tar_bytes
 
 WORDS = {
