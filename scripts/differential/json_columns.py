@@ -107,9 +107,9 @@ def check(place: Place, rng: random.Random) -> str:
     shown = "\n".join(f"  {number}: {text}" for number, text in enumerate(texts))
     if done.refused:
         # Only JSON lines whose values share no type need the encoding to be named.
-        words = ("`a", "a:", " a ", "a.", "a[", "column a")
         require(form == "jsonl" and not named, f"refused, though every value is JSON\n{shown}\n{done}")
-        require(any(word in done.first_error for word in words), f"the refusal does not name column a\n{shown}\n{done}")
+        names = ("`a", "a:", " a ", "a.", "a[", "jsonl line ")
+        require(any(name in done.first_error for name in names), f"neither column nor line is named\n{shown}\n{done}")
         return "refused"
     require(done.status == 0, f"neither converted nor refused\n{shown}\n{done}")
     stored = stored_texts(place, target)

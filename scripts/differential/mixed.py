@@ -20,6 +20,7 @@ from differential.readers import mds_samples, tar_bytes
 WORDS = {
     "parquet": ("parquet",),
     "csv": ("csv",),
+    "tsv": ("tsv",),
     "jsonl": ("jsonl", "json lines", "json-lines", "ndjson"),
     "arrow": ("arrow", "feather"),
     "tar": ("tar", "webdataset"),
@@ -30,10 +31,11 @@ WORDS = {
 EXTENSIONS = {
     "parquet": ("parquet", "parq", "pq"),
     "csv": ("csv", "csv.gz"),
+    "tsv": ("tsv", "tsv.gz"),
     "jsonl": ("jsonl", "ndjson", "jsonl.gz"),
     "arrow": ("arrow", "feather", "arrows"),
     "tar": ("tar", "tar.gz", "tgz"),
-    "tree": ("jpg", "txt", "json", "bin", "tsv"),
+    "tree": ("jpg", "txt", "json", "bin"),
 }
 
 STEMS = ("config-nulls", "tree-collision")
@@ -115,8 +117,6 @@ class Maker:
             return out.getvalue()
         if extension == "json":
             return json.dumps({"token": token}).encode()
-        if extension == "tsv":
-            return f"id\tn\n{token}\t1\n".encode()
         return token.encode()
 
     def noise(self) -> None:
@@ -137,8 +137,9 @@ class Maker:
 
 def table(kind: str, rows: list[tuple[str, int]], extension: str) -> bytes:
     """A file of a table with the columns `id` and `n`."""
-    if kind == "csv":
-        data = ("id,n\n" + "".join(f"{token},{n}\n" for token, n in rows)).encode()
+    if kind in ("csv", "tsv"):
+        comma = "," if kind == "csv" else "\t"
+        data = "".join(f"{token}{comma}{n}\n" for token, n in [("id", "n"), *rows]).encode()
     elif kind == "jsonl":
         data = "".join(json.dumps({"id": token, "n": n}) + "\n" for token, n in rows).encode()
     else:

@@ -34,7 +34,7 @@ NESTED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "nothing": (pa.null(), [None]),
 }
 MAY_BE_REFUSED = ("holes", "bytes_in")
-"""Kinds that have no form in MDS that everybody agrees about: they may be refused by their name."""
+"""Kinds without one established form in MDS: a refusal that names the column is right, too."""
 
 
 def arrow_type(name: str) -> pa.DataType:
