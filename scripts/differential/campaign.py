@@ -1,6 +1,6 @@
 """Random conversions beside independent readers.
 
-    python scripts/differential --bin PROGRAM --work DIR [--number 500] [--seed S] [--family NAME] [--only N]
+    python scripts/differential --bin PROGRAM --work DIR [--number 500] [--seed S] [--family NAME ...] [--only N]
 
 Each case makes a random source, converts it, and compares the result with what Python's json, csv and tarfile, pyarrow and
 mosaicml-streaming read. A case either agrees value by value or ends with a refusal that names what is wrong. The folder of
@@ -34,11 +34,6 @@ FAMILIES: dict[str, Callable[[Place, random.Random], str]] = {
 """What is tested. A family checks one case and returns its outcome, such as `equal` or `refused`."""
 
 
-def families(name: str | None) -> list[str]:
-    """The families of a campaign: all of them, or one."""
-    return [name] if name else list(FAMILIES)
-
-
 def run_case(binary: Path, work: Path, seed: str, family: str, number: int) -> tuple[str, str | None]:
     """Runs one case: its outcome, and what disagrees. The folder of a case that agrees is removed."""
     root = work / f"{family}-{number}"
@@ -64,7 +59,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="folder for the cases; those that fail are kept in it")
     parser.add_argument("--number", type=int, default=500, help="how many cases (default 500)")
     parser.add_argument("--seed", default="random", help="a number or any text; `random` draws one (default)")
-    parser.add_argument("--family", choices=list(FAMILIES), help="run this family only")
+    parser.add_argument("--family", choices=list(FAMILIES), action="append", help="run this family only; may be repeated")
     parser.add_argument("--only", type=int, metavar="N", help="run case N only")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with case N (default 0)")
     return parser.parse_args(argv)
@@ -76,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     seed = str(random.randrange(10**9)) if args.seed == "random" else args.seed
     binary, work = args.bin.resolve(), args.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    chosen = families(args.family)
+    chosen = args.family or list(FAMILIES)
     print(f"seed {seed}, families {', '.join(chosen)}", flush=True)
     wanted = [args.only] if args.only is not None else range(args.first, args.first + args.number)
     outcomes: Counter[tuple[str, str]] = Counter()
@@ -87,8 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         outcomes[family, outcome] += 1
         if problem is not None:
             again = ["scripts/differential", "--bin", args.bin, "--work", args.work, "--seed", seed, "--only", number]
-            if args.family:
-                again += ["--family", args.family]
+            again += [word for name in args.family or [] for word in ("--family", name)]
             print(f"FAILED case {number} ({family})\n  {problem.replace(chr(10), chr(10) + '  ')}")
             print(f"  kept in {work / f'{family}-{number}'}")
             print(f"  again: {sys.executable} {shlex.join(map(str, again))}", flush=True)
