@@ -106,8 +106,10 @@ def check(place: Place, rng: random.Random) -> str:
     done = place.convert("in", "out", *args)
     shown = "\n".join(f"  {number}: {text}" for number, text in enumerate(texts))
     if done.refused:
-        # Only JSON lines whose values share no type need the encoding to be named.
-        require(form == "jsonl" and not named, f"refused, though every value is JSON\n{shown}\n{done}")
+        # Only JSON lines are refused: where the values share no type and the encoding is not named, or where a number is
+        # beyond float64.
+        is_huge = "out of range" in done.first_error and any("1e400" in text for text in texts if text)
+        require(form == "jsonl" and (is_huge or not named), f"refused, though every value is JSON\n{shown}\n{done}")
         names = ("`a", "a:", " a ", "a.", "a[", "jsonl line ")
         require(any(name in done.first_error for name in names), f"neither column nor line is named\n{shown}\n{done}")
         return "refused"
