@@ -104,7 +104,7 @@ def use_as_source(place: Place, rng: random.Random, out: Path, wanted: list[Row]
         copy = place / f"copy-{target}"
         args = ["--column=json:json=named_struct('id', id, 'text', text, 'score', score)"] if target == "webdataset" else []
         done = place.convert(out.name, copy.name, f"--to={target}", "--compression=none", *args)
-        if args and done.refused and not place.index(out)["shards"]:
+        if done.refused and not place.index(out)["shards"]:
             # A table that never had a row has become a dataset without shards, which names no columns.
             continue
         require(done.status == 0, f"as the source of {target}\n{done}")
