@@ -162,6 +162,14 @@ soak: build venv ## kill conversions (into folders, into a store, in parts, step
 	$(PYTHON) scripts/soak_cache.py --bin $(BIN) --rounds $(SOAK_CACHE_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
 	$(PYTHON) scripts/soak_cache.py --bin $(BIN) --rounds $(SOAK_CACHE_ROUNDS) --server $(CARGO_TARGET_DIR)/release/remote_speed
 
+DIFFERENTIAL_CASES ?= 500
+# Repeats a campaign: the seed that it printed.
+DIFFERENTIAL_SEED ?= random
+.PHONY: differential
+differential: install ## convert random sources and compare every row with what independent readers find; DIFFERENTIAL_CASES of them
+	.venv/bin/python -W ignore scripts/differential --bin $(BIN) --number $(DIFFERENTIAL_CASES) --seed $(DIFFERENTIAL_SEED) \
+	    --work $(CARGO_TARGET_DIR)/differential
+
 .PHONY: soak-python
 soak-python: install ## every way of starting loader processes, killed or not, on local data and from a store
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q python/tests --slow -m slow

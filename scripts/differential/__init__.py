@@ -1,0 +1,1 @@
+"""Random sources, converted by shardmill and read back by independent readers."""

@@ -1,0 +1,11 @@
+"""Runs the campaign: `python scripts/differential --help`."""
+
+import sys
+from pathlib import Path
+
+# Python puts the folder of this file first, where modules have plain names.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from differential.campaign import main
+
+sys.exit(main())
