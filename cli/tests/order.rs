@@ -177,7 +177,7 @@ fn a_state_goes_on() {
     snapshot!(resume("foreign.json"), @r"
     exit 4
     --- stderr
-    error[state-foreign]: foreign.json: it was made for the order [HASH], and this run has the order [HASH]; use the data sets, weights, shuffle, sampling and batching of the run that made it
+    error[state-foreign]: foreign.json: it was made for the order [HASH], and this run has the order [HASH]; use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew
     ");
     place.write("pickle.json", b"\x80\x04}\x94.");
     insta::assert_snapshot!(resume("pickle.json"), @r"

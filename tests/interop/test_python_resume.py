@@ -62,6 +62,12 @@ def batches(loader, most=None):
     return found, states
 
 
+def known(run):
+    """Batches and states with the keys that the original knows: it ignores ours."""
+    found, states = run
+    return found, [{key: state[key] for key in state if key != "shardmill"} for state in states]
+
+
 def config(draw):
     """A configuration that both packages carry out."""
     weights = draw.choice(WEIGHTS)
@@ -93,17 +99,18 @@ def test_states_move_both_ways(number, folders):
         whole = loader(package, folders, asked)
         runs[package] = [batches(whole, left), batches(whole), batches(whole)]
         del whole
-    assert runs[shardmill] == runs[streaming], asked
+    assert [known(run) for run in runs[shardmill]] == runs[streaming], asked
     stopped, states = runs[streaming][1]
     assert len(stopped) > 5, asked
     cut = draw.randrange(len(stopped) - 1)
     for package, other in ((streaming, shardmill), (shardmill, streaming)):
         state = runs[other][1][1][cut]
-        assert state == states[cut]
+        assert known(([], [state]))[1] == [states[cut]]
+        assert ("shardmill" in state) == (other is shardmill)
         again = loader(package, folders, asked)
         again.load_state_dict(state)
         try:
-            rest, later = batches(again)
+            rest, later = known(batches(again))
         except ValueError as error:
             # Where canonical nodes do not divide the samples, the epoch is longer than the samples are many, and what
             # was stopped there is refused.
@@ -152,5 +159,5 @@ def test_workers_of_both(folders):
         assert (begun, theirs) == (whole[:9], states[:9])
         ours = with_workers(shardmill, persistent)
         ours.load_state_dict(theirs[-1])
-        rest, later = batches(ours)
+        rest, later = known(batches(ours))
         assert (rest, later) == (whole[9:], states[9:])
