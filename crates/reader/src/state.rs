@@ -200,6 +200,15 @@ impl Fingerprint {
                 put(share.proportion.to_bits());
             }
         }
+        for (number, stream) in (0_u64..).zip(&config.streams) {
+            // Without deleted samples it is what it was before there was such a thing.
+            if let Some(deleted) = stream.deleted {
+                let (first, second) = (deleted.first_chunk::<8>(), deleted.last_chunk::<8>());
+                put(number);
+                put(first.map_or(0, |word| u64::from_le_bytes(*word)));
+                put(second.map_or(0, |word| u64::from_le_bytes(*word)));
+            }
+        }
         put(config.sampling_granularity);
         let block = config.shuffle_block_size.or_else(|| {
             let nodes = canonical_nodes.filter(|nodes| *nodes > 0)?;

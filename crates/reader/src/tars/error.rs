@@ -5,6 +5,7 @@ use shardmill_core::{Diagnostic, ErrorKind, NameError, escape};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{BraceError, CompressionError, HashError, IndexError, TarError};
 
+use crate::beside::SideError;
 use crate::error::ReaderError;
 
 /// Why tar shards cannot be read.
@@ -100,6 +101,14 @@ pub enum TarSetError {
     /// An index that is to have a hash, and is missing or has another one.
     #[error(transparent)]
     Pinned(Box<ReaderError>),
+    /// A file beside the index that says which samples count.
+    #[error("{fault}")]
+    Side {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: Box<SideError>,
+    },
     /// Stopped before the end.
     #[error("stopped")]
     Interrupted,
@@ -152,6 +161,7 @@ impl TarSetError {
             Self::Compression { source, .. } => Some(source),
             Self::Hash { source, .. } => Some(source),
             Self::Pinned(error) => Some(&**error),
+            Self::Side { fault, .. } => Some(&**fault),
             Self::NoShards { .. }
             | Self::Unfinished { .. }
             | Self::OtherFormat { .. }
@@ -196,6 +206,7 @@ impl Diagnostic for TarSetError {
             | Self::Unfinished { path }
             | Self::OtherFormat { path, .. }
             | Self::Index { path, .. }
+            | Self::Side { path, .. }
             | Self::Tar { path, .. }
             | Self::Compression { path, .. }
             | Self::Length { path, .. }
