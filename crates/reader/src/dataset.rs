@@ -139,7 +139,9 @@ impl Dataset {
             samples = samples.saturating_add(shard.samples);
         }
         // Side files belong to an index of the usual name.
-        let has_sides = index_path.file_name().is_some_and(|name| name == INDEX_NAME);
+        let has_sides = index_path
+            .file_name()
+            .is_some_and(|name| name == INDEX_NAME);
         let live = match options.with_deleted || !has_sides {
             true => LiveSamples::all(samples),
             false => live_samples(

@@ -72,7 +72,7 @@ pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
 pub use beside::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
-    SIDE_BYTES, SideError, TOMBSTONES_NAME, is_unfinished_in, tombstones_note,
+    SIDE_BYTES, SideError, TOMBSTONES_NAME, check_sides, is_unfinished_in, tombstones_note,
 };
 pub use cache::{
     CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, Horizon, NodeForecast, Point,
@@ -85,7 +85,7 @@ pub use files::{
     DATA_COLUMN, FILE_COLUMN, FileError, FileForm, FileOptions, KnownFiles, PATH_COLUMN,
 };
 pub use live::LiveSamples;
-pub use merge::{merge_index_list, merge_indexes};
+pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MOST_FINDINGS, Problem, VerifyReport};

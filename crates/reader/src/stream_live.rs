@@ -8,6 +8,7 @@ use shardmill_storage::{Dir, PublishMode, StorageError};
 
 use crate::beside::{
     Beside, Care, PROVENANCE_BYTES, PROVENANCE_NAME, ReadFile, SIDE_BYTES, Sides, TOMBSTONES_NAME,
+    if_there,
 };
 use crate::catalog::Origin;
 use crate::dataset::INDEX_NAME;
@@ -19,7 +20,7 @@ use crate::live::LiveSamples;
 pub(crate) struct IndexAnswer {
     pub(crate) index: Result<Vec<u8>, StorageError>,
     /// The provenance, where it was asked for together with the index.
-    pub(crate) provenance: Option<Result<Vec<u8>, StorageError>>,
+    pub(crate) provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
 }
 
 /// Reads the index of a stream. Of a store, its provenance is asked for at the same time unless deleted samples are wanted.
@@ -41,7 +42,9 @@ pub(crate) fn read_index(
     thread::scope(|scope| {
         let provenance = thread::Builder::new()
             .name("shardmill-provenance".to_owned())
-            .spawn_scoped(scope, || store.read(PROVENANCE_NAME, PROVENANCE_BYTES));
+            .spawn_scoped(scope, || {
+                if_there(store.read(PROVENANCE_NAME, PROVENANCE_BYTES))
+            });
         let index = store.read(INDEX_NAME, most);
         // Without a thread it is asked for afterwards.
         let provenance = provenance.ok().and_then(|thread| thread.join().ok());
@@ -96,6 +99,11 @@ impl StreamLive {
         self.live.digest()
     }
 
+    /// The ranges of deleted samples, by stored number.
+    pub(crate) fn deleted_ranges(&self) -> Vec<(u64, u64)> {
+        self.live.deleted_ranges().collect()
+    }
+
     /// How many samples of a shard count, of those that it stores.
     pub(crate) fn samples_of(&self, shard: usize, stored: u64) -> u64 {
         match self.starts.get(shard) {
@@ -145,7 +153,7 @@ impl IndexedStream<'_> {
     /// readers that have nothing but that folder.
     pub(crate) fn live(
         self,
-        provenance: Option<Result<Vec<u8>, StorageError>>,
+        provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
         limits: &Limits,
     ) -> Result<StreamLive, ReaderError> {
         if self.with_deleted && self.origin.is_none() {
@@ -154,9 +162,9 @@ impl IndexedStream<'_> {
         let samples = self.shards.iter().map(Entry::samples).sum();
         let counts = (samples, self.shards.len() as u64);
         let read: &ReadFile<'_> = match self.origin {
-            None => &|name, most| read_in(self.dir, name, most),
-            Some(Origin::Folder(from)) => &|name, most| read_in(from, name, most),
-            Some(Origin::Store(store)) => &|name, most| store.read(name, most),
+            None => &|name, most| if_there(read_in(self.dir, name, most)),
+            Some(Origin::Folder(from)) => &|name, most| if_there(read_in(from, name, most)),
+            Some(Origin::Store(store)) => &|name, most| if_there(store.read(name, most)),
         };
         let beside = match (provenance, self.origin) {
             (Some(text), _) => Beside::read_with(read, Some(text), counts, limits.index_bytes),

@@ -439,17 +439,9 @@ fn beside(dataset: &Dataset) -> Beside {
     {
         return Beside::default();
     }
-    let counts = (
-        dataset.live().stored(),
-        dataset.index().shards.len() as u64,
-    );
+    let counts = (dataset.live().stored(), dataset.index().shards.len() as u64);
     let read = |name: &str, most| read_file(dataset.dir(), name, most);
-    Beside::read(
-        &read,
-        counts,
-        dataset.limits().index_bytes,
-        Care::Thorough,
-    )
+    Beside::read(&read, counts, dataset.limits().index_bytes, Care::Thorough)
 }
 
 fn stored_name(entry: &ShardEntry) -> &str {

@@ -101,7 +101,7 @@ impl Diagnostic for SideError {
                 "fetch it again with the dataset, or convert the dataset again"
             }
             Self::ProvenanceOther { .. } => {
-                "fetch index.json and index.provenance again, or convert the dataset again"
+                "fetch index.json and index.provenance again, or convert the dataset again with --overwrite"
             }
             Self::TombstonesMissing { .. } | Self::TombstonesDamaged { .. } => {
                 "fetch it again, or run convert --incremental, which restores it"

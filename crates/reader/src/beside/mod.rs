@@ -135,8 +135,19 @@ struct Noted {
     file: Option<(u64, String)>,
 }
 
-/// Reads a whole file of at most so many bytes from the folder of an index.
-pub(crate) type ReadFile<'a> = dyn Fn(&str, u64) -> Result<Vec<u8>, StorageError> + 'a;
+/// Reads a whole file of at most so many bytes from the folder of an index; `None` where there is none.
+pub(crate) type ReadFile<'a> = dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError> + 'a;
+
+/// Where what was asked for is not there, that is no error.
+pub(crate) fn if_there(
+    found: Result<Vec<u8>, StorageError>,
+) -> Result<Option<Vec<u8>>, StorageError> {
+    match found {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 /// Files of the folder of an index.
 struct Files<'a> {
@@ -151,11 +162,7 @@ impl Files<'_> {
         if let Some(text) = self.pending.get(name) {
             return Ok(Some(text.clone().into_bytes()));
         }
-        match (self.read)(name, most) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        (self.read)(name, most)
     }
 
     /// Finds what an increment that was killed has left to be written, where it belongs to the index.
@@ -173,9 +180,27 @@ impl Files<'_> {
 }
 
 /// Reads a whole file of a folder; of a store it is one request.
-pub(crate) fn read_file(folder: &Folder, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
+pub(crate) fn read_file(
+    folder: &Folder,
+    name: &str,
+    most: u64,
+) -> Result<Option<Vec<u8>>, StorageError> {
     folder.keep(name, most)?;
-    folder.open_file(name)?.read_all(most)
+    if_there(folder.open_file(name).and_then(|file| file.read_all(most)))
+}
+
+/// Which samples count of an index of so many samples in so many shards, which has to be the one that its conversion wrote.
+/// `read` reads a file of its folder, of at most so many bytes.
+///
+/// # Errors
+///
+/// What is wrong with the side files; an index of other numbers.
+pub fn check_sides(
+    read: &dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError>,
+    counts: (u64, u64),
+    index_bytes: u64,
+) -> Result<LiveSamples, SideError> {
+    Beside::read(read, counts, index_bytes, Care::Thorough).into_checked_live()
 }
 
 /// The hash by which a provenance knows the list of deleted samples.
@@ -212,7 +237,7 @@ impl Beside {
     /// The same where the provenance was asked for already, which is [`Care::Quick`].
     pub(crate) fn read_with(
         read: &ReadFile<'_>,
-        provenance: Option<Result<Vec<u8>, StorageError>>,
+        provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
         counts: (u64, u64),
         index_bytes: u64,
     ) -> Self {
@@ -222,9 +247,7 @@ impl Beside {
         };
         let is_quick = provenance.is_some();
         let provenance = match provenance {
-            Some(Ok(text)) => Ok(Some(text)),
-            Some(Err(error)) if error.is_not_found() => Ok(None),
-            Some(Err(error)) => Err(error),
+            Some(found) => found,
             None => files
                 .take_pending(index_bytes)
                 .and_then(|()| files.read(PROVENANCE_NAME, PROVENANCE_BYTES)),
@@ -363,6 +386,17 @@ impl Beside {
             Some(problem) => Err(problem),
             None => Ok(self.live),
         }
+    }
+
+    /// What a merged index takes over: the live samples, and what they hold where that is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::into_checked_live`].
+    pub(crate) fn into_part(self) -> Result<(LiveSamples, Option<Content>, bool), SideError> {
+        let content = self.converted.as_ref().map(|converted| converted.content);
+        let has_provenance = self.absent.is_none();
+        Ok((self.into_checked_live()?, content, has_provenance))
     }
 
     /// What `verify` reports: problems, then warnings.

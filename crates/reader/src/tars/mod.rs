@@ -673,10 +673,10 @@ impl TarFile {
     }
 
     /// Reads another file of its folder.
-    fn read_beside(&self, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
+    fn read_beside(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {
         match &self.store {
             Some(folder) => read_file(folder, name, most),
-            None => Dir::open(&self.root)?.open_file(name)?.read_all(most),
+            None => read_file(&Folder::Local(Dir::open(&self.root)?), name, most),
         }
     }
 

@@ -305,7 +305,9 @@ fn folders_of_a_merged_index_are_looked_into() {
         fs::create_dir_all(temp.path().join(part)).unwrap();
         write_dataset(&temp.path().join(part), mds(None, &[]), &[2, 1]);
     }
-    let index = merge_indexes(temp.path(), &shardmill_core::Limits::default()).unwrap();
+    let index = merge_indexes(temp.path(), &shardmill_core::Limits::default())
+        .unwrap()
+        .index;
     fs::write(temp.path().join("index.json"), index.to_merged_json()).unwrap();
     fs::write(temp.path().join("y/z/stray"), b"").unwrap();
     fs::write(temp.path().join("y/not-ours"), b"").unwrap();
