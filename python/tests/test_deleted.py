@@ -74,6 +74,10 @@ def numbers(dataset: Any) -> list[int]:
     return [sample['n'] for sample in dataset]
 
 
+def each(dataset: LocalDataset) -> list[int]:
+    return [dataset[number]['n'] for number in range(len(dataset))]
+
+
 def test_numbers_and_lengths_are_of_what_is_left(shards: Path) -> None:
     for dataset in (
         LocalDataset(str(shards)),
@@ -96,7 +100,7 @@ def test_numbers_and_lengths_are_of_what_is_left(shards: Path) -> None:
         assert [again[number]['n'] for number in range(20)] == left()
     everything = LocalDataset(str(shards), with_deleted=True)
     assert len(everything) == 30
-    assert [sample['n'] for sample in everything] == list(range(30))
+    assert each(everything) == list(range(30))
 
 
 def test_counts_are_of_what_is_left(shards: Path) -> None:
@@ -118,14 +122,16 @@ def test_the_order_is_that_of_a_dataset_without_them(
     few = delete(write(tmp_path / 'few', range(30), [7, 7, 7, 7, 2]), [(0, 1), (5, 6), (29, 30)])
     live = [n for n in range(30) if n not in (0, 5, 29)]
     same = write(tmp_path / 'same', live, [5, 7, 7, 7, 1])
-    arguments = {'batch_size': 4, 'shuffle': True, 'shuffle_algo': algo}
+    arguments: dict[str, Any] = {'batch_size': 4, 'shuffle': True, 'shuffle_algo': algo}
     wanted = StreamingDataset(local=str(same), **arguments)
     found = StreamingDataset(local=str(few), **arguments)
     for _ in range(2):
         assert numbers(found) == numbers(wanted)
     # With a shard of which none is left, every sample comes once.
     dataset = StreamingDataset(local=str(shards), **arguments)
-    assert sorted(numbers(dataset)) == sorted(numbers(StreamingDataset(local=str(other), **arguments)))
+    assert sorted(numbers(dataset)) == sorted(
+        numbers(StreamingDataset(local=str(other), **arguments))
+    )
 
 
 def test_a_mix_says_it_for_each_stream(shards: Path) -> None:
@@ -158,7 +164,11 @@ def test_a_folder_that_shards_are_fetched_to(
     assert not list(local.glob('*.tmp'))
 
 
-def test_a_store_is_asked_for_the_list(store: Store, served: Path, tmp_path: Path) -> None:
+def test_a_store_is_asked_for_the_list(
+    store: Store, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in store.environment.items():
+        monkeypatch.setenv(key, value)
     delete(write(served / 'deleted', range(30), [7, 7, 7, 7, 2]), DELETED)
     local = tmp_path / 'local'
     remote = 's3://bucket/deleted'
@@ -203,7 +213,7 @@ def test_merged_indexes_carry_the_list(shards: Path, tmp_path: Path) -> None:
     delete(write(root / 'b', range(100, 110), [7, 3]), [(0, 1)])
     merge_index(str(root))
     dataset = LocalDataset(str(root))
-    assert [sample['n'] for sample in dataset] == [*left(), *range(101, 110)]
+    assert each(dataset) == [*left(), *range(101, 110)]
     # Of parts without a list there is none, and that of before goes.
     shutil.rmtree(root / 'a')
     for name in ('index.tombstones', 'index.provenance'):

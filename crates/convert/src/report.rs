@@ -80,7 +80,7 @@ pub struct IncrementReport {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes a reference"
 )]
-const fn is_zero(number: &u64) -> bool {
+pub(crate) const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 

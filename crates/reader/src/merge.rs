@@ -117,7 +117,7 @@ pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, IndexError> {
     let index = Index::merge(indexes.collect())?;
     let count = deleted.iter().map(|(start, end)| end - start).sum();
     let mut files = Vec::new();
-    if has_provenance {
+    if has_provenance || count > 0 {
         let mut note = None;
         if count > 0 {
             let list = json!({"tombstones": 1, "count": count, "samples": deleted});

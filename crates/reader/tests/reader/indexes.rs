@@ -265,7 +265,9 @@ fn parts_are_merged_in_the_order_of_their_paths() {
     let outside = tempfile::tempdir().unwrap();
     parts(outside.path(), &["part"]);
     symlink(outside.path(), temp.path().join("link")).unwrap();
-    let index = merge_indexes(temp.path(), &Limits::default()).unwrap().index;
+    let index = merge_indexes(temp.path(), &Limits::default())
+        .unwrap()
+        .index;
     let expected = ["10", "9", "a-b", "a/B/d/e", "a/c", "b", "é"]
         .map(|part| format!("{part}/shard.00000.mds"));
     assert_eq!(names(&index), expected);
@@ -286,7 +288,9 @@ fn merging_names_both_files_of_both_forms() {
         text(Format::Json, Some("zstd"), &[]),
         &[1],
     );
-    let index = merge_indexes(temp.path(), &Limits::default()).unwrap().index;
+    let index = merge_indexes(temp.path(), &Limits::default())
+        .unwrap()
+        .index;
     let files: Vec<_> = index.shards[0]
         .files()
         .map(|(_, info)| info.basename.to_string())
@@ -331,7 +335,9 @@ fn an_index_that_cannot_be_merged_is_named() {
 fn an_index_and_one_beneath_it_would_count_twice() {
     let temp = tempfile::tempdir().unwrap();
     parts(temp.path(), &["a/x", "a/y"]);
-    let inner = merge_indexes(&temp.path().join("a"), &Limits::default()).unwrap().index;
+    let inner = merge_indexes(&temp.path().join("a"), &Limits::default())
+        .unwrap()
+        .index;
     fs::write(temp.path().join("a/index.json"), inner.to_merged_json()).unwrap();
     let error = merge_indexes(temp.path(), &Limits::default()).unwrap_err();
     assert_eq!(
@@ -398,7 +404,9 @@ fn parts_outside_of_the_result_are_refused() {
     assert_eq!(id(merge("out")), "merge-outside");
     // The user's own paths may be links.
     symlink(&out, temp.path().join("link")).unwrap();
-    let index = merge_index_list(&[temp.path().join("link/a")], &out, &Limits::default()).unwrap().index;
+    let index = merge_index_list(&[temp.path().join("link/a")], &out, &Limits::default())
+        .unwrap()
+        .index;
     assert_eq!(names(&index), ["a/shard.00000.mds"]);
 }
 
