@@ -79,7 +79,14 @@ fn every_verb_leaves_deleted_samples_out() {
     // The order is the one of shards with so many samples.
     let order = |args: &[&str]| {
         place.ok(&[
-            &["order", "--shuffle", "--seed", "7", "--batch-size", "3"],
+            &[
+                "order",
+                "--shuffle",
+                "--shuffle-seed",
+                "7",
+                "--batch-size",
+                "3",
+            ],
             args,
         ]
         .concat())
@@ -110,7 +117,14 @@ fn every_verb_leaves_deleted_samples_out() {
 
 #[test]
 fn tar_shards_leave_deleted_samples_out_too() {
-    let (place, table) = with_deleted(&["--to", "webdataset", "--column", "id,text:txt"]);
+    let (place, table) = with_deleted(&[
+        "--to",
+        "webdataset",
+        "--column",
+        "id",
+        "--column",
+        "txt=text",
+    ]);
     let left = table.rows();
     assert_eq!(cat(&place, "shards", &[]), left);
     assert_eq!(cat(&place, "shards", &["--with-deleted"]).len(), 30);

@@ -248,6 +248,12 @@ fn convert() {
               were deleted or changed in `index.tombstones`; their changed rows are added as new
               samples.
 
+          --with-deleted
+              Convert samples of a dataset that its table no longer has like all others
+
+              A dataset that follows a Delta table lists them in `index.tombstones`. By default they are
+              left out.
+
           --part <I/N>
               Make one part of several, counted from 0; `shardmill commit` publishes all of them
 
@@ -346,6 +352,9 @@ fn inspect() {
           --timestamp <TIME>
               In a Delta table: look at the latest version of this time, such as 2026-01-31T12:00:00Z
 
+          --with-deleted
+              Count samples that their table no longer has like all others
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -402,7 +411,8 @@ fn ls() {
       <DATASET>  The data set, in a directory or in a store
 
     Options:
-      -h, --help  Print help
+          --with-deleted  Count samples that their table no longer has like all others
+      -h, --help          Print help
 
     Stores:
           --storage-option <NAME=VALUE>  A setting that wins over the environment, such as
@@ -474,6 +484,9 @@ fn cat() {
           --max-bytes <SIZE>
               Shorten strings, bytes, arrays, images and JSON of more than this many bytes
 
+          --with-deleted
+              Number and print samples that their table no longer has like all others
+
       -h, --help
               Print help (see a summary with '-h')
 
@@ -536,6 +549,9 @@ fn verify() {
           --deep
               Decode every sample too, and compare them with the content that their conversion noted in
               index.provenance
+
+          --strict
+              Exit with 3 when there are warnings, too
 
       -j, --jobs <N>
               Threads [default: one for each core]

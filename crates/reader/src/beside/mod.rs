@@ -395,10 +395,7 @@ impl Beside {
     /// As [`Self::into_checked_live`].
     pub(crate) fn into_part(self) -> Result<(LiveSamples, Option<Content>, bool), SideError> {
         let content = self.converted.as_ref().map(|converted| converted.content);
-        let has_provenance = !matches!(
-            self.absent,
-            Some(Absent::Missing | Absent::Hidden(_))
-        );
+        let has_provenance = !matches!(self.absent, Some(Absent::Missing | Absent::Hidden(_)));
         Ok((self.into_checked_live()?, content, has_provenance))
     }
 
