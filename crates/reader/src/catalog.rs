@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, escape};
 use shardmill_mds::{HashAlgo, HashError};
 use shardmill_order::{StreamConfig, Weight};
-use shardmill_storage::{Dir, Location, PublishMode, Remote, RemoteOptions, StorageError};
+use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError};
 
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::{Entry, Shards};
@@ -667,7 +667,7 @@ fn open_stream(
         _ => return Err(index_missing(&shown)),
     };
     if origin.is_some() {
-        keep_index(&dir, &bytes, &shown)?;
+        stream_live::keep_index(&dir, &bytes, &shown)?;
     }
     Ok(Stream {
         shards,
@@ -791,31 +791,4 @@ fn open_dir(path: &Path, has_index: bool) -> Result<Dir, ReaderError> {
             error.into()
         }
     })
-}
-
-/// Puts the index beside the shards that will be fetched, so that the folder is a data set. Another index that lies
-/// there belongs to another data set, which is not mixed with this one.
-fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), ReaderError> {
-    let foreign = || ReaderError::CacheForeign {
-        path: dir.path_of(INDEX_NAME),
-        remote: remote.to_owned(),
-    };
-    for _ in 0..2 {
-        match dir.open_file(INDEX_NAME) {
-            Ok(file) => {
-                let same =
-                    file.len() == bytes.len() as u64 && file.read_all(bytes.len() as u64)? == bytes;
-                return if same { Ok(()) } else { Err(foreign()) };
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
-        match dir.publish_bytes(None, INDEX_NAME, bytes, PublishMode::CreateNew) {
-            Ok(()) => return Ok(()),
-            // Somebody else was faster: what did they put there?
-            Err(StorageError::Exists { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(foreign())
 }

@@ -228,3 +228,30 @@ fn keep_sides(dir: &Dir, sides: Option<&Sides>) -> Result<(), StorageError> {
     }
     Ok(())
 }
+
+/// Puts the index beside the shards that will be fetched, so that the folder is a data set. Another index that lies
+/// there belongs to another data set, which is not mixed with this one.
+pub(crate) fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), ReaderError> {
+    let foreign = || ReaderError::CacheForeign {
+        path: dir.path_of(INDEX_NAME),
+        remote: remote.to_owned(),
+    };
+    for _ in 0..2 {
+        match dir.open_file(INDEX_NAME) {
+            Ok(file) => {
+                let same =
+                    file.len() == bytes.len() as u64 && file.read_all(bytes.len() as u64)? == bytes;
+                return if same { Ok(()) } else { Err(foreign()) };
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        match dir.publish_bytes(None, INDEX_NAME, bytes, PublishMode::CreateNew) {
+            Ok(()) => return Ok(()),
+            // Somebody else was faster: what did they put there?
+            Err(StorageError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(foreign())
+}
