@@ -128,7 +128,7 @@ fn tar_shards_leave_deleted_samples_out_too() {
     let left = table.rows();
     assert_eq!(cat(&place, "shards", &[]), left);
     assert_eq!(cat(&place, "shards", &["--with-deleted"]).len(), 30);
-    let report = place.json(&["convert", "shards", "copy", "--json"]);
+    let report = place.json(&["convert", "shards", "copy", "--to", "webdataset", "--json"]);
     assert_eq!(
         (&report["samples"], &report["deleted_samples"]),
         (&json!(20), &json!(10))

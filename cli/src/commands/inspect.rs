@@ -369,10 +369,6 @@ fn tar_layout(shard: &TarFacts) -> LayoutSummary {
     }
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
 const fn is_zero(number: &u64) -> bool {
     *number == 0
 }

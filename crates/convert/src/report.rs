@@ -76,10 +76,6 @@ pub struct IncrementReport {
     pub restored_tombstones: bool,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
 pub(crate) const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
