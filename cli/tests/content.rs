@@ -175,8 +175,15 @@ fn the_order_of_shards_is_no_part_of_it() {
 #[test]
 fn what_says_nothing_about_the_index_is_not_compared() {
     let place = Place::with_shards();
-    let warnings = |report: &Value| {
-        let all = report["warnings"].as_array().unwrap().clone();
+    let verify = |args: &[&str]| -> Value {
+        let ran = place.run(&[&["verify", "shards", "--json"], args].concat());
+        let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let is_sound = report["problem_count"] == 0;
+        assert_eq!(ran.code, if is_sound { 0 } else { 3 });
+        report
+    };
+    let found = |report: &Value, kind: &str| {
+        let all = report[kind].as_array().unwrap().clone();
         let known = |warning: &&Value| warning["id"] != "file-unlisted";
         let ids = all.iter().filter(known);
         ids.map(|warning| warning["id"].as_str().unwrap().to_owned())
@@ -186,27 +193,33 @@ fn what_says_nothing_about_the_index_is_not_compared() {
     let mut fewer: Value = serde_json::from_slice(&index).unwrap();
     fewer["shards"].as_array_mut().unwrap().pop();
     place.write("shards/index.json", fewer.to_string());
-    let report = place.json(&["verify", "shards", "--deep", "--json"]);
-    assert_eq!(warnings(&report), ["provenance-other"]);
-    assert_eq!(report["content"], Value::Null);
+    for args in [&["--deep"][..], &[]] {
+        let report = verify(args);
+        assert_eq!(found(&report, "problems"), ["provenance-other"]);
+        assert_eq!(report["content"], Value::Null);
+    }
     place.write("shards/index.json", index);
 
     place.write("shards/index.provenance", "{");
-    let report = place.json(&["verify", "shards", "--deep", "--json"]);
-    assert_eq!(warnings(&report), ["provenance-damaged"]);
-    // Who does not ask does not read it.
-    let report = place.json(&["verify", "shards", "--json"]);
-    assert_eq!(warnings(&report), Vec::<String>::new());
-    for nothing in [None, Some("{}"), Some("{\"content\": \"x\"}")] {
+    for args in [&["--deep"][..], &[]] {
+        assert_eq!(found(&verify(args), "problems"), ["provenance-damaged"]);
+    }
+    for (nothing, id) in [
+        (None, "provenance-missing"),
+        (Some("{}"), "provenance-silent"),
+        (Some("{\"content\": \"x\"}"), "provenance-silent"),
+    ] {
         match nothing {
             Some(text) => place.write("shards/index.provenance", text),
             None => std::fs::remove_file(place.path().join("shards/index.provenance")).unwrap(),
         }
-        let report = place.json(&["verify", "shards", "--deep", "--json"]);
+        let report = verify(&["--deep"]);
         assert_eq!(
-            (&report["content"], warnings(&report)),
-            (&Value::Null, vec![])
+            (&report["content"], found(&report, "warnings")),
+            (&Value::Null, vec![id.to_owned()])
         );
+        // Without --deep nothing would be compared.
+        assert_eq!(found(&verify(&[]), "warnings"), Vec::<String>::new());
     }
 }
 

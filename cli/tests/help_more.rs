@@ -514,3 +514,70 @@ fn man() {
         shardmill man --out ~/.local/share/man/man1
     ");
 }
+
+#[test]
+fn verify() {
+    insta::assert_snapshot!(help(&["verify"]), @r"
+    exit 0
+    --- stdout
+    Check a data set: structure, lengths, hashes; with --deep every sample
+
+    Tar files are checked with or without an index.json. Every problem is one error line; the exit
+    status is 3 when there is one.
+
+    Usage: shardmill verify [OPTIONS] <DATASET>
+
+    Arguments:
+      <DATASET>
+              The data set, a directory of data sets, or a tar file; on this machine or in a store
+
+    Options:
+          --deep
+              Decode every sample too, and compare them with the content that their conversion noted in
+              index.provenance
+
+          --strict
+              Exit with 3 when there are warnings, too
+
+      -j, --jobs <N>
+              Threads [default: one for each core]
+
+          --expect-index <sha256:HEX>
+              Hash that index.json must have: `sha256:` and 64 hex digits
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Stores:
+          --storage-option <NAME=VALUE>
+              A setting that wins over the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
+              may be repeated
+
+    Global options:
+          --json
+              Print results as JSON on standard output and errors as JSON on standard error
+
+      -q, --quiet
+              Print no progress, no summaries, no notes
+
+          --progress <HOW>
+              How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
+              --json and `plain` without
+
+              [default: auto]
+              [possible values: auto, bar, plain, json, none]
+
+          --limit <NAME=VALUE>
+              Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
+
+    EXAMPLES:
+      Check lengths and hashes of all shards:
+        shardmill verify shards/
+
+      Decode every sample as well, in a CI job:
+        shardmill verify shards/ --deep --json
+
+      Against tampering: pin the index, which pins the shards by their sha256:
+        shardmill verify shards/ --expect-index sha256:$(sha256sum < trusted/index.json | cut -c1-64)
+    ");
+}

@@ -129,6 +129,9 @@ fn shards_that_differ() {
 
       column  encoding  bytes
       id      int           8
+
+      written by  shardmill 0.1.0
+      content     [HASH]
     ");
     assert_eq!(
         place.json(&["inspect", "all", "--json"])["other_layouts"][0]["columns"][0]["encoding"],

@@ -13,6 +13,8 @@ mod content;
 #[cfg(test)]
 mod convert;
 #[cfg(test)]
+mod deleted;
+#[cfg(test)]
 mod delta;
 #[cfg(test)]
 mod errors;

@@ -49,6 +49,9 @@ class Reader:
     def shard_sizes(self) -> list[bytes]:
         """For each stream the samples of its shards, as little-endian 64-bit integers."""
 
+    def deleted_samples(self, stream: int) -> list[tuple[int, int]]:
+        """The ranges of samples of a stream that are deleted, by the numbers under which they are stored."""
+
     def largest_shard(self) -> int:
         """The bytes of the largest shard, raw and compressed together."""
 
@@ -267,10 +270,12 @@ def compress(name: str, data: bytes) -> bytes:
 def decompress(name: str, data: bytes) -> bytes:
     """What the compressed bytes hold."""
 
-def merge_indexes(parts: list[tuple[str, bytes]]) -> str:
-    """The text of one index for the shards of several, in order.
+def merge_indexes(
+    parts: list[tuple[str, bytes, dict[str, bytes]]],
+) -> tuple[str, list[tuple[str, str]]]:
+    """The text of one index for the shards of several, in order, and the side files of it by name.
 
-    Each comes with its folder relative to that of the result.
+    Each comes with its folder relative to that of the result, and its own side files by name.
     """
 
 # End of orders, hashes and compressions.

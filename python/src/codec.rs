@@ -1,9 +1,12 @@
 //! Hashes, compressions and merged indexes: bytes in, bytes out.
 
+use std::collections::HashMap;
+
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use shardmill_core::Limits;
 use shardmill_mds::{Compression, HashAlgo, Index};
+use shardmill_reader::{MergePart, merge_parts};
 
 use crate::errors::raise;
 
@@ -53,15 +56,23 @@ fn decompress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'
     Ok(PyBytes::new(py, &raw.map_err(|error| raise(&error))?))
 }
 
-/// The text of one index for the shards of several, in order. Each comes with its folder relative to that of the result.
+/// The text of one index for the shards of several, in order, and the side files that belong to it, by name. Each dataset
+/// comes with its folder relative to that of the result, its index, and its side files by name.
 #[pyfunction]
-fn merge_indexes(py: Python<'_>, parts: Vec<(String, Vec<u8>)>) -> PyResult<String> {
-    let merged = py.detach(|| {
+fn merge_indexes(
+    py: Python<'_>,
+    parts: Vec<(String, Vec<u8>, HashMap<String, Vec<u8>>)>,
+) -> PyResult<(String, Vec<(&'static str, String)>)> {
+    py.detach(|| {
+        let limits = Limits::default();
         let mut indexes = Vec::with_capacity(parts.len());
-        for (folder, json) in parts {
-            indexes.push((folder, Index::parse(&json, &Limits::default())?));
+        for (folder, json, files) in parts {
+            let index = Index::parse(&json, &limits).map_err(|error| raise(&error))?;
+            let read = |name: &str, _| Ok(files.get(name).cloned());
+            let part = MergePart::new(folder, index, &read, &limits);
+            indexes.push(part.map_err(|error| raise(&error))?);
         }
-        Index::merge(indexes)
-    });
-    Ok(merged.map_err(|error| raise(&error))?.to_merged_json())
+        let merged = merge_parts(indexes).map_err(|error| raise(&error))?;
+        Ok((merged.index.to_merged_json(), merged.files))
+    })
 }

@@ -118,6 +118,7 @@ fn stream(options: &Bound<'_, PyDict>) -> PyResult<StreamOptions> {
         split: value::<String>(options, "split")?.filter(|split| !split.is_empty()),
         weight: weight(options)?,
         keep_zip: value::<bool>(options, "keep_zip")?.unwrap_or(false),
+        with_deleted: value::<bool>(options, "with_deleted")?.unwrap_or(false),
         validate_hash: hash(options)?,
         expect_index: value::<String>(options, "expect_index")?,
         files: files.map(|files| file_options(&files)).transpose()?,
@@ -289,7 +290,7 @@ pub(crate) fn epoch_config(
 impl Reader {
     /// Opens streams: reads their indexes, nothing else.
     ///
-    /// `streams`: dicts of `remote`, `local`, `split`, `keep_zip`, `validate_hash`, `expect_index`, one of `proportion`,
+    /// `streams`: dicts of `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `validate_hash`, `expect_index`, one of `proportion`,
     /// `repeat`, `choose`, and `files` for a tree of raw files: a dict of `form`, `include`, `exclude`, `relist`, `expect`,
     /// `known`.
     /// `options`: a dict of `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`, `cache_timeout`,
@@ -357,6 +358,11 @@ impl Reader {
             PyBytes::new(py, &bytes)
         });
         Ok(sizes.collect())
+    }
+
+    /// The ranges of samples of a stream that are deleted, by the numbers under which they are stored.
+    fn deleted_samples(&self, stream: usize) -> PyResult<Vec<(u64, u64)>> {
+        Ok(self.here()?.deleted_samples(stream))
     }
 
     /// The bytes of the largest shard, raw and compressed together.

@@ -54,6 +54,10 @@ pub struct CatArgs {
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["raw", "extract"])]
     pub max_bytes: Option<String>,
 
+    /// Number and print samples that their table no longer has like all others
+    #[arg(long)]
+    pub with_deleted: bool,
+
     #[command(flatten)]
     pub storage: StorageArgs,
 }

@@ -270,6 +270,12 @@ pub struct ConvertArgs {
     #[arg(long, help_heading = "Running")]
     pub incremental: bool,
 
+    /// Convert samples of a dataset that its table no longer has like all others
+    ///
+    /// A dataset that follows a Delta table lists them in `index.tombstones`. By default they are left out.
+    #[arg(long, help_heading = "Running")]
+    pub with_deleted: bool,
+
     /// Make one part of several, counted from 0; `shardmill commit` publishes all of them
     ///
     /// Each part may be made on a machine of its own, at any time, as often as it takes. What is read is divided among

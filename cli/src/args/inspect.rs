@@ -28,6 +28,10 @@ pub struct InspectArgs {
     #[arg(long, allow_hyphen_values = true, value_name = "TIME")]
     pub timestamp: Option<String>,
 
+    /// Count samples that their table no longer has like all others
+    #[arg(long)]
+    pub with_deleted: bool,
+
     #[command(flatten)]
     pub storage: StorageArgs,
 }

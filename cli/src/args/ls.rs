@@ -10,6 +10,10 @@ pub struct LsArgs {
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
+    /// Count samples that their table no longer has like all others
+    #[arg(long)]
+    pub with_deleted: bool,
+
     #[command(flatten)]
     pub storage: StorageArgs,
 }

@@ -17,6 +17,10 @@ pub struct VerifyArgs {
     #[arg(long)]
     pub deep: bool,
 
+    /// Exit with 3 when there are warnings, too
+    #[arg(long)]
+    pub strict: bool,
+
     /// Threads [default: one for each core]
     #[arg(long, short, allow_hyphen_values = true, value_name = "N")]
     pub jobs: Option<String>,

@@ -20,6 +20,10 @@ pub struct WorldArgs {
     )]
     pub streams: Vec<String>,
 
+    /// Count samples that their table no longer has like all others
+    #[arg(long, help_heading = "Order")]
+    pub with_deleted: bool,
+
     /// Machines
     #[arg(
         long,

@@ -123,6 +123,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
             split: args.split.clone(),
             weight: stream.weight,
             keep_zip: args.keep_zip,
+            with_deleted: args.world.with_deleted,
             ..StreamOptions::named(Some(&stream.location), local)?
         });
     }

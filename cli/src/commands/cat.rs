@@ -37,10 +37,10 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
     let extract = args.extract.as_deref().map(options::location).transpose()?;
 
     let site = Site::parse(&args.dataset, &args.storage)?;
-    if let Some(tars) = Tars::find(&site, &limits)? {
+    if let Some(tars) = Tars::find(&site, &limits, args.with_deleted)? {
         return run_tars(args, &tars, samples, max_bytes, extract.as_deref(), out);
     }
-    let dataset = dataset::open(&args.dataset, &site, limits, None)?;
+    let dataset = dataset::open(&args.dataset, &site, limits, args.with_deleted)?;
     let cat = Cat {
         name: &args.dataset,
         dataset: &dataset,
@@ -201,11 +201,13 @@ impl Cat<'_> {
     ) -> Result<(), Stop> {
         let mut shard = None;
         for number in range.clone() {
-            let (this, at) = self.dataset.locate(number)?;
+            let (this, _) = self.dataset.locate(number)?;
             if shard != Some(this) {
                 shard = Some(this);
                 let end = self.dataset.first_sample(this + 1).min(range.end);
-                if end - number >= WHOLE || at == 0 && end == self.dataset.first_sample(this + 1) {
+                let is_first = number == self.dataset.first_sample(this);
+                let is_whole = is_first && end == self.dataset.first_sample(this + 1);
+                if end - number >= WHOLE || is_whole {
                     // The data set keeps the shard that it read last.
                     self.dataset.shard(this)?;
                 }
@@ -289,8 +291,8 @@ impl Cat<'_> {
             Ok(self.key(sample)?.is_some_and(|held| held == key))
         };
         for number in 0..self.dataset.len() {
-            let (shard, at) = self.dataset.locate(number)?;
-            if at == 0 {
+            let (shard, _) = self.dataset.locate(number)?;
+            if number == self.dataset.first_sample(shard) {
                 self.dataset.shard(shard)?;
             }
             if found(&self.dataset.sample(number)?)? {

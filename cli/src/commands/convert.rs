@@ -147,6 +147,7 @@ fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions,
     options.memory_limit = args.memory_limit.as_deref().map(memory_limit).transpose()?;
     options.overwrite = args.overwrite;
     options.incremental = args.incremental;
+    options.with_deleted = args.with_deleted;
     options.separator = separator(args.separator.as_deref(), to)?;
     if let Some(newline) = newline(args.newline.as_deref(), to)? {
         options.newline = newline;
@@ -507,6 +508,13 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     match report.outcome {
         Outcome::AlreadyDone => {
             let done = match &report.increment {
+                Some(increment) if increment.restored_tombstones => {
+                    let version = increment.version;
+                    out.line(format_args!(
+                        "{dest}: nothing is new since version {version}, {amount}; index.tombstones was restored"
+                    ))?;
+                    return Ok(Exit::Done);
+                }
                 None => "this conversion was done already".to_owned(),
                 Some(increment) => format!("nothing is new since version {}", increment.version),
             };
@@ -557,6 +565,16 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
             "dropped",
             format!("{} with nulls", many(report.dropped_rows, "row")),
         );
+    }
+    if report.deleted_samples > 0 {
+        let deleted = many(report.deleted_samples, "sample");
+        row(
+            "deleted",
+            format!("{deleted} of the source left out; --with-deleted converts them too"),
+        );
+    }
+    if (report.increment.as_ref()).is_some_and(|increment| increment.restored_tombstones) {
+        row("restored", "index.tombstones".to_owned());
     }
     out.text(table)?;
     if report.splits.iter().any(|split| !split.name.is_empty()) {

@@ -3,6 +3,7 @@
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use shardmill_core::{ErrorKind, Limits};
 use shardmill_mds::{FileHashes, FileInfo, Layout, ShardConfig, ShardEntry};
+use shardmill_order::StreamConfig;
 use shardmill_reader::{Dataset, MOST_SPLITS, OpenOptions};
 use shardmill_storage::{Dir, EntryKind, Folder};
 
@@ -17,9 +18,9 @@ pub fn open(
     location: &str,
     site: &Site,
     limits: Limits,
-    expect_index: Option<String>,
+    with_deleted: bool,
 ) -> Result<Dataset, Stop> {
-    match open_site(site, limits, expect_index) {
+    match open_site(site, limits, with_deleted) {
         Err(Stop::Fault(fault)) if fault.kind == ErrorKind::NotFound => match find(site) {
             Ok(Found::Splits(splits)) => Err(several(location, splits)),
             _ => Err(Stop::Fault(fault)),
@@ -45,22 +46,31 @@ fn several(location: &str, splits: Vec<(String, Site)>) -> Stop {
 }
 
 /// The same for a location as typed.
-pub fn open_typed(location: &str, storage: &StorageArgs, limits: Limits) -> Result<Dataset, Stop> {
+pub fn open_typed(
+    location: &str,
+    storage: &StorageArgs,
+    limits: Limits,
+    with_deleted: bool,
+) -> Result<Dataset, Stop> {
     let site = Site::parse(location, storage)?;
-    open(location, &site, limits, None)
+    open(location, &site, limits, with_deleted)
 }
 
-pub fn open_site(
-    site: &Site,
-    limits: Limits,
-    expect_index: Option<String>,
-) -> Result<Dataset, Stop> {
+/// Opens the dataset at a site, with the samples that its table no longer has or without.
+pub fn open_site(site: &Site, limits: Limits, with_deleted: bool) -> Result<Dataset, Stop> {
     let options = OpenOptions {
         limits,
-        expect_index,
+        with_deleted,
         ..OpenOptions::default()
     };
     site.dataset(&options)
+}
+
+/// How many samples of each shard count, and a digest of those that do not.
+pub fn stream_config(dataset: &Dataset) -> StreamConfig {
+    let shards = 0..dataset.index().shards.len();
+    let sizes: Vec<u64> = shards.map(|shard| dataset.samples_of(shard)).collect();
+    StreamConfig::new(&sizes).with_deleted(dataset.live().digest())
 }
 
 /// What lies at a location.

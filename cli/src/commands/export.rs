@@ -58,6 +58,13 @@ pub fn run(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         for file in &report.files {
             out.line(format_args!("  {}", escape(file)))?;
         }
+        if report.deleted_samples > 0 {
+            out.flush()?;
+            out.console().note(format_args!(
+                "{} are deleted, and other readers deliver them; `shardmill convert` leaves them out",
+                many(report.deleted_samples, "sample")
+            ));
+        }
     }
     Ok(Exit::Done)
 }

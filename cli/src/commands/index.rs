@@ -5,7 +5,7 @@ use serde::Serialize;
 use shardmill_convert::ReindexOptions;
 use shardmill_core::{Limits, Progress, escape};
 use shardmill_mds::HashAlgo;
-use shardmill_reader::{ReaderError, RebuildOptions};
+use shardmill_reader::{Merged, PROVENANCE_NAME, ReaderError, RebuildOptions, TOMBSTONES_NAME};
 use shardmill_storage::{Dir, PublishMode, StorageError};
 
 use super::dataset::INDEX_NAME;
@@ -94,11 +94,11 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
         .map(|dir| options::location(dir))
         .collect::<Result<_, _>>()?;
     let out_dir = args.out.as_deref().map(options::location).transpose()?;
-    let (root, index) = match (dirs.as_slice(), out_dir) {
+    let (root, merged) = match (dirs.as_slice(), out_dir) {
         ([root], None) => (root.clone(), shardmill_reader::merge_indexes(root, limits)?),
         (_, Some(root)) => {
-            let index = shardmill_reader::merge_index_list(&dirs, &root, limits)?;
-            (root, index)
+            let merged = shardmill_reader::merge_index_list(&dirs, &root, limits)?;
+            (root, merged)
         }
         (_, None) => {
             let fact = format!("{} directories are to be merged", dirs.len());
@@ -107,14 +107,64 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
             );
         }
     };
-    let outcome = publish(&root, &index.to_merged_json(), args.force)?;
-    show(
-        &root,
-        outcome,
-        index.samples(),
-        index.shards.len() as u64,
-        out,
-    )
+    let outcome = publish_merged(&root, &merged, args.force)?;
+    let index = &merged.index;
+    let samples = index.samples().saturating_sub(merged.deleted);
+    show(&root, outcome, samples, index.shards.len() as u64, out)?;
+    if merged.deleted > 0 {
+        out.flush()?;
+        out.console().note(format_args!(
+            "{} are deleted, and listed in {TOMBSTONES_NAME}",
+            many(merged.deleted, "sample")
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+/// Publishes a merged index with the side files that belong to it. The index is last. One that is replaced is removed
+/// first, so that no reader finds it with the side files of another.
+fn publish_merged(path: &Path, merged: &Merged, force: bool) -> Result<Outcome, Stop> {
+    let text = merged.index.to_merged_json();
+    let dir = Dir::open(path)?;
+    let held = |name: &str, text: &[u8]| match dir.open_file(name) {
+        Ok(file) if file.len() != text.len() as u64 => Ok(Some(false)),
+        Ok(file) => Ok(Some(file.read_all(file.len())? == text)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    };
+    let there = held(INDEX_NAME, text.as_bytes())?;
+    let mut stale: Vec<&str> = Vec::new();
+    for name in [TOMBSTONES_NAME, PROVENANCE_NAME] {
+        let own = merged.files.iter().find(|(own, _)| *own == name);
+        let is_right = match own {
+            Some((_, text)) => held(name, text.as_bytes())? == Some(true),
+            None => !dir.exists(name)?,
+        };
+        if !is_right {
+            stale.push(name);
+        }
+    }
+    if stale.is_empty() {
+        return publish(path, &text, force);
+    }
+    match there {
+        Some(false) if !force => return publish(path, &text, force),
+        Some(_) => {
+            dir.remove(INDEX_NAME)?;
+        }
+        None => {}
+    }
+    for name in stale {
+        match merged.files.iter().find(|(own, _)| *own == name) {
+            Some((_, text)) => {
+                dir.publish_bytes(None, name, text.as_bytes(), PublishMode::Replace)?;
+            }
+            None => {
+                dir.remove(name)?;
+            }
+        }
+    }
+    publish(path, &text, force)
 }
 
 /// Gives the index its name. One that is there stays, unless it is to be replaced; the same one is as good.

@@ -62,7 +62,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     let mut exit = Exit::Done;
     match found {
         Found::One => {
-            let summary = summary(&args.location, &site, limits, out)?;
+            let summary = summary(&args.location, &site, limits, args.with_deleted, out)?;
             if out.is_json() {
                 out.json(&summary)?
             } else {
@@ -72,7 +72,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         Found::Splits(splits) => {
             let mut parts = Vec::with_capacity(splits.len());
             for (name, site) in splits {
-                match summary(&site.shown(), &site, limits.clone(), out) {
+                match summary(&site.shown(), &site, limits.clone(), args.with_deleted, out) {
                     Ok(summary) => parts.push(Part { name, summary }),
                     // One that cannot be opened does not hide the others.
                     Err(Stop::Fault(fault)) if fault.kind == ErrorKind::Corrupt => {
@@ -121,6 +121,9 @@ struct Part {
 struct Summary {
     dataset: String,
     samples: u64,
+    /// Samples that are stored and not counted.
+    #[serde(skip_serializing_if = "is_zero")]
+    deleted_samples: u64,
     shards: u64,
     raw_bytes: u64,
     stored_bytes: u64,
@@ -162,11 +165,45 @@ struct ColumnSummary {
     bytes: Option<u64>,
 }
 
-fn summary(shown: &str, site: &Site, limits: Limits, out: &Output) -> Result<Summary, Stop> {
-    if let Some(tars) = Tars::find(site, &limits)? {
+/// Opens what is inspected. Where it is not known which samples are deleted, a warning says so, and all are counted.
+fn or_stored<T>(
+    open: impl Fn(bool) -> Result<T, Stop>,
+    with_deleted: bool,
+    out: &Output,
+) -> Result<T, Stop> {
+    match open(with_deleted) {
+        Err(Stop::Fault(fault))
+            if fault.id.starts_with("tombstones-") || fault.id.starts_with("provenance-") =>
+        {
+            let opened = open(true)?;
+            // What cannot be read is said where it is shown.
+            if fault.id != "provenance-damaged" {
+                let id = match fault.id.starts_with("tombstones-") {
+                    true => "tombstones",
+                    false => "provenance",
+                };
+                out.console()
+                    .warning(id, fault.object, fault.message, fault.hint);
+            }
+            Ok(opened)
+        }
+        opened => opened,
+    }
+}
+
+fn summary(
+    shown: &str,
+    site: &Site,
+    limits: Limits,
+    with_deleted: bool,
+    out: &Output,
+) -> Result<Summary, Stop> {
+    let find = |with_deleted| Tars::find(site, &limits, with_deleted);
+    if let Some(tars) = or_stored(find, with_deleted, out)? {
         return tar_summary(shown, site, &tars, &limits, out);
     }
-    let dataset = dataset::open_site(site, limits, None)?;
+    let open = |with_deleted| dataset::open_site(site, limits.clone(), with_deleted);
+    let dataset = or_stored(open, with_deleted, out)?;
     let index = dataset.index();
     let sum = |bytes: fn(&shardmill_mds::ShardEntry) -> u64| {
         index
@@ -179,6 +216,7 @@ fn summary(shown: &str, site: &Site, limits: Limits, out: &Output) -> Result<Sum
     Ok(Summary {
         dataset: shown.to_owned(),
         samples: dataset.len(),
+        deleted_samples: dataset.live().deleted(),
         shards: index.shards.len() as u64,
         raw_bytes: sum(dataset::raw_bytes),
         stored_bytes: sum(dataset::stored_bytes),
@@ -297,6 +335,7 @@ fn tar_summary(
     Ok(Summary {
         dataset: shown.to_owned(),
         samples: tars.samples(),
+        deleted_samples: tars.deleted(),
         shards: facts.len() as u64,
         raw_bytes: sum(|shard| shard.raw_bytes),
         stored_bytes: sum(|shard| shard.stored_bytes),
@@ -332,6 +371,10 @@ fn tar_layout(shard: &TarFacts) -> LayoutSummary {
         size_limit: None,
         layout_shards: 1,
     }
+}
+
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn spread(mut sizes: Vec<u64>) -> Option<Spread> {
@@ -397,6 +440,10 @@ fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
         )
     };
     let mut rows = vec![("raw", bytes(summary.raw_bytes)), ("stored", stored)];
+    if summary.deleted_samples > 0 {
+        let deleted = many(summary.deleted_samples, "sample");
+        rows.push(("deleted", format!("{deleted}, which are not counted")));
+    }
     if let Some(spread) = &summary.shard_raw_bytes {
         let (smallest, median, largest) = (
             bytes(spread.smallest),

@@ -23,17 +23,18 @@ struct JsonShard<'a> {
 
 pub fn run(args: &LsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let site = Site::parse(&args.dataset, &args.storage)?;
-    if let Some(tars) = Tars::find(&site, &limits)? {
+    if let Some(tars) = Tars::find(&site, &limits, args.with_deleted)? {
         return list_tars(&tars, out);
     }
-    let dataset = dataset::open(&args.dataset, &site, limits, None)?;
+    let dataset = dataset::open(&args.dataset, &site, limits, args.with_deleted)?;
     for (number, shard) in dataset.index().shards.iter().enumerate() {
+        let samples = dataset.samples_of(number);
         let (data, meta) = dataset::stored_files(shard);
         let (raw_bytes, stored_bytes) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
         if out.is_json() {
             out.json(&JsonShard {
                 shard: number,
-                samples: shard.samples,
+                samples,
                 format: Format::name(shard.config.format()),
                 raw_bytes,
                 stored_bytes,
@@ -42,7 +43,7 @@ pub fn run(args: &LsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop
                 hashes: dataset::Hashes(&data.hashes),
             })?;
         } else {
-            out.line(line(number, shard.samples, data, raw_bytes, stored_bytes))?;
+            out.line(line(number, samples, data, raw_bytes, stored_bytes))?;
         }
     }
     Ok(Exit::Done)

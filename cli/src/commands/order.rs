@@ -82,10 +82,9 @@ fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop>
         streams.push(StreamConfig::new(&parse_sizes(sizes)?));
     }
     for stream in world::streams(&args.world)? {
-        let dataset = dataset::open_typed(&stream.location, &args.world.storage, limits.clone())?;
-        let shards = &dataset.index().shards;
-        let sizes: Vec<u64> = shards.iter().map(|shard| shard.samples).collect();
-        streams.push(StreamConfig::new(&sizes).with_weight(stream.weight));
+        let (storage, with_deleted) = (&args.world.storage, args.world.with_deleted);
+        let dataset = dataset::open_typed(&stream.location, storage, limits.clone(), with_deleted)?;
+        streams.push(dataset::stream_config(&dataset).with_weight(stream.weight));
     }
     Ok(streams)
 }

@@ -64,7 +64,11 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let svg = args.svg.as_deref().map(options::location).transpose()?;
     // Before any work: what does not depend on the data.
     world::epoch_config(&args.world, Vec::new())?;
-    let data = read(&streams, &args.world.storage, &limits)?;
+    let data = read(
+        &streams,
+        (&args.world.storage, args.world.with_deleted),
+        &limits,
+    )?;
     let config = world::epoch_config(&args.world, data.configs.clone())?;
     let found = forecast(&config, &data.costs, &options)?;
     let advice = advice(&found, &data, &options);
@@ -151,14 +155,17 @@ fn duration(option: &'static str, typed: &str) -> Result<Duration, CliError> {
     }
 }
 
-fn read(streams: &[world::Stream], storage: &StorageArgs, limits: &Limits) -> Result<Data, Stop> {
+fn read(
+    streams: &[world::Stream],
+    (storage, with_deleted): (&StorageArgs, bool),
+    limits: &Limits,
+) -> Result<Data, Stop> {
     let mut data = Data::default();
     for stream in streams {
-        let opened = dataset::open_typed(&stream.location, storage, limits.clone())?;
+        let opened = dataset::open_typed(&stream.location, storage, limits.clone(), with_deleted)?;
         let shards = &opened.index().shards;
-        let samples: Vec<u64> = shards.iter().map(|shard| shard.samples).collect();
         data.configs
-            .push(StreamConfig::new(&samples).with_weight(stream.weight));
+            .push(dataset::stream_config(&opened).with_weight(stream.weight));
         for shard in shards {
             data.costs.push(cost(shard));
             data.raw_bytes = data.raw_bytes.saturating_add(dataset::raw_bytes(shard));

@@ -20,7 +20,10 @@ use crate::output::{Output, write_string, write_value};
 /// What is known of a shard: by its index, else by its headers.
 pub struct TarFacts {
     pub name: String,
+    /// Samples that count.
     pub samples: u64,
+    /// Samples that it stores.
+    pub stored: u64,
     pub raw_bytes: u64,
     pub stored_bytes: u64,
     pub compression: Option<String>,
@@ -37,11 +40,14 @@ pub struct Tars {
 
 impl Tars {
     /// The tar shards at a place; `None` where there is something else.
-    pub fn find(site: &Site, limits: &Limits) -> Result<Option<Self>, Stop> {
+    pub fn find(site: &Site, limits: &Limits, with_deleted: bool) -> Result<Option<Self>, Stop> {
         if !site.holds_tars(limits)? {
             return Ok(None);
         }
-        let set = site.tars(limits)?;
+        let mut set = site.tars(limits)?;
+        if !with_deleted {
+            set = set.without_deleted(limits)?;
+        }
         let mut facts = Vec::with_capacity(set.shards().len());
         let progress = Progress::new();
         let look = |number: usize| facts_of(&set, number, limits);
@@ -70,6 +76,12 @@ impl Tars {
         self.facts.iter().map(|shard| shard.samples).sum()
     }
 
+    /// Samples that are stored and do not count.
+    pub fn deleted(&self) -> u64 {
+        let deleted = self.facts.iter().map(|shard| shard.stored - shard.samples);
+        deleted.sum()
+    }
+
     /// Calls `show` with samples by their numbers through all shards, until it answers `false`.
     fn each(
         &self,
@@ -84,8 +96,10 @@ impl Tars {
                 let data: TarData = shard.load(&self.limits)?;
                 let view = ShardView::open(data.as_ref(), &self.limits)
                     .map_err(|source| TarSetError::tar(shard.path(), source))?;
-                for sample in from..to {
-                    if !show(sample, &view, sample - first)? {
+                let places = shard.live_ranges(facts.stored).into_iter().flatten();
+                let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
+                for (sample, at) in (from..to).zip(places.skip(skipped)) {
+                    if !show(sample, &view, at)? {
                         return Ok(());
                     }
                 }
@@ -100,6 +114,7 @@ fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, Ta
     let empty = || TarFacts {
         name: String::new(),
         samples: 0,
+        stored: 0,
         raw_bytes: 0,
         stored_bytes: 0,
         compression: None,
@@ -112,7 +127,8 @@ fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, Ta
     if let Some(entry) = shard.entry() {
         return Ok(TarFacts {
             name: shard.name().to_owned(),
-            samples: entry.samples,
+            samples: shard.live_samples(entry.samples),
+            stored: entry.samples,
             raw_bytes: entry.raw_data.bytes,
             stored_bytes: entry.stored().bytes,
             compression: entry.compression.map(|compression| compression.to_string()),
@@ -127,6 +143,7 @@ fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, Ta
     Ok(TarFacts {
         name: shard.name().to_owned(),
         samples: map.samples.len() as u64,
+        stored: map.samples.len() as u64,
         raw_bytes: map.bytes,
         stored_bytes: shard.open()?.len(),
         compression: compression.map(|compression| compression.name().to_owned()),

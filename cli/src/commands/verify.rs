@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
-use shardmill_reader::{ContentReport, Problem, VerifyOptions, VerifyReport};
+use shardmill_reader::{ContentReport, OpenOptions, Problem, VerifyOptions, VerifyReport};
 
 use super::site::Site;
 use super::{dataset, options};
@@ -80,19 +80,26 @@ fn one(
         drop(display);
         report?
     } else {
-        let dataset = dataset::open_site(site, limits.clone(), args.expect_index.clone())?;
+        let dataset = site.dataset(&OpenOptions {
+            limits: limits.clone(),
+            expect_index: args.expect_index.clone(),
+            // Every stored sample is checked. What the side files say is checked as well.
+            with_deleted: true,
+            ..OpenOptions::default()
+        })?;
         signals::cancel_on_signal(&progress, out.console());
         let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
         let report = shardmill_reader::verify(&dataset, options, &progress);
         drop(display);
         report?
     };
+    let is_clean = report.is_clean() && !(args.strict && report.warning_count > 0);
     let shown = site.shown();
     let elapsed_seconds = start.elapsed().as_secs_f64();
     if out.is_json() {
         out.json(&JsonReport {
             dataset: &shown,
-            ok: report.is_clean(),
+            ok: is_clean,
             elapsed_seconds,
             report: &report,
         })?;
@@ -109,12 +116,15 @@ fn one(
                 .map_or_else(String::new, |folder| folder.path().display().to_string()),
         };
         show(&shown, &folder, &report, elapsed_seconds, out)?;
+        if report.is_clean() && !is_clean && !out.is_quiet() {
+            out.line(format_args!(
+                "{}: {}, and --strict takes warnings for problems",
+                escape(&shown),
+                many(report.warning_count, "warning")
+            ))?;
+        }
     }
-    Ok(if report.is_clean() {
-        Exit::Done
-    } else {
-        Exit::Problems
-    })
+    Ok(if is_clean { Exit::Done } else { Exit::Problems })
 }
 
 fn show(

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use shardmill_core::{ErrorKind, Progress, shell_word};
-use shardmill_reader::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
+use shardmill_reader::{PROVENANCE_NAME, RECORD_NAME, ReaderError, TOMBSTONES_NAME, check_sides};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern};
@@ -189,6 +189,7 @@ pub(crate) fn finished(
                 "pass --overwrite to convert it again",
             )
         })?;
+        check_noted(target, folder, &index, options)?;
         if let Some(name) = first_damaged(target, folder, &index, options.jobs)? {
             return Err(conflict(
                 path(),
@@ -203,6 +204,25 @@ pub(crate) fn finished(
         indexes.push(index);
     }
     Ok(Dest::Done(indexes))
+}
+
+/// Whether an index is the one that its provenance describes, with all side files that belong to it.
+fn check_noted(
+    target: Target<'_>,
+    folder: &str,
+    index: &DatasetIndex,
+    options: &ConvertOptions,
+) -> Result<(), ConvertError> {
+    let read = |name: &str, most| target.read(&in_folder(folder, name), most);
+    let counts = (index.samples(), index.shards());
+    check_sides(&read, counts, options.limits.index_bytes).map_err(|fault| {
+        let name = in_folder(folder, fault.name());
+        ReaderError::Side {
+            path: target.place.display(&name).into(),
+            fault: Box::new(fault),
+        }
+    })?;
+    Ok(())
 }
 
 /// A file of a finished data set that is not there with its length.

@@ -19,6 +19,7 @@ use crate::error::ConvertError;
 use crate::journal::WORK_FOLDER;
 use crate::options::ConvertOptions;
 use crate::provenance::in_folder;
+use crate::report::is_zero;
 use crate::target::Target;
 
 /// The folder of Energon, and what shardmill puts there.
@@ -57,6 +58,9 @@ pub struct Exported {
     pub shards: u64,
     /// Samples in them, as the first of the readers groups them.
     pub samples: u64,
+    /// Samples among them that are deleted. Other readers do not know the list of these.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub deleted_samples: u64,
     /// The files, relative to the data set, in the order in which they were written.
     pub files: Vec<String>,
 }
@@ -144,10 +148,19 @@ fn export_to(
 ) -> Result<Exported, ConvertError> {
     // What cannot be written is known before anything is read.
     let place = Place::open(root, &options.remote, None)?;
-    let set = open()?;
+    let set = open()?.without_deleted(&options.limits)?;
+    let deleted = set.shards().iter().filter_map(|shard| {
+        let stored = shard.entry()?.samples;
+        Some(stored - shard.live_samples(stored))
+    });
+    let deleted_samples = deleted.sum();
     let beside = Beside::new(Target::new(&place, progress));
     progress.set_totals(0, 0, set.shards().len() as u64);
-    write(&beside, set.shards(), options, Some(progress), progress)
+    let exported = write(&beside, set.shards(), options, Some(progress), progress)?;
+    Ok(Exported {
+        deleted_samples,
+        ..exported
+    })
 }
 
 /// The folder of a file, or the folder itself.
@@ -392,6 +405,7 @@ fn write(
     Ok(Exported {
         shards: shards.len() as u64,
         samples,
+        deleted_samples: 0,
         files: files.into_iter().map(|(name, _)| name).collect(),
     })
 }

@@ -4,6 +4,7 @@
 //! pickles) stays as the bytes it is, marked as encoded, so that writing it again copies them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -40,6 +41,7 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn Source>, ConvertError> {
     let open_options = OpenOptions {
         limits: options.limits.clone(),
+        with_deleted: options.with_deleted,
         ..OpenOptions::default()
     };
     let mut datasets = Vec::with_capacity(locations.len());
@@ -70,6 +72,8 @@ pub(crate) fn has_column(
     };
     let open_options = OpenOptions {
         limits: options.limits.clone(),
+        // Columns do not depend on it.
+        with_deleted: true,
         ..OpenOptions::default()
     };
     let dataset = Dataset::open_at(location, &open_options, &options.remote)?;
@@ -113,15 +117,20 @@ impl MdsSource {
                     }
                     Some(_) => {}
                 }
+                let samples = dataset.samples_of(shard);
+                // A shard of which no sample is left is not read.
+                if samples == 0 && entry.samples > 0 {
+                    continue;
+                }
                 let stored = shardmill_writer::stored_bytes(entry);
                 units.push(Unit {
                     file: Some(number),
                     first_row: Some(dataset.first_sample(shard)),
-                    rows: Some(entry.samples),
+                    rows: Some(samples),
                     bytes: stored,
                 });
                 shards.push((number, shard));
-                rows += entry.samples;
+                rows += samples;
                 bytes += stored;
             }
             identity.extend_from_slice(dataset.index().to_json().as_bytes());
@@ -130,6 +139,10 @@ impl MdsSource {
                 identity.extend_from_slice(&version);
                 identity.push(0);
             }
+            if let Some(digest) = dataset.live().digest() {
+                identity.extend_from_slice(&digest);
+            }
+            description.deleted_samples += dataset.live().deleted();
             description.bytes += bytes;
             description.files.push(SourceFile {
                 path: dataset.index_path().display().to_string(),
@@ -282,11 +295,16 @@ impl Source for MdsSource {
                 what: format!("there is no unit {unit}"),
             });
         };
+        let stored = dataset.stored_samples(shard);
+        let start = stored.start;
+        let left = dataset.live().live_ranges(stored);
+        let left = left.map(|range| range.start - start..range.end - start);
+        let left: Vec<Range<u64>> = left.collect();
         let shard = dataset.shard(shard).map_err(|error| foreign(&error))?;
         Ok(Box::new(ShardRows {
             shard,
             schema: Arc::clone(&self.schema),
-            next: 0,
+            left: Left::new(left),
             rooms: Vec::new(),
         }))
     }
@@ -320,17 +338,46 @@ pub(crate) fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
     }
 }
 
+/// The samples of a shard that are left to be read, by their numbers in it.
+#[derive(Debug)]
+pub(crate) struct Left {
+    now: Range<u64>,
+    then: std::vec::IntoIter<Range<u64>>,
+}
+
+impl Left {
+    pub(crate) fn new(ranges: Vec<Range<u64>>) -> Self {
+        Self {
+            now: 0..0,
+            then: ranges.into_iter(),
+        }
+    }
+
+    /// The next sample, which stays the next one.
+    pub(crate) fn peek(&mut self) -> Option<u64> {
+        while self.now.is_empty() {
+            self.now = self.then.next()?;
+        }
+        Some(self.now.start)
+    }
+
+    /// The next sample is read.
+    pub(crate) fn skip(&mut self) {
+        self.now.start += 1;
+    }
+}
+
 struct ShardRows {
     shard: Arc<Shard>,
     schema: SchemaRef,
-    next: u64,
+    left: Left,
     /// What the columns of the batch before took up.
     rooms: Vec<Room>,
 }
 
 impl Rows for ShardRows {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        if self.next >= self.shard.len() {
+        if self.left.peek().is_none() {
             return Ok(None);
         }
         let mut columns: Vec<Builder> = self
@@ -340,21 +387,24 @@ impl Rows for ShardRows {
             .zip(rooms(&self.rooms))
             .map(|(field, room)| Builder::new(field.data_type(), room))
             .collect();
-        let end = self.shard.len().min(self.next + BATCH_SAMPLES);
-        let mut bytes = 0;
+        let (mut bytes, mut rows) = (0, 0);
         let is_mds = self.shard.view().config().format() == shardmill_core::Format::Mds;
-        while self.next < end && bytes < BATCH_BYTES {
+        while rows < BATCH_SAMPLES
+            && bytes < BATCH_BYTES
+            && let Some(next) = self.left.peek()
+        {
             bytes += self
                 .shard
-                .sample(self.next)
+                .sample(next)
                 .map_err(|error| foreign(&error))?
                 .len();
             if is_mds {
-                self.push_fields(&mut columns)?;
+                self.push_fields(next, &mut columns)?;
             } else {
-                self.push_texts(&mut columns)?;
+                self.push_texts(next, &mut columns)?;
             }
-            self.next += 1;
+            self.left.skip();
+            rows += 1;
         }
         let columns: Vec<ArrayRef> = columns.into_iter().map(Builder::finish).collect();
         self.rooms = columns.iter().map(Room::of).collect();
@@ -367,41 +417,37 @@ impl Rows for ShardRows {
 }
 
 impl ShardRows {
-    fn push_fields(&self, columns: &mut [Builder]) -> Result<(), SourceError> {
-        let fields = self
-            .shard
-            .fields(self.next)
-            .map_err(|error| foreign(&error))?;
+    fn push_fields(&self, next: u64, columns: &mut [Builder]) -> Result<(), SourceError> {
+        let fields = self.shard.fields(next).map_err(|error| foreign(&error))?;
         for (field, column) in fields.iter().zip(columns) {
             column
                 .push_datum(field.encoding, field.datum)
-                .ok_or_else(|| self.unfit(field.name))?;
+                .ok_or_else(|| self.unfit(next, field.name))?;
         }
         Ok(())
     }
 
-    fn push_texts(&self, columns: &mut [Builder]) -> Result<(), SourceError> {
-        let values = self
-            .shard
-            .values(self.next)
-            .map_err(|error| foreign(&error))?;
+    fn push_texts(&self, next: u64, columns: &mut [Builder]) -> Result<(), SourceError> {
+        let values = self.shard.values(next).map_err(|error| foreign(&error))?;
         for ((name, value), column) in values.iter().zip(columns) {
             let SampleValue::Text(value) = value else {
-                return Err(self.unfit(name));
+                return Err(self.unfit(next, name));
             };
-            column.push_text(value).ok_or_else(|| self.unfit(name))?;
+            column
+                .push_text(value)
+                .ok_or_else(|| self.unfit(next, name))?;
         }
         Ok(())
     }
 
     /// A value that is not of its column's type. The readers of these formats do not check it.
-    fn unfit(&self, column: &str) -> SourceError {
+    fn unfit(&self, next: u64, column: &str) -> SourceError {
         SourceError::Foreign {
             kind: shardmill_core::ErrorKind::Corrupt,
             id: "sample-value",
             object: Some(format!(
                 "sample {} column {}",
-                self.shard.first_sample() + self.next,
+                self.shard.first_sample() + next,
                 shardmill_core::escape(column)
             )),
             message: "the value is not of the type that the index gives the column".to_owned(),

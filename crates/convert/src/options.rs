@@ -175,6 +175,8 @@ pub struct ConvertOptions {
     pub newline: String,
     /// What an input file may ask for.
     pub limits: Limits,
+    /// Whether samples of a source dataset that its table no longer has are converted like all others.
+    pub with_deleted: bool,
 }
 
 impl ConvertOptions {
@@ -220,6 +222,7 @@ impl ConvertOptions {
             separator: None,
             newline: "\n".to_owned(),
             limits: Limits::default(),
+            with_deleted: false,
         }
     }
 

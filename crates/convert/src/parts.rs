@@ -243,7 +243,7 @@ fn described(plan: &ConvertPlan) -> Value {
         raw_bytes: 0,
         stored_bytes: 0,
     };
-    let text = provenance::provenance(plan, &none, None, None, None);
+    let text = provenance::provenance(plan, &none, None, None, (None, None));
     serde_json::from_str(&text).unwrap_or(Value::Null)
 }
 

@@ -445,6 +445,7 @@ fn open_source(
         jobs: options.jobs,
         memory_limit: options.memory_limit,
         limits: options.limits.clone(),
+        with_deleted: options.with_deleted,
         remote: options.remote.clone(),
         temp_dir: options.temp_dir.clone(),
         ..SourceOptions::default()

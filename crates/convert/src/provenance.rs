@@ -128,13 +128,13 @@ fn short(text: &str, from: usize) -> String {
     format!("{before}{shown}{after}")
 }
 
-/// The contents of the side file.
+/// The contents of the side file. `tombstones` is what it notes about the list of deleted samples.
 pub(crate) fn provenance(
     plan: &ConvertPlan,
     split: &SplitReport,
     content: Option<Content>,
     dropped: Option<u64>,
-    increment: Option<&IncrementReport>,
+    (increment, tombstones): (Option<&IncrementReport>, Option<Value>),
 ) -> String {
     let (identity, source) = (&plan.identity, plan.source.description());
     let files: Vec<Value> = source
@@ -178,6 +178,7 @@ pub(crate) fn provenance(
         "content": content.map(|content| content.to_string()),
         "dropped_rows": dropped,
         "increment": increment,
+        "tombstones": tombstones,
     });
     let mut text = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
     text.push('\n');

@@ -41,6 +41,9 @@ pub struct ConvertReport {
     pub splits: Vec<SplitReport>,
     /// Rows that were left out because of nulls; of this run, when it was a resumed one.
     pub dropped_rows: u64,
+    /// Samples of a source dataset that were left out because its table no longer has them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub deleted_samples: u64,
     /// Bytes of the source.
     pub source_bytes: u64,
     /// Wall time.
@@ -68,6 +71,13 @@ pub struct IncrementReport {
     pub tombstones: u64,
     /// The same, of all generations.
     pub all_tombstones: u64,
+    /// Whether `index.tombstones` was missing or changed, and was written again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub restored_tombstones: bool,
+}
+
+pub(crate) const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl ConvertReport {

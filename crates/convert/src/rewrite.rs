@@ -106,6 +106,14 @@ pub fn rewrite_tars(
     progress: &Progress,
 ) -> Result<Rewritten, ConvertError> {
     let set = TarSet::open(std::slice::from_ref(&source), &options.limits)?;
+    let set = set.without_deleted(&options.limits)?;
+    if !set.deleted_digests().is_empty() {
+        return Err(ConvertError::option_hint(
+            "source",
+            "some of its samples are deleted, and shards that are written anew would have them again",
+            "convert it, which leaves them out",
+        ));
+    }
     let names = names(set.shards())?;
     let existed = dest.exists();
     let dir = Dir::create(dest)?;

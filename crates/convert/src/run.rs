@@ -229,7 +229,7 @@ fn convert(
             split,
             Some(*content),
             Some(written.dropped),
-            increment.as_ref(),
+            (increment.as_ref(), None),
         );
         let name = in_folder(folder, PROVENANCE_NAME);
         target.publish_bytes(&name, text.as_bytes(), PublishMode::Replace)?;
@@ -340,6 +340,7 @@ pub(crate) fn report(
         dest: plan.options.dest_text(),
         splits,
         dropped_rows,
+        deleted_samples: plan.source.description().deleted_samples,
         source_bytes: plan.source.description().bytes,
         elapsed_seconds: began.elapsed().as_secs_f64(),
         idle_seconds: idle.as_secs_f64(),

@@ -19,7 +19,7 @@ use shardmill_webdataset::{Consumer, FieldSet, OwnedShard};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::ConvertError;
-use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Room, foreign, rooms};
+use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
 
 /// Opens tar files as one source. Without an index their headers are read to learn which fields there are.
 pub(crate) fn open(
@@ -27,7 +27,10 @@ pub(crate) fn open(
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, ConvertError> {
     let locations = shardmill_source::expand_patterns(locations, &options.remote)?;
-    let set = TarSet::open_at(&locations, &options.limits, &options.remote)?;
+    let mut set = TarSet::open_at(&locations, &options.limits, &options.remote)?;
+    if !options.with_deleted {
+        set = set.without_deleted(&options.limits)?;
+    }
     let source: Arc<dyn Source> = Arc::new(TarSource::new(set, options)?);
     Ok(shardmill_source::over(source, options)?)
 }
@@ -69,6 +72,8 @@ fn look(shard: &TarFile, limits: &Limits) -> Result<Known, TarSetError> {
 struct TarSource {
     set: TarSet,
     units: Vec<Unit>,
+    /// Samples that each shard stores.
+    stored: Vec<u64>,
     schema: SchemaRef,
     /// How many samples lack each column.
     nulls: Vec<Option<u64>>,
@@ -81,7 +86,9 @@ impl TarSource {
         let limits = &options.limits;
         let mut description = SourceDescription::new(SourceKind::Webdataset);
         let mut units = Vec::new();
+        let mut stored = Vec::new();
         let mut rows = 0_u64;
+        let mut deleted = 0_u64;
         let mut identity = Xxh3::new();
         // Of each field: shards in which every sample has it, and shards in which some have it.
         let mut fields: BTreeMap<Box<str>, (u64, u64)> = BTreeMap::new();
@@ -116,13 +123,16 @@ impl TarSource {
             for name in &known.fields.sometimes {
                 fields.entry(name.clone()).or_default().1 += 1;
             }
+            let samples = shard.live_samples(known.samples);
             units.push(Unit {
                 file: Some(at),
                 first_row: Some(0),
-                rows: Some(known.samples),
+                rows: Some(samples),
                 bytes: known.bytes,
             });
-            rows = rows.saturating_add(known.samples);
+            stored.push(known.samples);
+            rows = rows.saturating_add(samples);
+            deleted = deleted.saturating_add(known.samples - samples);
             description.bytes = description.bytes.saturating_add(known.bytes);
             description.files.push(SourceFile {
                 path: shard.path().display().to_string(),
@@ -131,6 +141,10 @@ impl TarSource {
             Ok(())
         };
         each_in_order(shards.len(), options.jobs, &Progress::new(), work, take)?;
+        for digest in set.deleted_digests() {
+            identity.update(&digest);
+        }
+        description.deleted_samples = deleted;
         if fields.is_empty() {
             return Err(ConvertError::NoColumns {
                 source_name: description
@@ -162,6 +176,7 @@ impl TarSource {
             limits: limits.clone(),
             set,
             units,
+            stored,
             schema: Arc::new(Schema::new(columns)),
             nulls,
             description,
@@ -184,13 +199,18 @@ impl Source for TarSource {
                 what: format!("there is no unit {unit}"),
             });
         };
+        let path = file.path();
+        let declared = self.stored.get(unit).copied();
+        let left = file.live_ranges(declared.unwrap_or_default());
+        if left.is_empty() && declared.is_some_and(|samples| samples > 0) {
+            // No sample of it is left: it is not read.
+            return Ok(Box::new(NoRows));
+        }
         let data = file
             .load_checked(&self.limits)
             .map_err(|error| foreign(&error))?;
-        let path = file.path();
         let shard = OwnedShard::open(data, &self.limits)
             .map_err(|source| foreign(&TarSetError::tar(path.clone(), source)))?;
-        let declared = self.units.get(unit).and_then(|unit| unit.rows);
         if declared.is_some_and(|rows| rows != shard.view().len()) {
             return Err(SourceError::Foreign {
                 kind: shardmill_core::ErrorKind::Corrupt,
@@ -216,7 +236,7 @@ impl Source for TarSource {
             path,
             schema: Arc::clone(&self.schema),
             places,
-            next: 0,
+            left: Left::new(left),
             rooms: Vec::new(),
         }))
     }
@@ -230,12 +250,21 @@ impl Source for TarSource {
     }
 }
 
+/// The rows of a shard without samples.
+struct NoRows;
+
+impl Rows for NoRows {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        Ok(None)
+    }
+}
+
 struct ShardRows {
     shard: OwnedShard<TarData>,
     path: PathBuf,
     schema: SchemaRef,
     places: HashMap<String, usize>,
-    next: u64,
+    left: Left,
     /// What the columns of the batch before took up.
     rooms: Vec<Room>,
 }
@@ -243,7 +272,7 @@ struct ShardRows {
 impl Rows for ShardRows {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         let view = self.shard.view();
-        if self.next >= view.len() {
+        if self.left.peek().is_none() {
             return Ok(None);
         }
         let fields = self.schema.fields().len().saturating_sub(1);
@@ -256,12 +285,14 @@ impl Rows for ShardRows {
             .collect();
         let room = rooms.next().unwrap_or_default();
         let mut keys = StringBuilder::with_capacity(room.rows, room.bytes);
-        let end = view.len().min(self.next.saturating_add(BATCH_SAMPLES));
         let (mut bytes, mut rows) = (0_usize, 0_usize);
         let mut found = Vec::new();
-        while self.next < end && bytes < BATCH_BYTES {
+        while (rows as u64) < BATCH_SAMPLES
+            && bytes < BATCH_BYTES
+            && let Some(next) = self.left.peek()
+        {
             let key = view
-                .fields_into(self.next, &mut found)
+                .fields_into(next, &mut found)
                 .map_err(|source| foreign(&TarSetError::tar(self.path.clone(), source)))?;
             keys.append_value(&key);
             for field in &found {
@@ -278,7 +309,7 @@ impl Rows for ShardRows {
                     column.append_null();
                 }
             }
-            self.next += 1;
+            self.left.skip();
         }
         if self.shard.data().is_damaged() {
             return Err(foreign(&TarSetError::Changed {

@@ -220,6 +220,9 @@ pub struct StreamConfig {
     pub shards: Arc<[u64]>,
     /// How much of it an epoch takes.
     pub weight: Weight,
+    /// A digest of the samples that the shards store and `shards` does not count; `None` where there are none. The order
+    /// does not depend on it. A state does: the same number may be that of another sample.
+    pub deleted: Option<[u8; 16]>,
 }
 
 impl StreamConfig {
@@ -229,6 +232,7 @@ impl StreamConfig {
         Self {
             shards: Arc::from(shards),
             weight: Weight::Unspecified,
+            deleted: None,
         }
     }
 
@@ -236,6 +240,13 @@ impl StreamConfig {
     #[must_use]
     pub fn with_weight(mut self, weight: Weight) -> Self {
         self.weight = weight;
+        self
+    }
+
+    /// The same with a digest of deleted samples.
+    #[must_use]
+    pub fn with_deleted(mut self, deleted: Option<[u8; 16]>) -> Self {
+        self.deleted = deleted;
         self
     }
 }

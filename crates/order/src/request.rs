@@ -110,6 +110,7 @@ fn stream((number, stream): (usize, Stream)) -> Result<StreamConfig, OrderError>
     Ok(StreamConfig {
         shards: stream.shards.into(),
         weight,
+        deleted: None,
     })
 }
 

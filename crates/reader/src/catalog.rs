@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, escape};
 use shardmill_mds::{HashAlgo, HashError};
 use shardmill_order::{StreamConfig, Weight};
-use shardmill_storage::{Dir, Location, PublishMode, Remote, RemoteOptions, StorageError};
+use shardmill_storage::{Dir, Location, Remote, RemoteOptions, StorageError};
 
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::{Entry, Shards};
@@ -17,6 +17,7 @@ use crate::open::Piece;
 use crate::residency::books_folder;
 use crate::scan::{Found, ListedTars, Offsets, Shelf, find_tars, list_tars, scan};
 use crate::schema::Schema;
+use crate::stream_live::{self, IndexedStream, StreamLive};
 use crate::tar::{Subsets, TarProblem, TarSample};
 use crate::tars::{TarPattern, TarSetError};
 
@@ -43,6 +44,8 @@ pub struct StreamOptions {
     pub pattern: Option<TarPattern>,
     /// Set where it is a tree of raw files, each of which is a sample: which of them, and what is given out.
     pub files: Option<FileOptions>,
+    /// Whether samples that the table of the dataset no longer has are read like all others.
+    pub with_deleted: bool,
 }
 
 impl StreamOptions {
@@ -104,6 +107,8 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) shards: Shards,
+    /// Which of their samples count.
+    pub(crate) live: StreamLive,
     /// Where the samples of the first shards are, where that is known from a scan.
     offsets: Vec<Offsets>,
     /// The SHA-256 of `index.json`, or of the list of raw files.
@@ -125,6 +130,12 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// How many samples of each shard count.
+    pub(crate) fn shard_sizes(&self) -> impl Iterator<Item = u64> {
+        let entries = self.shards.iter().enumerate();
+        entries.map(|(number, entry)| self.live.samples_of(number, entry.samples()))
+    }
+
     /// What the list of its shards takes up beside them.
     pub(crate) fn index_bytes(&self) -> u64 {
         let index = match &self.shards {
@@ -138,10 +149,12 @@ impl Stream {
     }
 }
 
-/// The shards of all streams.
+/// The shards of all streams. Samples are numbered without those that are deleted.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     streams: Vec<Stream>,
+    /// Whether samples of some stream are deleted.
+    has_deleted: bool,
     /// The first sample of each shard, and at the end the number of samples.
     starts: Vec<u64>,
     /// For each stretch of `1 << bucket_bits` samples the shard that its first one is in.
@@ -208,9 +221,12 @@ impl Catalog {
         let mut samples = 0_u64;
         let mut schemas: Vec<Arc<Schema>> = Vec::new();
         let mut schema_of = Vec::with_capacity(shards);
-        for entry in streams.iter().flat_map(|stream| stream.shards.iter()) {
+        let all = streams
+            .iter()
+            .flat_map(|stream| stream.shard_sizes().zip(stream.shards.iter()));
+        for (size, entry) in all {
             starts.push(samples);
-            samples = samples.saturating_add(entry.samples());
+            samples = samples.saturating_add(size);
             // Shards that follow one another are mostly of the same columns.
             let same = |schema: &Arc<Schema>| schema.is_of(entry.columns());
             let place = match schemas.iter().rposition(same) {
@@ -237,6 +253,7 @@ impl Catalog {
             start = start.saturating_add(1 << bucket_bits);
         }
         Ok(Self {
+            has_deleted: streams.iter().any(|stream| !stream.live.is_all()),
             streams,
             starts,
             buckets,
@@ -394,12 +411,12 @@ impl Catalog {
     /// Why a sample of a tar file is not given out.
     pub(crate) fn refused(&self, shard: usize, at: u64, problem: TarProblem) -> ReaderError {
         let place = self.place(shard);
-        let first = self.first_sample(shard);
+        let number = self.number_of(shard, at);
         match problem {
-            TarProblem::Read(source) => ReaderError::tar(place, first, at, source),
+            TarProblem::Read(source) => ReaderError::tar(place, number, source),
             TarProblem::Fields { key, fields } => ReaderError::TarFields {
                 place: Place {
-                    sample: Some(first.saturating_add(at)),
+                    sample: Some(number),
                     ..place
                 },
                 key,
@@ -443,6 +460,29 @@ impl Catalog {
             .unwrap_or_else(|| self.samples())
     }
 
+    /// The number of the sample at a place in a shard, through all streams; of a deleted one that of the next.
+    pub(crate) fn number_of(&self, shard: usize, at: u64) -> u64 {
+        let before = match self.stream_of(shard) {
+            Some((stream, number)) => stream.live.live_before(number, at),
+            None => at,
+        };
+        self.first_sample(shard).saturating_add(before)
+    }
+
+    /// Whether the sample at a place in a shard counts.
+    pub(crate) fn has_sample(&self, shard: usize, at: u64) -> bool {
+        let stream = self.stream_of(shard);
+        stream.is_none_or(|(stream, number)| stream.live.has(number, at))
+    }
+
+    /// The place in its shard of the sample that has this number there.
+    fn stored_at(&self, shard: usize, number: u64) -> u64 {
+        match self.stream_of(shard) {
+            Some((stream, own)) => stream.live.stored_at(own, number),
+            None => number,
+        }
+    }
+
     /// The shard that holds a sample, and the sample's place in it.
     #[inline]
     pub(crate) fn locate(&self, sample: u64) -> Option<(usize, u64)> {
@@ -452,7 +492,12 @@ impl Catalog {
         loop {
             let next = *self.starts.get(shard + 1)?;
             if sample < next {
-                return Some((shard, sample - start));
+                let number = sample - start;
+                let at = match self.has_deleted {
+                    true => self.stored_at(shard, number),
+                    false => number,
+                };
+                return Some((shard, at));
             }
             shard += 1;
             start = next;
@@ -478,8 +523,9 @@ impl Catalog {
     /// The streams as the order sees them.
     pub(crate) fn stream_configs(&self) -> Vec<StreamConfig> {
         let config = |stream: &Stream| {
-            let sizes: Vec<u64> = stream.shards.iter().map(Entry::samples).collect();
-            StreamConfig::new(&sizes).with_weight(stream.weight)
+            let sizes: Vec<u64> = stream.shard_sizes().collect();
+            let config = StreamConfig::new(&sizes).with_weight(stream.weight);
+            config.with_deleted(stream.live.digest())
         };
         self.streams.iter().map(config).collect()
     }
@@ -567,6 +613,7 @@ fn open_stream(
     if let Some(files) = &stream.files {
         let list = open_files(&dir, origin.as_ref(), &shown, files, options)?;
         return Ok(Stream {
+            live: StreamLive::default(),
             offsets: Vec::new(),
             index_digest: list.digest(),
             shards: Shards::Files(list),
@@ -581,22 +628,33 @@ fn open_stream(
             root,
         });
     }
-    let bytes = match &origin {
-        // An index beside its tar files may be one of others.
-        _ if stream.pattern.is_some() => None,
-        None => Some(read_index(&dir, &options.limits)),
-        Some(Origin::Folder(from)) => Some(read_index(from, &options.limits)),
-        Some(Origin::Store(store)) => Some(store.read(INDEX_NAME, options.limits.index_bytes)),
+    // An index beside the tar files of a pattern may be one of others.
+    let answer = stream.pattern.is_none().then(|| {
+        let with_deleted = stream.with_deleted;
+        stream_live::read_index(&dir, origin.as_ref(), with_deleted, &options.limits)
+    });
+    let (bytes, provenance) = match answer {
+        Some(answer) => (Some(answer.index), answer.provenance),
+        None => (None, None),
     };
     let path = Path::new(&shown).join(INDEX_NAME);
     let is_none = |found: &Option<Result<Vec<u8>, StorageError>>| match found {
         Some(Err(error)) => error.is_not_found(),
         found => found.is_none(),
     };
+    let mut live = StreamLive::default();
     let (bytes, shards, offsets) = match bytes {
         Some(Ok(bytes)) => {
             check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
             let shards = Shards::parse(&bytes, &path, &options.limits)?;
+            let indexed = IndexedStream {
+                dir: &dir,
+                origin: origin.as_ref(),
+                shards: &shards,
+                shown: &shown,
+                with_deleted: stream.with_deleted,
+            };
+            live = indexed.live(provenance, &options.limits)?;
             (bytes, shards, Vec::new())
         }
         Some(Err(error)) if error.is_no_bucket() => return Err(error.into()),
@@ -609,10 +667,11 @@ fn open_stream(
         _ => return Err(index_missing(&shown)),
     };
     if origin.is_some() {
-        keep_index(&dir, &bytes, &shown)?;
+        stream_live::keep_index(&dir, &bytes, &shown)?;
     }
     Ok(Stream {
         shards,
+        live,
         offsets,
         index_digest: Sha256::digest(&bytes).into(),
         first_shard,
@@ -745,31 +804,4 @@ fn open_dir(path: &Path, has_index: bool) -> Result<Dir, ReaderError> {
             error.into()
         }
     })
-}
-
-/// Puts the index beside the shards that will be fetched, so that the folder is a data set. Another index that lies
-/// there belongs to another data set, which is not mixed with this one.
-fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), ReaderError> {
-    let foreign = || ReaderError::CacheForeign {
-        path: dir.path_of(INDEX_NAME),
-        remote: remote.to_owned(),
-    };
-    for _ in 0..2 {
-        match dir.open_file(INDEX_NAME) {
-            Ok(file) => {
-                let same =
-                    file.len() == bytes.len() as u64 && file.read_all(bytes.len() as u64)? == bytes;
-                return if same { Ok(()) } else { Err(foreign()) };
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
-        match dir.publish_bytes(None, INDEX_NAME, bytes, PublishMode::CreateNew) {
-            Ok(()) => return Ok(()),
-            // Somebody else was faster: what did they put there?
-            Err(StorageError::Exists { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(foreign())
 }

@@ -1,4 +1,5 @@
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,8 +7,9 @@ use shardmill_core::Limits;
 use shardmill_mds::{Digest, HashAlgo, HashError, Hasher, Index, ShardEntry, digest};
 use shardmill_storage::{Dir, FileHandle, Folder, Location, RemoteOptions, StorageError, Stored};
 
-use crate::beside::{unfinished, unfinished_in};
+use crate::beside::{Beside, Care, read_file, unfinished, unfinished_in};
 use crate::error::{Place, ReaderError};
+use crate::live::LiveSamples;
 use crate::load::{Loader, parts};
 use crate::place::InPlace;
 use crate::shard::{Sample, Shard};
@@ -27,9 +29,15 @@ pub struct OpenOptions {
     /// The hash that every shard has to pass when it is read. Without it a shard that is read whole has to pass the
     /// quickest of those that its index has, if any; one sample of a shard that is not compressed is read alone.
     pub validate_hash: Option<HashAlgo>,
+    /// Whether samples that the table of the dataset no longer has are samples like all others. Then the side files of the
+    /// index are not read.
+    pub with_deleted: bool,
 }
 
 /// An index and the directory that its shards lie in.
+///
+/// Samples have *live* numbers: deleted samples are not counted, unless [`OpenOptions::with_deleted`] is set. Within a
+/// [`Shard`] they have the numbers under which they are stored.
 ///
 /// Shared between threads freely. It holds the last shard it read and nothing else of the data.
 #[derive(Debug)]
@@ -38,9 +46,9 @@ pub struct Dataset {
     index: Index,
     index_path: PathBuf,
     index_bytes: u64,
-    /// The number of the first sample of each shard.
+    /// The number under which the first sample of each shard is stored.
     starts: Vec<u64>,
-    samples: u64,
+    live: LiveSamples,
     limits: Limits,
     validate_hash: Option<HashAlgo>,
     last: Mutex<Last>,
@@ -130,13 +138,25 @@ impl Dataset {
             starts.push(samples);
             samples = samples.saturating_add(shard.samples);
         }
+        // Side files belong to an index of the usual name.
+        let has_sides = index_path
+            .file_name()
+            .is_some_and(|name| name == INDEX_NAME);
+        let live = match options.with_deleted || !has_sides {
+            true => LiveSamples::all(samples),
+            false => live_samples(
+                &dir,
+                (samples, index.shards.len() as u64),
+                options.limits.index_bytes,
+            )?,
+        };
         let dataset = Self {
             dir,
             index,
             index_path,
             index_bytes,
             starts,
-            samples,
+            live,
             limits: options.limits.clone(),
             validate_hash: options.validate_hash,
             last: Mutex::default(),
@@ -187,16 +207,38 @@ impl Dataset {
         &self.dir
     }
 
-    /// Samples in the data set.
+    /// Samples in the dataset.
     #[must_use]
-    pub const fn len(&self) -> u64 {
-        self.samples
+    pub fn len(&self) -> u64 {
+        self.live.len()
     }
 
     /// Whether there are none.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.samples == 0
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Which of the stored samples count.
+    #[must_use]
+    pub const fn live(&self) -> &LiveSamples {
+        &self.live
+    }
+
+    /// The numbers under which the samples of a shard are stored in the dataset.
+    #[must_use]
+    pub fn stored_samples(&self, shard: usize) -> Range<u64> {
+        let start = |shard: usize| {
+            let start = self.starts.get(shard).copied();
+            start.unwrap_or(self.live.stored())
+        };
+        start(shard)..start(shard + 1)
+    }
+
+    /// How many samples of a shard count.
+    #[must_use]
+    pub fn samples_of(&self, shard: usize) -> u64 {
+        self.live.count_in(&self.stored_samples(shard))
     }
 
     /// How much its files may ask for.
@@ -208,28 +250,29 @@ impl Dataset {
     /// The number of the first sample of a shard; that of the end for a shard that is not there.
     #[must_use]
     pub fn first_sample(&self, shard: usize) -> u64 {
-        self.starts.get(shard).copied().unwrap_or(self.samples)
+        self.live.live_before(self.stored_samples(shard).start)
     }
 
-    /// The shard that a sample is in, and its number there, both from 0.
+    /// The shard that a sample is in, and the number under which it is stored there, both from 0.
     ///
     /// # Errors
     ///
     /// [`ReaderError::NoSample`].
     pub fn locate(&self, sample: u64) -> Result<(usize, u64), ReaderError> {
-        if sample >= self.samples {
+        if sample >= self.len() {
             return Err(ReaderError::NoSample {
                 path: self.dir.path().to_owned(),
                 sample,
-                samples: self.samples,
+                samples: self.len(),
             });
         }
+        let stored = self.live.stored_number(sample);
         // Of several shards that start here, all but the last are empty.
         let shard = self
             .starts
-            .partition_point(|start| *start <= sample)
+            .partition_point(|start| *start <= stored)
             .saturating_sub(1);
-        Ok((shard, sample - self.first_sample(shard)))
+        Ok((shard, stored - self.stored_samples(shard).start))
     }
 
     /// What tells whether the stored file of a shard is the one that it was: its time of change, or what its store says in
@@ -287,15 +330,18 @@ impl Dataset {
                 .map(Arc::clone)
         };
         if let Some(held) = held {
-            return Ok(Sample::new(held, at));
+            return Ok(Sample::new(held, at, sample));
         }
         if self.validate_hash.is_none()
             && let Some(in_place) = self.in_place(shard, entry)?
-            && let Some(alone) = in_place.sample(entry, at, sample, &self.limits)?
+            && let Some(alone) = {
+                let stored = self.stored_samples(shard).start + at;
+                in_place.sample(entry, at, stored, &self.limits)?
+            }
         {
-            return Ok(Sample::new(Arc::new(alone), 0));
+            return Ok(Sample::new(Arc::new(alone), 0, sample));
         }
-        Ok(Sample::new(self.shard(shard)?, at))
+        Ok(Sample::new(self.shard(shard)?, at, sample))
     }
 
     fn in_place(
@@ -335,6 +381,21 @@ impl Dataset {
     pub(crate) fn loader(&self) -> Loader<'_> {
         Loader::new(self, self.validate_hash)
     }
+}
+
+/// Which samples of an index of so many samples in so many shards count.
+fn live_samples(
+    folder: &Folder,
+    counts: (u64, u64),
+    index_bytes: u64,
+) -> Result<LiveSamples, ReaderError> {
+    let read = |name: &str, most| read_file(folder, name, most);
+    let beside = Beside::read(&read, counts, index_bytes, Care::Thorough);
+    beside.into_checked_live().map_err(|fault| {
+        let path = folder.path_of(fault.name());
+        let fault = Box::new(fault);
+        ReaderError::Side { path, fault }
+    })
 }
 
 /// The directory and the index that a path given by the user stands for.

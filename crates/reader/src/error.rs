@@ -9,6 +9,7 @@ use shardmill_order::OrderError;
 use shardmill_storage::StorageError;
 use shardmill_webdataset::TarError;
 
+use crate::beside::SideError;
 use crate::files::FileError;
 use crate::residency::{CacheError, samples_of};
 
@@ -107,6 +108,14 @@ pub enum ReaderError {
         /// The reason.
         #[source]
         source: Box<shardmill_webdataset::IndexError>,
+    },
+    /// A file beside the index that says which samples count.
+    #[error("{fault}")]
+    Side {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: Box<SideError>,
     },
     /// Indexes that cannot be one.
     #[error("cannot merge the indexes beneath this directory{}", at(source))]
@@ -492,7 +501,16 @@ fn uncommitted(unfinished: Option<Unfinished>) -> &'static str {
 impl ReaderError {
     /// An error of the format crate at a place. It counts samples in their shard; here and in the message they
     /// are counted in the data set.
-    pub(crate) fn shard(mut place: Place, first_sample: u64, mut source: ShardError) -> Self {
+    pub(crate) fn shard(place: Place, first_sample: u64, source: ShardError) -> Self {
+        Self::shard_with(place, |at| at.saturating_add(first_sample), source)
+    }
+
+    /// The same where `number` says which number the sample at a place in the shard has.
+    pub(crate) fn shard_with(
+        mut place: Place,
+        number: impl FnOnce(u64) -> u64,
+        mut source: ShardError,
+    ) -> Self {
         if let ShardError::Offsets { sample, .. }
         | ShardError::Newline { sample }
         | ShardError::SampleHead { sample, .. }
@@ -502,7 +520,7 @@ impl ReaderError {
         | ShardError::Line { sample, .. }
         | ShardError::LineColumns { sample, .. } = &mut source
         {
-            *sample = sample.saturating_add(first_sample);
+            *sample = number(*sample);
             place.sample = Some(*sample);
         }
         match source {
@@ -527,9 +545,9 @@ impl ReaderError {
         }
     }
 
-    /// An error about a sample of a tar file: the one at `at` in a shard whose first sample is `first_sample`.
-    pub(crate) fn tar(mut place: Place, first_sample: u64, at: u64, source: TarError) -> Self {
-        place.sample = Some(first_sample.saturating_add(at));
+    /// An error about the sample of a tar file that has this number.
+    pub(crate) fn tar(mut place: Place, sample: u64, source: TarError) -> Self {
+        place.sample = Some(sample);
         Self::Tar {
             place,
             source: Box::new(source),
@@ -574,6 +592,7 @@ impl ReaderError {
             | Self::Unfinished { path, .. }
             | Self::Index { path, .. }
             | Self::TarIndex { path, .. }
+            | Self::Side { path, .. }
             | Self::Merge { path, .. }
             | Self::IndexMismatch { path, .. }
             | Self::Limit { path, .. }
@@ -609,6 +628,7 @@ impl ReaderError {
             Self::Shared(source) => Some(source.as_ref()),
             Self::Order(source) => Some(source),
             Self::Index { source, .. } | Self::Merge { source, .. } => Some(source.as_ref()),
+            Self::Side { fault, .. } => Some(fault.as_ref()),
             Self::Hash { source, .. } | Self::HashAbsent { source, .. } => Some(source.as_ref()),
             Self::Decompress { source, .. } => Some(source.as_ref()),
             Self::TarIndex { source, .. } => Some(source.as_ref()),

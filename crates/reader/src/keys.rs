@@ -43,7 +43,11 @@ impl Keys {
             for (number, (hashes, entry)) in hashes.into_iter().zip(shards).enumerate() {
                 let shard = stream.first_shard + number;
                 check_count(catalog, shard, entry, hashes.len() as u64)?;
-                rows.extend(hashes.into_iter().zip(catalog.first_sample(shard)..));
+                for (hash, at) in hashes.into_iter().zip(0..) {
+                    if catalog.has_sample(shard, at) {
+                        rows.push((hash, catalog.number_of(shard, at)));
+                    }
+                }
             }
         }
         if !any {

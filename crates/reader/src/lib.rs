@@ -47,6 +47,7 @@ mod files;
 mod fill;
 mod foresight;
 mod keys;
+mod live;
 mod load;
 mod merge;
 mod open;
@@ -59,6 +60,7 @@ mod scan;
 mod schema;
 mod shard;
 mod state;
+mod stream_live;
 #[cfg(test)]
 mod streaming_tests;
 mod tar;
@@ -70,7 +72,7 @@ pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
 pub use beside::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
-    SIDE_BYTES, TOMBSTONES_NAME, unfinished_in,
+    SIDE_BYTES, SideError, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
 };
 pub use cache::{
     CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, Horizon, NodeForecast, Point,
@@ -82,7 +84,8 @@ pub use error::{Place, ReaderError};
 pub use files::{
     DATA_COLUMN, FILE_COLUMN, FileError, FileForm, FileOptions, KnownFiles, PATH_COLUMN,
 };
-pub use merge::{merge_index_list, merge_indexes};
+pub use live::LiveSamples;
+pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MOST_FINDINGS, Problem, VerifyReport};

@@ -36,7 +36,7 @@ impl<'a> Loader<'a> {
         let data = files.next().transpose()?.unwrap_or_default();
         let meta = files.next().transpose()?;
         drop(files);
-        let first = self.dataset.first_sample(shard);
+        let first = self.dataset.stored_samples(shard).start;
         let file = parts(entry)
             .next()
             .map_or("", |part| &part.stored().basename);
@@ -104,7 +104,7 @@ impl<'a> Loader<'a> {
             Err(error) if error.is_not_found() => {
                 return Err(ReaderError::ShardMissing {
                     place: self.place(shard, info),
-                    first_sample: self.dataset.first_sample(shard),
+                    first_sample: self.dataset.stored_samples(shard).start,
                     samples: entry.samples,
                 });
             }

@@ -2,12 +2,148 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use shardmill_core::{Limits, NameError, WORK_FOLDER, check_relative_path};
-use shardmill_mds::Index;
-use shardmill_storage::{Dir, EntryKind, StorageError};
+use shardmill_mds::{Content, Index, IndexError};
+use shardmill_storage::{Dir, EntryKind, Folder, StorageError};
 
+use crate::beside::{
+    Beside, Care, PROVENANCE_NAME, ReadFile, SideError, TOMBSTONES_NAME, read_file, tombstones_note,
+};
 use crate::dataset::{INDEX_NAME, open_index, read_index};
 use crate::error::ReaderError;
+use crate::live::LiveSamples;
+
+/// One index of several, and the files that belong beside it.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    /// The index.
+    pub index: Index,
+    /// The side files, by name: what the merged datasets have noted about their samples. There are none where no dataset
+    /// has noted anything.
+    pub files: Vec<(&'static str, String)>,
+    /// Samples that are deleted.
+    pub deleted: u64,
+}
+
+/// A dataset that is merged with others.
+#[derive(Clone, Debug)]
+pub struct MergePart {
+    folder: String,
+    index: Index,
+    live: LiveSamples,
+    content: Option<Content>,
+    has_provenance: bool,
+}
+
+impl MergePart {
+    /// The dataset in a folder; `read` reads a file of it, of at most so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// Side files that cannot be read, or that belong to another index.
+    pub fn new(
+        folder: String,
+        index: Index,
+        read: &ReadFile<'_>,
+        limits: &Limits,
+    ) -> Result<Self, SideError> {
+        let counts = (index.samples(), index.shards.len() as u64);
+        let beside = Beside::read(read, counts, limits.index_bytes, Care::Thorough);
+        let (live, content, has_provenance) = beside.into_part()?;
+        Ok(Self {
+            folder,
+            index,
+            live,
+            content,
+            has_provenance,
+        })
+    }
+
+    fn in_dir(
+        folder: String,
+        (dir, name): (&Dir, &str),
+        index: Index,
+        limits: &Limits,
+    ) -> Result<Self, ReaderError> {
+        let here = Folder::Local(dir.clone());
+        let part = match name {
+            INDEX_NAME => Self::new(
+                folder,
+                index,
+                &|name, most| read_file(&here, name, most),
+                limits,
+            ),
+            // Side files belong to an index of the usual name.
+            _ => Self::new(folder, index, &|_, _| Ok(None), limits),
+        };
+        part.map_err(|fault| ReaderError::Side {
+            path: dir.path_of(fault.name()),
+            fault: Box::new(fault),
+        })
+    }
+}
+
+/// Merges datasets in this order. The numbers of deleted samples move with their shards.
+///
+/// # Errors
+///
+/// Two indexes that name the same file.
+pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, IndexError> {
+    let mut deleted: Vec<(u64, u64)> = Vec::new();
+    let mut first = 0_u64;
+    let mut content = Some(Content::default());
+    let mut sources = Vec::with_capacity(parts.len());
+    for part in &parts {
+        for (start, end) in part.live.deleted_ranges() {
+            let (start, end) = (start.saturating_add(first), end.saturating_add(first));
+            match deleted.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => deleted.push((start, end)),
+            }
+        }
+        first = first.saturating_add(part.live.stored());
+        content = content.zip(part.content).map(|(sum, own)| sum.with(own));
+        sources.push(json!({
+            "folder": part.folder,
+            "samples": part.live.stored(),
+            "shards": part.index.shards.len(),
+            "deleted": part.live.deleted(),
+            "content": part.content.map(|content| content.to_string()),
+        }));
+    }
+    let has_provenance = parts.iter().any(|part| part.has_provenance);
+    let indexes = parts.into_iter().map(|part| (part.folder, part.index));
+    let index = Index::merge(indexes.collect())?;
+    let count = deleted.iter().map(|(start, end)| end - start).sum();
+    let mut files = Vec::new();
+    if has_provenance || count > 0 {
+        let mut note = None;
+        if count > 0 {
+            let list = json!({"tombstones": 1, "count": count, "samples": deleted});
+            let text = format!("{list}\n");
+            note = Some(tombstones_note(text.as_bytes(), count));
+            files.push((TOMBSTONES_NAME, text));
+        }
+        let value = json!({
+            "provenance": 1,
+            "writer": concat!("shardmill ", env!("CARGO_PKG_VERSION")),
+            "merged": sources,
+            "samples": index.samples(),
+            "shards": index.shards.len(),
+            "content": content.map(|content| content.to_string()),
+            "tombstones": note,
+        });
+        let mut text = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
+        text.push('\n');
+        files.push((PROVENANCE_NAME, text));
+    }
+    Ok(Merged {
+        index,
+        files,
+        deleted: count,
+    })
+}
 
 /// One index of all the data sets in directories beneath `root`, at any depth, in the order of their paths.
 /// The index of `root` itself is not read. Links to directories are not followed.
@@ -19,7 +155,7 @@ use crate::error::ReaderError;
 ///
 /// [`ReaderError::NothingToMerge`]; [`ReaderError::Index`] for one that cannot be read;
 /// [`ReaderError::Merge`] when two would name the same file, as an index and one beneath it do.
-pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Index, ReaderError> {
+pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, ReaderError> {
     let dir = Dir::open(root)?;
     let mut found = Vec::new();
     let mut folders = vec![String::new()];
@@ -69,7 +205,9 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Index, ReaderError>
     for name in found {
         let file = dir.open_file(&name)?;
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
-        indexes.push((folder.to_owned(), read_index(&file, None, limits)?));
+        let index = read_index(&file, None, limits)?;
+        let place = (&dir.open_dir(folder)?, INDEX_NAME);
+        indexes.push(MergePart::in_dir(folder.to_owned(), place, index, limits)?);
     }
     merge(indexes, root)
 }
@@ -84,7 +222,7 @@ pub fn merge_index_list(
     parts: &[PathBuf],
     out: &Path,
     limits: &Limits,
-) -> Result<Index, ReaderError> {
+) -> Result<Merged, ReaderError> {
     let root = canonical(out)?;
     let mut seen = BTreeSet::new();
     let mut indexes = Vec::with_capacity(parts.len());
@@ -111,7 +249,9 @@ pub fn merge_index_list(
         if !name.is_empty() {
             check(name, &root)?;
         }
-        indexes.push((name.to_owned(), read_index(&file, None, limits)?));
+        let index = read_index(&file, None, limits)?;
+        let place = (&dir, file_name.to_str().unwrap_or_default());
+        indexes.push(MergePart::in_dir(name.to_owned(), place, index, limits)?);
     }
     if indexes.is_empty() {
         return Err(ReaderError::NothingToMerge {
@@ -121,8 +261,8 @@ pub fn merge_index_list(
     merge(indexes, out)
 }
 
-fn merge(indexes: Vec<(String, Index)>, path: &Path) -> Result<Index, ReaderError> {
-    Index::merge(indexes).map_err(|source| ReaderError::Merge {
+fn merge(parts: Vec<MergePart>, path: &Path) -> Result<Merged, ReaderError> {
+    merge_parts(parts).map_err(|source| ReaderError::Merge {
         path: path.to_owned(),
         source: Box::new(source),
     })

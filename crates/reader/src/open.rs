@@ -232,15 +232,15 @@ impl OpenShard {
     /// Why a sample of this shard cannot be read, as its format says; `None` where it can.
     pub(crate) fn explain(&self, catalog: &Catalog, at: u64) -> Option<ReaderError> {
         let place = catalog.place(self.shard);
-        let first = catalog.first_sample(self.shard);
+        let number = |at| catalog.number_of(self.shard, at);
         match &self.body {
             Body::Mds(owned) => {
                 let source = owned.view().fields(at).err()?;
-                Some(ReaderError::shard(place, first, source))
+                Some(ReaderError::shard_with(place, number, source))
             }
             Body::Tar(owned) => {
                 let source = owned.view().fields(at).err()?;
-                Some(ReaderError::tar(place, first, at, source))
+                Some(ReaderError::tar(place, number(at), source))
             }
             Body::File(_) => None,
         }

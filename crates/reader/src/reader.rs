@@ -126,6 +126,13 @@ impl Reader {
         self.supply.catalog.samples()
     }
 
+    /// The ranges of samples of a stream that are deleted, by the numbers under which they are stored.
+    #[must_use]
+    pub fn deleted_samples(&self, stream: usize) -> Vec<(u64, u64)> {
+        let stream = self.supply.catalog.streams().get(stream);
+        stream.map_or_else(Vec::new, |stream| stream.live.deleted_ranges())
+    }
+
     /// Shards of all streams.
     #[must_use]
     pub fn shards(&self) -> usize {

@@ -44,7 +44,7 @@ impl Shard {
         self.number
     }
 
-    /// The number of its first sample in the data set.
+    /// The number under which its first sample is stored in the dataset: deleted samples count.
     #[must_use]
     pub const fn first_sample(&self) -> u64 {
         self.first_sample
@@ -115,17 +115,19 @@ impl Shard {
 pub struct Sample {
     shard: Arc<Shard>,
     at: u64,
+    number: u64,
 }
 
 impl Sample {
-    pub(crate) const fn new(shard: Arc<Shard>, at: u64) -> Self {
-        Self { shard, at }
+    /// The sample at a place in a shard, which has a number in the dataset.
+    pub(crate) const fn new(shard: Arc<Shard>, at: u64, number: u64) -> Self {
+        Self { shard, at, number }
     }
 
-    /// Its number in the data set.
+    /// Its number in the dataset.
     #[must_use]
-    pub fn number(&self) -> u64 {
-        self.shard.first_sample.saturating_add(self.at)
+    pub const fn number(&self) -> u64 {
+        self.number
     }
 
     /// The number of its shard in the index.

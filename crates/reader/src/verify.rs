@@ -8,7 +8,9 @@ use shardmill_mds::{
 };
 use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 
-use crate::beside::{Beside, Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
+use crate::beside::{
+    Beside, Care, Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, read_file,
+};
 use crate::dataset::{Dataset, INDEX_NAME};
 use crate::entry::Part;
 use crate::error::{Place, ReaderError};
@@ -60,12 +62,11 @@ pub fn verify(
     let total = shards
         .iter()
         .fold(0, |sum: u64, entry| sum.saturating_add(stored(entry)));
-    progress.set_totals(total, dataset.len(), shards.len() as u64);
+    let samples = dataset.live().stored();
+    progress.set_totals(total, samples, shards.len() as u64);
 
-    let beside = match options.deep {
-        true => beside(dataset),
-        false => Beside::default(),
-    };
+    let beside = beside(dataset);
+    let (of_all, warning) = beside.findings(options.deep);
     let collected = Mutex::new(Collected::default());
     parallel::for_each(
         shards.len(),
@@ -110,13 +111,14 @@ pub fn verify(
         .unwrap_or_else(PoisonError::into_inner);
     collected.warnings.add(usize::MAX, unlisted(dataset));
     let found = (!collected.without_content).then_some(collected.content);
-    let compared = beside.converted.map(|converted| converted.compare(found));
+    let converted = beside.converted.filter(|_| options.deep);
+    let compared = converted.map(|converted| converted.compare(found));
     let (content, differs) = compared.unzip();
-    let of_all = beside.problem.into_iter().chain(differs.flatten());
+    let of_all = of_all.into_iter().chain(differs.flatten());
     collected.problems.add(usize::MAX, of_all.collect());
     collected
         .warnings
-        .add(usize::MAX, beside.warning.into_iter().collect());
+        .add(usize::MAX, warning.into_iter().collect());
     let Collected {
         counts,
         problems,
@@ -125,7 +127,7 @@ pub fn verify(
     } = collected;
     Ok(VerifyReport {
         shards: shards.len() as u64,
-        samples: dataset.len(),
+        samples,
         deep: options.deep,
         content,
         files: counts.files + 1,
@@ -244,10 +246,8 @@ impl ShardCheck<'_> {
     fn place(&self, file: &str, sample: Option<u64>, column: Option<&str>) -> Place {
         Place {
             sample: sample.map(|at| {
-                self.loader
-                    .dataset
-                    .first_sample(self.shard)
-                    .saturating_add(at)
+                let stored = self.loader.dataset.stored_samples(self.shard);
+                stored.start.saturating_add(at)
             }),
             column: column.map(str::to_owned),
             ..Place::file(self.shard as u64, file)
@@ -261,7 +261,7 @@ impl ShardCheck<'_> {
 
     fn shard_problem(&mut self, at: Option<u64>, source: ShardError) {
         let place = self.place(stored_name(self.entry), at, None);
-        let first_sample = self.loader.dataset.first_sample(self.shard);
+        let first_sample = self.loader.dataset.stored_samples(self.shard).start;
         self.problem(&ReaderError::shard(place, first_sample, source));
     }
 
@@ -360,7 +360,7 @@ impl ShardCheck<'_> {
         const SAMPLES_BETWEEN_LOOKS: u64 = 1024;
 
         let mut fields = Vec::new();
-        let first = self.loader.dataset.first_sample(self.shard);
+        let first = self.loader.dataset.stored_samples(self.shard).start;
         let converted = self.converted;
         let counts = converted.map(|c| c.counts(first..first.saturating_add(view.len())));
         let mut content = counts.as_ref().map(|_| Content::default());
@@ -439,9 +439,9 @@ fn beside(dataset: &Dataset) -> Beside {
     {
         return Beside::default();
     }
-    let counts = (dataset.len(), dataset.index().shards.len() as u64);
-    let open = |name: &str| dataset.dir().open_file(name);
-    Beside::read(&open, counts, dataset.limits().index_bytes)
+    let counts = (dataset.live().stored(), dataset.index().shards.len() as u64);
+    let read = |name: &str, most| read_file(dataset.dir(), name, most);
+    Beside::read(&read, counts, dataset.limits().index_bytes, Care::Thorough)
 }
 
 fn stored_name(entry: &ShardEntry) -> &str {

@@ -228,6 +228,8 @@ pub struct SourceOptions {
     pub infer_rows: usize,
     /// What a file may ask for.
     pub limits: Limits,
+    /// Whether samples of a dataset that its table no longer has are rows like all others.
+    pub with_deleted: bool,
     /// How stores are read.
     pub remote: RemoteOptions,
 }
@@ -263,6 +265,7 @@ impl Default for SourceOptions {
             csv_nulls: vec![String::new()],
             infer_rows: 100_000,
             limits: Limits::default(),
+            with_deleted: false,
             remote: RemoteOptions::default(),
         }
     }

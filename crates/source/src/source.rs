@@ -129,6 +129,8 @@ pub struct SourceDescription {
     pub tree: Option<TreeSummary>,
     /// Which version of a Delta table this is.
     pub delta: Option<DeltaSummary>,
+    /// Samples of datasets that are left out, because their tables no longer have them.
+    pub deleted_samples: u64,
 }
 
 impl SourceDescription {
@@ -144,6 +146,7 @@ impl SourceDescription {
             fingerprint: String::new(),
             tree: None,
             delta: None,
+            deleted_samples: 0,
         }
     }
 }

@@ -63,3 +63,4 @@ class DatasetOptions(TypedDict, total=False):
     num_workers: Optional[int]
     threads: int
     decode: Union[str, bool, FieldDecoder, None]
+    with_deleted: bool

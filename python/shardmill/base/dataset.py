@@ -16,6 +16,7 @@ from shardmill import _core, _torch
 from shardmill.base import _arguments as check
 from shardmill.base._board import Board
 from shardmill.base._counts import Counts
+from shardmill.base._deleted import default_deleted, live_shards, stored_shards
 from shardmill.base._fetching import Fetcher
 from shardmill.base._fields import field_decoder
 from shardmill.base._folders import folders_of
@@ -140,6 +141,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         decode: What becomes of the fields of WebDataset streams. By default they are their bytes; ``True`` decodes
             text, numbers, JSON and arrays by their extension; ``'pil'``, ``'rgb8'``, ``'torchrgb'`` and so on decode
             images too; a callable is given a field and its bytes, and answers ``None`` for what it leaves to others.
+        with_deleted: Whether samples that the table of a dataset no longer has are read like all others.
 
     Attributes:
         num_samples: Samples of all streams.
@@ -190,6 +192,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         num_workers: Optional[int] = None,
         threads: int = 1,
         decode: Union[str, bool, FieldDecoder, None] = None,
+        with_deleted: bool = False,
     ) -> None:
         # Here and not in `__new__`, which would hide the arguments from whoever looks for them.
         _torch.adopt(StreamingDataset, 'IterableDataset', load=True)
@@ -283,6 +286,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
                     kwargs={**check.mapping('stream_config', stream_config or {}), **default},
                 )
             ]
+        default_deleted(streams, with_deleted)
         Stream.validate_weights(streams)
         self.streams = streams
         self.num_streams = len(streams)
@@ -349,11 +353,12 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
             stream._is_fetched_here() or not _core.is_served(stream.remote)
             for stream in self.streams
         )
-        if self._is_fetched_here:
-            # Shards come by the methods of the streams; the index has to be there before it is read.
-            self.shards = self._get_shards()
+        # Shards may come by the methods of the streams; then the index has to be there before it is read.
+        shards = stored_shards(self) if self._is_fetched_here else None
         self._reader = self._open_reader()
         self._process = os.getpid()
+        if shards is not None:
+            self.shards = live_shards(self._reader, shards)
         if any(stream._is_raw for stream in self.streams):
             self._files_digest = self._reader.files_digest()
         self.num_samples = self._reader.samples
@@ -444,16 +449,10 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         refuse_low_limit(self.cache_limit, indexes, largest, self._reader.least_cache_limit())
         self.max_shard_size_across_all_streams = largest
 
-    def _get_shards(self) -> list[Reader]:
-        shards: list[Reader] = []
-        for stream in self.streams:
-            shards += stream.get_shards(self._unique_rank_world, self.allow_unsafe_types)
-        return shards
-
     @cached_property
     def shards(self) -> list[Reader]:
-        """The shards of all streams, as the index describes them."""
-        return self._get_shards()
+        """The shards of all streams, with their samples that are read."""
+        return live_shards(self._here(), stored_shards(self))
 
     @property
     def size(self) -> int:

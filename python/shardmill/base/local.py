@@ -39,6 +39,7 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
             ``data/train-{000..146}.tar``.
         split: A folder beneath it, such as ``train``.
         decode: What becomes of the fields of WebDataset samples, as for ``StreamingDataset``.
+        with_deleted: Whether samples that the table of the dataset no longer has are read like all others.
 
     Attributes:
         num_samples: How many samples there are.
@@ -55,17 +56,23 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
         split: Optional[str] = None,
         *,
         decode: Union[str, bool, FieldDecoder, None] = None,
+        with_deleted: bool = False,
     ) -> None:
         _torch.adopt(LocalDataset, 'Dataset', load=True)
         self.local = check.path('local', local)
         self.split = check.path_or_none('split', split) or ''
+        self.with_deleted = check.flag('with_deleted', with_deleted)
         self._decode_field = field_decoder(decode)
         self._open()
 
     def _open(self) -> None:
         from shardmill.base.format.mds.encodings import mds_decode
 
-        stream = {'local': self.local, 'split': self.split}
+        stream = {
+            'local': self.local,
+            'split': self.split,
+            'with_deleted': self.with_deleted,
+        }
         self._reader = _core.Reader([stream], {}, mds_decode, decode_line, self._decode_field)
         self._process = os.getpid()
         self.num_samples = self._reader.samples
@@ -76,11 +83,14 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
         import json
 
         from shardmill.base.format import reader_from_json
+        from shardmill.base.format.base.reader import leave_out
 
         path = os.path.join(self.local, self.split, get_index_basename())
         with open(path, encoding='utf-8') as file:
             infos = json.load(file)['shards']
-        return [reader_from_json(self.local, self.split, info) for info in infos]
+        shards = [reader_from_json(self.local, self.split, info) for info in infos]
+        leave_out(shards, self._here().deleted_samples(0))
+        return shards
 
     @cached_property
     def spanner(self) -> Spanner:

@@ -20,7 +20,7 @@ from shardmill.base._representation import stream_representation
 from shardmill.base.compression import decompress
 from shardmill.base.constant import TICK
 from shardmill.base.distributed import barrier, get_local_rank
-from shardmill.base.format.index import get_index_basename
+from shardmill.base.format.index import PROVENANCE, TOMBSTONES, get_index_basename
 from shardmill.base.hashing import get_hash
 from shardmill.base.registry_utils import create_registry
 from shardmill.base.util import retry, wait_for_file_to_exist
@@ -75,6 +75,8 @@ class Stream:
         download_timeout: Seconds that an attempt may take, or a wait for its bytes where they come from a store.
         validate_hash: The hash that every shard has to pass before it is used.
         keep_zip: Whether compressed files are kept beside the raw ones.
+        with_deleted: Whether samples that the table of the dataset no longer has are read like all others. ``None`` for
+            what the ``StreamingDataset`` says.
 
     Raises:
         ValueError: More than one of ``proportion``, ``repeat`` and ``choose``, or a value out of its range.
@@ -91,6 +93,7 @@ class Stream:
     download_timeout: float
     keep_zip: bool
     safe_keep_zip: bool
+    with_deleted: Optional[bool] = None
     _proportion: Optional[float]
     _repeat: Optional[float]
     _choose: Optional[int]
@@ -108,10 +111,12 @@ class Stream:
         download_timeout: Optional[float] = None,
         validate_hash: Optional[str] = None,
         keep_zip: Optional[bool] = None,
+        with_deleted: Optional[bool] = None,
     ) -> None:
         self.remote = path_or_none('remote', remote) or None
         self._local = path_or_none('local', local)
         self.split = path_or_none('split', split) or ''
+        self.with_deleted = None if with_deleted is None else flag('with_deleted', with_deleted)
         weights = {'proportion': proportion, 'repeat': repeat, 'choose': choose}
         given = sorted(name for name, value in weights.items() if value is not None)
         if len(given) > 1:
@@ -328,6 +333,7 @@ class Stream:
             'repeat': self._repeat,
             'choose': self._choose,
             'keep_zip': self.keep_zip,
+            'with_deleted': self.with_deleted,
             # What a subclass has fetched it has checked.
             'validate_hash': None if is_fetched_here else self.validate_hash,
         }
@@ -489,6 +495,7 @@ class Stream:
                 path,
             )
         if world.is_local_leader:
+            self._fetch_sides()
             part = self._download_file(name, f'{name}.tmp')
             os.replace(part, path)
             return
@@ -499,6 +506,40 @@ class Stream:
             f'the index {os.path.join(self.remote, self.split, name)} was not fetched to {path} in '
             f'time: see what the first rank of this node says, or raise `download_timeout`',
         )
+
+    def _fetch_sides(self) -> None:
+        """Brings the files that say which samples are deleted, where there are any, to the local folder.
+
+        They come before the index, whose appearance other ranks wait for.
+        """
+        text = self._fetch_once(PROVENANCE)
+        noted = json.loads(text) if text else {}
+        increment, tombstones = noted.get('increment') or {}, noted.get('tombstones') or {}
+        folder = os.path.join(self.local, self.split)
+        if tombstones or increment.get('all_tombstones'):
+            self._download_file(TOMBSTONES, f'{TOMBSTONES}.tmp')
+            os.replace(os.path.join(folder, f'{TOMBSTONES}.tmp'), os.path.join(folder, TOMBSTONES))
+            with open(os.path.join(folder, PROVENANCE), 'wb') as file:
+                file.write(text)
+
+    def _fetch_once(self, name: str) -> bytes:
+        """What a file holds that may not be there; nothing where it is not."""
+        part = f'{name}.tmp'
+        path = os.path.join(self.local, self.split, part)
+        try:
+            if type(self)._download_file is Stream._download_file:
+                # Not tried again: that it is not there is the common case.
+                remote = os.path.join(self.remote or '', self.split, name)
+                self._downloader.download(remote, path, self.download_timeout)
+            else:
+                path = self._download_file(name, part)
+            with open(path, 'rb') as file:
+                return file.read()
+        except FileNotFoundError:
+            return b''
+        finally:
+            if os.path.exists(path):
+                os.remove(path)
 
     def set_up_local(self, shards: list[Reader], cache_usage_per_shard: NDArray[np.int64]) -> None:
         """Looks which shards are there, and removes what is left of half-fetched ones.

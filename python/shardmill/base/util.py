@@ -18,7 +18,7 @@ from shardmill.base import distributed
 from shardmill.base._arguments import scaled
 from shardmill.base.constant import SHM_TO_CLEAN
 from shardmill.base.distributed import get_local_rank, maybe_init_dist
-from shardmill.base.format.index import get_index_basename
+from shardmill.base.format.index import PROVENANCE, TOMBSTONES, get_index_basename
 from shardmill.errors import ArgumentTypeError, UsageError
 
 if TYPE_CHECKING:
@@ -260,14 +260,25 @@ def _merge(
             places = [url] if isinstance(url, str) else list(url)
             places = [place.strip().rstrip('/') for place in places]
             folder = _folder_of(places, roots)
-            parts.append((folder, _read_index(places, scratch, download_timeout)))
-        merged = _core.merge_indexes(parts)
+            index, source = _read_index(places, scratch, download_timeout)
+            parts.append((folder, index, _read_sides(source, scratch, download_timeout)))
+        merged, sides = _core.merge_indexes(parts)
+    # The index is last: with it the dataset is there. One that would not fit the side files goes before them.
+    files = [*sides, (_INDEX, merged)]
     path = os.path.join(local, _INDEX)
-    _publish(path, merged)
-    if uploader is not None and uploader.remote is not None:
-        uploader.upload_file(_INDEX)
-    if not keep_local:
+    stale = [name for name in (TOMBSTONES, PROVENANCE) if name not in dict(sides)]
+    stale = [name for name in stale if os.path.exists(os.path.join(local, name))]
+    if (sides or stale) and os.path.exists(path):
         os.remove(path)
+    for name in stale:
+        os.remove(os.path.join(local, name))
+    for name, text in files:
+        _publish(os.path.join(local, name), text)
+        if uploader is not None and uploader.remote is not None:
+            uploader.upload_file(name)
+    if not keep_local:
+        for name, _ in files:
+            os.remove(os.path.join(local, name))
         if not os.listdir(local):
             os.rmdir(local)
 
@@ -371,8 +382,8 @@ def _normal(place: str) -> str:
     return os.path.realpath(place).rstrip('/')
 
 
-def _read_index(places: Sequence[str], scratch: str, timeout: float) -> bytes:
-    """The bytes of an index, from its path if it is there and else from its URL."""
+def _read_index(places: Sequence[str], scratch: str, timeout: float) -> tuple[bytes, str]:
+    """The bytes of an index, from its path if it is there and else from its URL, and which of these it was."""
     source = places[0] if len(places) == 1 or os.path.exists(places[0]) else places[1]
     # The first words of both errors are what callers look for.
     if not source:
@@ -388,9 +399,30 @@ def _read_index(places: Sequence[str], scratch: str, timeout: float) -> bytes:
 
             CloudDownloader.direct_download(source, copy, timeout)
         with open(copy, 'rb') as file:
-            return file.read()
+            return file.read(), source
     except Exception as error:
         raise RuntimeError(f'Failed to download index.json: {source}: {error}') from error
+
+
+def _read_sides(source: str, scratch: str, timeout: float) -> dict[str, bytes]:
+    """The files beside an index that say which of its samples are deleted, as far as there are any."""
+    folder, name = os.path.split(source)
+    if name != _INDEX:
+        return {}
+    found = {}
+    for side in (PROVENANCE, TOMBSTONES):
+        copy = path = os.path.join(folder, side)
+        try:
+            if urllib.parse.urlparse(path).scheme:
+                from shardmill.base.storage.download import CloudDownloader
+
+                copy = os.path.join(scratch, f'{len(os.listdir(scratch))}.{side}')
+                CloudDownloader.direct_download(path, copy, timeout)
+            with open(copy, 'rb') as file:
+                found[side] = file.read()
+        except FileNotFoundError:
+            continue
+    return found
 
 
 def _publish(path: str, text: str) -> None:

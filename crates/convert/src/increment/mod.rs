@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::json;
 use shardmill_core::escape;
-use shardmill_reader::{Pending, RECORD_NAME, SIDE_BYTES};
+use shardmill_reader::{Pending, RECORD_NAME, SIDE_BYTES, SideError, check_sides};
 use shardmill_source::{DeltaFile, DeltaHistory, Source, SourceKind, SourceOptions};
 use shardmill_storage::{Place, StorageError};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME, UnitSamples, Written};
@@ -43,6 +43,8 @@ struct Held {
     index: DatasetIndex,
     /// The text of the record.
     text: Vec<u8>,
+    /// What is wrong with the side files that readers need.
+    fault: Option<SideError>,
 }
 
 /// What has to be done to bring a data set up to date.
@@ -286,10 +288,23 @@ fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, Co
             "pass --overwrite to convert it again",
         ));
     }
+    let side = |name: &str, most| match text_for(target, &text, name)? {
+        None => target.read(name, most),
+        noted => Ok(noted),
+    };
+    let counts = (index.samples(), index.shards());
+    let fault = match check_sides(&side, counts, limits.index_bytes) {
+        Ok(live) if record.tombstones.is(live.deleted_ranges()) => None,
+        Ok(_) => Some(SideError::TombstonesDamaged {
+            reason: format!("it names other samples than {RECORD_NAME}"),
+        }),
+        Err(fault) => Some(fault),
+    };
     Ok(Some(Held {
         record,
         index,
         text: noted,
+        fault,
     }))
 }
 
@@ -357,6 +372,7 @@ pub(crate) fn report(record: &Record) -> IncrementReport {
         ),
         tombstones: last.map_or(0, |last| last.tombstones),
         all_tombstones: record.tombstones.len(),
+        restored_tombstones: false,
     }
 }
 

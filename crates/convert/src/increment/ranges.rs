@@ -33,6 +33,11 @@ impl Ranges {
         self.0.is_empty()
     }
 
+    /// Whether these are the same ranges.
+    pub(crate) fn is(&self, ranges: impl Iterator<Item = (u64, u64)>) -> bool {
+        self.0.iter().copied().eq(ranges)
+    }
+
     /// How many numbers there are.
     pub(crate) fn len(&self) -> u64 {
         self.iter().map(|range| range.end - range.start).sum()

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::{Limits, Progress};
 use shardmill_reader::{
-    Dataset, OpenOptions, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, TarSet,
+    Dataset, OpenOptions, PROVENANCE_NAME, RECORD_NAME, ReaderError, SideError, TOMBSTONES_NAME,
+    TarSet, tombstones_note,
 };
 use shardmill_storage::{Place, PlaceLease, PublishMode};
 use shardmill_webdataset::ShardMap;
@@ -37,7 +38,7 @@ pub(crate) fn run(
     let target = Target::new(&place, progress);
     let entries = target.entries("")?;
     let is_left = entries.iter().any(|entry| entry.name == WORK_FOLDER);
-    if increment.is_noted() && !is_left {
+    if increment.is_noted() && !is_left && increment.held.fault.is_none() {
         return Ok(unchanged(
             plan,
             increment,
@@ -49,11 +50,34 @@ pub(crate) fn run(
     let lease = PlaceLease::acquire(&place, LEASE_NAME, options.lease_patience, go_on)?;
     recover(target, options.limits.index_bytes)?;
     // Looked at again now that nobody else can change it.
-    let now = read(target, options)?;
-    if now.is_none_or(|now| now.text != increment.held.text) {
-        lease.end(go_on)?;
-        return Err(changed(options, "it has changed since it was looked at"));
-    }
+    let now = match read(target, options)? {
+        Some(now) if now.text == increment.held.text => now,
+        _ => {
+            lease.end(go_on)?;
+            return Err(changed(options, "it has changed since it was looked at"));
+        }
+    };
+    let is_restored = match now.fault {
+        None => false,
+        Some(SideError::TombstonesMissing { .. } | SideError::TombstonesDamaged { .. }) => {
+            restore(target, &increment.held.record)?;
+            true
+        }
+        // An increment that changes the dataset writes its provenance again.
+        Some(_) if !increment.is_noted() => false,
+        Some(fault) => {
+            lease.end(go_on)?;
+            let path = target.place.display(fault.name()).into();
+            let fault = Box::new(fault);
+            return Err(ReaderError::Side { path, fault }.into());
+        }
+    };
+    let restored = |mut report: ConvertReport| {
+        if let Some(increment) = &mut report.increment {
+            increment.restored_tombstones = is_restored;
+        }
+        report
+    };
     let identity = increment.identity(&plan.identity);
     let mut found = Found::read(target, &options.limits)?;
     if let Some(other) = found.take_if(|found| identity.difference(&found.header).is_some()) {
@@ -61,12 +85,8 @@ pub(crate) fn run(
     }
     if increment.is_noted() {
         lease.remove_folder(&OF_PARTS, go_on)?;
-        return Ok(unchanged(
-            plan,
-            increment,
-            increment.held.record.clone(),
-            began,
-        ));
+        let record = increment.held.record.clone();
+        return Ok(restored(unchanged(plan, increment, record, began)));
     }
     let mut is_published = false;
     let mut add = Addition {
@@ -79,7 +99,7 @@ pub(crate) fn run(
     match add.run(found, progress, began) {
         Ok(report) => {
             lease.remove_folder(&OF_PARTS, go_on)?;
-            Ok(report)
+            Ok(restored(report))
         }
         Err(error) if is_published || lease.is_lost() || is_resumable(&error) => Err(error),
         Err(error) => {
@@ -104,6 +124,21 @@ fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
         id: "other-writer",
         hint: "wait until nobody else writes there, and run it again".into(),
     }
+}
+
+/// Writes the list of deleted samples again, which the record has too, and notes it in the provenance.
+fn restore(target: Target<'_>, record: &Record) -> Result<(), ConvertError> {
+    let text = record.tombstones_json();
+    target.publish_bytes(TOMBSTONES_NAME, text.as_bytes(), PublishMode::Replace)?;
+    let Some(serde_json::Value::Object(mut side)) = crate::provenance::read(target, "") else {
+        return Ok(());
+    };
+    let note = tombstones_note(text.as_bytes(), record.tombstones.len());
+    side.insert("tombstones".to_owned(), note);
+    let mut text = serde_json::to_string_pretty(&side).unwrap_or_default();
+    text.push('\n');
+    target.publish_bytes(PROVENANCE_NAME, text.as_bytes(), PublishMode::Replace)?;
+    Ok(target.place.sync()?)
 }
 
 /// Removes what a run has written that nobody goes on with.
@@ -236,19 +271,16 @@ impl Addition<'_> {
             let reason = "another writer has taken over: this one was silent for too long";
             return Err(changed(&plan.options, reason));
         }
+        let tombstones = record.tombstones_json();
         let side = report.splits.first().map(|split| {
             let dropped = Some(report.dropped_rows);
-            provenance(
-                plan,
-                split,
-                Some(content),
-                dropped,
-                report.increment.as_ref(),
-            )
+            let note = tombstones_note(tombstones.as_bytes(), record.tombstones.len());
+            let increment = (report.increment.as_ref(), Some(note));
+            provenance(plan, split, Some(content), dropped, increment)
         });
         let files = [
             (RECORD_NAME, record.to_json()),
-            (TOMBSTONES_NAME, record.tombstones_json()),
+            (TOMBSTONES_NAME, tombstones),
             (PROVENANCE_NAME, side.unwrap_or_default()),
         ];
         let text = index.to_json();
@@ -310,6 +342,8 @@ impl Shards {
             DatasetIndex::Streaming(_) => {
                 let open = OpenOptions {
                     limits: options.limits.clone(),
+                    // The record says which samples are wanted.
+                    with_deleted: true,
                     ..OpenOptions::default()
                 };
                 let dataset = Dataset::open_at(&options.dest, &open, &options.remote)?;

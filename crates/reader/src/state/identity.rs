@@ -79,6 +79,22 @@ impl OrderIdentity {
                 terms.put(share.proportion.to_bits());
             }
         }
+        for (number, stream) in (0_u64..).zip(&config.streams) {
+            // Without deleted samples, the fingerprint is that of versions that did not know of any.
+            if let Some(deleted) = stream.deleted {
+                terms.put(number);
+                for half in deleted.chunks(8) {
+                    let mut word = [0; 8];
+                    for (byte, given) in word.iter_mut().zip(half) {
+                        *byte = *given;
+                    }
+                    terms.put(u64::from_le_bytes(word));
+                }
+                let mut hasher = Hasher::new(HashAlgo::Sha256);
+                hasher.update(&deleted);
+                terms.name(&format!("deleted_samples[{number}]"), short(hasher));
+            }
+        }
         terms.name("samples", samples);
         terms.name("shards", shards);
         terms.name("shard_sizes", short(sizes));

@@ -5,6 +5,7 @@ use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{BraceError, CompressionError, HashError, IndexError, TarError};
 
+use crate::beside::SideError;
 use crate::error::ReaderError;
 
 /// Why tar shards cannot be read.
@@ -116,6 +117,14 @@ pub enum TarSetError {
     /// An index that is to have a hash, and is missing or has another one.
     #[error(transparent)]
     Pinned(Box<ReaderError>),
+    /// A file beside the index that says which samples count.
+    #[error("{fault}")]
+    Side {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: Box<SideError>,
+    },
     /// Stopped before the end.
     #[error("stopped")]
     Interrupted,
@@ -168,6 +177,7 @@ impl TarSetError {
             Self::Compression { source, .. } => Some(source),
             Self::Hash { source, .. } => Some(source),
             Self::Pinned(error) => Some(&**error),
+            Self::Side { fault, .. } => Some(&**fault),
             Self::NoShards { .. }
             | Self::Stray { .. }
             | Self::Unfinished { .. }
@@ -220,6 +230,7 @@ impl Diagnostic for TarSetError {
             | Self::Unfinished { path, .. }
             | Self::OtherFormat { path, .. }
             | Self::Index { path, .. }
+            | Self::Side { path, .. }
             | Self::Tar { path, .. }
             | Self::Compression { path, .. }
             | Self::Length { path, .. }

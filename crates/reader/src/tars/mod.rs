@@ -11,6 +11,7 @@ mod tests;
 mod verify;
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{FileClass, Limits, Unfinished, check_relative_path, stray_among_tars};
@@ -28,10 +29,11 @@ pub use repeated::{RepeatedKey, RepeatedKeys};
 pub use scan::each_in_order;
 pub use verify::verify_tars;
 
-use crate::beside::unfinished;
+use crate::beside::{Beside, Care, SideError, read_file, unfinished};
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::begins_as_tar_index;
 use crate::error::ReaderError;
+use crate::live::LiveSamples;
 
 /// Folders of a store that are asked for an index of their own: a data set has fewer splits, and a table may have very many
 /// partitions.
@@ -54,6 +56,8 @@ pub struct FoundIndex {
     pub path: PathBuf,
     /// Its length.
     pub bytes: u64,
+    /// Which shards of the set it names.
+    pub(crate) shards: Range<usize>,
 }
 
 /// One tar file.
@@ -65,6 +69,8 @@ pub struct TarFile {
     store: Option<Folder>,
     name: String,
     entry: Option<IndexShard>,
+    /// Which of the samples of its dataset count, and the number under which its first one is stored; `None` where all do.
+    live: Option<(LiveSamples, u64)>,
 }
 
 /// Whether a file may be a tar shard, by its name: `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`.
@@ -477,9 +483,11 @@ impl TarSet {
                 Err(_) => TarSetError::Index { path, source },
             }
         })?;
+        let first = self.shards.len();
         self.indexes.push(FoundIndex {
             path: path.to_owned(),
             bytes: bytes.len() as u64,
+            shards: first..first + index.shards.len(),
         });
         let entries = index.shards.into_iter();
         self.shards
@@ -530,6 +538,7 @@ impl TarSet {
                 store: None,
                 name: name.unwrap_or_default().into_owned(),
                 entry: None,
+                live: None,
             });
             return Ok(());
         }
@@ -563,8 +572,60 @@ impl TarSet {
             store: None,
             name,
             entry: None,
+            live: None,
         }));
         Ok(())
+    }
+
+    /// The side files of an index of this set.
+    pub(crate) fn beside(&self, index: &FoundIndex, limits: &Limits) -> Beside {
+        let shards = self.shards.get(index.shards.clone()).unwrap_or_default();
+        let Some(first) = shards.first() else {
+            return Beside::default();
+        };
+        let samples = shards.iter().filter_map(TarFile::entry);
+        let samples = samples.map(|entry| entry.samples).sum();
+        let read = |name: &str, most| first.read_beside(name, most);
+        let counts = (samples, shards.len() as u64);
+        Beside::read(&read, counts, limits.index_bytes, Care::Thorough)
+    }
+
+    /// The same set without the samples that their tables no longer have, by the lists beside its indexes.
+    ///
+    /// # Errors
+    ///
+    /// [`TarSetError::Side`].
+    pub fn without_deleted(mut self, limits: &Limits) -> Result<Self, TarSetError> {
+        let mut all = Vec::new();
+        for index in &self.indexes {
+            let side = |fault: SideError| TarSetError::Side {
+                path: index.path.with_file_name(fault.name()),
+                fault: Box::new(fault),
+            };
+            let live = self.beside(index, limits).into_checked_live();
+            all.push((index.shards.clone(), live.map_err(side)?));
+        }
+        for (shards, live) in all {
+            if live.is_all() {
+                continue;
+            }
+            let mut first = 0_u64;
+            for shard in self.shards.get_mut(shards).unwrap_or_default() {
+                let samples = shard.entry.as_ref().map_or(0, |entry| entry.samples);
+                shard.live = Some((live.clone(), first));
+                first = first.saturating_add(samples);
+            }
+        }
+        Ok(self)
+    }
+
+    /// A digest for each index that samples are left out of.
+    #[must_use]
+    pub fn deleted_digests(&self) -> Vec<[u8; 16]> {
+        let firsts = self.indexes.iter();
+        let firsts = firsts.filter_map(|index| self.shards.get(index.shards.start));
+        let live = firsts.filter_map(|shard| shard.live.as_ref());
+        live.filter_map(|(live, _)| live.digest()).collect()
     }
 
     /// The shards.
@@ -589,6 +650,7 @@ impl TarFile {
             store,
             name,
             entry: None,
+            live: None,
         }
     }
 
@@ -600,6 +662,7 @@ impl TarFile {
             store: None,
             name: entry.stored().basename.to_string(),
             entry: Some(entry),
+            live: None,
         }
     }
 
@@ -655,6 +718,35 @@ impl TarFile {
             (Some(folder), _) => folder.open_file(&self.name),
             (None, Some(_)) => self.open_beside(&self.name),
             (None, None) => FileHandle::open(&self.path()).map(Stored::File),
+        }
+    }
+
+    /// How many of the samples that it stores are left; `stored` is how many there are.
+    #[must_use]
+    pub fn live_samples(&self, stored: u64) -> u64 {
+        match &self.live {
+            None => stored,
+            Some((live, first)) => live.count_in(&(*first..first.saturating_add(stored))),
+        }
+    }
+
+    /// The ranges of samples that are left, by their numbers in this shard; `stored` is how many there are.
+    #[must_use]
+    pub fn live_ranges(&self, stored: u64) -> Vec<Range<u64>> {
+        match &self.live {
+            None => std::iter::once(0..stored).collect(),
+            Some((live, first)) => live
+                .live_ranges(*first..first.saturating_add(stored))
+                .map(|range| range.start - first..range.end - first)
+                .collect(),
+        }
+    }
+
+    /// Reads another file of its folder.
+    fn read_beside(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {
+        match &self.store {
+            Some(folder) => read_file(folder, name, most),
+            None => read_file(&Folder::Local(Dir::open(&self.root)?), name, most),
         }
     }
 

@@ -49,11 +49,9 @@ pub fn verify_tars(
     let mut keys = RepeatedKeys::default();
     // Of each shard, its samples and whether it is damaged.
     let mut checked: Vec<(u64, bool)> = Vec::with_capacity(shards.len());
-    let beside = match options.deep {
-        true => beside(set, limits),
-        false => Beside::default(),
-    };
-    let converted = beside.converted.as_ref();
+    let beside = beside(set, limits);
+    let (of_all, warning) = beside.findings(options.deep);
+    let converted = beside.converted.as_ref().filter(|_| options.deep);
     let mut content = Some(Content::default());
     let mut starts = Vec::with_capacity(shards.len());
     let mut start = 0_u64;
@@ -134,13 +132,10 @@ pub fn verify_tars(
     let compared = converted.map(|converted| converted.compare(content));
     let (content, differs) = compared.unzip();
     report.content = content;
-    for problem in beside.problem.into_iter().chain(differs.flatten()) {
+    for problem in of_all.into_iter().chain(differs.flatten()) {
         report.add(problem);
     }
-    beside
-        .warning
-        .into_iter()
-        .for_each(|found| report.warn(found));
+    warning.into_iter().for_each(|found| report.warn(found));
     Ok(report)
 }
 
@@ -192,18 +187,10 @@ fn repeated(
 
 /// The side files of shards that all come from one index.
 fn beside(set: &TarSet, limits: &Limits) -> Beside {
-    let ([_], Some(first)) = (set.indexes(), set.shards().first()) else {
-        return Beside::default();
-    };
-    let entries = set.shards().iter().map(TarFile::entry);
-    let Some(samples) = entries
-        .map(|entry| Some(entry?.samples))
-        .sum::<Option<u64>>()
-    else {
-        return Beside::default();
-    };
-    let counts = (samples, set.shards().len() as u64);
-    Beside::read(&|name| first.open_beside(name), counts, limits.index_bytes)
+    match set.indexes() {
+        [index] if index.shards.len() == set.shards().len() => set.beside(index, limits),
+        _ => Beside::default(),
+    }
 }
 
 impl VerifyReport {

@@ -265,7 +265,9 @@ fn parts_are_merged_in_the_order_of_their_paths() {
     let outside = tempfile::tempdir().unwrap();
     parts(outside.path(), &["part"]);
     symlink(outside.path(), temp.path().join("link")).unwrap();
-    let index = merge_indexes(temp.path(), &Limits::default()).unwrap();
+    let index = merge_indexes(temp.path(), &Limits::default())
+        .unwrap()
+        .index;
     let expected = ["10", "9", "a-b", "a/B/d/e", "a/c", "b", "é"]
         .map(|part| format!("{part}/shard.00000.mds"));
     assert_eq!(names(&index), expected);
@@ -286,7 +288,9 @@ fn merging_names_both_files_of_both_forms() {
         text(Format::Json, Some("zstd"), &[]),
         &[1],
     );
-    let index = merge_indexes(temp.path(), &Limits::default()).unwrap();
+    let index = merge_indexes(temp.path(), &Limits::default())
+        .unwrap()
+        .index;
     let files: Vec<_> = index.shards[0]
         .files()
         .map(|(_, info)| info.basename.to_string())
@@ -306,7 +310,7 @@ fn nothing_to_merge_is_an_error() {
         ("merge-nothing", ErrorKind::NotFound)
     );
     assert_eq!(
-        id(merge_index_list(&[], temp.path(), &Limits::default())),
+        id(merge_index_list(&[], temp.path(), &Limits::default()).map(|merged| merged.index)),
         "merge-nothing"
     );
 }
@@ -322,7 +326,7 @@ fn an_index_that_cannot_be_merged_is_named() {
     fs::remove_file(temp.path().join("b/index.json")).unwrap();
     symlink("../a/index.json", temp.path().join("b/index.json")).unwrap();
     assert_eq!(
-        id(merge_indexes(temp.path(), &Limits::default())),
+        id(merge_indexes(temp.path(), &Limits::default()).map(|merged| merged.index)),
         "path-symlink"
     );
 }
@@ -331,7 +335,9 @@ fn an_index_that_cannot_be_merged_is_named() {
 fn an_index_and_one_beneath_it_would_count_twice() {
     let temp = tempfile::tempdir().unwrap();
     parts(temp.path(), &["a/x", "a/y"]);
-    let inner = merge_indexes(&temp.path().join("a"), &Limits::default()).unwrap();
+    let inner = merge_indexes(&temp.path().join("a"), &Limits::default())
+        .unwrap()
+        .index;
     fs::write(temp.path().join("a/index.json"), inner.to_merged_json()).unwrap();
     let error = merge_indexes(temp.path(), &Limits::default()).unwrap_err();
     assert_eq!(
@@ -347,7 +353,10 @@ fn listed_parts_keep_their_order_and_are_taken_once() {
     let list = |parts: &[&str]| -> Vec<PathBuf> {
         parts.iter().map(|part| temp.path().join(part)).collect()
     };
-    let merge = |parts: &[&str]| merge_index_list(&list(parts), temp.path(), &Limits::default());
+    let merge = |parts: &[&str]| {
+        let merged = merge_index_list(&list(parts), temp.path(), &Limits::default());
+        merged.map(|merged| merged.index)
+    };
     let index = merge(&["d/", "b/c/index.json", "b/../d", "a", "b/c", "a/index.json"]).unwrap();
     assert_eq!(
         names(&index),
@@ -378,7 +387,10 @@ fn parts_outside_of_the_result_are_refused() {
     let temp = tempfile::tempdir().unwrap();
     parts(temp.path(), &["out/a", "beside", "out-side"]);
     let out = temp.path().join("out");
-    let merge = |part: &str| merge_index_list(&[temp.path().join(part)], &out, &Limits::default());
+    let merge = |part: &str| {
+        let merged = merge_index_list(&[temp.path().join(part)], &out, &Limits::default());
+        merged.map(|merged| merged.index)
+    };
     merge("out/a").unwrap();
     for part in ["beside", "out-side", "out/../beside"] {
         let error = merge(part).unwrap_err();
@@ -392,7 +404,9 @@ fn parts_outside_of_the_result_are_refused() {
     assert_eq!(id(merge("out")), "merge-outside");
     // The user's own paths may be links.
     symlink(&out, temp.path().join("link")).unwrap();
-    let index = merge_index_list(&[temp.path().join("link/a")], &out, &Limits::default()).unwrap();
+    let index = merge_index_list(&[temp.path().join("link/a")], &out, &Limits::default())
+        .unwrap()
+        .index;
     assert_eq!(names(&index), ["a/shard.00000.mds"]);
 }
 

@@ -6,6 +6,8 @@ mod access;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod deleted;
+#[cfg(test)]
 mod indexes;
 #[cfg(test)]
 mod support;

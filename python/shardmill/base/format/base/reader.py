@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import struct
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Optional, Union
 
 from shardmill.base.array import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from typing_extensions import Self
 
-__all__ = ['FileInfo', 'JointReader', 'Reader', 'SplitReader']
+__all__ = ['FileInfo', 'JointReader', 'Reader', 'SplitReader', 'leave_out']
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Reader(Array, ABC):
         size_limit: Most bytes, as its writer was told.
 
     Attributes:
+        samples: How many samples it has, without those that are left out.
         file_pairs: The files, each raw and compressed; the latter ``None`` without compression.
     """
 
@@ -75,6 +77,7 @@ class Reader(Array, ABC):
         self.hashes = hashes
         self.samples = samples
         self.size_limit = size_limit
+        self._gaps: tuple[list[int], list[int]] = [], []
         self.file_pairs: list[tuple[FileInfo, Optional[FileInfo]]] = []
 
     @classmethod
@@ -114,6 +117,25 @@ class Reader(Array, ABC):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for idx in range(self.samples):
             yield self.get_item(idx)
+
+    def leave_out(self, deleted: Sequence[tuple[int, int]]) -> None:
+        """Leaves out samples. The others get the numbers from 0 on.
+
+        Args:
+            deleted: The first number, and the one after the last, of each range that is left out; sorted.
+        """
+        starts, shifts = self._gaps
+        for start, end in deleted:
+            before = shifts[-1] if shifts else 0
+            starts.append(start - before)
+            shifts.append(before + end - start)
+            self.samples -= end - start
+
+    def _stored_number(self, idx: int) -> int:
+        """The number under which a sample is stored."""
+        starts, shifts = self._gaps
+        gap = bisect_right(starts, idx)
+        return idx + shifts[gap - 1] if gap else idx
 
     def _path(self, info: FileInfo) -> str:
         return os.path.join(self.dirname, self.split, info.basename)
@@ -208,6 +230,7 @@ class Reader(Array, ABC):
         """The bytes of a sample in one file, by the offsets in the same or another file."""
         if not 0 <= idx < self.samples:
             raise IndexError(f'sample {idx} of {self.samples} in {data.basename}')
+        idx = self._stored_number(idx)
         with open(self._path(offsets), 'rb', 0) as file:
             pair = os.pread(file.fileno(), 8, 4 * (1 + idx))
         if len(pair) < 8:
@@ -281,3 +304,20 @@ class SplitReader(Reader):
 
     def get_sample_data(self, idx: int) -> bytes:
         return self._read_sample(idx, self.raw_data, self.raw_meta)
+
+
+def leave_out(shards: Iterable[Reader], deleted: Sequence[tuple[int, int]]) -> None:
+    """Leaves samples out of the shards of a dataset.
+
+    Args:
+        shards: All shards of the dataset, in order.
+        deleted: The first number, and the one after the last, of each range of samples that are left out; sorted.
+    """
+    if not deleted:
+        return
+    first = 0
+    for shard in shards:
+        end = first + shard.samples
+        own = [(max(a, first) - first, min(b, end) - first) for a, b in deleted]
+        shard.leave_out([(a, b) for a, b in own if a < b])
+        first = end

@@ -1,0 +1,332 @@
+//! Samples that a Delta table no longer has: left out by default, wherever a dataset is read.
+
+use serde_json::{Value, json};
+use shardmill_testing::delta::{Row, Table};
+use shardmill_testing::files::copy_tree;
+
+use crate::common::Place;
+
+fn rows(first: i64, count: i64) -> Vec<Row> {
+    let row = |id: i64| (id, format!("text of {id}"));
+    (first..first + count).map(row).collect()
+}
+
+fn convert(place: &Place, table: &str, dest: &str, more: &[&str]) -> Value {
+    let args = [
+        "convert",
+        table,
+        dest,
+        "--incremental",
+        "--samples-per-shard",
+        "7",
+        "--json",
+    ];
+    place.json(&[&args[..], more].concat())
+}
+
+/// A table of 30 rows, and a dataset of it in which some of them are deleted, the whole second shard among them.
+fn with_deleted(more: &[&str]) -> (Place, Table) {
+    let place = Place::new();
+    let mut table = Table::create(&place.path().join("t")).unwrap();
+    table.append(&rows(0, 30)).unwrap();
+    convert(&place, "t", "shards", more);
+    table
+        .delete(|(id, _)| matches!(id, 0 | 5 | 7..14 | 29))
+        .unwrap();
+    convert(&place, "t", "shards", more);
+    (place, table)
+}
+
+/// The samples that `cat` prints, in their order.
+fn cat(place: &Place, dataset: &str, more: &[&str]) -> Vec<Row> {
+    let text = place.ok(&[&["cat", dataset, "0.."], more].concat());
+    let row = |line: &str| {
+        let sample: Value = serde_json::from_str(line).unwrap();
+        let text = sample["text"].as_str().or(sample["txt"].as_str());
+        let id = &sample["id"];
+        let id = id.as_i64().or_else(|| id.as_str()?.trim().parse().ok());
+        (id.unwrap(), text.unwrap().to_owned())
+    };
+    text.lines().map(row).collect()
+}
+
+#[test]
+fn every_verb_leaves_deleted_samples_out() {
+    let (place, mut table) = with_deleted(&[]);
+    let left = table.rows();
+    assert_eq!(left.len(), 20);
+    assert_eq!(cat(&place, "shards", &[]), left);
+    assert_eq!(cat(&place, "shards", &["--with-deleted"]).len(), 30);
+    // Numbers are those of the samples that are left.
+    let line: Value = serde_json::from_str(&place.ok(&["cat", "shards", "5"])).unwrap();
+    assert_eq!(line["id"], left[5].0);
+    let ran = place.run(&["cat", "shards", "20"]);
+    assert_eq!(ran.code, 2, "{}", ran.shown());
+    assert!(ran.stderr.contains("20"), "{}", ran.shown());
+    let inspected = place.json(&["inspect", "shards", "--json"]);
+    assert_eq!(
+        (&inspected["samples"], &inspected["deleted_samples"]),
+        (&json!(20), &json!(10))
+    );
+    let counts = |more: &[&str]| -> Vec<u64> {
+        let text = place.ok(&[&["ls", "shards", "--json"], more].concat());
+        let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        let samples = text.lines().map(|text| line(text)["samples"].as_u64());
+        samples.map(Option::unwrap).collect()
+    };
+    assert_eq!(counts(&[]), [5, 0, 7, 7, 1]);
+    assert_eq!(counts(&["--with-deleted"]), [7, 7, 7, 7, 2]);
+    // The order is the one of shards with so many samples.
+    let order = |args: &[&str]| {
+        place.ok(&[
+            &[
+                "order",
+                "--shuffle",
+                "--shuffle-seed",
+                "7",
+                "--batch-size",
+                "3",
+            ],
+            args,
+        ]
+        .concat())
+    };
+    assert_eq!(order(&["shards"]), order(&["--shards", "5,0,7,7,1"]));
+    assert_eq!(
+        order(&["shards", "--with-deleted"]),
+        order(&["--shards", "7,7,7,7,2"])
+    );
+
+    let report = place.json(&["convert", "shards", "copy", "--json"]);
+    assert_eq!(
+        (&report["samples"], &report["deleted_samples"]),
+        (&json!(20), &json!(10))
+    );
+    assert_eq!(cat(&place, "copy", &[]), left);
+    let again = place.json(&["convert", "shards", "copy", "--json"]);
+    assert_eq!(again["outcome"], "already_done");
+    let all = place.json(&["convert", "shards", "all", "--with-deleted", "--json"]);
+    assert_eq!(all["samples"], 30);
+    assert_eq!(cat(&place, "all", &[]).len(), 30);
+    // What a table loses later is another source.
+    table.delete(|(id, _)| *id == 20).unwrap();
+    convert(&place, "t", "shards", &[]);
+    let ran = place.run(&["convert", "shards", "copy"]);
+    assert_eq!(ran.code, 4, "{}", ran.shown());
+}
+
+#[test]
+fn tar_shards_leave_deleted_samples_out_too() {
+    let (place, table) = with_deleted(&[
+        "--to",
+        "webdataset",
+        "--column",
+        "id",
+        "--column",
+        "txt=text",
+    ]);
+    let left = table.rows();
+    assert_eq!(cat(&place, "shards", &[]), left);
+    assert_eq!(cat(&place, "shards", &["--with-deleted"]).len(), 30);
+    let report = place.json(&["convert", "shards", "copy", "--to", "webdataset", "--json"]);
+    assert_eq!(
+        (&report["samples"], &report["deleted_samples"]),
+        (&json!(20), &json!(10))
+    );
+    assert_eq!(cat(&place, "copy", &[]), left);
+    let inspected = place.json(&["inspect", "shards", "--json"]);
+    assert_eq!(inspected["samples"], 20);
+    place.ok(&["verify", "shards", "--deep"]);
+    std::fs::remove_file(place.path().join("shards/index.tombstones")).unwrap();
+    for args in [
+        &["verify", "shards"][..],
+        &["cat", "shards"],
+        &["convert", "shards", "other"],
+    ] {
+        let ran = place.run(args);
+        assert_eq!(ran.code, 3, "{}", ran.shown());
+        let wanted = "error[tombstones-missing]: shards/index.tombstones";
+        assert!(ran.stderr.contains(wanted), "{}", ran.shown());
+    }
+}
+
+#[test]
+fn a_merged_index_carries_deleted_samples_over() {
+    let (place, table) = with_deleted(&[]);
+    let mut other = Table::create(&place.path().join("u")).unwrap();
+    other.append(&rows(100, 10)).unwrap();
+    convert(&place, "u", "root/b", &[]);
+    other.delete(|(id, _)| *id == 100 || *id == 108).unwrap();
+    convert(&place, "u", "root/b", &[]);
+    copy_tree(&place.path().join("shards"), &place.path().join("root/a")).unwrap();
+    let mut expected = table.rows();
+    expected.extend(other.rows());
+    for (merge, root) in [
+        (&["index", "merge", "root"][..], "root"),
+        (
+            &["index", "merge", "root/a", "root/b", "--out", "root"],
+            "root",
+        ),
+    ] {
+        place.ok(merge);
+        assert_eq!(cat(&place, root, &[]), expected);
+        place.ok(&["verify", root, "--deep", "--strict"]);
+        // It is right as it is.
+        let again = place.ok(merge);
+        assert!(again.contains("is right as it is"), "{again}");
+    }
+    let provenance: Value = serde_json::from_slice(&place.read("root/index.provenance")).unwrap();
+    assert_eq!(provenance["tombstones"]["count"], 12);
+    assert_eq!(provenance["samples"], 40);
+    let report = place.json(&["convert", "root", "copy", "--json"]);
+    assert_eq!(report["samples"], 28);
+    assert_eq!(cat(&place, "copy", &[]), expected);
+    // A part whose list is lost is not merged.
+    std::fs::remove_file(place.path().join("root/a/index.tombstones")).unwrap();
+    let ran = place.run(&["index", "merge", "root", "--force"]);
+    assert_eq!(ran.code, 3, "{}", ran.shown());
+    assert!(
+        ran.stderr.contains("root/a/index.tombstones"),
+        "{}",
+        ran.shown()
+    );
+}
+
+#[test]
+fn a_merge_without_side_files_replaces_those_of_another() {
+    let (place, _) = with_deleted(&[]);
+    copy_tree(&place.path().join("shards"), &place.path().join("root/a")).unwrap();
+    place.ok(&["index", "merge", "root"]);
+    std::fs::remove_dir_all(place.path().join("root/a")).unwrap();
+    place.ok(&["convert", "t", "root/c"]);
+    std::fs::remove_file(place.path().join("root/c/index.provenance")).unwrap();
+    let ran = place.run(&["index", "merge", "root"]);
+    assert_eq!(ran.code, 4, "{}", ran.shown());
+    place.ok(&["index", "merge", "root", "--force"]);
+    assert!(!place.exists("root/index.tombstones"));
+    assert_eq!(cat(&place, "root", &[]).len(), 20);
+}
+
+#[test]
+fn a_lost_list_is_named_and_restored() {
+    let (place, table) = with_deleted(&[]);
+    let name = place.path().join("shards/index.tombstones");
+    let sound = std::fs::read(&name).unwrap();
+    let changed = String::from_utf8(sound.clone()).unwrap();
+    let changed = changed.replace("[5,6]", "[4,5]");
+    assert_ne!(changed.as_bytes(), sound);
+    for (id, damage) in [
+        ("tombstones-missing", None),
+        ("tombstones-damaged", Some(changed.as_str())),
+        ("tombstones-damaged", Some("{")),
+    ] {
+        let damage = || match damage {
+            None => std::fs::remove_file(&name).unwrap(),
+            Some(text) => std::fs::write(&name, text).unwrap(),
+        };
+        damage();
+        for args in [
+            &["verify", "shards"][..],
+            &["verify", "shards", "-q"],
+            &["cat", "shards"],
+            &["order", "shards"],
+            &["convert", "shards", "other"],
+        ] {
+            let ran = place.run(args);
+            assert_eq!(ran.code, 3, "{}", ran.shown());
+            let wanted = format!("error[{id}]: shards/index.tombstones");
+            assert!(ran.stderr.contains(&wanted), "{}", ran.shown());
+        }
+        // What it is about can still be looked at.
+        place.ok(&["inspect", "shards"]);
+        assert_eq!(cat(&place, "shards", &["--with-deleted"]).len(), 30);
+        let report = convert(&place, "t", "shards", &[]);
+        assert_eq!(report["outcome"], "already_done");
+        assert_eq!(report["increment"]["restored_tombstones"], true);
+        place.ok(&["verify", "shards", "--deep", "--strict"]);
+        assert_eq!(cat(&place, "shards", &[]), table.rows());
+        let report = convert(&place, "t", "shards", &[]);
+        assert_eq!(report["increment"]["restored_tombstones"], Value::Null);
+    }
+    // Provenance of before there was a note of the file.
+    let mut old: Value = serde_json::from_slice(&place.read("shards/index.provenance")).unwrap();
+    old.as_object_mut().unwrap().remove("tombstones");
+    place.write("shards/index.provenance", old.to_string());
+    place.ok(&["verify", "shards", "--deep", "--strict"]);
+    assert_eq!(cat(&place, "shards", &[]), table.rows());
+    std::fs::remove_file(&name).unwrap();
+    assert_eq!(place.run(&["verify", "shards"]).code, 3);
+}
+
+#[test]
+fn an_index_that_lost_a_shard_is_not_the_one_that_was_written() {
+    let place = Place::new();
+    let mut table = Table::create(&place.path().join("t")).unwrap();
+    table.append(&rows(0, 30)).unwrap();
+    let first = ["convert", "t", "shards", "--samples-per-shard", "7"];
+    place.ok(&first);
+    let mut index: Value = serde_json::from_slice(&place.read("shards/index.json")).unwrap();
+    index["shards"].as_array_mut().unwrap().pop();
+    place.write("shards/index.json", index.to_string());
+    for args in [
+        &["verify", "shards"][..],
+        &["verify", "shards", "-q"],
+        &["verify", "shards", "--deep"],
+        &first,
+        &["convert", "shards", "copy"],
+    ] {
+        let ran = place.run(args);
+        assert_eq!(ran.code, 3, "{}", ran.shown());
+        assert!(
+            ran.stderr
+                .contains("error[provenance-other]: shards/index.provenance"),
+            "{}",
+            ran.shown()
+        );
+    }
+    assert!(!place.exists("copy"));
+    place.ok(&[&first[..], &["--overwrite"]].concat());
+    place.ok(&["verify", "shards", "--deep", "--strict"]);
+}
+
+#[test]
+fn provenance_that_is_cut_or_missing_is_reported() {
+    let (place, _) = with_deleted(&[]);
+    place.ok(&["convert", "t", "plain"]);
+    let provenance = "plain/index.provenance";
+    let sound = place.read(provenance);
+    place.write(provenance, &sound[..sound.len() / 2]);
+    let ran = place.run(&["verify", "plain", "--deep"]);
+    assert_eq!(ran.code, 3, "{}", ran.shown());
+    assert!(
+        ran.stderr.contains("error[provenance-damaged]"),
+        "{}",
+        ran.shown()
+    );
+    std::fs::remove_file(place.path().join(provenance)).unwrap();
+    // As a dataset by another program.
+    let ran = place.run(&["verify", "plain"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let ran = place.run(&["verify", "plain", "--deep"]);
+    assert_eq!(ran.code, 0, "{}", ran.shown());
+    assert!(
+        ran.stderr.contains("warning[provenance-missing]"),
+        "{}",
+        ran.shown()
+    );
+    let ran = place.run(&["verify", "plain", "--deep", "--strict"]);
+    assert_eq!(ran.code, 3, "{}", ran.shown());
+    let ran = place.run(&["verify", "plain", "--deep", "--strict", "-q"]);
+    assert_eq!(ran.code, 3, "{}", ran.shown());
+    // Its list of deleted samples belongs to a provenance.
+    std::fs::remove_file(place.path().join("shards/index.provenance")).unwrap();
+    for args in [&["verify", "shards"][..], &["convert", "shards", "copy"]] {
+        let ran = place.run(args);
+        assert_eq!(ran.code, 3, "{}", ran.shown());
+        assert!(
+            ran.stderr.contains("error[provenance-missing]"),
+            "{}",
+            ran.shown()
+        );
+    }
+}

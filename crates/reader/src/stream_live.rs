@@ -1,0 +1,257 @@
+//! Which samples of a stream count: read beside its index, and kept beside a copy of it.
+
+use std::path::PathBuf;
+use std::thread;
+
+use shardmill_core::Limits;
+use shardmill_storage::{Dir, PublishMode, StorageError};
+
+use crate::beside::{
+    Beside, Care, PROVENANCE_BYTES, PROVENANCE_NAME, ReadFile, SIDE_BYTES, Sides, TOMBSTONES_NAME,
+    if_there,
+};
+use crate::catalog::Origin;
+use crate::dataset::INDEX_NAME;
+use crate::entry::{Entry, Shards};
+use crate::error::ReaderError;
+use crate::live::LiveSamples;
+
+/// What was read of the folder of a stream.
+pub(crate) struct IndexAnswer {
+    pub(crate) index: Result<Vec<u8>, StorageError>,
+    /// The provenance, where it was asked for together with the index.
+    pub(crate) provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
+}
+
+/// Reads the index of a stream. Of a store, its provenance is asked for at the same time unless deleted samples are wanted.
+pub(crate) fn read_index(
+    dir: &Dir,
+    origin: Option<&Origin>,
+    with_deleted: bool,
+    limits: &Limits,
+) -> IndexAnswer {
+    let most = limits.index_bytes;
+    let store = match origin {
+        None => return IndexAnswer::of(read_in(dir, INDEX_NAME, most)),
+        Some(Origin::Folder(from)) => return IndexAnswer::of(read_in(from, INDEX_NAME, most)),
+        Some(Origin::Store(store)) => store,
+    };
+    if with_deleted {
+        return IndexAnswer::of(store.read(INDEX_NAME, most));
+    }
+    thread::scope(|scope| {
+        let provenance = thread::Builder::new()
+            .name("shardmill-provenance".to_owned())
+            .spawn_scoped(scope, || {
+                if_there(store.read(PROVENANCE_NAME, PROVENANCE_BYTES))
+            });
+        let index = store.read(INDEX_NAME, most);
+        // Without a thread it is asked for afterwards.
+        let provenance = provenance.ok().and_then(|thread| thread.join().ok());
+        IndexAnswer { index, provenance }
+    })
+}
+
+fn read_in(dir: &Dir, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
+    dir.open_file(name)?.read_all(most)
+}
+
+impl IndexAnswer {
+    const fn of(index: Result<Vec<u8>, StorageError>) -> Self {
+        Self {
+            index,
+            provenance: None,
+        }
+    }
+}
+
+/// Which samples of a stream count, and where its shards begin.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamLive {
+    live: LiveSamples,
+    /// The number under which the first sample of each shard is stored, and at the end the number of stored samples. Empty
+    /// where all samples count.
+    starts: Vec<u64>,
+}
+
+impl StreamLive {
+    fn new(shards: &Shards, live: LiveSamples) -> Self {
+        if live.is_all() {
+            return Self::default();
+        }
+        let mut starts = Vec::with_capacity(shards.len() + 1);
+        let mut start = 0_u64;
+        for entry in shards.iter() {
+            starts.push(start);
+            start = start.saturating_add(entry.samples());
+        }
+        starts.push(start);
+        Self { live, starts }
+    }
+
+    /// Whether all samples count.
+    pub(crate) const fn is_all(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// A digest of which samples are deleted; `None` where none is.
+    pub(crate) fn digest(&self) -> Option<[u8; 16]> {
+        self.live.digest()
+    }
+
+    /// The ranges of deleted samples, by stored number.
+    pub(crate) fn deleted_ranges(&self) -> Vec<(u64, u64)> {
+        self.live.deleted_ranges().collect()
+    }
+
+    /// How many samples of a shard count, of those that it stores.
+    pub(crate) fn samples_of(&self, shard: usize, stored: u64) -> u64 {
+        match self.starts.get(shard) {
+            None => stored,
+            Some(start) => self.live.count_in(&(*start..start.saturating_add(stored))),
+        }
+    }
+
+    /// The place in its shard of the live sample that has this number there.
+    pub(crate) fn stored_at(&self, shard: usize, live: u64) -> u64 {
+        let Some(start) = self.starts.get(shard) else {
+            return live;
+        };
+        let before = self.live.live_before(*start);
+        self.live.stored_number(before.saturating_add(live)) - start
+    }
+
+    /// How many live samples of a shard come before a place in it.
+    pub(crate) fn live_before(&self, shard: usize, stored: u64) -> u64 {
+        let Some(start) = self.starts.get(shard) else {
+            return stored;
+        };
+        self.live.count_in(&(*start..start.saturating_add(stored)))
+    }
+
+    /// Whether the sample at a place in a shard counts.
+    pub(crate) fn has(&self, shard: usize, stored: u64) -> bool {
+        let start = self.starts.get(shard);
+        start.is_none_or(|start| self.live.contains(start.saturating_add(stored)))
+    }
+}
+
+/// A stream whose index was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexedStream<'a> {
+    /// Where its shards lie, or are fetched to.
+    pub(crate) dir: &'a Dir,
+    pub(crate) origin: Option<&'a Origin>,
+    pub(crate) shards: &'a Shards,
+    /// What it is called in messages.
+    pub(crate) shown: &'a str,
+    pub(crate) with_deleted: bool,
+}
+
+impl IndexedStream<'_> {
+    /// Which of its samples count. A folder that its shards are fetched to gets copies of the side files that say so, for
+    /// readers that have nothing but that folder.
+    pub(crate) fn live(
+        self,
+        provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
+        limits: &Limits,
+    ) -> Result<StreamLive, ReaderError> {
+        if self.with_deleted && self.origin.is_none() {
+            return Ok(StreamLive::default());
+        }
+        let samples = self.shards.iter().map(Entry::samples).sum();
+        let counts = (samples, self.shards.len() as u64);
+        let read: &ReadFile<'_> = match self.origin {
+            None => &|name, most| if_there(read_in(self.dir, name, most)),
+            Some(Origin::Folder(from)) => &|name, most| if_there(read_in(from, name, most)),
+            Some(Origin::Store(store)) => &|name, most| if_there(store.read(name, most)),
+        };
+        let beside = match (provenance, self.origin) {
+            (Some(text), _) => Beside::read_with(read, Some(text), counts, limits.index_bytes),
+            (None, Some(Origin::Store(_))) => {
+                Beside::read(read, counts, limits.index_bytes, Care::Quick)
+            }
+            (None, _) => Beside::read(read, counts, limits.index_bytes, Care::Thorough),
+        };
+        let live = match beside.into_live() {
+            Ok((live, sides)) => {
+                if self.origin.is_some() {
+                    keep_sides(self.dir, sides.as_ref())?;
+                }
+                live
+            }
+            Err(_) if self.with_deleted => return Ok(StreamLive::default()),
+            Err(fault) => {
+                let path = self.path_of(fault.name());
+                let fault = Box::new(fault);
+                return Err(ReaderError::Side { path, fault });
+            }
+        };
+        match self.with_deleted {
+            true => Ok(StreamLive::default()),
+            false => Ok(StreamLive::new(self.shards, live)),
+        }
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        match self.origin {
+            None => self.dir.path_of(name),
+            Some(Origin::Folder(from)) => from.path_of(name),
+            Some(Origin::Store(_)) => format!("{}/{name}", self.shown.trim_end_matches('/')).into(),
+        }
+    }
+}
+
+/// Brings the side files of a folder that shards are fetched to up to date.
+fn keep_sides(dir: &Dir, sides: Option<&Sides>) -> Result<(), StorageError> {
+    let Some(sides) = sides else {
+        // What says otherwise is about an older state of the dataset.
+        if dir.exists(TOMBSTONES_NAME)? {
+            dir.remove(PROVENANCE_NAME)?;
+            dir.remove(TOMBSTONES_NAME)?;
+        }
+        return Ok(());
+    };
+    let files = [
+        (TOMBSTONES_NAME, &sides.tombstones),
+        (PROVENANCE_NAME, &sides.provenance),
+    ];
+    for (name, text) in files {
+        let is_there = match dir.open_file(name) {
+            Ok(file) => file.len() == text.len() as u64 && file.read_all(SIDE_BYTES)? == *text,
+            Err(error) if error.is_not_found() => false,
+            Err(error) => return Err(error),
+        };
+        if !is_there {
+            dir.publish_bytes(None, name, text, PublishMode::Replace)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts the index beside the shards that will be fetched, so that the folder is a data set. Another index that lies
+/// there belongs to another data set, which is not mixed with this one.
+pub(crate) fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), ReaderError> {
+    let foreign = || ReaderError::CacheForeign {
+        path: dir.path_of(INDEX_NAME),
+        remote: remote.to_owned(),
+    };
+    for _ in 0..2 {
+        match dir.open_file(INDEX_NAME) {
+            Ok(file) => {
+                let same =
+                    file.len() == bytes.len() as u64 && file.read_all(bytes.len() as u64)? == bytes;
+                return if same { Ok(()) } else { Err(foreign()) };
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        match dir.publish_bytes(None, INDEX_NAME, bytes, PublishMode::CreateNew) {
+            Ok(()) => return Ok(()),
+            // Somebody else was faster: what did they put there?
+            Err(StorageError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(foreign())
+}

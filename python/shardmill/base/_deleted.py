@@ -1,0 +1,46 @@
+"""Samples that the table of a dataset no longer has: which streams leave them out, and the shards without them."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shardmill import _core
+    from shardmill.base.dataset import StreamingDataset
+    from shardmill.base.format.base.reader import Reader
+    from shardmill.base.stream import Stream
+
+__all__ = ['default_deleted', 'live_shards', 'stored_shards']
+
+
+def default_deleted(streams: Iterable[Stream], with_deleted: bool) -> None:
+    """Fills in whether deleted samples are read, where a stream does not say it.
+
+    It is no argument of the streams, as subclasses may take others.
+    """
+    for stream in streams:
+        if stream.with_deleted is None:
+            stream.with_deleted = with_deleted
+
+
+def stored_shards(dataset: StreamingDataset) -> list[list[Reader]]:
+    """The shards of each stream, as its index describes them."""
+    arguments = dataset._unique_rank_world, dataset.allow_unsafe_types
+    return [list(stream.get_shards(*arguments)) for stream in dataset.streams]
+
+
+def live_shards(reader: _core.Reader, shards: Sequence[Sequence[Reader]]) -> list[Reader]:
+    """The shards of all streams in a row, with the samples that are read.
+
+    Args:
+        reader: Has opened the same streams.
+        shards: The shards of each stream, as its index describes them.
+    """
+    from shardmill.base.format.base.reader import leave_out
+
+    for number, own in enumerate(shards):
+        leave_out(own, reader.deleted_samples(number))
+    return list(chain.from_iterable(shards))
