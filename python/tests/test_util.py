@@ -336,7 +336,8 @@ def test_remote_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         # What is here is not downloaded.
         assert names(remote) == ['a/shard.00000.mds', *expected('b/c')]
         assert names(local) == names(remote)
-    assert downloads == ['s3://bucket/top/b/c/index.json'] * 2
+    beside = ['s3://bucket/top/b/c/index.json', 's3://bucket/top/b/c/index.provenance']
+    assert downloads == beside * 2
     merge_index(
         [f'{CloudUploader.remote}/b/c/index.json'], (str(local), CloudUploader.remote), False, 7
     )

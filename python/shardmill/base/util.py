@@ -409,11 +409,15 @@ def _read_sides(source: str, scratch: str, timeout: float) -> dict[str, bytes]:
     folder, name = os.path.split(source)
     if name != _INDEX:
         return {}
-    found = {}
+    found: dict[str, bytes] = {}
+    is_remote = bool(urllib.parse.urlparse(source).scheme)
     for side in (PROVENANCE, TOMBSTONES):
         copy = path = os.path.join(folder, side)
+        if is_remote and side == TOMBSTONES and not found:
+            # The provenance would say that there are some.
+            break
         try:
-            if urllib.parse.urlparse(path).scheme:
+            if is_remote:
                 from shardmill.base.storage.download import CloudDownloader
 
                 copy = os.path.join(scratch, f'{len(os.listdir(scratch))}.{side}')
