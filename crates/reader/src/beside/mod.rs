@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use shardmill_core::{Diagnostic as _, ErrorKind, JOURNAL_NAME, PARTS_FOLDER, Unfinished};
 use shardmill_mds::{Content, HashAlgo, hash_hex};
-use shardmill_storage::{Dir, Folder, Remote, StorageError, Stored};
+use shardmill_storage::{Dir, Folder, Remote, StorageError};
 
 use crate::dataset::INDEX_NAME;
 use crate::live::LiveSamples;

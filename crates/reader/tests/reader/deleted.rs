@@ -1,7 +1,7 @@
 //! Deleted samples and the state of a run.
 
 use shardmill_order::{EpochConfig, StreamConfig, World};
-use shardmill_reader::{Fingerprint, LiveSamples};
+use shardmill_reader::{LiveSamples, OrderIdentity};
 
 fn fingerprint(deleted: &[(u64, u64)]) -> String {
     let live = LiveSamples::without(40, deleted.iter().copied()).unwrap();
@@ -10,7 +10,10 @@ fn fingerprint(deleted: &[(u64, u64)]) -> String {
         .collect();
     let stream = StreamConfig::new(&sizes).with_deleted(live.digest());
     let config = EpochConfig::new(vec![stream], 4, World::SINGLE);
-    Fingerprint::new(&config, Some(1)).unwrap().to_string()
+    OrderIdentity::new(&config, Some(1))
+        .unwrap()
+        .fingerprint()
+        .to_string()
 }
 
 #[test]
@@ -23,7 +26,10 @@ fn a_state_is_of_the_samples_that_were_left() {
     // Without deleted samples it is what it always was.
     let plain = StreamConfig::new(&[10, 10, 10, 10]);
     let config = EpochConfig::new(vec![plain], 4, World::SINGLE);
-    let plain = Fingerprint::new(&config, Some(1)).unwrap().to_string();
+    let plain = OrderIdentity::new(&config, Some(1))
+        .unwrap()
+        .fingerprint()
+        .to_string();
     assert_eq!(plain, fingerprint(&[]));
     assert_ne!(plain, first);
 }
