@@ -1,4 +1,4 @@
-"""Files a second of a tree on a local disk: `FileDataset` and a plain data set of torch, in this process and with workers.
+"""Files a second of a tree on a local disk: `FileDataset` and a plain dataset of torch, in this process and with workers.
 
     python benches/files.py FOLDER [--files 20000] [--bytes 20000]
 

@@ -2,9 +2,9 @@
 
     python gpu_feed.py [--model text|images] [--data DATASET] [--device auto|cpu|cuda] [--workers 0] [--synthetic-step MS]
 
-Trains a small real model on a real data set of shards, through `StreamingDataLoader`: an embedding with a few transformer
-blocks on samples of tokens, or a small convolutional net on JPEGs that are decoded in the loader. Without `--data` a data
-set is made first, in a temporary folder. `--synthetic-step` puts a sleep of that many milliseconds in the place of the
+Trains a small real model on a real dataset of shards, through `StreamingDataLoader`: an embedding with a few transformer
+blocks on samples of tokens, or a small convolutional net on JPEGs that are decoded in the loader. Without `--data` a dataset
+is made first, in a temporary folder. `--synthetic-step` puts a sleep of that many milliseconds in the place of the
 model: so long would an accelerator compute, which this machine need not have.
 
 The wait share is the time in which the loop waited for its next batch, divided by all of it. Each step waits for its
@@ -237,7 +237,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=30, help="stop after so long")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a sample, where the data set is made here")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a sample, where the dataset is made here")
     parser.add_argument("--width", type=int, default=128, help="of the transformer")
     parser.add_argument("--depth", type=int, default=2, help="blocks of the transformer")
     parser.add_argument("--synthetic-step", type=float, metavar="MS", help="sleep so long instead of computing")

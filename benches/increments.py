@@ -1,10 +1,10 @@
-"""What does it take to bring a data set up to date, beside converting its Delta table anew?
+"""What does it take to bring a dataset up to date, beside converting its Delta table anew?
 
     python increments.py --bin shardmill --work DIR [--files 20] [--rows 100000] [--rounds 3]
 
 Makes a table of FILES files of ROWS rows with the package `deltalake`, converts it, and then lets the table change step by
 step: a file is appended, a row of a file is deleted (the file is written again), rows are updated, everything is
-compacted. After each step the data set is brought up to date with `--incremental`, and the table converted anew beside
+compacted. After each step the dataset is brought up to date with `--incremental`, and the table converted anew beside
 it. Shows seconds, their ratio, what was added and what is gone; the contents of both must be the same. Needs `deltalake`
 and `pyarrow`.
 """

@@ -1,4 +1,4 @@
-"""Make a data set of very many small samples: what starting a run costs, and nothing else.
+"""Make a dataset of very many small samples: what starting a run costs, and nothing else.
 
     python make_many.py OUT [--shards 20000] [--samples 5000]
 

@@ -1,10 +1,10 @@
-"""Read a data set as a training job does, with one of several packages, and say what the epochs cost.
+"""Read a dataset as a training job does, with one of several packages, and say what the epochs cost.
 
     python peer_reader.py mosaic|neprr|shardmill|litdata|hf|memmap
 
 A line of JSON on standard input is an order, a line on standard output its answer; the end of the input ends it:
 
-* `{"do": "open", "path": P, "case": C, "workers": W, "batch_size": B, "seed": S, "block": K}` opens a data set. `case` is
+* `{"do": "open", "path": P, "case": C, "workers": W, "batch_size": B, "seed": S, "block": K}` opens a dataset. `case` is
   `columns` (batches of torch's default collation) or `dicts` (batches are lists of dicts, by a `collate_fn` that
   returns its argument).
 * `{"do": "digest"}` reads an epoch and says which samples came, in which order and as which types.

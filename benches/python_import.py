@@ -5,9 +5,9 @@
 Run it with the interpreter of an environment that has shardmill and torch.
 
 * Importing takes at most 0.15 s (median of nine, `-X importtime`) and loads none of torch, numpy, pyarrow, transformers.
-* A rank that reads a data set again and again needs no more memory with each epoch: less than 5 % more after the last one
+* A rank that reads a dataset again and again needs no more memory with each epoch: less than 5 % more after the last one
   than after the second, and at most 1.2 times the memory that the cache may hold plus 150 MB more than the same process
-  with torch imported and no data set. Pages of shards that are mapped in place count apart: the system takes them back
+  with torch imported and no dataset. Pages of shards that are mapped in place count apart: the system takes them back
   when it needs them.
 
 Status 1 where one of these does not hold.
@@ -96,7 +96,7 @@ def memory(data: pathlib.Path, epochs: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, action="append", default=[], help="a data set; repeatable")
+    parser.add_argument("--data", type=pathlib.Path, action="append", default=[], help="a dataset; repeatable")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--json", type=pathlib.Path, help="write the results here")
     parser.add_argument("--read", help=argparse.SUPPRESS)
@@ -117,7 +117,7 @@ def main() -> int:
         print(
             f"{run['data']}, {run['epochs']} epochs: {run['growth']:.3f} times as after two, "
             f"{run['growth_with_mapped']:.3f} with mapped shards (less than {MOST_GROWTH:g}); "
-            f"{run['more_bytes'] / 2**20:.0f} MiB more than without a data set (at most {MOST_BYTES / 2**20:.0f}), "
+            f"{run['more_bytes'] / 2**20:.0f} MiB more than without a dataset (at most {MOST_BYTES / 2**20:.0f}), "
             f"{run['more_bytes_with_mapped'] / 2**20:.0f} with mapped shards"
         )
     if options.json:

@@ -1,11 +1,11 @@
-"""How fast does a Python program read a data set in training, beside the other packages?
+"""How fast does a Python program read a dataset in training, beside the other packages?
 
     python python_read.py --data DIR --ours VENV --mosaic VENV --neprr VENV [--litdata VENV] [--hf VENV] [--inputs DIR]
                           [--rounds 5] [--workers 0,2] [--only NAME] [--json F] [--markdown F]
 
-DIR is what `read.sh` made; data sets of compressed text are made there once with `--bin`. Everything lies in the page
-cache. All contenders read the same data set with the same arguments: batches of 64, `py1e` with a block larger than the
-data set, so that every batch takes samples from all shards. They take turns within each round; medians of the rounds are
+DIR is what `read.sh` made; datasets of compressed text are made there once with `--bin`. Everything lies in the page
+cache. All contenders read the same dataset with the same arguments: batches of 64, `py1e` with a block larger than the
+dataset, so that every batch takes samples from all shards. They take turns within each round; medians of the rounds are
 shown, of whole epochs with import and opening left out. See `peer_reader.py` for what runs in each environment.
 
 CPU microseconds a sample (user + system, all threads and worker processes) also compare between runs; samples a second
@@ -38,7 +38,7 @@ import measure
 HERE = pathlib.Path(__file__).resolve().parent
 BATCH_SIZE = 64
 SEED = 9176
-# More than any of the data sets has samples.
+# More than any of the datasets has samples.
 BLOCK = 1 << 18
 SIZES = {"few": "64MiB", "many": "512KiB"}
 NAMES = {
@@ -138,7 +138,7 @@ class Bench:
         self.venvs: dict[str, pathlib.Path] = {name: venv for name, venv in venvs.items() if venv}
 
     def source(self, case: Case) -> pathlib.Path:
-        """The data set of a case; one of compressed shards is made where it is missing."""
+        """The dataset of a case; one of compressed shards is made where it is missing."""
         name = f"{case.input}-{SIZES[case.shards]}"
         if case.compression == "none":
             return pathlib.Path(self.options.data / name)
@@ -316,20 +316,20 @@ def save(options: argparse.Namespace, results: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, required=True, help="the folder with the data sets of read.sh")
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="the folder with the datasets of read.sh")
     parser.add_argument("--ours", type=pathlib.Path, required=True, help="environment with shardmill and torch")
     parser.add_argument("--mosaic", type=pathlib.Path, help="environment with mosaicml-streaming")
     parser.add_argument("--neprr", type=pathlib.Path, help="environment with neprr-streaming and torch")
     parser.add_argument("--litdata", type=pathlib.Path, help="environment with litdata and pyarrow")
     parser.add_argument("--hf", type=pathlib.Path, help="environment with datasets and torch")
     parser.add_argument("--inputs", type=pathlib.Path, help="what make_inputs.py made; needed for the ones of other formats")
-    parser.add_argument("--bin", type=pathlib.Path, help="the shardmill program, to make compressed data sets")
+    parser.add_argument("--bin", type=pathlib.Path, help="the shardmill program, to make compressed datasets")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="whole epochs for at least so long in each round")
     parser.add_argument("--workers", default="0,2", help="numbers of worker processes, with commas")
     parser.add_argument("--only", action="append", help="cases whose name begins so; repeatable")
     parser.add_argument("--shards", choices=list(SIZES), help="only few shards, or only many")
-    parser.add_argument("--work", type=pathlib.Path, help="where copies go; default: beside the data sets")
+    parser.add_argument("--work", type=pathlib.Path, help="where copies go; default: beside the datasets")
     parser.add_argument("--json", type=pathlib.Path, help="write the results here")
     parser.add_argument("--markdown", type=pathlib.Path, help="write the tables here")
     parser.add_argument("--strict", action="store_true", help="status 1 where a target is missed")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# How fast data sets are read in training: from the page cache, from a store, and how a run starts.
+# How fast datasets are read in training: from the page cache, from a store, and how a run starts.
 #
 #   benches/read.sh RELEASE_DIR INPUTS WORK
 #
-# RELEASE_DIR holds `shardmill`, `read_speed` and `remote_speed`; INPUTS is what make_inputs.py made; data sets are made
+# RELEASE_DIR holds `shardmill`, `read_speed` and `remote_speed`; INPUTS is what make_inputs.py made; datasets are made
 # in WORK once. Needs python3 and 1.2 GB.
 set -euo pipefail
 

@@ -8,7 +8,7 @@ within each round, on files in the page cache, to the same disk, which is idle a
 * `shardmill` is the whole process, from start to exit: sha256, index and tables of offsets, durable (fsync), all cores.
 * `webdataset` is `ShardWriter(…, mtime=0)` of the PYTHON that has it, imports left out; no hashes, no index, no fsync.
 * `tar` is GNU `tar cf` of the tree, one file; no hashes, no index, no fsync. `tar+sync` is the same with `sync` of that file.
-* `cp` copies the data set with `cp -r`; no hashes, no fsync. `cp+sync` is the same with `sync -f` behind it.
+* `cp` copies the dataset with `cp -r`; no hashes, no fsync. `cp+sync` is the same with `sync -f` behind it.
 """
 
 from __future__ import annotations

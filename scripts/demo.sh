@@ -44,7 +44,7 @@ while kill -0 "$pid" 2>/dev/null && [ -z "$(find "$work/killed" -name 'shard.*' 
 kill -9 "$pid" 2>/dev/null || true
 wait "$pid" 2>/dev/null || true
 [ ! -e "$work/killed/index.json" ] || fail "the conversion was over before it could be killed"
-echo "killed: $(find "$work/killed" -name 'shard.*' | wc -l) shards there, no index.json, so no reader takes it for a data set"
+echo "killed: $(find "$work/killed" -name 'shard.*' | wc -l) shards there, no index.json, so no reader takes it for a dataset"
 run convert "$tree" "$work/killed" --from tree --group file | head -n 2
 diff -r -x index.provenance "$work/sources" "$work/killed"
 echo "byte for byte what the undisturbed conversion wrote"
@@ -58,4 +58,4 @@ run order "$work/unicode/val" --shuffle --nodes 2 --ranks-per-node 2 --batch-siz
 step "What two machines with four GPUs each would fetch and wait for"
 run plan "$work/sources" --nodes 2 --ranks-per-node 4 --batch-size 64 --shuffle --cache-limit 300MB --step-time 100ms --bandwidth 1GB/s
 
-step "The data sets stay in $work; MosaicML Streaming reads them as its own"
+step "The datasets stay in $work; MosaicML Streaming reads them as its own"

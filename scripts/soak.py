@@ -5,7 +5,7 @@
 Each round starts a conversion with random settings in an empty directory, stops it up to four times at random moments
 (SIGKILL, sometimes SIGTERM or SIGINT), and lets the last run finish. What must hold:
 
-* where an interrupted run left an index.json, the data set is complete; one that was asked to stop says so with
+* where an interrupted run left an index.json, the dataset is complete; one that was asked to stop says so with
   status 130 or 143;
 * the last run ends with 0, and every file is byte for byte that of the undisturbed conversion;
 * no work folder and no temporary file stays behind, and `verify --deep` finds nothing wrong.

@@ -2,7 +2,7 @@
 
     python scripts/soak_cache.py --bin target/release/shardmill --rounds 50 [--seed N] [--server BIN]
 
-Every round starts a few ranks that read one data set through one cache folder with a limit, kills some of them with
+Every round starts a few ranks that read one dataset through one cache folder with a limit, kills some of them with
 SIGKILL at random moments, and starts all of them again in the same folder, without any cleaning up. Checked:
 
 * the second run of every rank ends with status 0 and gives the samples, byte for byte, in the order of a run that reads
@@ -175,7 +175,7 @@ class Campaign:
                     problems.append(f"rank {rank} read other samples")
             most = watch.finish()
             if most > limit:
-                problems.append(f"{most} bytes in the cache, the limit is {limit} (data set: {data})")
+                problems.append(f"{most} bytes in the cache, the limit is {limit} (dataset: {data})")
             if hashlib.sha256(own.read_bytes()).hexdigest() != own_digest:
                 problems.append("a file of the user was changed")
             if os.path.isdir("/dev/shm") and (new := set(os.listdir("/dev/shm")) - shared):

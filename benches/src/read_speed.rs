@@ -53,7 +53,7 @@ fn settings() -> Result<Settings, Box<dyn Error>> {
         .cloned()
         .unwrap_or_else(|| "py1e".to_owned());
     Ok(Settings {
-        dataset: dataset.ok_or("which data set?")?,
+        dataset: dataset.ok_or("which dataset?")?,
         batch_size: number("batch-size", 64)?,
         epochs: number("epochs", 10)?,
         threads: usize::try_from(number("threads", 1)?)?,

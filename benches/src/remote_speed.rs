@@ -3,7 +3,7 @@
 //!
 //!     remote_speed SMALL LARGE [--rounds 5] [--step-ms 5] [--latency-ms 30] [--bytes-per-second 50000000]
 //!
-//! SMALL is a data set of shards of 4 MiB, LARGE one of 64 MiB. The server is a process of its own: this program,
+//! SMALL is a dataset of shards of 4 MiB, LARGE one of 64 MiB. The server is a process of its own: this program,
 //! started with `serve ROOT LATENCY-MS BYTES-PER-SECOND [PERCENT-OF-FAULTS]`. Prints a line for each case, with medians.
 
 use std::collections::BTreeMap;
@@ -271,7 +271,7 @@ fn measure(small: &Path, large: &Path, words: &[&str]) -> Result<()> {
 }
 
 fn run(case: &Case, options: &Options) -> Result<Outcome> {
-    let parent = case.data.parent().ok_or("a data set needs a parent")?;
+    let parent = case.data.parent().ok_or("a dataset needs a parent")?;
     let name = case
         .data
         .file_name()

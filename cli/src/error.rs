@@ -6,7 +6,7 @@ use std::fmt;
 
 use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 
-/// Failures that begin here: options, and questions that a data set cannot answer.
+/// Failures that begin here: options, and questions that a dataset cannot answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The command line cannot be parsed.
@@ -28,7 +28,7 @@ pub enum CliError {
     /// A location that is not on this machine's disks.
     #[error("this is for folders and files of this machine, and not for `{scheme}:`")]
     Scheme { location: String, scheme: String },
-    #[error("sample {sample} was asked for, the data set has {samples}")]
+    #[error("sample {sample} was asked for, the dataset has {samples}")]
     SampleOutOfRange {
         dataset: String,
         sample: String,

@@ -16,7 +16,7 @@ fn refused(place: &Place, args: &[&str]) -> (i32, String) {
     (ran.code, id)
 }
 
-/// What a job on other machines has below a data set.
+/// What a job on other machines has below a dataset.
 const OF_JOBS: [&str; 3] = [
     ".shardmill/parts/job-00000-a/shard.00000.mds",
     ".shardmill/parts/job-00000.manifest",
@@ -48,7 +48,7 @@ fn parts_of_other_jobs_are_left_alone() {
 }
 
 #[test]
-fn data_sets_in_folders_are_not_overwritten() {
+fn datasets_in_folders_are_not_overwritten() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
     for name in ["all/one", "all/two"] {
@@ -61,7 +61,7 @@ fn data_sets_in_folders_are_not_overwritten() {
     // Neither are those of others, which say nothing of where they come from.
     fs::remove_file(place.path().join("all/one/index.provenance")).unwrap();
     assert_eq!(refused(&place, &over).0, 4);
-    // Splits are part of the data set.
+    // Splits are part of the dataset.
     place.ok(&["convert", "data", "splits", "--split", "a=0.5,b=0.5"]);
     place.ok(&["convert", "data", "splits", "--overwrite"]);
     assert!(!place.exists("splits/a"));

@@ -61,7 +61,7 @@ impl Place {
         writer.close().unwrap();
     }
 
-    /// A data set `shards` of 100 samples in 4 shards, made from `data/rows.parquet`.
+    /// A dataset `shards` of 100 samples in 4 shards, made from `data/rows.parquet`.
     pub fn with_shards() -> Self {
         let place = Self::new();
         place.parquet("data/rows.parquet", &rows(100));

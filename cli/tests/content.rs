@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::common::{Place, rows};
 use crate::snapshot;
 
-/// What `verify --deep` says of a sound data set about its content.
+/// What `verify --deep` says of a sound dataset about its content.
 fn compared(place: &Place, dataset: &str) -> Value {
     let report = place.json(&["verify", dataset, "--deep", "--json"]);
     assert_eq!(report["warning_count"], 0, "{dataset}: {report}");
@@ -23,7 +23,7 @@ fn converted(place: &Place, dest: &str, more: &[&str]) -> Value {
     compared(place, dest)
 }
 
-/// The shards and the index of one data set in the place of those of another.
+/// The shards and the index of one dataset in the place of those of another.
 fn exchange(place: &Place, from: &str, to: &str) {
     for entry in std::fs::read_dir(place.path().join(from)).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -149,7 +149,7 @@ fn samples_that_were_exchanged_are_found() {
     --- stdout
     mds-here: 1 problem beside the shards: 100 samples in 4 shards (5 files, 3.4 KiB, 8 hashes, every value decoded, content compared, in [TIME] at [RATE] MB/s)
     --- stderr
-    error[content-mismatch]: mds-here/index.provenance: the content of the samples is [HASH], and the conversion noted [HASH]: samples were changed, lost or exchanged, and the index with them; fetch the data set again with its index and side files, or convert it again
+    error[content-mismatch]: mds-here/index.provenance: the content of the samples is [HASH], and the conversion noted [HASH]: samples were changed, lost or exchanged, and the index with them; fetch the dataset again with its index and side files, or convert it again
     ");
 }
 

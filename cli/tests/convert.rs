@@ -72,7 +72,7 @@ fn another_configuration_is_a_conflict_until_overwritten() {
     snapshot!(place.shown(&["convert", "data", "shards", "--compression", "none"]), @r#"
     exit 4
     --- stderr
-    error[dest-conflict]: shards: it holds a finished data set of another conversion: compression was "zstd:3", is null; choose another destination, or pass --overwrite to replace it
+    error[dest-conflict]: shards: it holds a finished dataset of another conversion: compression was "zstd:3", is null; choose another destination, or pass --overwrite to replace it
     "#);
     place.ok(&[
         "convert",
@@ -535,7 +535,7 @@ fn tar_verbs_say_what_they_are_for() {
     let shown = place.shown(&["fix", "s3://bucket/tars", "x"]);
     assert!(shown.starts_with("exit 2"), "{shown}");
     assert!(shown.contains("error[url-scheme]"), "{shown}");
-    // And of several data sets one has to be named.
+    // And of several datasets one has to be named.
     place.ok(&["convert", "data", "splits", "--split", "a=0.5,b=0.5"]);
     let shown = place.shown(&["bench", "splits"]);
     assert!(shown.contains("error[several-datasets]"), "{shown}");

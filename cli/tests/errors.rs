@@ -83,7 +83,7 @@ fn conflict() {
     snapshot!(place.shown(&["convert", "data", "shards", "--hashes", "md5"]), @r#"
     exit 4
     --- stderr
-    error[dest-conflict]: shards: it holds a finished data set of another conversion: hashes was ["sha256"], is ["md5"]; samples_per_shard was 30, is null; choose another destination, or pass --overwrite to replace it
+    error[dest-conflict]: shards: it holds a finished dataset of another conversion: hashes was ["sha256"], is ["md5"]; samples_per_shard was 30, is null; choose another destination, or pass --overwrite to replace it
     "#);
     insta::assert_snapshot!(place.shown(&["convert", "data", "data/inside"]), @r"
     exit 4

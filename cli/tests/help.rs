@@ -19,10 +19,10 @@ fn shardmill() {
 
     Commands:
       convert      Convert tables or a tree of files to compressed, hashed, indexed shards
-      inspect      Show what a data set holds, or what a source would become
-      ls           List the shards of a data set, one line each
+      inspect      Show what a dataset holds, or what a source would become
+      ls           List the shards of a dataset, one line each
       cat          Print samples as JSON lines, or write their fields as files
-      verify       Check a data set: structure, lengths, hashes; with --deep every sample
+      verify       Check a dataset: structure, lengths, hashes; with --deep every sample
       index        Rebuild or merge index.json files, and write the indexes of other readers
       lint         Look for what readers of tar shards trip over: damage, names, groups, and what single
                    readers need
@@ -30,10 +30,10 @@ fn shardmill() {
       repair       Save the samples of damaged tar shards that are whole
       order        Print which samples every rank is given, batch by batch
       plan         Tell what a training run will fetch, hit, pad and wait for
-      bench        Read a data set as a training job would, and tell how fast
+      bench        Read a dataset as a training job would, and tell how fast
       doctor       Try what can be done at a location, with your settings: list, put, read, create,
                    delete
-      commit       Publish what `convert --part` has made as one data set
+      commit       Publish what `convert --part` has made as one dataset
       gc           Show or remove what an interrupted conversion left and nobody is going to finish
       completions  Print the completion script of a shell
       man          Print the manual pages
@@ -54,7 +54,7 @@ fn shardmill() {
                                 repeatable
 
     EXAMPLES:
-      Convert a Parquet data set to MDS shards:
+      Convert a Parquet dataset to MDS shards:
         shardmill convert data/ shards/
 
       See what is in it, and check it:
@@ -250,10 +250,10 @@ fn convert() {
               Print what would be done, write nothing
 
           --overwrite
-              Replace the data set that is at the destination
+              Replace the dataset that is at the destination
 
           --incremental
-              Bring the data set up to date with its Delta table: add what is new, list what is gone
+              Bring the dataset up to date with its Delta table: add what is new, list what is gone
 
               The first run converts the table, and notes which of its files became which samples. Later
               runs read the files that were added since, append shards, and list the samples whose rows
@@ -305,7 +305,7 @@ fn convert() {
               Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
-      Convert a Parquet data set with the defaults (MDS, zstd:3, sha256, 64 MiB shards, all cores):
+      Convert a Parquet dataset with the defaults (MDS, zstd:3, sha256, 64 MiB shards, all cores):
         shardmill convert data/ shards/
 
       See first what would be written:
@@ -347,9 +347,9 @@ fn inspect() {
     insta::assert_snapshot!(help(&["inspect"]), @r"
     exit 0
     --- stdout
-    Show what a data set holds, or what a source would become
+    Show what a dataset holds, or what a source would become
 
-    For a data set: format, samples, shards, columns and encodings, sizes, compression, hashes and where
+    For a dataset: format, samples, shards, columns and encodings, sizes, compression, hashes and where
     it came from. For a directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV
     or JSON lines source or a tree of files: its columns, rows and files, and the encodings that
     `convert` would choose. For a Delta table also: versions, features, deleted rows and sizes of files.
@@ -358,7 +358,7 @@ fn inspect() {
 
     Arguments:
       <DATASET>
-              A data set, a directory of data sets, or a source; in a directory or in a store
+              A dataset, a directory of datasets, or a source; in a directory or in a store
 
     Options:
           --version <N>
@@ -399,7 +399,7 @@ fn inspect() {
               Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
-      Look at a data set:
+      Look at a dataset:
         shardmill inspect shards/
 
       The number of samples, for a script:
@@ -411,7 +411,7 @@ fn inspect() {
       What convert would make of a Parquet file:
         shardmill inspect data/part-0.parquet
 
-      A data set in a store:
+      A dataset in a store:
         shardmill inspect s3://bucket/shards
     ");
 }
@@ -421,12 +421,12 @@ fn ls() {
     insta::assert_snapshot!(help(&["ls"]), @r"
     exit 0
     --- stdout
-    List the shards of a data set, one line each
+    List the shards of a dataset, one line each
 
     Usage: shardmill ls [OPTIONS] <DATASET>
 
     Arguments:
-      <DATASET>  The data set, in a directory or in a store
+      <DATASET>  The dataset, in a directory or in a store
 
     Options:
           --with-deleted  Count samples that their table no longer has like all others
@@ -473,7 +473,7 @@ fn cat() {
 
     Arguments:
       <DATASET>
-              The data set, in a directory or in a store
+              The dataset, in a directory or in a store
 
       [INDEX|A..B]
               Which samples: `7`, `-1` (the last), `10..20` (20 not included), `10..`, `..20` [default:
@@ -481,7 +481,7 @@ fn cat() {
 
     Options:
           --key <KEY>
-              Print the first sample whose key column holds this; reads the data set from the start
+              Print the first sample whose key column holds this; reads the dataset from the start
 
           --key-column <NAME>
               The column that holds keys, for `--key` and `--by-key`
@@ -562,7 +562,7 @@ fn index() {
 
     Commands:
       rebuild  Write index.json anew from the shards of a directory
-      merge    Write one index.json over several data sets; their shards stay where they are
+      merge    Write one index.json over several datasets; their shards stay where they are
       export   Write the indexes of other readers beside tar shards
 
     Options:
@@ -652,9 +652,9 @@ fn index_merge() {
     insta::assert_snapshot!(help(&["index", "merge"]), @r"
     exit 0
     --- stdout
-    Write one index.json over several data sets; their shards stay where they are
+    Write one index.json over several datasets; their shards stay where they are
 
-    With one directory, all data sets below it are merged, in the order of their paths. With several,
+    With one directory, all datasets below it are merged, in the order of their paths. With several,
     those are merged in the order given. The shards' names are relative to the directory of the new
     index.
 
@@ -662,11 +662,11 @@ fn index_merge() {
 
     Arguments:
       <DIR>...
-              A directory with data sets below it, or the data sets
+              A directory with datasets below it, or the datasets
 
     Options:
           --out <ROOT>
-              Directory that receives index.json and holds all data sets; needed when there are several
+              Directory that receives index.json and holds all datasets; needed when there are several
 
           --force
               Replace an index.json that differs
@@ -695,7 +695,7 @@ fn index_merge() {
               Raise or lower what a file may ask for, e.g. `shard-bytes=32GiB`; repeatable
 
     EXAMPLES:
-      All data sets below shards/ become one:
+      All datasets below shards/ become one:
         shardmill index merge shards/
 
       Two of them, in this order:

@@ -254,7 +254,7 @@ fn doctor() {
     Try what can be done at a location, with your settings: list, put, read, create, delete
 
     Objects whose names begin with `.shardmill-probe-` are put there and taken away again. Where nothing
-    may be put, an object that is there is read. The exit status is 0 where data sets can be read,
+    may be put, an object that is there is read. The exit status is 0 where datasets can be read,
     whether or not they can be written.
 
     Usage: shardmill doctor [OPTIONS] <LOCATION>
@@ -307,10 +307,10 @@ fn commit() {
     insta::assert_snapshot!(help(&["commit"]), @r"
     exit 0
     --- stdout
-    Publish what `convert --part` has made as one data set
+    Publish what `convert --part` has made as one dataset
 
     All parts have to be there, and every file as it was written. The index comes last: until then there
-    is no data set. Killed, the same command goes on.
+    is no dataset. Killed, the same command goes on.
 
     Usage: shardmill commit [OPTIONS] <DEST>
 
@@ -520,7 +520,7 @@ fn verify() {
     insta::assert_snapshot!(help(&["verify"]), @r"
     exit 0
     --- stdout
-    Check a data set: structure, lengths, hashes; with --deep every sample
+    Check a dataset: structure, lengths, hashes; with --deep every sample
 
     Tar files are checked with or without an index.json. Every problem is one error line; the exit
     status is 3 when there is one.
@@ -529,7 +529,7 @@ fn verify() {
 
     Arguments:
       <DATASET>
-              The data set, a directory of data sets, or a tar file; on this machine or in a store
+              The dataset, a directory of datasets, or a tar file; on this machine or in a store
 
     Options:
           --deep

@@ -1,4 +1,4 @@
-//! Data sets that are brought up to date with their Delta table step by step.
+//! Datasets that are brought up to date with their Delta table step by step.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -352,7 +352,7 @@ fn random_history(seed: u64, more: &[&str]) {
 }
 
 #[test]
-fn after_any_history_the_data_set_is_the_table() {
+fn after_any_history_the_dataset_is_the_table() {
     let seed = Draw::seed_from("SHARDMILL_SEED");
     println!("SHARDMILL_SEED={seed}");
     for number in 0..6 {
@@ -408,7 +408,7 @@ fn rows_can_be_chosen_and_columns_computed() {
         .map(|(id, text)| (id, text.to_uppercase()))
         .collect();
     assert_eq!(live(&place, "shards"), expected);
-    // Another condition is another data set.
+    // Another condition is another dataset.
     let ran = place.run(&[&CONVERT[..], &["--where", "id > 3"]].concat());
     insta::assert_snapshot!(ran.shown(), @r#"
     exit 4
@@ -465,7 +465,7 @@ fn what_cannot_be_continued_is_refused() {
         assert!(!place.exists("out"));
         shown.push(ran.stderr);
     }
-    // A data set that nobody can say of how it was made.
+    // A dataset that nobody can say of how it was made.
     place.ok(&["convert", "t", "plain"]);
     let ran = place.run(&["convert", "t", "plain", "--incremental"]);
     assert_eq!(ran.code, 4);
@@ -502,10 +502,10 @@ fn what_cannot_be_continued_is_refused() {
     shown.push(ran.stderr);
     insta::assert_snapshot!(shown.join(""), @r#"
     error[config-option]: --incremental: the source is parquet, and only a Delta table tells what was added to it; convert without --incremental, to a new destination or with --overwrite
-    error[config-option]: --incremental: it does not go with --split: the split of a row depends on its place in the table, which changes; make each split a data set of its own, as in --where "md5(key) < 'cc'"
+    error[config-option]: --incremental: it does not go with --split: the split of a row depends on its place in the table, which changes; make each split a dataset of its own, as in --where "md5(key) < 'cc'"
     error[config-option]: --incremental: it does not go with --part: which rows are new is known to who has seen all of them; convert without --incremental, to a new destination or with --overwrite
     error[config-option]: --incremental: the query is about the whole table, not about one row after the other: SELECT count(*) AS n FROM source; convert without --incremental, to a new destination or with --overwrite
-    error[dest-not-incremental]: plain: it holds a data set without index.increments: it was not made with --incremental; choose another destination, or pass --overwrite to convert it anew
+    error[dest-not-incremental]: plain: it holds a dataset without index.increments: it was not made with --incremental; choose another destination, or pass --overwrite to convert it anew
     error[dest-conflict]: shards: it was made from another table: 0d5b1c2e-6a1e-4a52-9a43-7ac3a1f0b9d1 and not 11111111-6a1e-4a52-9a43-7ac3a1f0b9d1; choose another destination, or pass --overwrite to replace it
     error[dest-not-incremental]: shards: its index.json was changed since by something else; pass --overwrite to convert it again
     error[dest-not-incremental]: shards: its index.increments cannot be read: it does not name every sample once; pass --overwrite to convert it again
@@ -627,7 +627,7 @@ fn tombstones_that_are_not_known_are_damage() {
 }
 
 #[test]
-fn splits_are_data_sets_of_their_own() {
+fn splits_are_datasets_of_their_own() {
     let (place, mut table) = with_table();
     let sets = [("train", "<"), ("val", ">=")];
     let convert = |place: &Place| {
@@ -664,7 +664,7 @@ fn splits_are_data_sets_of_their_own() {
     assert_eq!(ran.code, 2);
     assert!(
         ran.stderr
-            .contains("several data sets cannot be replaced at once"),
+            .contains("several datasets cannot be replaced at once"),
         "{}",
         ran.stderr
     );

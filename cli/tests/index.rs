@@ -59,7 +59,7 @@ fn two() -> Place {
 }
 
 #[test]
-fn all_data_sets_below_a_directory_are_merged() {
+fn all_datasets_below_a_directory_are_merged() {
     let place = two();
     insta::assert_snapshot!(place.shown(&["index", "merge", "root"]), @r"
     exit 0
@@ -77,7 +77,7 @@ fn all_data_sets_below_a_directory_are_merged() {
 }
 
 #[test]
-fn listed_data_sets_are_merged_in_their_order() {
+fn listed_datasets_are_merged_in_their_order() {
     let place = two();
     let merge = [
         "index",

@@ -2,7 +2,7 @@ use crate::common::{Place, rows};
 use crate::snapshot;
 
 #[test]
-fn a_data_set() {
+fn a_dataset() {
     snapshot!(Place::with_shards().shown(&["inspect", "shards"]), @r"
     exit 0
     --- stdout
@@ -32,7 +32,7 @@ fn a_data_set() {
 }
 
 #[test]
-fn a_data_set_as_json() {
+fn a_dataset_as_json() {
     let summary = Place::with_shards().json(&["inspect", "shards", "--json"]);
     assert_eq!(summary["samples"], 100);
     assert_eq!(summary["columns"][1]["name"], "id");
@@ -71,7 +71,7 @@ fn a_directory_of_splits() {
     snapshot!(place.shown(&["inspect", "out"]), @r"
     exit 0
     --- stdout
-    out: 100 samples in 2 data sets
+    out: 100 samples in 2 datasets
       name   samples  shards      raw   stored  format
       train       75       1  3.9 KiB  1.3 KiB  mds
       val         25       1  1.5 KiB    680 B  mds
@@ -140,7 +140,7 @@ fn shards_that_differ() {
 }
 
 #[test]
-fn an_empty_data_set() {
+fn an_empty_dataset() {
     let place = Place::new();
     place.write("empty/index.json", r#"{"shards": [], "version": 2}"#);
     snapshot!(place.shown(&["inspect", "empty"]), @r"

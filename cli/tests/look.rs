@@ -1,4 +1,4 @@
-//! Sources and data sets in stores: what is said of them is what is said of them on a disk.
+//! Sources and datasets in stores: what is said of them is what is said of them on a disk.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn timeless(text: &str) -> String {
 }
 
 #[test]
-fn an_mds_data_set_looks_the_same() {
+fn an_mds_dataset_looks_the_same() {
     let shelf = Shelf::new(Place::with_shards());
     let (told, requests) = shelf.same("inspect", "shards", &[]);
     assert_eq!(told.0, 0, "{told:?}");
@@ -469,7 +469,7 @@ fn the_index_of_tar_files_is_pinned() {
 }
 
 #[test]
-fn what_an_unfinished_conversion_has_written_is_no_data_set() {
+fn what_an_unfinished_conversion_has_written_is_no_dataset() {
     let place = Place::with_tars();
     std::fs::remove_file(place.path().join("tars/index.json")).unwrap();
     place.write("tars/.shardmill/journal", "x");

@@ -44,7 +44,7 @@ fn an_index_can_be_named_itself() {
 }
 
 #[test]
-fn of_several_data_sets_one_has_to_be_named() {
+fn of_several_datasets_one_has_to_be_named() {
     let place = Place::with_shards();
     insta::assert_snapshot!(place.shown(&["ls", "."]), @r"
     exit 2

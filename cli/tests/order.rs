@@ -198,7 +198,7 @@ fn what_cannot_be_carried_out() {
     for (args, error) in [
         (
             &["order"][..],
-            "error[usage-missing-argument]: missing: <DATASET>...; name a data set, give sizes with --shards, or configurations on standard input with --json",
+            "error[usage-missing-argument]: missing: <DATASET>...; name a dataset, give sizes with --shards, or configurations on standard input with --json",
         ),
         (
             &["order", "data", "--shards", "4"],

@@ -1,6 +1,6 @@
 use crate::common::Place;
 
-/// A data set of which only the index is there: `plan` reads nothing else.
+/// A dataset of which only the index is there: `plan` reads nothing else.
 fn with_index(name: &str, shards: usize, samples: u64, raw: u64, zip: Option<u64>) -> Place {
     let place = Place::new();
     write_index(&place, name, shards, samples, raw, zip);
@@ -176,7 +176,7 @@ fn streams_are_mixed() {
     assert_eq!(mix["epochs"][0]["samples"], 2500);
     assert_eq!(mix["streams"][1]["dataset"], "more");
     let stdout = place.ok(&["plan", "shards", "more"]);
-    assert!(stdout.starts_with("2 data sets: 101,000 samples in 110 shards\n"));
+    assert!(stdout.starts_with("2 datasets: 101,000 samples in 110 shards\n"));
     assert!(stdout.contains("  stream  more: 1,000 samples in 10 shards\n"));
 }
 

@@ -184,7 +184,7 @@ fn tar_files_in_folders_are_read_in_training_too() {
     let ran = place.json(&["bench", "deep", "--local", "copy", "--json"]);
     assert_eq!(ran["samples"], 5);
     assert!(place.exists("copy/b/c/1.tar"));
-    // Data sets of their own in folders are not one data set.
+    // Datasets of their own in folders are not one dataset.
     place.write("deep/a/index.json", "{}");
     assert_eq!(refused(&place, &["bench", "deep"]), "several-datasets");
 }

@@ -161,7 +161,7 @@ fn shards_are_called_as_asked() {
     ];
     place.ok(&other);
     assert!(place.exists("tars/shard-000000.tar") && !place.exists("tars/train-000.tar"));
-    // What is no shard of a data set is not overwritten.
+    // What is no shard of a dataset is not overwritten.
     place.write("tars/mine.tar", "x");
     assert_eq!(place.run(&other).code, 4);
     assert!(place.exists("tars/mine.tar"));
@@ -537,7 +537,7 @@ fn every_cut_at_a_block_is_found() {
 
 /// What `ls`, `inspect` and `cat` say, with an index and without, compressed and not.
 #[test]
-fn tar_files_are_looked_at_like_other_data_sets() {
+fn tar_files_are_looked_at_like_other_datasets() {
     let place = Place::with_tree();
     let convert = |to: &str, compression: &str| {
         let args = [

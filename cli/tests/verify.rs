@@ -10,7 +10,7 @@ fn flip(place: &Place, name: &str) {
 }
 
 #[test]
-fn a_sound_data_set() {
+fn a_sound_dataset() {
     let place = Place::with_shards();
     snapshot!(place.shown(&["verify", "shards"]), @r"
     exit 0

@@ -283,7 +283,7 @@ def merge_indexes(
 # Writing.
 
 class SampleWriter:
-    """A data set that is being written to a directory, by threads that do not know Python.
+    """A dataset that is being written to a directory, by threads that do not know Python.
 
     Args:
         folder: The directory.
@@ -339,7 +339,7 @@ class PartWriter:
     """One attempt of a part. Everything is done in the thread of the caller.
 
     Args:
-        dest: The folder or the URL of the data set.
+        dest: The folder or the URL of the dataset.
         staging: What the job was told.
         part: The number of the part in its job.
         attempt: What tells it from the other attempts of the job.
@@ -389,7 +389,7 @@ def parts_commit(
 ) -> tuple[int, int, int, bool]:
     """Publishes the parts of a job.
 
-    Answers shards, samples, samples of the whole data set, and whether that was done before.
+    Answers shards, samples, samples of the whole dataset, and whether that was done before.
     """
 
 def parts_abort(dest: str, staging: str, settings: Optional[dict[str, str]] = None) -> int:
@@ -402,7 +402,7 @@ def parts_gc(
     pattern: Optional[str] = None,
     settings: Optional[dict[str, str]] = None,
 ) -> list[tuple[str, int, str]]:
-    """Finds, and removes where it is told to, what no data set needs: names, bytes, reasons."""
+    """Finds, and removes where it is told to, what no dataset needs: names, bytes, reasons."""
 
 def is_encoding(encoding: str) -> bool:
     """Whether an MDS encoding is one of the format's, in its usual spelling."""

@@ -1,4 +1,4 @@
-"""Data sets as Arrow tables, shard by shard: what the sources for Spark and Ray have in common.
+"""Datasets as Arrow tables, shard by shard: what the sources for Spark and Ray have in common.
 
 A shard is brought to a folder of the task, checked, and read there; nothing of it is left afterwards.
 """
@@ -70,7 +70,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A data set, as its index describes it. It is pickled with the tasks, without its shards.
+    """A dataset, as its index describes it. It is pickled with the tasks, without its shards.
 
     Attributes:
         dest: Its folder or its URL.
@@ -90,7 +90,7 @@ class Table:
 def open_table(
     dest: str, storage_options: Optional[Mapping[str, str]] = None
 ) -> tuple[Table, list[Shard]]:
-    """Reads the index of a data set.
+    """Reads the index of a dataset.
 
     Raises:
         MissingIndexError: There is none.
@@ -137,7 +137,7 @@ def open_table(
 
 
 def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
-    """An error about a folder that is gone soon, as one about the data set."""
+    """An error about a folder that is gone soon, as one about the dataset."""
 
     def told(text: Optional[str]) -> Optional[str]:
         return text and text.replace(folder, dest)
@@ -147,7 +147,7 @@ def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
 
 
 def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
-    """A folder with an index, as a data set.
+    """A folder with an index, as a dataset.
 
     Raises:
         DataError: The index says something that no index may.
@@ -192,7 +192,7 @@ def schema_of(table: Table, columns: Optional[Sequence[str]] = None) -> pa.Schem
     if isinstance(columns, str):
         raise UsageError('columns: a list of names, not a text', 'config-value', 'columns')
     names = list(table.columns) if columns is None else list(columns)
-    # A data set without shards has no columns.
+    # A dataset without shards has no columns.
     unknown = next((name for name in names if name not in table.columns), None)
     if unknown is not None:
         raise _no_column(table, unknown)
@@ -251,7 +251,7 @@ def check_part(staging: parts.Staging, told: Mapping[str, Any], rows: pa.Table) 
     form = json.loads(json.loads(manifest)['form'] or '{}')
     columns = dict(zip(form.get('column_names', ()), form.get('column_encodings', ())))
     if columns and (table.is_tar or columns != table.columns):
-        text = f'the data set has {_listed(table.columns)}, the job writes {_listed(columns)}'
+        text = f'the dataset has {_listed(table.columns)}, the job writes {_listed(columns)}'
         hint = 'append shards of the same format and columns, or overwrite'
         raise ConflictError(text, 'dest-format', staging.dest, hint)
 

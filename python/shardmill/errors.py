@@ -116,7 +116,7 @@ class NotFoundError(ShardmillError, FileNotFoundError):
 
 
 class MissingIndexError(NotFoundError, RuntimeError):
-    """There is no index where a data set was said to be."""
+    """There is no index where a dataset was said to be."""
 
 
 class IndexSyntaxError(DataError, json.JSONDecodeError):

@@ -1,4 +1,4 @@
-"""Trees of files as data sets: each file is a sample."""
+"""Trees of files as datasets: each file is a sample."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class FileStream(Stream):
     """A tree of files, of which each is a sample: alone, or in a mix with streams of shards.
 
     A sample has the column ``path``, the path of the file in the tree, and by ``yields`` the column ``data``, its
-    bytes, or ``file``, the path where it lies on this machine. The columns ``data`` and ``path`` are those that a data
-    set of shards with the same names is mixed with.
+    bytes, or ``file``, the path where it lies on this machine. The columns ``data`` and ``path`` are those that a dataset
+    of shards with the same names is mixed with.
 
     The files are listed once, in the order of the bytes of their paths. Where they are fetched to ``local`` the list is
     kept beside it, for all processes of the machine and for the next run.

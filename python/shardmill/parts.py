@@ -1,4 +1,4 @@
-"""Many writers, one data set: parts that tasks write, and the commit that publishes them.
+"""Many writers, one dataset: parts that tasks write, and the commit that publishes them.
 
 A job begins once (:func:`begin`), every task writes its share of the rows as a part (:func:`write_part`), and the
 driver publishes one attempt of each part (:func:`commit`). Until then there is nothing for a reader. What did not count
@@ -52,7 +52,7 @@ class Staging:
     """What all tasks of a job and its commit agree on. It is pickled with the tasks.
 
     Attributes:
-        dest: The folder or the URL of the data set.
+        dest: The folder or the URL of the dataset.
         text: The rest, as the extension module wants it.
         storage_options: Settings of the store that are not in the environment.
     """
@@ -63,12 +63,12 @@ class Staging:
 
 
 class Committed(NamedTuple):
-    """A data set that was published.
+    """A dataset that was published.
 
     Attributes:
         shards: Shards of the job.
         samples: Samples of the job.
-        total_samples: Samples of the data set, with those that were there before.
+        total_samples: Samples of the dataset, with those that were there before.
         was_done: Whether an earlier call had published the very same index.
     """
 
@@ -79,10 +79,10 @@ class Committed(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """Something that no data set needs.
+    """Something that no dataset needs.
 
     Attributes:
-        name: Its name, relative to the data set.
+        name: Its name, relative to the dataset.
         bytes: Its bytes.
         reason: ``attempt``, ``unlisted`` or ``temporary``.
     """
@@ -106,14 +106,14 @@ def begin(
     Args:
         dest: A folder or the URL of a prefix in a store.
         to: ``mds`` or ``webdataset``.
-        mode: What happens to a data set that is there: ``error``; ``append``, which puts the new samples behind those
+        mode: What happens to a dataset that is there: ``error``; ``append``, which puts the new samples behind those
             that are there; ``overwrite``, which puts them in their place and leaves the old shards to :func:`gc`.
         pattern: What tar shards are called, as in ``shard-%06d.tar``.
         job: Letters and digits that no other job has; ``None`` for random ones.
         storage_options: Settings of the store that are not in the environment.
 
     Raises:
-        ConflictError: There is a data set, and the mode is ``error``.
+        ConflictError: There is a dataset, and the mode is ``error``.
     """
     dest = check.path('dest', dest)
     to, mode = check.text('to', to), check.text('mode', mode)
@@ -231,7 +231,7 @@ def write_part(
     attempt: Optional[str] = None,
     **options: Any,
 ) -> str:
-    """Writes a part of a data set.
+    """Writes a part of a dataset.
 
     Args:
         batches: Arrow tables or record batches, in order.
@@ -256,7 +256,7 @@ def commit(
     parts: Optional[int] = None,
     verify: str = 'size',
 ) -> Committed:
-    """Publishes one attempt of every part as a data set, in the order of their numbers.
+    """Publishes one attempt of every part as a dataset, in the order of their numbers.
 
     Every file is looked at, then the index is written. Committing the same manifests again is no error.
 
@@ -269,7 +269,7 @@ def commit(
     Raises:
         UsageError: Parts that are missing, there twice, or of another job or form.
         DataError: Files that are not as they were written.
-        ConflictError: The data set was changed since the job began, or somebody else commits.
+        ConflictError: The dataset was changed since the job began, or somebody else commits.
     """
     if verify not in ('size', 'hash'):
         raise UsageError(f'verify: {verify!r} is neither size nor hash', 'config-value')
@@ -306,7 +306,7 @@ def gc(
     pattern: Optional[str] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> list[Leftover]:
-    """Finds what no data set needs: what jobs that were killed have left, and shards that the index does not name.
+    """Finds what no dataset needs: what jobs that were killed have left, and shards that the index does not name.
 
     Args:
         dest: A folder or the URL of a prefix in a store.

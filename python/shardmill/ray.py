@@ -1,4 +1,4 @@
-"""Data sets in Ray Data.
+"""Datasets in Ray Data.
 
 Write with a sink, read with a source:
 
@@ -6,8 +6,8 @@ Write with a sink, read with a source:
     ray.data.read_datasource(MDSDatasource('/data/tokens'))
 
 Every task of the write is a part, the driver commits them. Parts are numbered as Ray starts the tasks; with
-``ray.data.DataContext.get_current().execution_options.preserve_order = True`` that is the order of the data set, and
-the same data set gives the same bytes.
+``ray.data.DataContext.get_current().execution_options.preserve_order = True`` that is the order of the dataset, and
+the same dataset gives the same bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Sink(Datasink):
     def on_write_start(self, schema: Optional[pa.Schema] = None) -> None:
         """Looks at the columns, in the driver, before any task begins."""
         if self.committed is not None and self.begun['mode'] == 'error':
-            # There is a data set now, which this says.
+            # There is a dataset now, which this says.
             parts.begin(self.staging.dest, **self.begun)
         # Blocks of pandas have other schemas, and empty ones none.
         if schema is not None and hasattr(schema, 'empty_table') and len(schema):
@@ -110,7 +110,7 @@ class _Sink(Datasink):
         return str(self.begun['to']) != 'mds'
 
     def on_write_complete(self, write_result: WriteResult[str]) -> None:
-        """Publishes the data set, in the driver."""
+        """Publishes the dataset, in the driver."""
         self.committed = parts.commit(write_result.write_returns, self.staging)
         if self.begun['mode'] != 'error':
             # A sink that is used again is another job.
@@ -126,11 +126,11 @@ class _Sink(Datasink):
 
 
 class MDSDatasink(_Sink):
-    """Writes a data set as MDS.
+    """Writes a dataset as MDS.
 
     Args:
         dest: A folder or the URL of a prefix in a store that all workers see.
-        mode: What happens to a data set that is there: ``error``, ``append`` or ``overwrite``.
+        mode: What happens to a dataset that is there: ``error``, ``append`` or ``overwrite``.
         columns: The columns that are written: their names, or their encodings by name.
         compression: A compression, as in ``zstd:3``.
         hashes: Names of hashes that go into the index.
@@ -142,7 +142,7 @@ class MDSDatasink(_Sink):
         committed: What was published, once that is done.
 
     Raises:
-        ConflictError: There is a data set, and the mode is ``error``.
+        ConflictError: There is a dataset, and the mode is ``error``.
     """
 
     def __init__(
@@ -168,11 +168,11 @@ class MDSDatasink(_Sink):
 
 
 class WebDatasetDatasink(_Sink):
-    """Writes a data set as WebDataset.
+    """Writes a dataset as WebDataset.
 
     Args:
         dest: A folder or the URL of a prefix in a store that all workers see.
-        mode: What happens to a data set that is there: ``error``, ``append`` or ``overwrite``.
+        mode: What happens to a dataset that is there: ``error``, ``append`` or ``overwrite``.
         columns: The columns that are written, which then are the fields: their names, or their encodings by name.
         key: The column that keys come from; without it they are numbers, behind that of the part.
         pattern: What shards are called, as in ``shard-%06d.tar``.
@@ -186,7 +186,7 @@ class WebDatasetDatasink(_Sink):
         committed: What was published, once that is done.
 
     Raises:
-        ConflictError: There is a data set, and the mode is ``error``.
+        ConflictError: There is a dataset, and the mode is ``error``.
     """
 
     def __init__(
@@ -330,7 +330,7 @@ class _Source(Datasource):
         super().__init__()
         self._table, self._shards = _tables.open_table(dest, storage_options)
         if self._table.is_tar != self._is_tar and self._shards:
-            text = f'{dest} is not a data set of {self._name}'
+            text = f'{dest} is not a dataset of {self._name}'
             raise UsageError(text, 'config-format', dest)
         if isinstance(columns, str):
             raise UsageError('columns: a list of names, not a text', 'config-value', 'columns')
@@ -410,7 +410,7 @@ def _schema(table: _tables.Table, columns: Optional[Sequence[str]]) -> Optional[
 
 
 class MDSDatasource(_Source):
-    """Reads a data set of MDS. How many rows there are is known before anything is read.
+    """Reads a dataset of MDS. How many rows there are is known before anything is read.
 
     Args:
         dest: Its folder or its URL.
@@ -419,12 +419,12 @@ class MDSDatasource(_Source):
         storage_options: Settings of the store that are not in the environment.
 
     Raises:
-        MissingIndexError: There is no data set.
+        MissingIndexError: There is no dataset.
     """
 
 
 class WebDatasetDatasource(_Source):
-    """Reads a data set of WebDataset that has an index. How many rows there are is known before anything is read.
+    """Reads a dataset of WebDataset that has an index. How many rows there are is known before anything is read.
 
     Fields are bytes; those with extensions of text are text, those with extensions of classes integers. The key is the
     column ``__key__``.

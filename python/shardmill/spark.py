@@ -1,4 +1,4 @@
-"""Data sets in PySpark 4 and later, in classic sessions and by Spark Connect.
+"""Datasets in PySpark 4 and later, in classic sessions and by Spark Connect.
 
 Register the data source once per session, then write and read:
 
@@ -83,7 +83,7 @@ class ShardmillDataSource(DataSource):
         return 'shardmill'
 
     def schema(self) -> StructType:
-        """The columns of a data set, as Spark has their types."""
+        """The columns of a dataset, as Spark has their types."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         table, _ = _tables.open_table(self._path(), self._storage())
@@ -91,7 +91,7 @@ class ShardmillDataSource(DataSource):
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads a data set, a shard in each partition."""
+        """Reads a dataset, a shard in each partition."""
         options = _checked(self.options, _READING)
         batch_size = parts.count_of('batch_size', options.get('batch_size', _ROWS)) or _ROWS
         if batch_size > _MOST_ROWS:
@@ -105,7 +105,7 @@ class ShardmillDataSource(DataSource):
         return _Reader(self._path(), self._storage(), columns, asked, batch_size)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes a data set. Nothing is written before the tasks do."""
+        """Writes a dataset. Nothing is written before the tasks do."""
         options = _checked(self.options, _WRITING)
         exists = options.get('exists', 'append')
         if exists not in ('append', 'error', 'ignore'):
@@ -220,7 +220,7 @@ class _Writer(DataSourceWriter):
         return iterator
 
     def commit(self, messages: Sequence[Optional[WriterCommitMessage]]) -> None:
-        """Publishes the data set, in the driver."""
+        """Publishes the dataset, in the driver."""
         manifests = [each.manifest for each in messages if isinstance(each, _Message)]
         parts.commit(manifests, self.staging, parts=len(messages))
 
@@ -248,7 +248,7 @@ class _RowWriter(_Writer):
 
 
 class _Ignoring(DataSourceWriter):
-    """Leaves a data set as it is."""
+    """Leaves a dataset as it is."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Takes no row."""
@@ -331,7 +331,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             columns.append(column if column.type == asked.type else column.cast(asked.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             text = f'column {asked.name}: {column.type} cannot be read as {asked.type}: {error}'
-            hint = 'leave the schema to the data set, and cast in the query'
+            hint = 'leave the schema to the dataset, and cast in the query'
             raise UsageError(text, 'type-unsupported', asked.name, hint) from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -24,7 +24,7 @@ pub(crate) struct Batches {
     held: Mutex<VecDeque<Held>>,
     keep: usize,
     /// For whom the files of the last batches stay when this is closed, and in which epoch.
-    heir: Option<(u64, u64)>,
+    post_exit_hold: Option<(u64, u64)>,
 }
 
 /// A batch with the numbers of its samples.
@@ -43,7 +43,7 @@ impl Batches {
             decoder,
             held: Mutex::default(),
             keep,
-            heir: owner.map(|owner| (owner, epoch)),
+            post_exit_hold: owner.map(|owner| (owner, epoch)),
         }
     }
 
@@ -192,7 +192,7 @@ impl Batches {
             drop(batches.take());
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             for files in held.drain(..) {
-                if let Some((owner, epoch)) = self.heir {
+                if let Some((owner, epoch)) = self.post_exit_hold {
                     // Best effort: without it the files may leave sooner.
                     let _left = files.leave_in_use(owner, epoch);
                 }

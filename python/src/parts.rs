@@ -1,4 +1,4 @@
-//! Parts of data sets: what tasks of Spark and Ray write, and the commit that publishes it.
+//! Parts of datasets: what tasks of Spark and Ray write, and the commit that publishes it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ fn raised<E: Diagnostic>(error: E) -> PyErr {
     raise(&error)
 }
 
-/// A data set as Python names it.
+/// A dataset as Python names it.
 struct Dest {
     location: Location,
     options: RemoteOptions,
@@ -126,7 +126,7 @@ fn parts_begin(
     Ok(staging.to_json())
 }
 
-/// Publishes the parts of a job. Answers shards, samples, samples of the whole data set, and whether that was done before.
+/// Publishes the parts of a job. Answers shards, samples, samples of the whole dataset, and whether that was done before.
 #[pyfunction]
 #[pyo3(signature = (dest, staging, manifests, parts, hashes, settings=None))]
 fn parts_commit(
@@ -175,7 +175,7 @@ fn parts_abort(
     })
 }
 
-/// Finds, and removes where it is told to, what no data set needs: names, bytes, reasons.
+/// Finds, and removes where it is told to, what no dataset needs: names, bytes, reasons.
 #[pyfunction]
 #[pyo3(signature = (dest, delete, older_than, pattern=None, settings=None))]
 fn parts_gc(

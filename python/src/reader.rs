@@ -222,7 +222,7 @@ pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
     }
 }
 
-/// Whether the Rust reader can read a remote; `None` is a data set that is local already.
+/// Whether the Rust reader can read a remote; `None` is a dataset that is local already.
 #[pyfunction]
 #[pyo3(signature = (remote))]
 pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {

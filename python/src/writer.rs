@@ -34,7 +34,7 @@ fn is_encoding(encoding: &str) -> bool {
     encoding.parse::<Encoding>().is_ok()
 }
 
-/// A data set that is being written to a directory. Shards are finished in threads that do not know Python.
+/// A dataset that is being written to a directory. Shards are finished in threads that do not know Python.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct SampleWriter {
     state: Mutex<OfProcess<State>>,

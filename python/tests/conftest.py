@@ -1,4 +1,4 @@
-"""Data sets and a store that test files share.
+"""Datasets and a store that test files share.
 
 python -m pytest python/tests                 # without what takes minutes
 python -m pytest python/tests --slow          # everything
@@ -45,7 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope='session')
 def data(served: Path) -> Path:
-    """The data set of `support.samples`; `s3://bucket/data` in the store."""
+    """The dataset of `support.samples`; `s3://bucket/data` in the store."""
     from support.samples import write
 
     return write(served / 'data')

@@ -98,7 +98,7 @@ def test_without_shuffling() -> None:
 
 
 @pytest.mark.filterwarnings('ignore:Shuffle block size')
-def test_a_method_of_the_data_set_resamples() -> None:
+def test_a_method_of_the_dataset_resamples() -> None:
     calls = []
 
     def resample_streams(epoch: int, stream_id: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Trees of files as data sets: every file once, whatever the world; resumed, cached within a limit, mixed."""
+"""Trees of files as datasets: every file once, whatever the world; resumed, cached within a limit, mixed."""
 
 from __future__ import annotations
 

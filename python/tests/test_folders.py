@@ -1,4 +1,4 @@
-"""Local folders belong to one data set."""
+"""Local folders belong to one dataset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLES = 100
 
 
 def write(folder: Path, first: int) -> str:
-    """A data set whose index is the same for any `first`: numbers of one width, without hashes."""
+    """A dataset whose index is the same for any `first`: numbers of one width, without hashes."""
     with MDSWriter(out=str(folder), columns={'id': 'int'}, size_limit=512) as out:
         for number in range(first, first + SAMPLES):
             out.write({'id': number})
@@ -90,7 +90,7 @@ def test_a_folder_that_was_emptied_is_free(tmp_path: Path) -> None:
         ids(remote=one, local=str(local))
 
 
-def test_a_data_set_that_was_not_opened_owns_nothing(tmp_path: Path) -> None:
+def test_a_dataset_that_was_not_opened_owns_nothing(tmp_path: Path) -> None:
     one, _ = both(tmp_path)
     local = str(tmp_path / 'local')
     with pytest.raises(FileNotFoundError):

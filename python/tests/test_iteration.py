@@ -1,4 +1,4 @@
-"""The data set as an object: attributes, single samples, subclasses, iterations, what it keeps."""
+"""The dataset as an object: attributes, single samples, subclasses, iterations, what it keeps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def opened(folder: Path, **options: Any) -> StreamingDataset:
-    """A data set that is read where it is."""
+    """A dataset that is read where it is."""
     return StreamingDataset(local=str(folder), **{'batch_size': BATCH, **options})
 
 
@@ -144,7 +144,7 @@ def test_arguments_that_are_looked_at_when_iteration_begins(
     assert str(raised.value)
 
 
-def test_no_data_set(tmp_path: Path) -> None:
+def test_no_dataset(tmp_path: Path) -> None:
     for make in (StreamingDataset, LocalDataset):
         with pytest.raises((FileNotFoundError, RuntimeError), match=r'index\.json'):
             make(local=str(tmp_path))
@@ -319,7 +319,7 @@ def packed(samples: list[Any]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize('workers', [0, 2])
-def test_batch_sizes_of_the_loader_and_of_the_data_set_differ(data: Path, workers: int) -> None:
+def test_batch_sizes_of_the_loader_and_of_the_dataset_differ(data: Path, workers: int) -> None:
     def run() -> None:
         loader = StreamingDataLoader(opened(data), batch_size=5, num_workers=workers)
         found = [numbers(batch) for batch in loader]
@@ -385,7 +385,7 @@ def test_two_iterations(data: Path) -> None:
     second = iter(dataset)
     assert order(second) == epochs[1]
     assert len(list(first)) < SAMPLES - BATCH
-    # Those of two data sets have nothing to do with one another.
+    # Those of two datasets have nothing to do with one another.
     pair = opened(data, shuffle=True), opened(data, shuffle=True, shuffle_seed=1)
     taken = list(zip(*pair))
     assert order(sample for sample, _ in taken) == epochs[0]
@@ -580,7 +580,7 @@ def test_a_pickle_carries_the_state(data: Path) -> None:
     assert order(again) == samples[3 * BATCH :]
 
 
-def test_local_data_sets_and_loaders_are_pickled(data: Path) -> None:
+def test_local_datasets_and_loaders_are_pickled(data: Path) -> None:
     local = LocalDataset(str(data))
     dump = pickle.dumps(local)
     assert len(dump) < 10_000
@@ -606,7 +606,7 @@ def epochs_of_memory(folder: Path, kind: str) -> list[int]:
     """Memory after each epoch."""
     dataset = opened(folder, shuffle=True)
     read: Any = dataset
-    if kind != 'data set':
+    if kind != 'dataset':
         read = StreamingDataLoader(dataset, batch_size=BATCH)
     found = []
     for _ in range(25):
@@ -616,7 +616,7 @@ def epochs_of_memory(folder: Path, kind: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize('kind', ['data set', 'loader'])
+@pytest.mark.parametrize('kind', ['dataset', 'loader'])
 def test_memory_is_returned(tmp_path: Path, kind: str) -> None:
     folder = write(tmp_path / 'data', 2000, shard_bytes=60_000)
     found = apart(epochs_of_memory, folder, kind)
@@ -630,7 +630,7 @@ def descriptors() -> set[str]:
 
 
 def opened_and_closed(folder: Path) -> None:
-    """Opens, reads, and forgets a data set, in several ways."""
+    """Opens, reads, and forgets a dataset, in several ways."""
     before = shared_memory()
 
     def once() -> None:
@@ -658,7 +658,7 @@ def opened_and_closed(folder: Path) -> None:
     assert shared_memory() <= before
 
 
-def test_nothing_is_kept_of_a_data_set_that_is_gone(data: Path) -> None:
+def test_nothing_is_kept_of_a_dataset_that_is_gone(data: Path) -> None:
     apart(opened_and_closed, data)
 
 
@@ -666,7 +666,7 @@ def listing(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob('*'))
 
 
-def test_a_local_data_set_is_not_touched(data: Path) -> None:
+def test_a_local_dataset_is_not_touched(data: Path) -> None:
     before = listing(data)
     read = opened(data, shuffle=True)
     order(read)
@@ -699,7 +699,7 @@ def test_a_cache_in_the_temporary_directory(data: Path, store: Store) -> None:
 
 
 def within_a_limit(remote: str, local: Path, limit: int) -> None:
-    """Reads two epochs with a cache that is smaller than the data set."""
+    """Reads two epochs with a cache that is smaller than the dataset."""
     dataset = StreamingDataset(
         remote=remote, local=str(local), batch_size=BATCH, cache_limit=limit, shuffle=True
     )

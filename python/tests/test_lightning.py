@@ -36,7 +36,7 @@ STEPS = SAMPLES // BATCH // 2
 
 @pytest.fixture(scope='module')
 def even(served: Path) -> Path:
-    """A data set that both processes divide."""
+    """A dataset that both processes divide."""
     return write(served / 'even-lightning', SAMPLES)
 
 

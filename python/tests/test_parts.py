@@ -36,7 +36,7 @@ def tree(place: Path) -> dict[str, bytes]:
     return {str(path.relative_to(place)): path.read_bytes() for path in paths}
 
 
-def test_parts_are_a_data_set_after_the_commit(tmp_path: Path) -> None:
+def test_parts_are_a_dataset_after_the_commit(tmp_path: Path) -> None:
     place = tmp_path / 'out'
     staging = parts.begin(str(place))
     assert not place.exists(), 'looking makes nothing'

@@ -1,6 +1,6 @@
 """Loader processes of every kind: what they read, and what happens when one of them is killed.
 
-The data set is opened and read in the training process first, and an iteration is left open there:
+The dataset is opened and read in the training process first, and an iteration is left open there:
 whatever threads, locks, descriptors and connections reading takes, they are there when the loader
 processes are started.
 """
@@ -53,7 +53,7 @@ LOADERS: dict[str, Any] = {
 
 
 def opened(remote: str | None, local: Path | str, **options: Any) -> StreamingDataset:
-    """The data set of these tests."""
+    """The dataset of these tests."""
     options = {'batch_size': BATCH, 'shuffle': True, 'shuffle_seed': 7, **options}
     return StreamingDataset(remote=remote, local=str(local), **options)
 
@@ -217,7 +217,7 @@ def alone(
             assert not multiprocessing.active_children()
         epochs.append(found)
     assert until(lambda: not set(threads()) - set(before), GRACE), threads()
-    # Another iteration of the same data set has begun since.
+    # Another iteration of the same dataset has begun since.
     assert list(begun) == []
     if remote is not None:
         del begun, loader, dataset
@@ -245,7 +245,7 @@ def test_every_sample_once_without_loader_processes(
 
 
 def while_a_thread_reads(local: Path, rounds: int) -> list[list[list[int]]]:
-    """Epochs by loader processes that are forked while other threads read the same data sets."""
+    """Epochs by loader processes that are forked while other threads read the same datasets."""
     dataset, other = opened(None, local), opened(None, local)
     ended = threading.Event()
     faults: list[str] = []
@@ -283,7 +283,7 @@ def test_forked_while_threads_read(data: Path, order: list[list[list[int]]]) -> 
 
 
 def several_at_once(local: Path) -> list[list[int]]:
-    """Loaders over several data sets, read in turns."""
+    """Loaders over several datasets, read in turns."""
     loaders = [
         LOADERS[kind](opened(None, local, shuffle_seed=seed), batch_size=BATCH, num_workers=2)
         for seed, kind in enumerate(LOADERS)
@@ -383,7 +383,7 @@ def test_a_killed_training_process_leaves_nothing_that_trips_the_next(
 
 
 def one_rank(dataset: StreamingDataset, rank: int, kind: str, workers: int, pipe: Any) -> None:
-    """A training process that was started with a data set, and is told late which rank it is."""
+    """A training process that was started with a dataset, and is told late which rank it is."""
     os.environ.update(RANK=str(rank), WORLD_SIZE='2', LOCAL_WORLD_SIZE='2')
     loader = LOADERS[kind](dataset, batch_size=BATCH, num_workers=workers)
     assert len(loader) == -(-(SAMPLES + 1) // 2 // BATCH)
@@ -394,7 +394,7 @@ def one_rank(dataset: StreamingDataset, rank: int, kind: str, workers: int, pipe
 
 
 def launched(local: Path, method: str, kind: str, workers: int) -> list[Any]:
-    """Two ranks with a data set that was opened, and read, where they were started."""
+    """Two ranks with a dataset that was opened, and read, where they were started."""
     dataset = opened(None, local)
     context: Any = multiprocessing.get_context(method)
     ranks: list[tuple[Any, Any]] = []
@@ -413,7 +413,7 @@ def launched(local: Path, method: str, kind: str, workers: int) -> list[Any]:
 
 
 def ranks_apart(local: Path) -> list[Any]:
-    """What two ranks read, each of which has opened the data set for itself."""
+    """What two ranks read, each of which has opened the dataset for itself."""
     found = []
     for rank in range(2):
         loader = LOADERS['threads'](opened(None, local, rank=rank, world_size=2), batch_size=BATCH)
@@ -433,7 +433,7 @@ def ranks_apart(local: Path) -> list[Any]:
         pytest.param('forkserver', 'streaming', 2, marks=pytest.mark.slow),
     ],
 )
-def test_ranks_that_are_started_with_an_open_data_set(
+def test_ranks_that_are_started_with_an_open_dataset(
     method: str, kind: str, workers: int, data: Path
 ) -> None:
     wanted = apart(ranks_apart, data)

@@ -26,7 +26,7 @@ BATCHING = ('random', 'stratified', 'per_stream', 'device_per_stream')
 
 @pytest.fixture(scope='module', params=['mds', 'tar', 'mixed'])
 def mix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two data sets: samples 0 to 191, and 192 to 287. Global batches divide both."""
+    """Two datasets: samples 0 to 191, and 192 to 287. Global batches divide both."""
     folder = tmp_path_factory.mktemp('mix')
     if request.param == 'tar':
         return [write_tars(folder / 'a', 192), write_tars(folder / 'tar', 96, first=192)]
@@ -36,7 +36,7 @@ def mix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def dataset(mix: Sequence[Path], **options: Any) -> StreamingDataset:
-    """Both data sets."""
+    """Both datasets."""
     weights = options.pop('weights', [{}, {}])
     streams = [Stream(local=str(folder), **weight) for folder, weight in zip(mix, weights)]
     defaults: dict[str, Any] = {
@@ -56,12 +56,12 @@ def collate_of(mix: Sequence[Path]) -> Callable[[list[dict[str, Any]]], dict[str
 
 
 def loader(mix: Sequence[Path], kind: str = '0', **options: Any) -> StreamingDataLoader:
-    """A loader over both data sets.
+    """A loader over both datasets.
 
     Args:
         mix: Their folders.
         kind: How many workers, and of which kind: `2`, `2-threads`, `2-persistent`.
-        options: Of the data set.
+        options: Of the dataset.
     """
     data = dataset(mix, **options)
     workers, _, manner = kind.partition('-')
@@ -415,7 +415,7 @@ def test_a_state_brings_its_seed_to_workers(mix: list[Path], kind: str) -> None:
     apart(seed_in_workers, mix, kind)
 
 
-def test_the_state_of_the_data_set(mix: list[Path]) -> None:
+def test_the_state_of_the_dataset(mix: list[Path]) -> None:
     data = dataset(mix)
     assert data.state_dict(0, False)['epoch'] == -1
     read = list(itertools.islice(data, 20))
@@ -491,8 +491,8 @@ def test_no_state(mix: list[Path], state: State) -> None:
     assert str(raised.value)
 
 
-def test_the_state_of_another_data_set(mix: list[Path]) -> None:
-    # More samples were read than this data set has.
+def test_the_state_of_another_dataset(mix: list[Path]) -> None:
+    # More samples were read than this dataset has.
     again = loader(mix)
     state = {
         'epoch': 0,

@@ -153,7 +153,7 @@ def test_a_shard_that_is_asked_for_again_is_fetched_as_a_whole(tmp_path: Path) -
     assert dataset.stats()['fetched_shards'] == 1
 
 
-def test_a_data_set_that_is_here_needs_no_remote(tmp_path: Path) -> None:
+def test_a_dataset_that_is_here_needs_no_remote(tmp_path: Path) -> None:
     remote = write(tmp_path / 'remote')
     local = tmp_path / 'local'
     assert len(ids(StreamingDataset(remote=str(remote), local=str(local), batch_size=4))) == 60

@@ -1,4 +1,4 @@
-"""Data sets of text, images and videos."""
+"""Datasets of text, images and videos."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_labelled_images(cls: type[StreamingVisionDataset], labelled: str) -> No
         cls(local=labelled, **ONE, transforms=lambda x, y: (x, y), transform=abs)
 
 
-def test_vision_data_sets_are_those_of_torchvision(labelled: str) -> None:
+def test_vision_datasets_are_those_of_torchvision(labelled: str) -> None:
     torchvision = pytest.importorskip('torchvision')
     dataset = StreamingCIFAR10(local=labelled, **ONE, transform=abs)
     assert isinstance(dataset, torchvision.datasets.VisionDataset)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from support.store import Store
 
 PROGRAM = Path(__file__).parent / 'programs' / 'torchrun_train.py'
-#: Samples of the data set: a multiple of the global batch of these tests.
+#: Samples of the dataset: a multiple of the global batch of these tests.
 SAMPLES = 384
 GLOBAL = 24
 
 
 @pytest.fixture(scope='module')
 def even(served: Path) -> Path:
-    """A data set that every number of processes divides."""
+    """A dataset that every number of processes divides."""
     return write(served / 'even', SAMPLES)
 
 

@@ -294,7 +294,7 @@ def test_batches_of_a_loader(workers: int, tmp_path: Path) -> None:
 
 
 def from_a_store(remote: str, folder: Path) -> None:
-    """Reads two epochs with a cache that is smaller than the data set."""
+    """Reads two epochs with a cache that is smaller than the dataset."""
     options: dict[str, Any] = {
         'remote': remote,
         'local': str(folder / 'local'),
@@ -504,7 +504,7 @@ def test_samples_by_key(ending: str, tmp_path: Path) -> None:
         tar.unlink()
         Path(f'{tar}{ending}').write_bytes(data)
     options: dict[str, Any] = {'batch_size': BATCH, 'decode': tar_value}
-    # What is unpacked beside compressed shards is no second data set.
+    # What is unpacked beside compressed shards is no second dataset.
     check_keys(StreamingDataset(local=str(folder), **options))
     check_keys(StreamingDataset(local=str(folder), **options))
     check_keys(StreamingDataset(remote=str(folder), local=str(tmp_path / 'cache'), **options))

@@ -1,4 +1,4 @@
-//! Where the data sets of the original writer are, and how one is loaded.
+//! Where the datasets of the original writer are, and how one is loaded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use shardmill_core::Limits;
 use shardmill_mds::{FileInfo, Index, ShardEntry, ShardView};
 
-/// One data set of `fixtures/`.
+/// One dataset of `fixtures/`.
 #[derive(Debug)]
 pub struct Fixture {
     pub name: String,
@@ -33,7 +33,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/mosaicml-streaming-0.13.0")
 }
 
-/// All data sets, by name.
+/// All datasets, by name.
 pub fn all() -> Vec<Fixture> {
     let mut names: Vec<String> = fs::read_dir(root())
         .expect("fixtures/mosaicml-streaming-0.13.0")
@@ -42,15 +42,15 @@ pub fn all() -> Vec<Fixture> {
         .collect();
     names.sort();
     // A moved folder must not make every test of this suite pass.
-    assert!(names.len() >= 160, "only {} data sets", names.len());
+    assert!(names.len() >= 160, "only {} datasets", names.len());
     names.iter().map(|name| named(name)).collect()
 }
 
-/// Data sets whose index is refused as a whole: a newline that no JSON parser skips, which the original reader
+/// Datasets whose index is refused as a whole: a newline that no JSON parser skips, which the original reader
 /// trips over too, and names that two shards share.
 pub const REFUSED: [&str; 2] = ["json-newline-word", "merged-two-levels"];
 
-/// The data sets whose index is accepted.
+/// The datasets whose index is accepted.
 pub fn accepted() -> Vec<Fixture> {
     let refused = |fixture: &Fixture| REFUSED.contains(&fixture.name.as_str());
     all()
@@ -59,7 +59,7 @@ pub fn accepted() -> Vec<Fixture> {
         .collect()
 }
 
-/// One data set.
+/// One dataset.
 pub fn named(name: &str) -> Fixture {
     Fixture {
         name: name.to_owned(),
@@ -131,7 +131,7 @@ impl Fixture {
         self.index().shards.into_iter().map(load).collect()
     }
 
-    /// Every file below the data set, as a path relative to it, but the `index.json` of merged parts.
+    /// Every file below the dataset, as a path relative to it, but the `index.json` of merged parts.
     pub fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         let mut folders = vec![self.dir.clone()];

@@ -8,7 +8,7 @@ use shardmill_mds::{
 
 use crate::fixtures::{self, limits};
 
-/// Data sets that hold what ours would not write: values the original reader refuses, text in other spellings,
+/// Datasets that hold what ours would not write: values the original reader refuses, text in other spellings,
 /// 63 dimensions, no columns, lone surrogates.
 const NOT_OURS: [&str; 6] = [
     "csv-unreadable",

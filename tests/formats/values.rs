@@ -9,7 +9,7 @@ use shardmill_mds::{Encoding, SampleValue, Value, check_datum, decode};
 use crate::expected::{is_unreadable, same_text_value, same_value};
 use crate::fixtures::{self, Fixture, limits};
 
-/// Data sets that ours refuses in whole or in part, each with a test of its own below.
+/// Datasets that ours refuses in whole or in part, each with a test of its own below.
 const ODD: [&str; 3] = ["json-surrogates", "mds-loose-text", "mds-no-columns"];
 
 fn is_odd(fixture: &Fixture) -> bool {
@@ -134,7 +134,7 @@ fn compare_sample(place: &str, values: &[(&str, SampleValue<'_>)], line: &Json) 
     }
 }
 
-/// The values of every column of the data set, ours beside the original reader's.
+/// The values of every column of the dataset, ours beside the original reader's.
 fn for_each_datum(fixture: &Fixture, mut check: impl FnMut(&Encoding, &[u8], &Json)) {
     let expected = fixture.expected();
     let mut lines = expected.iter();

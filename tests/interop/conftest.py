@@ -29,7 +29,7 @@ CASES = int(os.environ.get("SHARDMILL_CASES", "300"))
 DRAWN_SEED = os.environ.setdefault("SHARDMILL_DIFFERENTIAL_SEED", str(random.randrange(10**9)))
 
 
-# Thousands of small data sets, each of them synced file by file: memory is the place for them.
+# Thousands of small datasets, each of them synced file by file: memory is the place for them.
 if os.access("/dev/shm", os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
@@ -111,7 +111,7 @@ def shared_memory():
 
 @pytest.fixture
 def copy_of(tmp_path):
-    """A fixture's data set, to be changed."""
+    """A fixture's dataset, to be changed."""
 
     def copy_of(name):
         return Path(shutil.copytree(FIXTURES / name, tmp_path / name))

@@ -17,7 +17,7 @@ streaming.base.format.base.writer.sleep = lambda seconds: time.sleep(seconds / 1
 
 WRITERS = {"mds": MDSWriter, "json": JSONWriter, "csv": CSVWriter, "tsv": TSVWriter, "xsv": XSVWriter}
 
-# What ours writes beside the data set.
+# What ours writes beside the dataset.
 SIDE_FILES = {"index.provenance"}
 
 

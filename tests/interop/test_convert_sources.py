@@ -280,7 +280,7 @@ def test_dry_run_writes_nothing(run, people, tmp_path):
     assert not (tmp_path / "ours").exists()
 
 
-def test_second_run_leaves_the_data_set_alone(convert, run, people, tmp_path):
+def test_second_run_leaves_the_dataset_alone(convert, run, people, tmp_path):
     convert(people, tmp_path / "ours")
     before = {path: (tmp_path / "ours" / path).stat().st_mtime_ns for path in peer.files(tmp_path / "ours")}
     convert(people, tmp_path / "ours")

@@ -62,7 +62,7 @@ def test_what_ours_reads_the_original_reads_alike(encoding, run, tmp_path, monke
     base = data_of(f"mds-enc-{ENCODINGS[encoding]}")
     data = [mutate(rng, rng.choice(base)) for _ in range(4 * CASES)]
 
-    # A data set for each hundred: a report lists only so many problems.
+    # A dataset for each hundred: a report lists only so many problems.
     accepted = []
     for part in range(0, len(data), 100):
         chunk = data[part : part + 100]

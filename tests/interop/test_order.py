@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "crates" / "order" / "testdata"))
 import configs  # noqa: E402
 import differential  # noqa: E402
 
-# The original warns of small data sets.
+# The original warns of small datasets.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

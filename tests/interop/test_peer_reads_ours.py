@@ -103,7 +103,7 @@ def test_samples_per_shard(convert, tmp_path):
 
 
 def test_splits(convert, tmp_path):
-    """Each split is a data set of its own, below the destination, and together they hold every row once."""
+    """Each split is a dataset of its own, below the destination, and together they hold every row once."""
     pq.write_table(pa.table({"n": range(500), "user": [n % 50 for n in range(500)]}), tmp_path / "in.parquet")
     convert(tmp_path / "in.parquet", tmp_path / "ours", "--split=train=0.8,val=0.2", "--split-key=user")
     users = {}

@@ -13,10 +13,10 @@ import shardmill
 import streaming
 from conftest import CASES, SEED
 
-# The original warns of small data sets.
+# The original warns of small datasets.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-# Each data set that the original opens keeps descriptors of all those before it: for more, take other seeds.
+# Each dataset that the original opens keeps descriptors of all those before it: for more, take other seeds.
 MOST = min(max(20, CASES // 10), 60)
 SIZES = (103, 59)
 ALGOS = ("py1e", "py1br", "py1s", "py2s", "naive")
@@ -31,7 +31,7 @@ WEIGHTS = (
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Two data sets; no sample is in both."""
+    """Two datasets; no sample is in both."""
     root = tmp_path_factory.mktemp("resume")
     first = 0
     for name, size in zip("ab", SIZES):
@@ -124,7 +124,7 @@ def test_states_move_both_ways(number, folders):
 
 @pytest.mark.parametrize("algo", ALGOS)
 def test_a_state_of_the_original_on_other_ranks(algo, folders):
-    # One process there, four here; both data sets are cut to what all of them divide.
+    # One process there, four here; both datasets are cut to what all of them divide.
     weights = ({"choose": 96}, {"choose": 48})
     options = {"shuffle": True, "shuffle_algo": algo, "shuffle_seed": 5, "shuffle_block_size": 50}
     options |= {"num_canonical_nodes": 4, "batch_size": 12}

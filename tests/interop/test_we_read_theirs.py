@@ -1,6 +1,6 @@
 """What the original writes is read, checked, rebuilt, merged and converted by ours.
 
-The data sets are those of `fixtures/` (every encoding, format, compression and hash), and some written on the spot.
+The datasets are those of `fixtures/` (every encoding, format, compression and hash), and some written on the spot.
 """
 
 import json
@@ -64,7 +64,7 @@ def test_cat(name, run):
             assert same(ours[column], theirs[column]), f"sample {number} column {column!r}: {ours[column]} is not {theirs[column]}"
 
 
-# Merged indexes belong to several folders, an empty data set has no shards, and one newline is refused.
+# Merged indexes belong to several folders, an empty dataset has no shards, and one newline is refused.
 REBUILT = [name for name in ALL if not name.startswith("merged-") and not name.endswith("-empty") and name != "json-newline-word"]
 
 
@@ -128,7 +128,7 @@ def test_whole_numbers_beyond_64_bits(format_, run, copy_of, tmp_path):
 
 
 def test_convert_back_to_the_original_bytes(run, copy_of, tmp_path):
-    """With the options of the data set itself, converting it gives it again."""
+    """With the options of the dataset itself, converting it gives it again."""
     source = copy_of("mds-cut-many")
     ours = converted(run, source, tmp_path / "ours", "--compression=none", "--hashes=none", "--size-limit=700")
     assert peer.difference(ours, source) is None
@@ -136,7 +136,7 @@ def test_convert_back_to_the_original_bytes(run, copy_of, tmp_path):
 
 @pytest.mark.parametrize("compression", ["zstd:3", "gz", "br:5", "bz2", "snappy", None])
 @pytest.mark.parametrize("format_", ["mds", "json", "csv", "tsv", "xsv"])
-def test_random_data_sets(format_, compression, run, tmp_path):
+def test_random_datasets(format_, compression, run, tmp_path):
     """Written on the spot: verified, and the same after compression by ours."""
     rng = random.Random(f"{SEED} {format_} {compression} theirs")
     separator = {"csv": ",", "tsv": "\t", "xsv": ";"}.get(format_, "")
@@ -192,7 +192,7 @@ def test_merging_what_ours_wrote_agrees_with_the_original(run, convert, tmp_path
     assert len(peer.streamed(root, "sha256")) == 12
 
 
-def test_a_data_set_of_different_schemas(run, copy_of):
+def test_a_dataset_of_different_schemas(run, copy_of):
     """Shards of one index may differ in format and columns; verify and cat do not mind."""
     folder = copy_of("merged-list")
     lines = run("cat", folder, "0..").lines()

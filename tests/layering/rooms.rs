@@ -70,7 +70,7 @@ pub const ROOMS: &[Room] = &[
         Floor::Engine,
         &[CORE, MEMORY, STORAGE, ORDER, MDS, WEBDATASET],
     ),
-    // A finished data set can be a source, so a conversion reads through the reader.
+    // A finished dataset can be a source, so a conversion reads through the reader.
     room(
         CONVERT,
         Floor::Job,

@@ -34,7 +34,7 @@ def ray_here():
     )
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    # Parts are numbered in the order of the data set.
+    # Parts are numbered in the order of the dataset.
     context.execution_options.preserve_order = True
     yield
     ray.shutdown()

@@ -114,7 +114,7 @@ def test_modes(spark, tmp_path):
     write(frame(spark, 30), place)
     assert ids(place) == [*range(40), *range(30)]
     assert first.items() - tree(place).items() == {("index.json", first["index.json"])}, "nothing else was changed"
-    with pytest.raises(Exception, match="there is a data set already"):
+    with pytest.raises(Exception, match="there is a dataset already"):
         write(frame(spark), place, exists="error")
     before = tree(place)
     write(frame(spark), place, exists="ignore")
@@ -127,13 +127,13 @@ def test_modes(spark, tmp_path):
             write(frame(spark), place, mode)
     write(frame(spark, 20), place, "overwrite")
     assert ids(place) == list(range(20))
-    # Readers of the old data set still find its shards, until they are collected.
+    # Readers of the old dataset still find its shards, until they are collected.
     assert first.keys() < tree(place).keys()
     assert {entry.reason for entry in parts.gc(str(place), older_than=None)} == {"unlisted"}
     parts.gc(str(place), older_than=None, delete=True)
     assert set(tree(place)) == listed(place)
     assert ids(place) == list(range(20))
-    # No rows are a data set as well.
+    # No rows are a dataset as well.
     write(frame(spark).filter("id < 0"), place, "overwrite")
     assert ids(place) == []
 
@@ -232,7 +232,7 @@ def test_a_store(request, spark, tmp_path):
             assert set(bucket.objects) == {index, *(f"sets/tokens/{name}" for name in names)}
             rows = spark.read.format("shardmill").options(**storage).load(place).collect()
             assert Counter(row.id for row in rows) == Counter({number: count for number in range(100)})
-        # The attempts of a job that fails are taken away, and the data set stays as it is.
+        # The attempts of a job that fails are taken away, and the dataset stays as it is.
         before = dict(bucket.objects)
         with pytest.raises(Exception, match="a task that fails"):
             write(shaky(spark, tmp_path / "tries", 1000), place, "overwrite", **storage)
@@ -280,7 +280,7 @@ def test_a_driver_that_is_killed_before_the_commit(request, spark, tmp_path, mod
     status = run(place, f"kill-{mode}", tmp_path / "notes")
     assert status != 0
     assert (tmp_path / "notes" / "killed").exists(), (tmp_path / "notes" / "log.txt").read_text()[-3000:]
-    assert ids(place) == list(range(10)), "the data set is what it was"
+    assert ids(place) == list(range(10)), "the dataset is what it was"
     left = parts.gc(str(place), older_than=None)
     assert {entry.reason for entry in left} == {"attempt"} and len(left) == 3
     # A new run neither minds nor takes what is left.
@@ -340,7 +340,7 @@ def test_other_columns_are_refused_before_the_tasks(spark, tmp_path):
     write(frame(spark, 10, 1).select("id"), tmp_path / "out")
     before = tree(tmp_path / "out")
     data = spark.range(10).selectExpr("cast(if(id = 0, raise_error('a task'), id) as int) as id")
-    with pytest.raises(Exception, match=r"the data set has id .int64., the job writes id .int32."):
+    with pytest.raises(Exception, match=r"the dataset has id .int64., the job writes id .int32."):
         write(data, tmp_path / "out")
     assert tree(tmp_path / "out") == before
 

@@ -139,7 +139,7 @@ def read(out):
 
 
 def tree(out):
-    """The files of a data set, by name."""
+    """The files of a dataset, by name."""
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 

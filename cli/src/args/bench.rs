@@ -2,7 +2,7 @@ use clap::Args;
 
 use super::WorldArgs;
 
-/// Read a data set as a training job would, and tell how fast
+/// Read a dataset as a training job would, and tell how fast
 ///
 /// Reads the batches of one rank, epoch by epoch, through the same cache, order and threads as a training job, and
 /// prints for each epoch samples and bytes a second, the time to the first batch, the time spent waiting for batches,
@@ -13,7 +13,7 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub world: WorldArgs,
 
-    /// A folder beneath each data set, such as `train`
+    /// A folder beneath each dataset, such as `train`
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
 
@@ -124,7 +124,7 @@ pub struct BenchArgs {
 
 const AFTER_HELP: &str = "\
 EXAMPLES:
-  How fast can this data set be read, shuffled?
+  How fast can this dataset be read, shuffled?
     shardmill bench shards/ --shuffle --batch-size 64
 
   From S3 with a cache of 20 GB, as rank 3 of 2 nodes with 8 ranks each, in steps of 100 ms:

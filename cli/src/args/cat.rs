@@ -12,7 +12,7 @@ use super::StorageArgs;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct CatArgs {
-    /// The data set, in a directory or in a store
+    /// The dataset, in a directory or in a store
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
@@ -21,7 +21,7 @@ pub struct CatArgs {
     #[arg(value_name = "INDEX|A..B", allow_hyphen_values = true)]
     pub range: Option<String>,
 
-    /// Print the first sample whose key column holds this; reads the data set from the start
+    /// Print the first sample whose key column holds this; reads the dataset from the start
     #[arg(
         long,
         value_name = "KEY",

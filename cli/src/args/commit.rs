@@ -2,9 +2,9 @@ use clap::Args;
 
 use super::{StorageArgs, TakeoverArgs};
 
-/// Publish what `convert --part` has made as one data set
+/// Publish what `convert --part` has made as one dataset
 ///
-/// All parts have to be there, and every file as it was written. The index comes last: until then there is no data set.
+/// All parts have to be there, and every file as it was written. The index comes last: until then there is no dataset.
 /// Killed, the same command goes on.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]

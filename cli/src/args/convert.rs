@@ -258,11 +258,11 @@ pub struct ConvertArgs {
     #[arg(long, help_heading = "Running")]
     pub dry_run: bool,
 
-    /// Replace the data set that is at the destination
+    /// Replace the dataset that is at the destination
     #[arg(long, help_heading = "Running")]
     pub overwrite: bool,
 
-    /// Bring the data set up to date with its Delta table: add what is new, list what is gone
+    /// Bring the dataset up to date with its Delta table: add what is new, list what is gone
     ///
     /// The first run converts the table, and notes which of its files became which samples. Later runs read the files
     /// that were added since, append shards, and list the samples whose rows were deleted or changed in
@@ -354,7 +354,7 @@ pub enum NamesName {
 
 const AFTER_HELP: &str = "\
 EXAMPLES:
-  Convert a Parquet data set with the defaults (MDS, zstd:3, sha256, 64 MiB shards, all cores):
+  Convert a Parquet dataset with the defaults (MDS, zstd:3, sha256, 64 MiB shards, all cores):
     shardmill convert data/ shards/
 
   See first what would be written:

@@ -5,7 +5,7 @@ use super::StorageArgs;
 /// Try what can be done at a location, with your settings: list, put, read, create, delete
 ///
 /// Objects whose names begin with `.shardmill-probe-` are put there and taken away again. Where nothing may be put, an
-/// object that is there is read. The exit status is 0 where data sets can be read, whether or not they can be written.
+/// object that is there is read. The exit status is 0 where datasets can be read, whether or not they can be written.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct DoctorArgs {

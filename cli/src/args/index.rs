@@ -41,18 +41,18 @@ pub struct RebuildArgs {
     pub jobs: Option<String>,
 }
 
-/// Write one index.json over several data sets; their shards stay where they are
+/// Write one index.json over several datasets; their shards stay where they are
 ///
-/// With one directory, all data sets below it are merged, in the order of their paths. With several, those
+/// With one directory, all datasets below it are merged, in the order of their paths. With several, those
 /// are merged in the order given. The shards' names are relative to the directory of the new index.
 #[derive(Args, Debug)]
 #[command(after_help = MERGE_AFTER_HELP)]
 pub struct MergeArgs {
-    /// A directory with data sets below it, or the data sets
+    /// A directory with datasets below it, or the datasets
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<String>,
 
-    /// Directory that receives index.json and holds all data sets; needed when there are several
+    /// Directory that receives index.json and holds all datasets; needed when there are several
     #[arg(long, value_name = "ROOT")]
     pub out: Option<String>,
 
@@ -113,7 +113,7 @@ EXAMPLES:
 
 const MERGE_AFTER_HELP: &str = "\
 EXAMPLES:
-  All data sets below shards/ become one:
+  All datasets below shards/ become one:
     shardmill index merge shards/
 
   Two of them, in this order:

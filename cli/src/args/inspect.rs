@@ -2,16 +2,16 @@ use clap::Args;
 
 use super::StorageArgs;
 
-/// Show what a data set holds, or what a source would become
+/// Show what a dataset holds, or what a source would become
 ///
-/// For a data set: format, samples, shards, columns and encodings, sizes, compression, hashes and where it
+/// For a dataset: format, samples, shards, columns and encodings, sizes, compression, hashes and where it
 /// came from. For a directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV or JSON
 /// lines source or a tree of files: its columns, rows and files, and the encodings that `convert` would
 /// choose. For a Delta table also: versions, features, deleted rows and sizes of files.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct InspectArgs {
-    /// A data set, a directory of data sets, or a source; in a directory or in a store
+    /// A dataset, a directory of datasets, or a source; in a directory or in a store
     #[arg(value_name = "DATASET")]
     pub location: String,
 
@@ -38,7 +38,7 @@ pub struct InspectArgs {
 
 const AFTER_HELP: &str = "\
 EXAMPLES:
-  Look at a data set:
+  Look at a dataset:
     shardmill inspect shards/
 
   The number of samples, for a script:
@@ -50,5 +50,5 @@ EXAMPLES:
   What convert would make of a Parquet file:
     shardmill inspect data/part-0.parquet
 
-  A data set in a store:
+  A dataset in a store:
     shardmill inspect s3://bucket/shards";

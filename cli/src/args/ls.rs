@@ -2,11 +2,11 @@ use clap::Args;
 
 use super::StorageArgs;
 
-/// List the shards of a data set, one line each
+/// List the shards of a dataset, one line each
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct LsArgs {
-    /// The data set, in a directory or in a store
+    /// The dataset, in a directory or in a store
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 

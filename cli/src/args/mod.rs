@@ -49,7 +49,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const AFTER_HELP: &str = "\
 EXAMPLES:
-  Convert a Parquet data set to MDS shards:
+  Convert a Parquet dataset to MDS shards:
     shardmill convert data/ shards/
 
   See what is in it, and check it:

@@ -9,7 +9,7 @@ use super::WorldArgs;
 /// the algorithms of MosaicML Streaming the numbers that it gives. With --json, one object a line: `rank`, `batch`,
 /// `worker`, `samples`, and in `repeated` the places of those that fill up.
 ///
-/// With --json and without a data set, configurations are read from standard input, one JSON object a line, and
+/// With --json and without a dataset, configurations are read from standard input, one JSON object a line, and
 /// answered with one line each, as soon as they are ready: `{"id": …, "orders": [rank][worker] → samples}` or
 /// `{"id": …, "error": …}`. A configuration has an `id`, `streams` (each with `shards`, a list of sizes, and at most
 /// one of `proportion`, `repeat`, `choose`), the options below with underscores, `epoch`, and `resume`: null or a state.
@@ -22,7 +22,7 @@ pub struct OrderArgs {
     #[command(flatten)]
     pub world: WorldArgs,
 
-    /// Sizes of the shards of a stream, instead of a data set; repeatable
+    /// Sizes of the shards of a stream, instead of a dataset; repeatable
     #[arg(
         long,
         allow_hyphen_values = true,
@@ -65,7 +65,7 @@ EXAMPLES:
   The first three batches of every rank:
     shardmill order shards/ --shuffle --ranks-per-node 8 --batch-size 32 --batches ..3
 
-  A mix of two data sets, as JSON:
+  A mix of two datasets, as JSON:
     shardmill order --stream web,proportion=0.7 --stream code,proportion=0.3 --shuffle --json
 
   Where a stopped run goes on, with half the machines:

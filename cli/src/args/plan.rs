@@ -85,7 +85,7 @@ EXAMPLES:
   A slow line and fast steps, with a picture:
     shardmill plan shards/ --shuffle --bandwidth 200MB/s --step-time 40ms --svg plan.svg
 
-  A mix of two data sets, seven parts of the one and three of the other:
+  A mix of two datasets, seven parts of the one and three of the other:
     shardmill plan --stream web/,proportion=0.7 --stream books/,proportion=0.3 --shuffle
 
   Seconds that the nodes wait in each epoch, for a script:

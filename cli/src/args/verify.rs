@@ -2,14 +2,14 @@ use clap::Args;
 
 use super::StorageArgs;
 
-/// Check a data set: structure, lengths, hashes; with --deep every sample
+/// Check a dataset: structure, lengths, hashes; with --deep every sample
 ///
 /// Tar files are checked with or without an index.json. Every problem is one error line; the exit status is 3 when
 /// there is one.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct VerifyArgs {
-    /// The data set, a directory of data sets, or a tar file; on this machine or in a store
+    /// The dataset, a directory of datasets, or a tar file; on this machine or in a store
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 

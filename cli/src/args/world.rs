@@ -2,15 +2,15 @@ use clap::Args;
 
 use super::StorageArgs;
 
-// The data sets of a run, the machines that read them, and the order: what `order` and `plan` have in common. No doc
+// The datasets of a run, the machines that read them, and the order: what `order` and `plan` have in common. No doc
 // comment: it would become the text of the verb.
 #[derive(Args, Clone, Debug)]
 pub struct WorldArgs {
-    /// Data sets; several are the streams of a mix, in this order
+    /// Datasets; several are the streams of a mix, in this order
     #[arg(value_name = "DATASET", required_unless_present = "streams")]
     pub datasets: Vec<String>,
 
-    /// A data set with the part that it has in an epoch, instead of DATASET: relative to the other streams,
+    /// A dataset with the part that it has in an epoch, instead of DATASET: relative to the other streams,
     /// so many times, or so many samples; repeatable
     #[arg(
         long = "stream",

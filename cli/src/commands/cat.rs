@@ -6,9 +6,9 @@ use shardmill_mds::{Field, SampleValue, TextValue, Value, decode};
 use shardmill_reader::{Dataset, Place, ReaderError, Sample};
 use shardmill_storage::Dir;
 
+use super::dataset_location::DatasetLocation;
 use super::extract::{Extractor, SampleName};
 use super::range::Samples;
-use super::site::Site;
 use super::tars::{TarCat, Tars};
 use super::{dataset, options};
 use crate::args::CatArgs;
@@ -36,11 +36,11 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
     }
     let extract = args.extract.as_deref().map(options::location).transpose()?;
 
-    let site = Site::parse(&args.dataset, &args.storage)?;
-    if let Some(tars) = Tars::find(&site, &limits, args.with_deleted)? {
+    let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
+    if let Some(tars) = Tars::find(&dataset_location, &limits, args.with_deleted)? {
         return run_tars(args, &tars, samples, max_bytes, extract.as_deref(), out);
     }
-    let dataset = dataset::open(&args.dataset, &site, limits, args.with_deleted)?;
+    let dataset = dataset::open(&args.dataset, &dataset_location, limits, args.with_deleted)?;
     let cat = Cat {
         name: &args.dataset,
         dataset: &dataset,
@@ -153,7 +153,7 @@ fn note_shown(total: u64, out: &mut Output) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A data set and the columns that are asked for.
+/// A dataset and the columns that are asked for.
 struct Cat<'a> {
     name: &'a str,
     dataset: &'a Dataset,
@@ -208,7 +208,7 @@ impl Cat<'_> {
                 let is_first = number == self.dataset.first_sample(this);
                 let is_whole = is_first && end == self.dataset.first_sample(this + 1);
                 if end - number >= WHOLE || is_whole {
-                    // The data set keeps the shard that it read last.
+                    // The dataset keeps the shard that it read last.
                     self.dataset.shard(this)?;
                 }
             }

@@ -390,7 +390,7 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
             many(shards as u64, "shard")
         ),
         DestState::Done => "done already, nothing to write".to_owned(),
-        DestState::Replaced => "replaces the data set that is there".to_owned(),
+        DestState::Replaced => "replaces the dataset that is there".to_owned(),
         DestState::Behind => behind(plan),
     };
     let hashes: Vec<&str> = form.hashes().iter().map(|hash| hash.name()).collect();
@@ -471,7 +471,7 @@ struct JsonReport<'a> {
     stored_bytes: u64,
 }
 
-/// What brings a data set up to date.
+/// What brings a dataset up to date.
 fn behind(plan: &ConvertPlan) -> String {
     let Some(planned) = plan.increment() else {
         return String::new();

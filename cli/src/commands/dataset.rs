@@ -1,4 +1,4 @@
-//! Data sets as more than one verb needs them.
+//! Datasets as more than one verb needs them.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use shardmill_core::{ErrorKind, Limits};
@@ -7,37 +7,39 @@ use shardmill_order::StreamConfig;
 use shardmill_reader::{Dataset, MOST_SPLITS, OpenOptions};
 use shardmill_storage::{Dir, EntryKind, Folder};
 
-use super::site::Site;
+use super::dataset_location::DatasetLocation;
 use crate::args::StorageArgs;
 use crate::error::{CliError, Stop};
 
 pub const INDEX_NAME: &str = "index.json";
 
-/// Opens the data set at a location; `location` is what was typed.
+/// Opens the dataset at a location; `location` is what was typed.
 pub fn open(
     location: &str,
-    site: &Site,
+    dataset_location: &DatasetLocation,
     limits: Limits,
     with_deleted: bool,
 ) -> Result<Dataset, Stop> {
-    match open_site(site, limits, with_deleted) {
-        Err(Stop::Fault(fault)) if fault.kind == ErrorKind::NotFound => match find(site) {
-            Ok(Found::Splits(splits)) => Err(several(location, splits)),
-            _ => Err(Stop::Fault(fault)),
-        },
+    match open_dataset_location(dataset_location, limits, with_deleted) {
+        Err(Stop::Fault(fault)) if fault.kind == ErrorKind::NotFound => {
+            match find(dataset_location) {
+                Ok(Found::Splits(splits)) => Err(several(location, splits)),
+                _ => Err(Stop::Fault(fault)),
+            }
+        }
         opened => opened,
     }
 }
 
-/// Refuses a location whose directories are data sets, where one of them was meant.
+/// Refuses a location whose directories are datasets, where one of them was meant.
 pub fn refuse_several(location: &str, storage: &StorageArgs) -> Result<(), Stop> {
-    match find(&Site::parse(location, storage)?) {
+    match find(&DatasetLocation::parse(location, storage)?) {
         Ok(Found::Splits(splits)) => Err(several(location, splits)),
         _ => Ok(()),
     }
 }
 
-fn several(location: &str, splits: Vec<(String, Site)>) -> Stop {
+fn several(location: &str, splits: Vec<(String, DatasetLocation)>) -> Stop {
     CliError::SeveralDatasets {
         location: location.to_owned(),
         names: splits.into_iter().map(|(name, _)| name).collect(),
@@ -52,18 +54,22 @@ pub fn open_typed(
     limits: Limits,
     with_deleted: bool,
 ) -> Result<Dataset, Stop> {
-    let site = Site::parse(location, storage)?;
-    open(location, &site, limits, with_deleted)
+    let dataset_location = DatasetLocation::parse(location, storage)?;
+    open(location, &dataset_location, limits, with_deleted)
 }
 
 /// Opens the dataset at a site, with the samples that its table no longer has or without.
-pub fn open_site(site: &Site, limits: Limits, with_deleted: bool) -> Result<Dataset, Stop> {
+pub fn open_dataset_location(
+    dataset_location: &DatasetLocation,
+    limits: Limits,
+    with_deleted: bool,
+) -> Result<Dataset, Stop> {
     let options = OpenOptions {
         limits,
         with_deleted,
         ..OpenOptions::default()
     };
-    site.dataset(&options)
+    dataset_location.dataset(&options)
 }
 
 /// How many samples of each shard count, and a digest of those that do not.
@@ -75,19 +81,19 @@ pub fn stream_config(dataset: &Dataset) -> StreamConfig {
 
 /// What lies at a location.
 pub enum Found {
-    /// One data set.
+    /// One dataset.
     One,
-    /// A directory without an index whose sub-directories are data sets: their names and places.
-    Splits(Vec<(String, Site)>),
+    /// A directory without an index whose sub-directories are datasets: their names and places.
+    Splits(Vec<(String, DatasetLocation)>),
     /// Neither.
     Nothing,
 }
 
-pub fn find(site: &Site) -> Result<Found, Stop> {
-    let path = match (site, site.store()) {
-        (Site::Local(path), _) => path,
-        (Site::Pattern(_), _) => return Ok(Found::One),
-        (_, Some(folder)) => return find_in_store(site, folder),
+pub fn find(dataset_location: &DatasetLocation) -> Result<Found, Stop> {
+    let path = match (dataset_location, dataset_location.store()) {
+        (DatasetLocation::Local(path), _) => path,
+        (DatasetLocation::Pattern(_), _) => return Ok(Found::One),
+        (_, Some(folder)) => return find_in_store(dataset_location, folder),
         _ => return Ok(Found::Nothing),
     };
     if path.is_file() {
@@ -116,15 +122,15 @@ pub fn find(site: &Site) -> Result<Found, Stop> {
         }
         // A name that breaks the rules for names is not a split of ours.
         if matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true)) {
-            splits.push((name.to_owned(), site.beneath(name)?));
+            splits.push((name.to_owned(), dataset_location.beneath(name)?));
         }
     }
     Ok(found_of(splits))
 }
 
 /// The same for a store.
-fn find_in_store(site: &Site, folder: &Folder) -> Result<Found, Stop> {
-    if site.file().is_some() || folder.exists(INDEX_NAME)? {
+fn find_in_store(dataset_location: &DatasetLocation, folder: &Folder) -> Result<Found, Stop> {
+    if dataset_location.file().is_some() || folder.exists(INDEX_NAME)? {
         return Ok(Found::One);
     }
     if !folder.can_list() {
@@ -139,14 +145,14 @@ fn find_in_store(site: &Site, folder: &Folder) -> Result<Found, Stop> {
         // A name that breaks the rules for names is not a split of ours.
         let index = format!("{}/{INDEX_NAME}", entry.name);
         if matches!(folder.exists(&index), Ok(true)) {
-            let split = site.beneath(&entry.name)?;
+            let split = dataset_location.beneath(&entry.name)?;
             splits.push((entry.name, split));
         }
     }
     Ok(found_of(splits))
 }
 
-fn found_of(splits: Vec<(String, Site)>) -> Found {
+fn found_of(splits: Vec<(String, DatasetLocation)>) -> Found {
     if splits.is_empty() {
         Found::Nothing
     } else {
@@ -154,13 +160,22 @@ fn found_of(splits: Vec<(String, Site)>) -> Found {
     }
 }
 
-/// The data sets at a location: the one that is there, or those in the directories beneath it. `true` says
+/// The datasets at a location: the one that is there, or those in the directories beneath it. `true` says
 /// that there may be several.
-pub fn find_all(location: &str, site: &Site) -> Result<(Vec<Site>, bool), Stop> {
-    match find(site)? {
-        Found::One => Ok((vec![site.clone()], false)),
-        Found::Splits(splits) => Ok((splits.into_iter().map(|(_, site)| site).collect(), true)),
-        Found::Nothing => Err(site.no_dataset(location).into()),
+pub fn find_all(
+    location: &str,
+    dataset_location: &DatasetLocation,
+) -> Result<(Vec<DatasetLocation>, bool), Stop> {
+    match find(dataset_location)? {
+        Found::One => Ok((vec![dataset_location.clone()], false)),
+        Found::Splits(splits) => Ok((
+            splits
+                .into_iter()
+                .map(|(_, dataset_location)| dataset_location)
+                .collect(),
+            true,
+        )),
+        Found::Nothing => Err(dataset_location.no_dataset(location).into()),
     }
 }
 

@@ -11,9 +11,9 @@ use shardmill_storage::{Dir, Folder, read_file};
 use shardmill_writer::default_target;
 
 use super::dataset::{self, Found};
+use super::dataset_location::DatasetLocation;
 use super::delta::DeltaTable;
 use super::options;
-use super::site::Site;
 use super::tars::{TarFacts, Tars};
 use crate::args::InspectArgs;
 use crate::error::Stop;
@@ -25,7 +25,7 @@ const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
 const PROVENANCE_BYTES: u64 = 64 << 20;
 
 pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let site = Site::parse(&args.location, &args.storage)?;
+    let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
     let travel = SourceOptions {
         version: args
             .version
@@ -47,22 +47,28 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     // A pattern is not a place, and is for sources only.
     let travels = travel.version.is_some() || travel.timestamp_ms.is_some();
     let is_there = !travels
-        && match &site {
-            Site::Local(path) => path.symlink_metadata().is_ok(),
-            Site::Store(store) => !store.is_source(),
-            Site::Pattern(_) => true,
+        && match &dataset_location {
+            DatasetLocation::Local(path) => path.symlink_metadata().is_ok(),
+            DatasetLocation::Store(store) => !store.is_source(),
+            DatasetLocation::Pattern(_) => true,
         };
-    let found = if is_there && site.holds_tars(&limits)? {
+    let found = if is_there && dataset_location.holds_tars(&limits)? {
         Found::One
     } else if is_there {
-        dataset::find(&site)?
+        dataset::find(&dataset_location)?
     } else {
         Found::Nothing
     };
     let mut exit = Exit::Done;
     match found {
         Found::One => {
-            let summary = summary(&args.location, &site, limits, args.with_deleted, out)?;
+            let summary = summary(
+                &args.location,
+                &dataset_location,
+                limits,
+                args.with_deleted,
+                out,
+            )?;
             if out.is_json() {
                 out.json(&summary)?
             } else {
@@ -71,8 +77,14 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         }
         Found::Splits(splits) => {
             let mut parts = Vec::with_capacity(splits.len());
-            for (name, site) in splits {
-                match summary(&site.shown(), &site, limits.clone(), args.with_deleted, out) {
+            for (name, dataset_location) in splits {
+                match summary(
+                    &dataset_location.shown(),
+                    &dataset_location,
+                    limits.clone(),
+                    args.with_deleted,
+                    out,
+                ) {
                     Ok(summary) => parts.push(Part { name, summary }),
                     // One that cannot be opened does not hide the others.
                     Err(Stop::Fault(fault)) if fault.kind == ErrorKind::Corrupt => {
@@ -95,7 +107,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         }
         Found::Nothing => source(
             &args.location,
-            &site,
+            &dataset_location,
             SourceOptions { limits, ..travel },
             out,
         )?,
@@ -128,7 +140,7 @@ struct Summary {
     raw_bytes: u64,
     stored_bytes: u64,
     shard_raw_bytes: Option<Spread>,
-    /// What the first shard has, and with it most data sets all others.
+    /// What the first shard has, and with it most datasets all others.
     #[serde(flatten)]
     first: Option<LayoutSummary>,
     /// What other shards have.
@@ -193,16 +205,18 @@ fn or_stored<T>(
 
 fn summary(
     shown: &str,
-    site: &Site,
+    dataset_location: &DatasetLocation,
     limits: Limits,
     with_deleted: bool,
     out: &Output,
 ) -> Result<Summary, Stop> {
-    let find = |with_deleted| Tars::find(site, &limits, with_deleted);
+    let find = |with_deleted| Tars::find(dataset_location, &limits, with_deleted);
     if let Some(tars) = or_stored(find, with_deleted, out)? {
-        return tar_summary(shown, site, &tars, &limits, out);
+        return tar_summary(shown, dataset_location, &tars, &limits, out);
     }
-    let open = |with_deleted| dataset::open_site(site, limits.clone(), with_deleted);
+    let open = |with_deleted| {
+        dataset::open_dataset_location(dataset_location, limits.clone(), with_deleted)
+    };
     let dataset = or_stored(open, with_deleted, out)?;
     let index = dataset.index();
     let sum = |bytes: fn(&shardmill_mds::ShardEntry) -> u64| {
@@ -211,7 +225,7 @@ fn summary(
             .iter()
             .fold(0_u64, |sum, shard| sum.saturating_add(bytes(shard)))
     };
-    let text = index_text(site, dataset.index_path(), dataset.limits())?;
+    let text = index_text(dataset_location, dataset.index_path(), dataset.limits())?;
     let mut layouts = layouts(index).into_iter();
     Ok(Summary {
         dataset: shown.to_owned(),
@@ -272,8 +286,12 @@ fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
 }
 
 /// The bytes of an index that was read already.
-fn index_text(site: &Site, path: &Path, limits: &Limits) -> Result<Vec<u8>, Stop> {
-    match site.store() {
+fn index_text(
+    dataset_location: &DatasetLocation,
+    path: &Path,
+    limits: &Limits,
+) -> Result<Vec<u8>, Stop> {
+    match dataset_location.store() {
         None => Ok(read_file(path, limits.index_bytes)?),
         Some(folder) => Ok(folder
             .open_file(dataset::INDEX_NAME)?
@@ -288,7 +306,7 @@ fn hash_of(text: &[u8]) -> String {
 /// The same for tar shards, with an index or without.
 fn tar_summary(
     shown: &str,
-    site: &Site,
+    dataset_location: &DatasetLocation,
     tars: &Tars,
     limits: &Limits,
     out: &Output,
@@ -317,10 +335,10 @@ fn tar_summary(
     let mut layouts = layouts.into_iter();
     let index = tars.index();
     let text = index
-        .map(|(path, _)| index_text(site, path, limits))
+        .map(|(path, _)| index_text(dataset_location, path, limits))
         .transpose()?;
-    let folder = match site {
-        Site::Local(path) => {
+    let folder = match dataset_location {
+        DatasetLocation::Local(path) => {
             let folder = match path.is_file() {
                 true => path
                     .parent()
@@ -329,8 +347,8 @@ fn tar_summary(
             };
             Folder::Local(Dir::open(folder.unwrap_or(Path::new(".")))?)
         }
-        Site::Store(store) => store.folder().clone(),
-        Site::Pattern(site) => site.folder().clone(),
+        DatasetLocation::Store(store) => store.folder().clone(),
+        DatasetLocation::Pattern(dataset_location) => dataset_location.folder().clone(),
     };
     Ok(Summary {
         dataset: shown.to_owned(),
@@ -344,9 +362,9 @@ fn tar_summary(
         other_layouts: layouts.collect(),
         index_bytes: index.map(|(_, bytes)| bytes),
         index_hash: text.map(|text| hash_of(&text)),
-        provenance: match site {
+        provenance: match dataset_location {
             // That of the folder is about other tar files as well.
-            Site::Pattern(_) => None,
+            DatasetLocation::Pattern(_) => None,
             _ => provenance(&folder, out)?,
         },
     })
@@ -386,7 +404,7 @@ fn spread(mut sizes: Vec<u64>) -> Option<Spread> {
     })
 }
 
-/// Where the data came from, when shardmill wrote it. A data set without, or with one that cannot be read, is
+/// Where the data came from, when shardmill wrote it. A dataset without, or with one that cannot be read, is
 /// none the worse.
 fn provenance(dir: &Folder, out: &Output) -> Result<Option<Value>, Stop> {
     dir.keep(PROVENANCE_NAME, PROVENANCE_BYTES)?;
@@ -590,7 +608,7 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
 fn show_splits(splits: &Splits<'_>, out: &mut Output) -> Result<(), Stop> {
     let (samples, datasets) = (
         many(splits.samples, "sample"),
-        many(splits.datasets.len() as u64, "data set"),
+        many(splits.datasets.len() as u64, "dataset"),
     );
     out.line(format_args!(
         "{}: {samples} in {datasets}",
@@ -649,11 +667,11 @@ struct SourceColumn {
 }
 
 /// Whether a directory holds shards, so that what is missing is their index.
-fn holds_shards(site: &Site) -> bool {
-    let entries = match site {
-        Site::Local(path) => Dir::open(path).map(Folder::Local),
-        Site::Store(store) => Ok(store.folder().clone()),
-        Site::Pattern(site) => Ok(site.folder().clone()),
+fn holds_shards(dataset_location: &DatasetLocation) -> bool {
+    let entries = match dataset_location {
+        DatasetLocation::Local(path) => Dir::open(path).map(Folder::Local),
+        DatasetLocation::Store(store) => Ok(store.folder().clone()),
+        DatasetLocation::Pattern(dataset_location) => Ok(dataset_location.folder().clone()),
     };
     let entries = entries.and_then(|folder| folder.entries());
     entries.is_ok_and(|entries| {
@@ -667,11 +685,16 @@ fn holds_shards(site: &Site) -> bool {
 }
 
 /// What a source holds, and what `convert` would make of it.
-fn source(shown: &str, site: &Site, options: SourceOptions, out: &mut Output) -> Result<(), Stop> {
-    if holds_shards(site) {
-        return Err(site.no_dataset(shown).into());
+fn source(
+    shown: &str,
+    dataset_location: &DatasetLocation,
+    options: SourceOptions,
+    out: &mut Output,
+) -> Result<(), Stop> {
+    if holds_shards(dataset_location) {
+        return Err(dataset_location.no_dataset(shown).into());
     }
-    let source = shardmill_source::open(&[site.location()], &options)?;
+    let source = shardmill_source::open(&[dataset_location.location()], &options)?;
     let description = source.description();
     let schema = source.schema();
     let mut columns = Vec::with_capacity(schema.fields().len());

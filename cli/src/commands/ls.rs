@@ -3,7 +3,7 @@ use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::FileInfo;
 
 use super::dataset;
-use super::site::Site;
+use super::dataset_location::DatasetLocation;
 use super::tars::Tars;
 use crate::args::LsArgs;
 use crate::error::Stop;
@@ -22,11 +22,11 @@ struct JsonShard<'a> {
 }
 
 pub fn run(args: &LsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let site = Site::parse(&args.dataset, &args.storage)?;
-    if let Some(tars) = Tars::find(&site, &limits, args.with_deleted)? {
+    let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
+    if let Some(tars) = Tars::find(&dataset_location, &limits, args.with_deleted)? {
         return list_tars(&tars, out);
     }
-    let dataset = dataset::open(&args.dataset, &site, limits, args.with_deleted)?;
+    let dataset = dataset::open(&args.dataset, &dataset_location, limits, args.with_deleted)?;
     for (number, shard) in dataset.index().shards.iter().enumerate() {
         let samples = dataset.samples_of(number);
         let (data, meta) = dataset::stored_files(shard);

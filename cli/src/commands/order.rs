@@ -37,7 +37,7 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
                 object: None,
                 message: "missing: <DATASET>...".to_owned(),
                 hint: Some(
-                    "name a data set, give sizes with --shards, or configurations on standard input with --json".to_owned(),
+                    "name a dataset, give sizes with --shards, or configurations on standard input with --json".to_owned(),
                 ),
             }
             .into());
@@ -47,8 +47,8 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
             return Err(CliError::Usage {
                 id: "usage-conflict".into(),
                 object: None,
-                message: "options are of one order, and without a data set the orders are described on standard input".to_owned(),
-                hint: Some("name a data set, or leave the options out".to_owned()),
+                message: "options are of one order, and without a dataset the orders are described on standard input".to_owned(),
+                hint: Some("name a dataset, or leave the options out".to_owned()),
             }
             .into());
         }
@@ -75,7 +75,7 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     Ok(Exit::Done)
 }
 
-/// The streams: those of the data sets, or of the sizes.
+/// The streams: those of the datasets, or of the sizes.
 fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop> {
     let mut streams = Vec::new();
     for sizes in &args.shards {

@@ -207,7 +207,7 @@ fn title(data: &Data) -> String {
         [one] => format!("{}: {samples} in {shards}", escape(&one.dataset)),
         all => format!(
             "{}: {samples} in {shards}",
-            many(all.len() as u64, "data set")
+            many(all.len() as u64, "dataset")
         ),
     }
 }

@@ -47,7 +47,7 @@ impl Samples {
         }
     }
 
-    /// The samples of a data set with that many. Every number that was typed has to be one of it.
+    /// The samples of a dataset with that many. Every number that was typed has to be one of it.
     pub fn resolve(self, dataset: &str, samples: u64) -> Result<Range<u64>, CliError> {
         let error = |number: i64| CliError::SampleOutOfRange {
             dataset: dataset.to_owned(),

@@ -1,4 +1,4 @@
-//! `shardmill order --json` without a data set: a configuration a line on standard input, an answer a line on standard
+//! `shardmill order --json` without a dataset: a configuration a line on standard input, an answer a line on standard
 //! output, in whatever order they are ready.
 //!
 //! One thread reads lines, one for each core answers them, and the caller's writes. Between them are queues that are

@@ -12,8 +12,8 @@ use shardmill_webdataset::{
     FieldSet, FileHashes, ShardMap, ShardView, Value as FieldValue, decode, inflate,
 };
 
+use super::dataset_location::DatasetLocation;
 use super::extract::{Extractor, SampleName};
-use super::site::Site;
 use crate::error::{CliError, Stop};
 use crate::output::{Output, write_string, write_value};
 
@@ -40,11 +40,15 @@ pub struct Tars {
 
 impl Tars {
     /// The tar shards at a place; `None` where there is something else.
-    pub fn find(site: &Site, limits: &Limits, with_deleted: bool) -> Result<Option<Self>, Stop> {
-        if !site.holds_tars(limits)? {
+    pub fn find(
+        dataset_location: &DatasetLocation,
+        limits: &Limits,
+        with_deleted: bool,
+    ) -> Result<Option<Self>, Stop> {
+        if !dataset_location.holds_tars(limits)? {
             return Ok(None);
         }
-        let mut set = site.tars(limits)?;
+        let mut set = dataset_location.tars(limits)?;
         if !with_deleted {
             set = set.without_deleted(limits)?;
         }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
 use shardmill_reader::{ContentReport, OpenOptions, Problem, VerifyOptions, VerifyReport};
 
-use super::site::Site;
+use super::dataset_location::DatasetLocation;
 use super::{dataset, options};
 use crate::args::VerifyArgs;
 use crate::error::{CliError, Fault, Stop, one_line};
@@ -27,28 +27,28 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         jobs: options::jobs(args.jobs.as_deref())?,
         ..VerifyOptions::default()
     };
-    let site = Site::parse(&args.dataset, &args.storage)?;
+    let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
     // Tar files need no index.
-    let (sites, several) = if site.holds_tars(&limits)? {
-        (vec![site], false)
+    let (dataset_locations, several) = if dataset_location.holds_tars(&limits)? {
+        (vec![dataset_location], false)
     } else {
-        dataset::find_all(&args.dataset, &site)?
+        dataset::find_all(&args.dataset, &dataset_location)?
     };
     if several && args.expect_index.is_some() {
-        let hint = "verify the data sets one by one";
+        let hint = "verify the datasets one by one";
         return Err(CliError::option(
             "expect-index",
-            "there are several data sets here, each with an index",
+            "there are several datasets here, each with an index",
             hint,
         )
         .into());
     }
     let mut exit = Exit::Done;
-    for site in sites {
-        match one(args, &site, &limits, &options, out) {
+    for dataset_location in dataset_locations {
+        match one(args, &dataset_location, &limits, &options, out) {
             Ok(Exit::Done) => {}
             Ok(other) => exit = other,
-            // Of several data sets, one that cannot be opened does not hide the others.
+            // Of several datasets, one that cannot be opened does not hide the others.
             Err(Stop::Fault(fault)) if several && fault.kind == ErrorKind::Corrupt => {
                 out.flush()?;
                 out.console().error(&fault, None);
@@ -62,17 +62,17 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
 
 fn one(
     args: &VerifyArgs,
-    site: &Site,
+    dataset_location: &DatasetLocation,
     limits: &Limits,
     options: &VerifyOptions,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
     let start = Instant::now();
     let progress = Arc::new(Progress::new());
-    let report = if site.holds_tars(limits)? {
+    let report = if dataset_location.holds_tars(limits)? {
         let set = match &args.expect_index {
-            Some(expected) => site.pinned_tars(expected, limits)?,
-            None => site.tars(limits)?,
+            Some(expected) => dataset_location.pinned_tars(expected, limits)?,
+            None => dataset_location.tars(limits)?,
         };
         signals::cancel_on_signal(&progress, out.console());
         let display = Display::start(&progress, out.progress_mode(), "verifying", out.console());
@@ -80,7 +80,7 @@ fn one(
         drop(display);
         report?
     } else {
-        let dataset = site.dataset(&OpenOptions {
+        let dataset = dataset_location.dataset(&OpenOptions {
             limits: limits.clone(),
             expect_index: args.expect_index.clone(),
             // Every stored sample is checked. What the side files say is checked as well.
@@ -94,7 +94,7 @@ fn one(
         report?
     };
     let is_clean = report.is_clean() && !(args.strict && report.warning_count > 0);
-    let shown = site.shown();
+    let shown = dataset_location.shown();
     let elapsed_seconds = start.elapsed().as_secs_f64();
     if out.is_json() {
         out.json(&JsonReport {
@@ -105,13 +105,15 @@ fn one(
         })?;
     } else {
         // Findings in one file name it themselves.
-        let folder = match site {
-            Site::Pattern(site) => site.folder().path().display().to_string(),
-            _ if !site.is_file() => shown.clone(),
-            Site::Local(path) => path
+        let folder = match dataset_location {
+            DatasetLocation::Pattern(dataset_location) => {
+                dataset_location.folder().path().display().to_string()
+            }
+            _ if !dataset_location.is_file() => shown.clone(),
+            DatasetLocation::Local(path) => path
                 .parent()
                 .map_or_else(String::new, |parent| parent.display().to_string()),
-            Site::Store(_) => site
+            DatasetLocation::Store(_) => dataset_location
                 .store()
                 .map_or_else(String::new, |folder| folder.path().display().to_string()),
         };
@@ -202,7 +204,7 @@ fn show(
     ))
 }
 
-/// A finding as an error line, with the data set before the name of the file.
+/// A finding as an error line, with the dataset before the name of the file.
 fn fault(dataset: &str, problem: &Problem) -> Fault {
     Fault {
         kind: problem.kind,

@@ -13,7 +13,7 @@ pub struct Stream {
     pub weight: Weight,
 }
 
-/// The streams: the data sets that were named, or those of `--stream`.
+/// The streams: the datasets that were named, or those of `--stream`.
 pub fn streams(args: &WorldArgs) -> Result<Vec<Stream>, CliError> {
     let plain = args.datasets.iter().map(|location| {
         Ok(Stream {

@@ -90,7 +90,7 @@ impl Place {
         self.write(name, bytes);
     }
 
-    /// Changes the index of the data set `shards`.
+    /// Changes the index of the dataset `shards`.
     pub fn index(&self, change: impl FnOnce(&mut Value)) {
         let dir = self.at("shards");
         let mut index = mds::read_index(&dir).unwrap();
@@ -217,7 +217,7 @@ impl Case {
         case
     }
 
-    /// Expects every verb that reads the data set `shards` to fail in the same way.
+    /// Expects every verb that reads the dataset `shards` to fail in the same way.
     pub fn unreadable(self, exit: i32, ids: &'static str, says: &[&'static str]) -> Self {
         [
             "ls shards",

@@ -6,7 +6,7 @@ use shardmill_testing::mds::dialect;
 use crate::case::{Case, Place, case, sweep};
 use crate::sets::list;
 
-/// A case in which `index.json` of a good data set is replaced by these bytes.
+/// A case in which `index.json` of a good dataset is replaced by these bytes.
 fn file(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
     case(name, move |place: &Place| {
         place.mds();

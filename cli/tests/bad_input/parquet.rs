@@ -418,11 +418,11 @@ fn sets() -> Vec<Case> {
             "url-scheme",
             &["oci://bucket/rows", "s3://BUCKET/PREFIX"],
         ),
-        case("a broken MDS data set as source", |place| {
+        case("a broken MDS dataset as source", |place| {
             place.write("in/index.json", "{\"version\": 2}")
         })
         .unconvertible("", 3, "index-missing-field", &["in/index.json"]),
-        case("an MDS data set with a broken shard as source", |place| {
+        case("an MDS dataset with a broken shard as source", |place| {
             place.zipped("zstd:3");
             place.edit("shards/shard.00001.mds.zstd", |zip| zip[40] ^= 1);
         })

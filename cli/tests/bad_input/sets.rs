@@ -1,4 +1,4 @@
-//! Small data sets that are right, to be spoilt.
+//! Small datasets that are right, to be spoilt.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use shardmill_testing::mds::{RawShard, Spec, sample, word};
 
 use crate::case::Place;
 
-/// Samples of a shard, and shards of a data set.
+/// Samples of a shard, and shards of a dataset.
 pub const SAMPLES: u64 = 20;
 pub const SHARDS: u64 = 2;
 
@@ -53,7 +53,7 @@ pub fn header(data: &[u8]) -> (usize, usize) {
 }
 
 impl Place {
-    /// A data set `shards` of two MDS shards with 20 samples each, not compressed, sha256.
+    /// A dataset `shards` of two MDS shards with 20 samples each, not compressed, sha256.
     pub fn mds(&self) {
         self.mds_with(spec());
     }
@@ -80,12 +80,12 @@ impl Place {
         spec.write(&self.at("shards"), &shards).unwrap();
     }
 
-    /// A data set `shards` of one MDS shard with one column `x` and these values.
+    /// A dataset `shards` of one MDS shard with one column `x` and these values.
     pub fn column(&self, encoding: &str, values: &[&[u8]]) {
         column(&self.at("shards"), encoding, values);
     }
 
-    /// A data set `shards` in JSON lines, two shards.
+    /// A dataset `shards` in JSON lines, two shards.
     pub fn json_lines(&self) {
         self.forged_json(|_| {});
     }
@@ -99,7 +99,7 @@ impl Place {
         self.lines(&spec, line, change);
     }
 
-    /// A data set `shards` in CSV, two shards, the first changed.
+    /// A dataset `shards` in CSV, two shards, the first changed.
     pub fn forged_csv(&self, change: impl FnOnce(&mut RawShard)) {
         let spec = Spec::csv(&[("id", "int"), ("name", "str")]);
         self.lines(

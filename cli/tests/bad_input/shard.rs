@@ -484,7 +484,7 @@ fn rebuilds() -> Vec<Case> {
             "index-truncated",
             &["all/b/index.json"],
         ),
-        case("merge: a data set outside", Place::mds).fails(
+        case("merge: a dataset outside", Place::mds).fails(
             "index merge shards --out elsewhere",
             2,
             "merge-outside|not-found",

@@ -56,7 +56,7 @@ fn found(case: Case, ids: &'static str) -> Case {
         .fails("index export in --for open_clip", 3, ids, &["0.tar"])
 }
 
-/// A data set `shards` of tar files, with an index.
+/// A dataset `shards` of tar files, with an index.
 fn indexed(place: &Place, options: &str) {
     place.write("in/0.tar", shard());
     place.ok(&format!("convert in shards --to webdataset {options}"));
@@ -81,13 +81,13 @@ pub fn cases() -> Vec<Case> {
             }),
             DAMAGE,
         ),
-        sweep("a data set whose shard is cut", 20, |place, blocks| {
+        sweep("a dataset whose shard is cut", 20, |place, blocks| {
             indexed(place, "");
             place.edit("shards/shard-000000.tar", |bytes| bytes.truncate(blocks * BLOCK));
         })
         .fails("verify shards", 3, "shard-length|hash-mismatch", &["shard-000000.tar"])
         .fails("convert shards out", 3, "shard-length", &["shard-000000.tar"]),
-        sweep("a data set with a bit flipped", 24, |place, variant| {
+        sweep("a dataset with a bit flipped", 24, |place, variant| {
             indexed(place, "");
             place.edit("shards/shard-000000.tar", |bytes| {
                 let at = variant * 311 % bytes.len();
@@ -95,22 +95,22 @@ pub fn cases() -> Vec<Case> {
             });
         })
         .fails("verify shards", 3, "hash-mismatch", &["shard-000000.tar", "sha256"]),
-        case("a data set whose offsets lie", |place| {
+        case("a dataset whose offsets lie", |place| {
             indexed(place, "--hashes none");
             place.edit("shards/shard-000000.tar.idx", |bytes| bytes[9] ^= 2);
         })
         .fails("verify shards", 3, "tar-offsets", &["shard-000000.tar.idx"]),
-        case("a data set whose offsets are gone", |place| {
+        case("a dataset whose offsets are gone", |place| {
             indexed(place, "");
             place.remove("shards/shard-000000.tar.idx");
         })
         .fails("verify shards", 3, "file-missing|not-found|file-not-found|storage-not-found|io-not-found", &["shard-000000.tar.idx"]),
-        case("a data set whose shard is gone", |place| {
+        case("a dataset whose shard is gone", |place| {
             indexed(place, "");
             place.remove("shards/shard-000000.tar");
         })
         .fails("verify shards", 3, "file-missing|not-found|file-not-found|storage-not-found|io-not-found", &["shard-000000.tar"]),
-        sweep("a compressed data set that is damaged", 2, |place, variant| {
+        sweep("a compressed dataset that is damaged", 2, |place, variant| {
             indexed(place, &format!("--compression {} --hashes none", ["zstd:3", "gz:6"][variant]));
             let name = ["shards/shard-000000.tar.zst", "shards/shard-000000.tar.gz"][variant];
             place.edit(name, |bytes| bytes[30] ^= 0x55);

@@ -9,7 +9,7 @@ use shardmill_testing::s3::{Fault, Script};
 
 use crate::case::{Case, Place, case};
 
-/// Writes a data set of two shards, without compression.
+/// Writes a dataset of two shards, without compression.
 fn set(place: &Place, name: &str) {
     write_set(place, name, Spec::mds(&[("x", "int", Some(8))]));
 }
@@ -24,7 +24,7 @@ fn write_set(place: &Place, name: &str, spec: Spec) {
     spec.write(&place.at(name), &[shard(0), shard(50)]).unwrap();
 }
 
-/// A case with a state for a data set of 100 samples.
+/// A case with a state for a dataset of 100 samples.
 fn state(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
     case(&format!("state: {name}"), move |place| {
         set(place, "shards");
@@ -117,7 +117,7 @@ pub fn states() -> Vec<Case> {
     ]
 }
 
-/// A case with the data set `store/set`, read through the folder `cache`.
+/// A case with the dataset `store/set`, read through the folder `cache`.
 fn cached(name: &str, make: impl Fn(&Place) + Send + Sync + 'static) -> Case {
     case(&format!("cache: {name}"), move |place| {
         set(place, "store/set");
@@ -130,7 +130,7 @@ pub fn caches() -> Vec<Case> {
     const READ: &str = "bench store/set --local cache";
     const SHARD: &str = "shard.00001.mds";
     vec![
-        cached("another data set's index", |place| {
+        cached("another dataset's index", |place| {
             place.write("cache/index.json", "{}");
         })
         .fails(READ, 4, "cache-foreign", &["cache/index.json"]),
@@ -189,7 +189,7 @@ pub fn caches() -> Vec<Case> {
     ]
 }
 
-/// A case with the data set `s3://bucket/set`.
+/// A case with the dataset `s3://bucket/set`.
 fn remote(name: &str, faults: impl Fn() -> Script + Send + Sync + 'static) -> Case {
     case(&format!("remote: {name}"), move |place| {
         set(place, "store/set");
@@ -231,7 +231,7 @@ pub fn remotes() -> Vec<Case> {
             "config-local",
             &["s3://bucket/set"],
         ),
-        remote("no data set there", Script::default).fails(
+        remote("no dataset there", Script::default).fails(
             "bench s3://bucket/nothing --local cache",
             2,
             "index-missing",

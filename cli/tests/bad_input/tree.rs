@@ -268,13 +268,10 @@ fn destinations() -> Vec<Case> {
             place.parquet("in/more.parquet", &crate::tables::rows(3));
         })
         .unconvertible("", 4, "dest-conflict", &["out", "source has changed"]),
-        table(
-            "a data set of another program at the destination",
-            |place| {
-                place.mds();
-                fs::rename(place.at("shards"), place.at("out")).unwrap();
-            },
-        )
+        table("a dataset of another program at the destination", |place| {
+            place.mds();
+            fs::rename(place.at("shards"), place.at("out")).unwrap();
+        })
         .unconvertible("", 4, "dest-conflict", &["out", "index.provenance"]),
         table("a shard is missing at the destination", |place| {
             place.ok("convert in out");

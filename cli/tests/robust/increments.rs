@@ -1,4 +1,4 @@
-//! Data sets that are brought up to date while the program is killed: the old one or the new one, never one in between.
+//! Datasets that are brought up to date while the program is killed: the old one or the new one, never one in between.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use shardmill_testing::s3::{Objects, S3Server, Settings};
 
 use crate::lab::{Lab, draw, moment, rounds};
 
-/// Where the data set is in a store.
+/// Where the dataset is in a store.
 const PREFIX: &str = "a/b/set";
 
 fn rows(first: i64, count: i64) -> Vec<Row> {

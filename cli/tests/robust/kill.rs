@@ -1,4 +1,4 @@
-//! `kill -9` at any time: what is left is complete or no data set, and the next run ends with the same bytes.
+//! `kill -9` at any time: what is left is complete or no dataset, and the next run ends with the same bytes.
 
 use std::fs;
 use std::time::Duration;

@@ -350,7 +350,7 @@ impl Lab {
         }
     }
 
-    /// Verifies a data set that has to be sound.
+    /// Verifies a dataset that has to be sound.
     pub fn verify(&self, dataset: &str) {
         let ended = self.run(self.command().args(["verify", "--deep", dataset]));
         assert_eq!(
@@ -363,7 +363,7 @@ impl Lab {
     }
 
     /// What an interrupted conversion may leave: where there is an index, everything that it names; and no index is
-    /// none of a data set.
+    /// none of a dataset.
     pub fn check_interrupted(&self, golden: &Golden, dest: &str, how: &str) {
         let left = self.snapshot(dest);
         for folder in golden.setting.folders {

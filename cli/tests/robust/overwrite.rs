@@ -1,4 +1,4 @@
-//! `--overwrite`: the old data set, the new one, or none; never a mix.
+//! `--overwrite`: the old dataset, the new one, or none; never a mix.
 
 use crate::lab::{Golden, Lab, SETTINGS, draw, moment, rounds};
 
@@ -53,7 +53,7 @@ fn killed_in_the_middle_it_goes_on() {
                 lab.convert(&golden.setting, "dest").arg("--overwrite"),
                 after,
             );
-            // Whatever index is there, of the old or of the new one, is that of a whole data set.
+            // Whatever index is there, of the old or of the new one, is that of a whole dataset.
             let left = lab.snapshot("dest");
             for index in left.files().filter(|name| name.ends_with("index.json")) {
                 let folder = index.parent().unwrap().display();

@@ -1,4 +1,4 @@
-//! Conversions in parts: whoever makes them, in which order and however often, the data set is the same.
+//! Conversions in parts: whoever makes them, in which order and however often, the dataset is the same.
 
 use std::fs;
 use std::process::Command;
@@ -375,7 +375,7 @@ fn an_option_of_a_store_wins_over_other_names_in_the_environment() {
     assert!(server.objects().all().contains_key("set/index.json"));
 }
 
-/// A data set that was made in parts is one like any other, and may be replaced by another.
+/// A dataset that was made in parts is one like any other, and may be replaced by another.
 #[test]
 fn one_run_takes_the_place_of_parts() {
     let setting = SETTINGS[1];

@@ -11,7 +11,7 @@ use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Se
 
 use crate::lab::{Golden, HANGS, Lab, SETTINGS, SLOW, Setting, draw, expect, moment, rounds};
 
-/// Where data sets are: deep enough for a volume of a catalog.
+/// Where datasets are: deep enough for a volume of a catalog.
 const PREFIX: &str = "a/b/set";
 
 /// A store, and a conversion that goes there.
@@ -65,7 +65,7 @@ impl Store {
         ended
     }
 
-    /// What is there, below the prefix of the data set.
+    /// What is there, below the prefix of the dataset.
     fn left(&self) -> BTreeMap<String, Vec<u8>> {
         let all = self.server.objects().all().into_iter();
         all.map(|(key, bytes)| {
@@ -472,7 +472,7 @@ fn leftovers_are_collected() {
     };
     assert_eq!(names(&gc(&[])), Vec::<String>::new());
 
-    // The index of the second split never comes, so the first one is a data set and the second is none.
+    // The index of the second split never comes, so the first one is a dataset and the second is none.
     store.server.set(Settings {
         faults: Script::by(|asked| {
             let is_hit = asked.action == Action::Put && asked.key == "a/b/set/val/index.json";

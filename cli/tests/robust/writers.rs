@@ -65,7 +65,7 @@ fn two_at_once_make_one() {
     );
 }
 
-/// Readers that look while a conversion runs see the whole data set or none.
+/// Readers that look while a conversion runs see the whole dataset or none.
 #[test]
 fn a_reader_sees_all_or_nothing() {
     let lab = Lab::new(&SETTINGS[1..2]);

@@ -76,7 +76,7 @@ pub(crate) fn look_in(
     let limits = &options.limits;
     let path = || options.dest_text();
     if options.overwrite {
-        // A run that was replacing a data set when it was stopped goes on; it has removed the old one already.
+        // A run that was replacing a dataset when it was stopped goes on; it has removed the old one already.
         let published = folders
             .iter()
             .map(|folder| has_index(target, folder))
@@ -94,7 +94,7 @@ pub(crate) fn look_in(
             Some(name) => Err(conflict(
                 path(),
                 "dest-not-empty",
-                &format!("it holds `{name}`, which is not part of a data set"),
+                &format!("it holds `{name}`, which is not part of a dataset"),
                 "choose another destination, or remove it yourself",
             )),
         };
@@ -141,7 +141,7 @@ pub(crate) fn look_in(
                 "it is not empty: it holds `{}`",
                 shardmill_core::escape(&entry.name)
             ),
-            "choose another destination, or pass --overwrite to replace a data set",
+            "choose another destination, or pass --overwrite to replace a dataset",
         )),
     }
 }
@@ -176,7 +176,7 @@ pub(crate) fn finished(
             return Err(conflict(
                 path(),
                 "dest-conflict",
-                &format!("it holds a finished data set of another conversion: {difference}"),
+                &format!("it holds a finished dataset of another conversion: {difference}"),
                 "choose another destination, or pass --overwrite to replace it",
             ));
         }
@@ -225,7 +225,7 @@ fn check_noted(
     Ok(())
 }
 
-/// A file of a finished data set that is not there with its length.
+/// A file of a finished dataset that is not there with its length.
 fn first_damaged(
     target: Target<'_>,
     folder: &str,
@@ -237,8 +237,8 @@ fn first_damaged(
         let Some((name, bytes)) = files.get(at) else {
             return Ok(true);
         };
-        let there = target.stamp(&in_folder(folder, name))?;
-        Ok(there.is_some_and(|stamp| stamp.bytes == *bytes))
+        let there = target.file_version(&in_folder(folder, name))?;
+        Ok(there.is_some_and(|file_version| file_version.bytes == *bytes))
     })?;
     let damaged = is_there.iter().position(|is_there| !is_there);
     let damaged = damaged.and_then(|at| files.get(at));
@@ -246,17 +246,19 @@ fn first_damaged(
 }
 
 fn has_index(target: Target<'_>, folder: &str) -> Result<bool, StorageError> {
-    Ok(target.stamp(&in_folder(folder, INDEX_NAME))?.is_some())
+    Ok(target
+        .file_version(&in_folder(folder, INDEX_NAME))?
+        .is_some())
 }
 
-/// The names that files of a data set have in one folder.
-struct Ours {
+/// The names that files of a dataset have in one folder.
+struct KnownFiles {
     pattern: ShardPattern,
     /// What the index there names, when it is one of tar files, whose names anybody may choose.
     listed: BTreeSet<String>,
 }
 
-impl Ours {
+impl KnownFiles {
     fn of(target: Target<'_>, folder: &str, options: &ConvertOptions) -> Self {
         let index = target
             .read(&in_folder(folder, INDEX_NAME), options.limits.index_bytes)
@@ -276,7 +278,7 @@ impl Ours {
         }
     }
 
-    /// Whether a file could be one of a data set, by its name.
+    /// Whether a file could be one of a dataset, by its name.
     fn has(&self, name: &str, options: &ConvertOptions) -> bool {
         let default = ShardPattern::default();
         name == INDEX_NAME
@@ -292,13 +294,13 @@ impl Ours {
     }
 }
 
-/// Something at the destination that is neither a data set nor a leftover of one.
+/// Something at the destination that is neither a dataset nor a leftover of one.
 fn unknown_entry(
     target: Target<'_>,
     folders: &[String],
     options: &ConvertOptions,
 ) -> Result<Option<String>, StorageError> {
-    let ours = Ours::of(target, "", options);
+    let ours = KnownFiles::of(target, "", options);
     let interrupted = Found::read(target, &options.limits)?;
     let interrupted = interrupted.map_or_else(Vec::new, |found| gc::folders(&found.header));
     for entry in target.entries("")? {
@@ -309,7 +311,7 @@ fn unknown_entry(
         }
         if entry.is_folder {
             let inner = target.entries(&entry.name)?;
-            let ours = Ours::of(target, &entry.name, options);
+            let ours = KnownFiles::of(target, &entry.name, options);
             for inner in &inner {
                 let known = if inner.is_folder {
                     is_exported_folder(target, &in_folder(&entry.name, &inner.name))?
@@ -320,8 +322,8 @@ fn unknown_entry(
                     return Ok(Some(format!("{}/{}", entry.name, inner.name)));
                 }
             }
-            // A split: of this conversion, of one that was interrupted, or of a published one. Anything else is a data
-            // set of its own, or none.
+            // A split: of this conversion, of one that was interrupted, or of a published one. Anything else is a dataset
+            // of its own, or none.
             if !inner.is_empty()
                 && !folders.contains(&entry.name)
                 && !interrupted.contains(&entry.name)
@@ -350,7 +352,7 @@ fn is_exported_folder(target: Target<'_>, name: &str) -> Result<bool, StorageErr
         .all(|inner| !inner.is_folder && export::ENERGON_FILES.contains(&inner.name.as_str())))
 }
 
-/// Removes a data set: the index first, so that no reader finds it half there.
+/// Removes a dataset: the index first, so that no reader finds it half there.
 pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
     let mut folders = vec![String::new()];
     let inner = target
@@ -361,13 +363,13 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
         .filter(|name| name != WORK_FOLDER && name != export::ENERGON_FOLDER);
     folders.extend(inner);
     // What the indexes name has to be known before they go.
-    let names: Vec<Ours> = folders
+    let names: Vec<KnownFiles> = folders
         .iter()
-        .map(|folder| Ours::of(target, folder, options))
+        .map(|folder| KnownFiles::of(target, folder, options))
         .collect();
     for folder in &folders {
         let index = in_folder(folder, INDEX_NAME);
-        if target.stamp(&index)?.is_some() {
+        if target.file_version(&index)?.is_some() {
             target.remove(&index)?;
             target.place.sync()?;
         }
@@ -385,7 +387,7 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
 fn remove_ours(
     target: Target<'_>,
     folder: &str,
-    ours: &Ours,
+    ours: &KnownFiles,
     options: &ConvertOptions,
 ) -> Result<(), StorageError> {
     let mut files = Vec::new();
@@ -418,7 +420,7 @@ fn remove_all(target: Target<'_>, names: &[String]) -> Result<(), StorageError> 
 }
 
 /// Removes what an unsuccessful run published: nobody has seen it, there is no index. Where there is one, the shards are
-/// those of a data set.
+/// those of a dataset.
 pub(crate) fn discard(
     target: Target<'_>,
     folders: &[String],
@@ -439,7 +441,12 @@ pub(crate) fn discard(
         // began: what has a name of ours there is ours.
         for (folder, is_published) in folders.iter().zip(published) {
             if !is_published {
-                remove_ours(target, folder, &Ours::of(target, folder, options), options)?;
+                remove_ours(
+                    target,
+                    folder,
+                    &KnownFiles::of(target, folder, options),
+                    options,
+                )?;
             }
         }
     }

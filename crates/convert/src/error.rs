@@ -79,7 +79,7 @@ pub enum ConvertError {
     /// Reading tar files failed.
     #[error(transparent)]
     Tars(#[from] TarSetError),
-    /// An index of another reader cannot express the data set.
+    /// An index of another reader cannot express the dataset.
     #[error(transparent)]
     Sidecar(#[from] SidecarError),
     /// The data base of an index could not be made, for want of memory.

@@ -1,6 +1,6 @@
 //! Indexes of other readers beside tar shards, from their headers.
 
-mod data_base;
+mod sqlite_index;
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +61,7 @@ pub struct Exported {
     /// Samples among them that are deleted. Other readers do not know the list of these.
     #[serde(skip_serializing_if = "is_zero")]
     pub deleted_samples: u64,
-    /// The files, relative to the data set, in the order in which they were written.
+    /// The files, relative to the dataset, in the order in which they were written.
     pub files: Vec<String>,
 }
 
@@ -154,9 +154,9 @@ fn export_to(
         Some(stored - shard.live_samples(stored))
     });
     let deleted_samples = deleted.sum();
-    let beside = Beside::new(Target::new(&place, progress));
+    let side_files = SideFiles::new(Target::new(&place, progress));
     progress.set_totals(0, 0, set.shards().len() as u64);
-    let exported = write(&beside, set.shards(), options, Some(progress), progress)?;
+    let exported = write(&side_files, set.shards(), options, Some(progress), progress)?;
     Ok(Exported {
         deleted_samples,
         ..exported
@@ -184,9 +184,9 @@ fn prefix_of(location: &RemoteLocation) -> RemoteLocation {
 }
 
 /// Where indexes go.
-pub(crate) struct Beside<'a> {
+pub(crate) struct SideFiles<'a> {
     target: Target<'a>,
-    /// The folder of the data set in it, `""` for itself.
+    /// The folder of the dataset in it, `""` for itself.
     folder: &'a str,
     /// The folder for temporary files of a directory; `None` for the directory itself.
     temp_folder: Option<&'a str>,
@@ -215,13 +215,13 @@ pub(crate) fn export_index(
         limits: options.limits.clone(),
         remote: options.remote.clone(),
     };
-    let beside = Beside {
+    let side_files = SideFiles {
         target,
         folder,
         temp_folder: Some(WORK_FOLDER),
     };
     // What is read back is no progress of the conversion.
-    write(&beside, &shards, &options, None, progress)
+    write(&side_files, &shards, &options, None, progress)
 }
 
 /// The samples of a shard, as each of the readers groups them.
@@ -261,7 +261,7 @@ fn count(grouped: &[(Consumer, Vec<SampleEntry>)]) -> u64 {
 }
 
 fn write(
-    beside: &Beside<'_>,
+    side_files: &SideFiles<'_>,
     shards: &[TarFile],
     options: &ExportOptions,
     shown: Option<&Progress>,
@@ -367,10 +367,11 @@ fn write(
             Consumer::Energon => {
                 files.append(&mut offsets);
                 let rows = energon::rows(&sidecars)?;
-                let index = data_base::index(&rows).map_err(|source| ConvertError::Database {
-                    name: format!("{ENERGON_FOLDER}/index.sqlite"),
-                    source: Box::new(source),
-                })?;
+                let index =
+                    sqlite_index::index(&rows).map_err(|source| ConvertError::Database {
+                        name: format!("{ENERGON_FOLDER}/index.sqlite"),
+                        source: Box::new(source),
+                    })?;
                 let split = energon::Split {
                     train: sidecars.iter().map(|shard| shard.name).collect(),
                     ..energon::Split::default()
@@ -392,14 +393,14 @@ fn write(
     files.dedup_by(|a, b| a.0 == b.0);
     check_names(&files)?;
     if wants(Consumer::Energon) {
-        let folder = in_folder(beside.folder, ENERGON_FOLDER);
-        beside.target.place.make_folder(&folder)?;
+        let folder = in_folder(side_files.folder, ENERGON_FOLDER);
+        side_files.target.place.make_folder(&folder)?;
     }
     // A directory is written by one: it takes turns with the disk anyway.
-    let publishers = beside.target.place.publishers();
+    let publishers = side_files.target.place.publishers();
     parallel::for_each(files.len(), publishers, |at, (): &mut ()| {
         files.get(at).map_or(Ok(()), |(name, bytes)| {
-            beside.publish(name, bytes, options.replace)
+            side_files.publish(name, bytes, options.replace)
         })
     })?;
     Ok(Exported {
@@ -442,7 +443,7 @@ fn located(error: ConvertError, shard: &TarFile) -> ConvertError {
     }
 }
 
-impl<'a> Beside<'a> {
+impl<'a> SideFiles<'a> {
     /// In the folder itself, and what is under way too.
     pub(crate) const fn new(target: Target<'a>) -> Self {
         Self {
@@ -467,8 +468,10 @@ impl<'a> Beside<'a> {
             hint: "replace it with --force".into(),
         };
         let limit = bytes.len() as u64;
-        if let Some(stamp) = self.target.stamp(name)? {
-            if stamp.bytes == limit && self.target.read(name, limit)?.as_deref() == Some(bytes) {
+        if let Some(file_version) = self.target.file_version(name)? {
+            if file_version.bytes == limit
+                && self.target.read(name, limit)?.as_deref() == Some(bytes)
+            {
                 return Ok(());
             }
             if !replace {

@@ -59,7 +59,7 @@ impl GcOptions {
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GcReport {
-    /// Files that belong to no data set, by their names beneath the place, in the order in which they go.
+    /// Files that belong to no dataset, by their names beneath the place, in the order in which they go.
     pub files: Vec<GcFile>,
     /// Files of uncommitted parts that were written too lately to be removed.
     pub kept: Vec<GcFile>,
@@ -186,7 +186,7 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
     Ok(files)
 }
 
-/// Files that belong to no data set.
+/// Files that belong to no dataset.
 fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError> {
     let mut files = Vec::new();
     if let Some(found) = Found::read(target, limits)? {
@@ -201,7 +201,7 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
                             "it cannot be read, so what belongs to it is not known: {error}"
                         ),
                         id: "dest-conflict",
-                        hint: "repair the index, or remove the data set yourself".into(),
+                        hint: "repair the index, or remove the dataset yourself".into(),
                     }
                 })?),
                 None => None,
@@ -253,14 +253,16 @@ fn add(
     names: Vec<String>,
     files: &mut Vec<GcFile>,
 ) -> Result<(), StorageError> {
-    let stamps = target.for_each(names.len(), 1, |at| {
-        names.get(at).map_or(Ok(None), |name| target.stamp(name))
+    let file_versions = target.for_each(names.len(), 1, |at| {
+        names
+            .get(at)
+            .map_or(Ok(None), |name| target.file_version(name))
     })?;
-    let there = names.into_iter().zip(stamps);
-    files.extend(there.filter_map(|(name, stamp)| {
+    let there = names.into_iter().zip(file_versions);
+    files.extend(there.filter_map(|(name, file_version)| {
         Some(GcFile {
             name,
-            bytes: stamp?.bytes,
+            bytes: file_version?.bytes,
             reason: "journal",
         })
     }));

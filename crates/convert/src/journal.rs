@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use shardmill_core::{JOURNAL_NAME, Limits};
 use shardmill_mds::Hasher;
 use shardmill_storage::{Dir, GoOn, Place, PlaceLog, StorageError};
-use shardmill_writer::{Content, FileCheck, IndexEntry, Ledger, Position, Published};
+use shardmill_writer::{Checkpoint, Content, FileCheck, IndexEntry, Position, Published};
 
 use crate::provenance::{Identity, in_folder};
 use crate::target::Target;
@@ -144,14 +144,14 @@ fn record_line(shard: &Published<'_>) -> String {
     let files: Vec<Value> = shard
         .checks
         .iter()
-        .zip(shard.stamps)
-        .map(|(file, stamp)| {
+        .zip(shard.file_versions)
+        .map(|(file, file_version)| {
             json!({
                 "name": file.name,
                 "bytes": file.bytes,
                 "algo": file.algo.to_string(),
                 "hex": file.hex,
-                "etag": stamp.etag,
+                "etag": file_version.etag,
             })
         })
         .collect();
@@ -205,7 +205,7 @@ impl Journal {
     }
 }
 
-impl Ledger for Journal {
+impl Checkpoint for Journal {
     fn reusable(&self, split: usize, shard: u64) -> Option<(&IndexEntry, Content)> {
         self.reusable
             .get(&(split, shard))
@@ -265,16 +265,16 @@ fn is_intact(target: Target<'_>, folder: &str, known: &KnownFile) -> Result<bool
         // What cannot be read is made anew.
         return Ok(hash_of(dir, &name, &known.check).is_ok_and(|is_same| is_same));
     }
-    let Some(stamp) = target.stamp(&name)? else {
+    let Some(file_version) = target.file_version(&name)? else {
         return Ok(false);
     };
-    if stamp.bytes != known.check.bytes {
+    if file_version.bytes != known.check.bytes {
         return Ok(false);
     }
-    if stamp.etag.is_some() && known.etag.is_some() {
-        return Ok(stamp.etag == known.etag);
+    if file_version.etag.is_some() && known.etag.is_some() {
+        return Ok(file_version.etag == known.etag);
     }
-    let Some(bytes) = target.read(&name, stamp.bytes)? else {
+    let Some(bytes) = target.read(&name, file_version.bytes)? else {
         return Ok(false);
     };
     let mut hasher = Hasher::new(known.check.algo);

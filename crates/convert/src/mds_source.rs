@@ -1,4 +1,4 @@
-//! An existing data set as a source: to cut, compress or hash it anew, or to turn it into another format.
+//! An existing dataset as a source: to cut, compress or hash it anew, or to turn it into another format.
 //!
 //! Numbers and text become Arrow columns of their type. What Arrow has no better form for (arrays, images,
 //! pickles) stays as the bytes it is, marked as encoded, so that writing it again copies them.
@@ -34,7 +34,7 @@ use crate::options::ConvertOptions;
 pub(crate) const BATCH_SAMPLES: u64 = 8192;
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
 
-/// Opens data sets as one source. All their shards must have the same columns.
+/// Opens datasets as one source. All their shards must have the same columns.
 pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,
@@ -61,7 +61,7 @@ pub(crate) fn open(
     Ok(shardmill_source::over(source, options)?)
 }
 
-/// Whether the first of these data sets has a column of that name.
+/// Whether the first of these datasets has a column of that name.
 pub(crate) fn has_column(
     locations: &[Location],
     name: &str,
@@ -81,10 +81,10 @@ pub(crate) fn has_column(
     Ok(config.is_some_and(|config| schema(config, false).field_with_name(name).is_ok()))
 }
 
-/// Data sets in order, a shard a unit.
+/// Datasets in order, a shard a unit.
 struct MdsSource {
     datasets: Vec<Arc<Dataset>>,
-    /// Data set and shard of each unit.
+    /// Dataset and shard of each unit.
     shards: Vec<(usize, usize)>,
     units: Vec<Unit>,
     schema: SchemaRef,
@@ -112,7 +112,7 @@ impl MdsSource {
                                 dataset.index_path().display(),
                                 path.display()
                             ),
-                            "convert data sets with different columns one by one",
+                            "convert datasets with different columns one by one",
                         ));
                     }
                     Some(_) => {}
@@ -154,7 +154,7 @@ impl MdsSource {
             None => {
                 return Err(ConvertError::option(
                     "source",
-                    "the data set has no shards, so its columns are not known",
+                    "the dataset has no shards, so its columns are not known",
                 ));
             }
         };

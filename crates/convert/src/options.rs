@@ -72,7 +72,7 @@ impl Nulls {
     }
 }
 
-/// One column of the data set to write.
+/// One column of the dataset to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnSpec {
     /// Its name.
@@ -83,7 +83,7 @@ pub struct ColumnSpec {
     pub expr: Option<String>,
 }
 
-/// One data set of several that the rows are divided among.
+/// One dataset of several that the rows are divided among.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SplitSpec {
     /// Its name, and the name of its directory.
@@ -141,7 +141,7 @@ pub struct ConvertOptions {
     pub csv_nulls: Vec<String>,
     /// Rows of a large CSV or JSON lines file that decide on the types of its columns.
     pub infer_rows: usize,
-    /// Empty for a single data set.
+    /// Empty for a single dataset.
     pub split: Vec<SplitSpec>,
     /// The column whose value decides on the split; `None` for the row's number.
     pub split_key: Option<String>,
@@ -163,9 +163,9 @@ pub struct ConvertOptions {
     pub jobs: usize,
     /// About how many bytes of memory to use; `None` for as many as `jobs` shards need.
     pub memory_limit: Option<u64>,
-    /// Whether a data set that is there is replaced.
+    /// Whether a dataset that is there is replaced.
     pub overwrite: bool,
-    /// Whether the data set can be, and is, brought up to date with its table step by step.
+    /// Whether the dataset can be, and is, brought up to date with its table step by step.
     pub incremental: bool,
     /// The part to make, of a conversion that several runs share; [`commit`](crate::commit) ends it.
     pub part: Option<Part>,
@@ -273,7 +273,7 @@ impl ConvertOptions {
                 TreeGroup::File => "file",
             }),
         );
-        // Only where it is not the default, so that data sets that were made without it can be brought up to date.
+        // Only where it is not the default, so that datasets that were made without it can be brought up to date.
         if self.schema != SchemaRule::Widen {
             put("schema", json!(self.schema.name()));
         }

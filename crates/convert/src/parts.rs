@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use shardmill_core::{Limits, Progress, shell_word};
 use shardmill_reader::PROVENANCE_NAME;
 use shardmill_storage::{
-    GoOn, LEASE_PATIENCE, Location, Place, PublishMode, RemoteOptions, Stamp, StorageError,
+    FileVersion, GoOn, LEASE_PATIENCE, Location, Place, PublishMode, RemoteOptions, StorageError,
     random_number,
 };
 use shardmill_writer::parts::{
@@ -18,8 +18,8 @@ use shardmill_writer::parts::{
     tidy,
 };
 use shardmill_writer::{
-    Base, Batches, Content, DatasetIndex, FileCheck, INDEX_NAME, IndexEntry, Input, Ledger, Output,
-    PipelineError, Position, Published, Resources, ShardForm,
+    Base, Batches, Checkpoint, Content, DatasetIndex, FileCheck, INDEX_NAME, IndexEntry, Input,
+    Output, PipelineError, Position, Published, Resources, ShardForm,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -53,7 +53,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// Makes one part. Its shards are no data set before [`commit`].
+/// Makes one part. Its shards are no dataset before [`commit`].
 pub(crate) fn run_part(
     plan: &ConvertPlan,
     part: Part,
@@ -90,12 +90,12 @@ pub(crate) fn run_part(
     // Nobody else has this name, so that two runs of a part do not touch each other's files.
     let attempt = format!("{:016x}", random_number());
     let builder = ManifestBuilder::new(&place, &staging, part.number, &attempt, &plan.form)?;
-    let ledger = Gathered::default();
-    let written = write(plan, part, target, &builder, &ledger, progress);
+    let checkpoint = Gathered::default();
+    let written = write(plan, part, target, &builder, &checkpoint, progress);
     let written = written.and_then(|written| {
         let mut builder = builder.clone();
         let mut entries = Vec::new();
-        let gathered = ledger.take();
+        let gathered = checkpoint.take();
         for (entry, files) in gathered.into_values() {
             entries.push(entry.clone());
             builder.add(entry, &files);
@@ -117,15 +117,15 @@ pub(crate) fn run_part(
     });
     if written.is_err() {
         // Before the error that is reported, what cannot be removed is of no account: `gc` finds it.
-        discard(target, &builder, &ledger);
+        discard(target, &builder, &checkpoint);
     }
     written
 }
 
-/// What is at the destination already: the finished data set, or something in the way.
+/// What is at the destination already: the finished dataset, or something in the way.
 fn look(target: Target<'_>, plan: &ConvertPlan) -> Result<Option<Dest>, ConvertError> {
     let options = &plan.options;
-    if target.stamp(INDEX_NAME)?.is_some() {
+    if target.file_version(INDEX_NAME)?.is_some() {
         return dest::finished(target, &plan.folders, &plan.identity, options).map(Some);
     }
     if Found::read(target, &options.limits)?.is_some() {
@@ -158,7 +158,7 @@ fn write(
     part: Part,
     target: Target<'_>,
     builder: &ManifestBuilder,
-    ledger: &Gathered,
+    checkpoint: &Gathered,
     progress: &Progress,
 ) -> Result<shardmill_writer::Written, ConvertError> {
     let input = PartInput::new(plan, part);
@@ -187,7 +187,7 @@ fn write(
         &output,
         Base::default(),
         resources,
-        ledger,
+        checkpoint,
         progress,
     );
     written.map_err(|error| match error {
@@ -197,14 +197,14 @@ fn write(
 }
 
 /// Removes what an attempt has written.
-fn discard(target: Target<'_>, builder: &ManifestBuilder, ledger: &Gathered) {
+fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered) {
     match (target.place, builder.folder()) {
         (Place::Local(dir), Some(folder)) => {
             let _ = dir.remove_all_in(folder);
             let _ = dir.remove_dir(folder);
         }
         _ => {
-            let names: Vec<String> = ledger
+            let names: Vec<String> = checkpoint
                 .take()
                 .into_values()
                 .flat_map(|(_, files)| files)
@@ -228,13 +228,15 @@ fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<boo
         let Some(file) = files.get(at) else {
             return Ok(true);
         };
-        let stamp = target.stamp(&file.at)?;
-        Ok(stamp.is_some_and(|stamp| stamp.bytes == file.bytes && stamp.etag == file.etag))
+        let file_version = target.file_version(&file.at)?;
+        Ok(file_version.is_some_and(|file_version| {
+            file_version.bytes == file.bytes && file_version.etag == file.etag
+        }))
     })?;
     Ok(intact.into_iter().all(|is_intact| is_intact))
 }
 
-/// The side file of the data set, but for what is only known at the end.
+/// The side file of the dataset, but for what is only known at the end.
 fn described(plan: &ConvertPlan) -> Value {
     let none = SplitReport {
         name: String::new(),
@@ -321,7 +323,7 @@ impl Input for PartInput {
 #[derive(Default)]
 struct Gathered(Mutex<Shards>);
 
-type Shards = BTreeMap<u64, (IndexEntry, Vec<(FileCheck, Stamp)>)>;
+type Shards = BTreeMap<u64, (IndexEntry, Vec<(FileCheck, FileVersion)>)>;
 
 impl Gathered {
     fn take(&self) -> Shards {
@@ -329,7 +331,7 @@ impl Gathered {
     }
 }
 
-impl Ledger for Gathered {
+impl Checkpoint for Gathered {
     fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
         None
     }
@@ -343,7 +345,7 @@ impl Ledger for Gathered {
             .checks
             .iter()
             .cloned()
-            .zip(shard.stamps.iter().cloned());
+            .zip(shard.file_versions.iter().cloned());
         let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shards.insert(shard.shard, (shard.entry.clone(), files.collect()));
         Ok(())
@@ -442,7 +444,7 @@ impl CommitPartsOptions {
 /// What a commit published.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CommitReport {
-    /// Where the data set is.
+    /// Where the dataset is.
     pub dest: String,
     /// Parts it was made from.
     pub parts: u64,
@@ -458,12 +460,12 @@ pub struct CommitReport {
     pub was_done: bool,
 }
 
-/// Publishes what the parts of a conversion have made as one data set, in the order of the parts. All parts have to be
+/// Publishes what the parts of a conversion have made as one dataset, in the order of the parts. All parts have to be
 /// there, and every file as it was written. What attempts that do not count have left is removed.
 ///
 /// # Errors
 ///
-/// `parts-none`, `part-missing` and the like, which are `InvalidInput`; `Conflict` where there is another data set, or
+/// `parts-none`, `part-missing` and the like, which are `InvalidInput`; `Conflict` where there is another dataset, or
 /// parts of several conversions; files that are not as they were written; what the disk or the store says.
 pub fn commit(
     options: &CommitPartsOptions,
@@ -550,7 +552,7 @@ pub fn commit(
     Ok(report)
 }
 
-/// Removes what is left beside a data set that was published, of this commit and of those that were killed.
+/// Removes what is left beside a dataset that was published, of this commit and of those that were killed.
 fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), ConvertError> {
     let entries = target.entries(PARTS_FOLDER)?;
     let names: Vec<String> = entries
@@ -566,9 +568,9 @@ fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Convert
     Ok(())
 }
 
-/// Whether the data set that is there was made of the parts that one of them belongs to.
+/// Whether the dataset that is there was made of the parts that one of them belongs to.
 fn is_published(target: Target<'_>, known: &Known) -> Result<bool, ConvertError> {
-    if target.stamp(INDEX_NAME)?.is_none() {
+    if target.file_version(INDEX_NAME)?.is_none() {
         return Ok(false);
     }
     let Some(side) = provenance::read(target, "") else {
@@ -582,7 +584,7 @@ fn is_published(target: Target<'_>, known: &Known) -> Result<bool, ConvertError>
     )
 }
 
-/// A data set that was made of parts, where no others wait.
+/// A dataset that was made of parts, where no others wait.
 fn done_before(
     target: Target<'_>,
     options: &CommitPartsOptions,

@@ -47,9 +47,9 @@ pub enum DestState {
     },
     /// The finished result of the same conversion.
     Done,
-    /// A data set that is going to be replaced.
+    /// A dataset that is going to be replaced.
     Replaced,
-    /// A data set of an earlier version of the table, which is added to.
+    /// A dataset of an earlier version of the table, which is added to.
     Behind,
 }
 
@@ -67,7 +67,7 @@ pub struct ConvertPlan {
     pub(crate) encoder: RowEncoder,
     pub(crate) form: ShardForm,
     pub(crate) identity: Identity,
-    /// The directories of the splits beneath the destination; `""` for a single data set.
+    /// The directories of the splits beneath the destination; `""` for a single dataset.
     pub(crate) folders: Vec<String>,
     /// What brings the destination up to date; `None` where everything is converted.
     pub(crate) increment: Option<Increment>,
@@ -718,7 +718,7 @@ impl ConvertPlan {
         }
     }
 
-    /// What brings the data set up to date that is there; `None` where everything is converted.
+    /// What brings the dataset up to date that is there; `None` where everything is converted.
     #[must_use]
     pub fn increment(&self) -> Option<PlannedIncrement> {
         self.increment.as_ref().map(Increment::planned)

@@ -207,7 +207,7 @@ pub(crate) fn of_index(
     Ok(read(target, folder))
 }
 
-/// Whether a folder is a split of the data set that it lies in, and not a data set of its own.
+/// Whether a folder is a split of the dataset that it lies in, and not a dataset of its own.
 pub(crate) fn is_split(target: Target<'_>, folder: &str) -> bool {
     let split = read(target, folder);
     let split = split

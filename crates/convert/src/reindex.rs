@@ -12,7 +12,7 @@ use shardmill_webdataset::{
 };
 
 use crate::error::ConvertError;
-use crate::export::Beside;
+use crate::export::SideFiles;
 use crate::target::Target;
 
 /// Bytes that are hashed in one go, so that the second hash finds them in a core's cache.
@@ -52,7 +52,7 @@ pub fn reindex_tars(
     check_names(shards)?;
     let location = Location::Local(folder.to_owned());
     let place = Place::open(&location, &RemoteOptions::default(), None)?;
-    let beside = Beside::new(Target::new(&place, progress));
+    let side_files = SideFiles::new(Target::new(&place, progress));
     progress.set_totals(0, 0, shards.len() as u64);
     let mut index = Index::default();
     let mut failure = None;
@@ -68,7 +68,7 @@ pub fn reindex_tars(
         progress.add_samples(entry.samples);
         // INVARIANT: `describe` names the table.
         if let Some(file) = &entry.offsets
-            && let Err(error) = beside.publish(&file.basename, &table, options.replace)
+            && let Err(error) = side_files.publish(&file.basename, &table, options.replace)
         {
             failure = Some(error);
             return Err(TarSetError::Interrupted);

@@ -15,7 +15,7 @@ pub enum Outcome {
     AlreadyDone,
 }
 
-/// One data set that was written.
+/// One dataset that was written.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SplitReport {
     /// The name of the split; empty without splits.
@@ -37,7 +37,7 @@ pub struct ConvertReport {
     pub outcome: Outcome,
     /// Where the data is.
     pub dest: String,
-    /// The data sets; one without a name when there are no splits.
+    /// The datasets; one without a name when there are no splits.
     pub splits: Vec<SplitReport>,
     /// Rows that were left out because of nulls; of this run, when it was a resumed one.
     pub dropped_rows: u64,
@@ -50,11 +50,11 @@ pub struct ConvertReport {
     pub elapsed_seconds: f64,
     /// Core seconds that threads had nothing left to do at the end.
     pub idle_seconds: f64,
-    /// What the data set remembers of its table, where it is brought up to date step by step.
+    /// What the dataset remembers of its table, where it is brought up to date step by step.
     pub increment: Option<IncrementReport>,
 }
 
-/// The last generation of a data set that is brought up to date step by step.
+/// The last generation of a dataset that is brought up to date step by step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IncrementReport {
     /// Its number, from 1.

@@ -135,7 +135,7 @@ pub fn rewrite_tars(
         &mut published,
     );
     if done.is_err() {
-        // What cannot be removed is not worth an error beside the one that is reported; without an index it is no data set.
+        // What cannot be removed is not worth an error beside the one that is reported; without an index it is no dataset.
         for name in &published {
             let _ = dir.remove(name);
         }

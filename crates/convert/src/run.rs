@@ -26,8 +26,8 @@ use crate::target::Target;
 /// Memory for encoded samples when shards have no size limit.
 const UNLIMITED_SHARD_BYTES: u64 = 64 << 20;
 
-/// Runs a plan to its end. Shards appear under their names when they are complete and on the disk; the data
-/// set exists from the moment its index does, which is the last act. Of a conversion in parts, one part is made, which
+/// Runs a plan to its end. Shards appear under their names when they are complete and on the disk; the dataset
+/// exists from the moment its index does, which is the last act. Of a conversion in parts, one part is made, which
 /// [`commit`](crate::commit) publishes.
 ///
 /// Interrupted by `progress.cancel()`, a signal or a full disk, the same plan run again goes on with the
@@ -115,7 +115,7 @@ fn has_shards(target: Target<'_>, limits: &Limits) -> bool {
     matches!(Found::read(target, limits), Ok(Some(found)) if found.shards() > 0)
 }
 
-/// A run that was killed in its very last act leaves its work folder beside a finished data set.
+/// A run that was killed in its very last act leaves its work folder beside a finished dataset.
 fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
     let entries = target.entries("")?;
     if !entries.iter().any(|entry| entry.name == WORK_FOLDER) {

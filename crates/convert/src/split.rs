@@ -1,4 +1,4 @@
-//! Which rows go to which data set.
+//! Which rows go to which dataset.
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt64Array};
 use arrow::compute::{can_cast_types, cast, take_record_batch};
@@ -43,7 +43,7 @@ impl SplitPlan {
         Self { bounds, key }
     }
 
-    /// Whether everything goes to one data set.
+    /// Whether everything goes to one dataset.
     pub(crate) fn is_single(&self) -> bool {
         self.bounds.len() <= 1
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use shardmill_core::Progress;
 use shardmill_core::parallel::for_each;
-use shardmill_storage::{GoOn, Place, PlaceEntry, PublishMode, Stamp, StorageError};
+use shardmill_storage::{FileVersion, GoOn, Place, PlaceEntry, PublishMode, StorageError};
 
 use crate::journal::WORK_FOLDER;
 
@@ -31,8 +31,8 @@ impl<'a> Target<'a> {
         work(self.place, &mut self.go_on())
     }
 
-    pub(crate) fn stamp(&self, name: &str) -> Result<Option<Stamp>, StorageError> {
-        self.with(|place, go_on| place.stamp(name, go_on))
+    pub(crate) fn file_version(&self, name: &str) -> Result<Option<FileVersion>, StorageError> {
+        self.with(|place, go_on| place.file_version(name, go_on))
     }
 
     pub(crate) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {

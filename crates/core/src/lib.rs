@@ -5,7 +5,7 @@
 //! threads, no async.
 //!
 //! The model in a few lines: a *sample* is one training example, a map from column to value; a *shard* is
-//! one file of samples; an *index* lists the shards of a data set with their columns, sizes and hashes.
+//! one file of samples; an *index* lists the shards of a dataset with their columns, sizes and hashes.
 //! Every error of every crate implements [`Diagnostic`], so that both edges (command line and Python)
 //! render all of them in one form and map [`ErrorKind`] to an exit code or an exception class.
 //!

@@ -1,7 +1,7 @@
 /// How much a file may ask for before shardmill believes that it lies (reliability rules L1 to L12).
 ///
 /// Every length that is read from a file is compared with one of these, and with the bytes that remain,
-/// before anything is allocated. The defaults are far above what real data sets need; each can be raised.
+/// before anything is allocated. The defaults are far above what real datasets need; each can be raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

@@ -1,4 +1,4 @@
-//! What a data set holds, whatever its shards look like.
+//! What a dataset holds, whatever its shards look like.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_128;
 /// not. Samples can be added and taken away.
 ///
 /// A sample's hash is the XXH3 of 128 bits of its encoded bytes; a number that a tar sample has for a key does not count.
-/// The sum is taken modulo 2^128. It tells data sets apart that differ by accident, not by intent.
+/// The sum is taken modulo 2^128. It tells datasets apart that differ by accident, not by intent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Content(u128);
 

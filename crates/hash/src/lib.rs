@@ -1,4 +1,4 @@
-//! The 17 hashes that an index may store beside a file name, and the one of all samples of a data set.
+//! The 17 hashes that an index may store beside a file name, and the one of all samples of a dataset.
 //!
 //! This crate decides how a hash is called, how its digest is spelled, and how a file and its hashes are described. It
 //! leaves reading files to others. It stands below the formats because all of them store hashes in the same way.

@@ -29,12 +29,12 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-mod behind;
 mod buffer;
-mod guard;
 mod mapping;
+mod sigbus;
+mod writeback;
 
-pub use behind::begin_writeback;
 pub use buffer::{ALIGNMENT, Buffer, Pool};
-pub use guard::damages;
 pub use mapping::Mapping;
+pub use sigbus::damages;
+pub use writeback::begin_writeback;

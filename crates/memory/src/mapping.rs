@@ -2,7 +2,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr::{self, NonNull};
 
-use crate::guard::Guarded;
+use crate::sigbus::Guarded;
 
 /// The bytes of a file, mapped for reading.
 ///

@@ -213,7 +213,7 @@ pub enum Weight {
     Choose(u64),
 }
 
-/// One data set of a mix.
+/// One dataset of a mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamConfig {
     /// Samples of each shard, in the order of the index; shards may be empty.
@@ -271,7 +271,7 @@ pub struct State {
 /// Everything that decides which sample goes where in one epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochConfig {
-    /// The data sets of the mix, in order. Sample ids count through all of them.
+    /// The datasets of the mix, in order. Sample ids count through all of them.
     pub streams: Vec<StreamConfig>,
     /// Samples of an epoch where weights are relative; `None` and 0 stand for all there are.
     pub epoch_size: Option<u64>,

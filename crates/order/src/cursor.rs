@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::deal::Method;
+use crate::batch_plan::Method;
 use crate::epoch::{Entry, Epoch, Inner, SampleId};
 use crate::num::{count, index, low32};
 use crate::shuffle::{Follow, Scratch};
@@ -100,7 +100,7 @@ impl Held {
 impl Cursor {
     pub(crate) fn new(epoch: Epoch, entries: Range<u64>) -> Self {
         let inner = &epoch.inner;
-        let active = match &inner.deal.method {
+        let active = match &inner.batch_plan.method {
             Method::Random(partition) => partition.nodes_dealt(&entries),
             _ => inner
                 .resolved
@@ -158,7 +158,7 @@ impl Cursor {
         let inner = &self.epoch.inner;
         let nodes = index(inner.resolved.canonical_nodes);
         for entry in self.entries.clone() {
-            let Some((source, place)) = inner.deal.place(batch, entry) else {
+            let Some((source, place)) = inner.batch_plan.place(batch, entry) else {
                 continue;
             };
             let Some(from) = inner.sources.get(source) else {

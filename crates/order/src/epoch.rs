@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::batch_plan::{BatchPlan, Method, Terms};
 use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State};
 use crate::cursor::Cursor;
-use crate::deal::{Deal, Method, Terms};
 use crate::error::OrderError;
 use crate::num::{count, real, trunc};
+use crate::rng_checkpoints::{Kept, Writer};
 use crate::shuffle::{Shuffle, ShuffleConfig};
 use crate::units::{Sampling, ShardTable, Units};
-use crate::walk::{Kept, Writer};
 use crate::weights::{self, Share};
 
 /// A sample: its number in shard order, through all shards of all streams.
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     pub(crate) shares: Vec<Share>,
     pub(crate) table: ShardTable,
     pub(crate) sources: Vec<Source>,
-    pub(crate) deal: Deal,
+    pub(crate) batch_plan: BatchPlan,
 }
 
 /// The order of one epoch, from where it starts or is resumed. Cheap to clone; the same in every process that makes it
@@ -104,7 +104,7 @@ impl Epoch {
         }
         let samples: Vec<u64> = units.iter().map(Units::samples).collect();
         // The deal is cheap and refuses most of what is refused, so it comes before the walk.
-        let deal = Deal::new(&Terms {
+        let batch_plan = BatchPlan::new(&Terms {
             method: config.batching_method,
             algo: config.partition_algo,
             batch_size: config.batch_size,
@@ -139,7 +139,7 @@ impl Epoch {
                 shares,
                 table,
                 sources,
-                deal,
+                batch_plan,
             }),
         })
     }
@@ -176,13 +176,13 @@ impl Epoch {
     /// of `random`.
     #[must_use]
     pub fn batches(&self) -> u64 {
-        self.inner.deal.batches()
+        self.inner.batch_plan.batches()
     }
 
     /// Samples of one step of all ranks, replicas counted once.
     #[must_use]
     pub fn global_batch(&self) -> u64 {
-        self.inner.deal.global_batch()
+        self.inner.batch_plan.global_batch()
     }
 
     /// Steps at the start that are complete and without repeated samples: what is left when the ragged end is dropped.
@@ -190,7 +190,7 @@ impl Epoch {
     /// The methods other than `random` have complete batches only; those may hold flagged repeats and all count here.
     #[must_use]
     pub fn clean_batches(&self) -> u64 {
-        match &self.inner.deal.method {
+        match &self.inner.batch_plan.method {
             Method::Random(partition) => partition.clean_batches().min(self.batches()),
             _ => self.batches(),
         }
@@ -210,7 +210,7 @@ impl Epoch {
             .sample_in_epoch
             .saturating_add(batches.saturating_mul(self.global_batch()));
         let mut at_end = batches >= self.batches();
-        if matches!(self.inner.deal.method, Method::Random(_)) && done > samples && !at_end {
+        if matches!(self.inner.batch_plan.method, Method::Random(_)) && done > samples && !at_end {
             at_end = !self.any_from(batches);
             done = samples;
         }
@@ -225,11 +225,11 @@ impl Epoch {
 
     /// Whether a batch from this one on holds anything but padding.
     fn any_from(&self, batch: u64) -> bool {
-        let deal = &self.inner.deal;
-        let mut entries = (batch..deal.batches())
-            .flat_map(|batch| (0..deal.global_batch()).map(move |entry| (batch, entry)));
+        let batch_plan = &self.inner.batch_plan;
+        let mut entries = (batch..batch_plan.batches())
+            .flat_map(|batch| (0..batch_plan.global_batch()).map(move |entry| (batch, entry)));
         entries.any(|(batch, entry)| {
-            let place = deal.place(batch, entry);
+            let place = batch_plan.place(batch, entry);
             place.is_some_and(|(_, place)| !place.repeated)
         })
     }
@@ -248,7 +248,7 @@ impl Epoch {
                 of: world.ranks() * self.inner.replication,
             });
         }
-        let batch_size = self.inner.deal.batch_size;
+        let batch_size = self.inner.batch_plan.batch_size;
         Ok(place * batch_size..(place + 1) * batch_size)
     }
 

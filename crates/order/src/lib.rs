@@ -18,7 +18,7 @@
 //!    *canonical nodes*; a window of each is made when it is needed, from checkpoints of the generator.
 //! 4. [`partition`]: which position stands at which entry of which *global batch* (the samples of one step, node by
 //!    node, rank by rank), by arithmetic.
-//! 5. Batching mixes the streams' batches. [`Epoch`] puts it all together, [`Cursor`] reads it, [`Uses`] foretells it.
+//! 5. Batching mixes the streams' batches. [`Epoch`] puts it all together, [`Cursor`] reads it, [`AccessSchedule`] foretells it.
 //!
 //! [`tables`] holds the same as arrays, made at once, for programs that look at an order as a whole.
 //!
@@ -45,9 +45,10 @@
 //!
 //! Source: MosaicML Streaming 0.13.0 and NumPy 2.1.3, as each module says.
 
+mod access_schedule;
+mod batch_plan;
 mod config;
 mod cursor;
-mod deal;
 mod epoch;
 mod error;
 mod num;
@@ -56,13 +57,13 @@ pub mod partition;
 pub mod reference;
 mod request;
 pub mod rng;
+mod rng_checkpoints;
 pub mod shuffle;
 pub mod tables;
 pub mod units;
-mod uses;
-mod walk;
 pub mod weights;
 
+pub use access_schedule::{AccessSchedule, Use};
 pub use config::{
     BatchingMethod, EpochConfig, PartitionAlgo, Resolved, SamplingMethod, ShuffleAlgo, State,
     StreamConfig, Weight, World,
@@ -72,4 +73,3 @@ pub use epoch::{Entry, Epoch, SampleId};
 pub use error::OrderError;
 pub use orders::orders;
 pub use request::Request;
-pub use uses::{Use, Uses};

@@ -20,7 +20,7 @@ pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
     let world = epoch.resolved().world;
     let workers = world.workers_per_rank;
     let mut distinct = vec![vec![Vec::new(); index(workers)]; index(world.ranks())];
-    let part = index(epoch.inner.deal.batch_size);
+    let part = index(epoch.inner.batch_plan.batch_size);
     let mut everyone = epoch.everyone();
     let mut entries = Vec::new();
     let mut short = Vec::new();

@@ -277,7 +277,7 @@ impl Partition {
 
     /// Whether the entries `entries` of global batches may hold samples of a canonical node.
     #[must_use]
-    pub fn deals(&self, canonical_node: u64, entries: &Range<u64>) -> bool {
+    pub fn batch_plans(&self, canonical_node: u64, entries: &Range<u64>) -> bool {
         let cut = &self.cut;
         let per_node = cut.ranks_per_node * cut.batch_size;
         let nodes = entries.start / per_node..entries.end.div_ceil(per_node).min(cut.nodes);
@@ -295,8 +295,9 @@ impl Partition {
     /// How many canonical nodes the entries `entries` of global batches may hold samples of.
     #[must_use]
     pub fn nodes_dealt(&self, entries: &Range<u64>) -> u64 {
-        (0..self.cut.canonical_nodes)
-            .fold(0, |sum, node| sum + u64::from(self.deals(node, entries)))
+        (0..self.cut.canonical_nodes).fold(0, |sum, node| {
+            sum + u64::from(self.batch_plans(node, entries))
+        })
     }
 
     /// The global batch in which the sample at `place` of canonical node `node` is dealt; `None` before the drop.

@@ -17,10 +17,10 @@ use crate::config::ShuffleAlgo;
 use crate::error::OrderError;
 use crate::num::{index, low32, real, room, trunc};
 use crate::rng::Pcg64;
+use crate::rng_checkpoints::{self, Kept};
 use crate::units::Units;
-use crate::walk::{self, Kept};
 use keyed::Keyed;
-use layout::{Layout, Span, Trail, border};
+use layout::{CheckpointList, Layout, Span, border};
 use py1br::Py1br;
 use py1e::Py1e;
 use py1s::Py1s;
@@ -119,7 +119,7 @@ impl Shuffle {
         let (samples, nodes, block) = (units.samples(), config.canonical_nodes, config.block);
         let identity = match config.algo {
             ShuffleAlgo::Naive | ShuffleAlgo::Shardmill => 0,
-            _ => walk::identity(units.ranges(), config),
+            _ => rng_checkpoints::identity(units.ranges(), config),
         };
         let kept = kept.find(identity);
         let is_kept = kept.is_some();
@@ -262,31 +262,34 @@ impl Shuffle {
     }
 
     /// The checkpoints of the generators.
-    fn trails(&self) -> Vec<&Trail> {
+    fn checkpoint_lists(&self) -> Vec<&CheckpointList> {
         match &self.kind {
-            Kind::Py1s(py1s) => py1s.trails(),
-            Kind::Py2s(py2s) => py2s.trails(),
-            Kind::Py1br(py1br) => py1br.trails(),
-            Kind::Py1e(py1e) => py1e.trails(),
+            Kind::Py1s(py1s) => py1s.checkpoint_lists(),
+            Kind::Py2s(py2s) => py2s.checkpoint_lists(),
+            Kind::Py1br(py1br) => py1br.checkpoint_lists(),
+            Kind::Py1e(py1e) => py1e.checkpoint_lists(),
             Kind::Unshuffled | Kind::Narrow(_) | Kind::Wide(_) | Kind::Keyed(_) => Vec::new(),
         }
     }
 
     /// Generator checkpoints that are kept.
     pub(crate) fn checkpoints(&self) -> u64 {
-        self.trails().into_iter().map(Trail::len).sum()
+        self.checkpoint_lists()
+            .into_iter()
+            .map(CheckpointList::len)
+            .sum()
     }
 
     /// Whether the generator has been walked through the samples to make this.
     pub(crate) fn has_walked(&self) -> bool {
-        !self.is_kept && !self.trails().is_empty()
+        !self.is_kept && !self.checkpoint_lists().is_empty()
     }
 
     /// Adds the walk, where there was one.
-    pub(crate) fn write_walk(&self, out: &mut walk::Writer) {
-        let trails = self.trails();
-        if !trails.is_empty() {
-            out.section(self.identity, &trails);
+    pub(crate) fn write_walk(&self, out: &mut rng_checkpoints::Writer) {
+        let checkpoint_lists = self.checkpoint_lists();
+        if !checkpoint_lists.is_empty() {
+            out.section(self.identity, &checkpoint_lists);
         }
     }
 }

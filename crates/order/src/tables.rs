@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
+use crate::batch_plan::{BatchPlan, Terms};
 use crate::config::{BatchingMethod, PartitionAlgo, Resolved, ShuffleAlgo, World, check_count};
-use crate::deal::{Deal, Terms};
 use crate::epoch::block_of;
 use crate::error::OrderError;
 use crate::num::{count, index, room};
@@ -202,7 +202,7 @@ pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
             proportion: source.proportion,
         });
     }
-    let deal = Deal::new(&Terms {
+    let batch_plan = BatchPlan::new(&Terms {
         method: work.batching,
         algo: work.partition,
         batch_size: work.batch_size,
@@ -239,9 +239,9 @@ pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
     spread(
         work.world,
         work.batch_size,
-        deal.batches(),
+        batch_plan.batches(),
         |batch, entry| {
-            let (source, place) = deal.place(batch, entry)?;
+            let (source, place) = batch_plan.place(batch, entry)?;
             let big = match orders.get(source)? {
                 None => place.position,
                 Some(order) => order.get(index(place.position)).copied()?,

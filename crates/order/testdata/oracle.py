@@ -1,6 +1,6 @@
 """The order of mosaicml-streaming 0.13.0 for a configuration in the form of `shardmill order --json`.
 
-The data set is built without files: a stand-in carries the attributes that the original's own functions read, and
+The dataset is built without files: a stand-in carries the attributes that the original's own functions read, and
 those functions (weights, resampling, resume, batching) are called as they are.
 """
 

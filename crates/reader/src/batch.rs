@@ -7,8 +7,8 @@ use shardmill_order::Entry;
 
 use crate::error::ReaderError;
 use crate::open::OpenShard;
-use crate::residency::Heir;
 use crate::schema::Schema;
+use crate::shard_cache::PostExitHold;
 
 /// The samples of one step.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Held {
     /// `Storage`.
     pub fn leave_in_use(&self, owner: u64, epoch: u64) -> Result<(), ReaderError> {
         for open in &self.0 {
-            open.leave_in_use(Heir::new(owner, epoch))?;
+            open.leave_in_use(PostExitHold::new(owner, epoch))?;
         }
         Ok(())
     }

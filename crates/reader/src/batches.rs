@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, State};
 
 use crate::batch::Batch;
+use crate::collate::{Collator, FillContext};
 use crate::error::ReaderError;
-use crate::fill::{Filler, Supply};
-use crate::foresight::Foresight;
-use crate::residency::Cancel;
+use crate::prefetch_planner::PrefetchPlanner;
+use crate::shard_cache::Cancel;
 
 /// Bytes that are worth waking a thread for.
 const GROUP_BYTES: u64 = 512 << 10;
@@ -76,8 +76,8 @@ pub struct BatchStats {
 #[derive(Debug)]
 pub struct Batches {
     shared: Arc<Shared>,
-    foresight: Arc<Foresight>,
-    filler: Filler,
+    prefetch_planner: Arc<PrefetchPlanner>,
+    collator: Collator,
     threads: Vec<JoinHandle<()>>,
     options: BatchOptions,
     config: EpochConfig,
@@ -88,7 +88,7 @@ pub struct Batches {
 
 #[derive(Debug)]
 struct Shared {
-    supply: Arc<Supply>,
+    fill_context: Arc<FillContext>,
     epoch: Epoch,
     /// The tick of the first batch of the epoch.
     tick: u64,
@@ -149,14 +149,14 @@ impl Shared {
     /// Ends what waits for shards.
     fn interrupt(&self) {
         self.cancel.set();
-        self.supply.residency.wake();
+        self.fill_context.shard_cache.wake();
     }
 
-    fn fill(&self, filler: &mut Filler, claim: Claim) -> Result<Batch, ReaderError> {
+    fn fill(&self, collator: &mut Collator, claim: Claim) -> Result<Batch, ReaderError> {
         let step = self.step(claim.number);
         let tick = self.tick + step;
-        let batch = filler.fill(
-            &self.supply,
+        let batch = collator.fill(
+            &self.fill_context,
             (step, claim.number == 0),
             claim.entries,
             tick,
@@ -202,8 +202,8 @@ impl Queue {
 
 impl Batches {
     pub(crate) fn new(
-        supply: Arc<Supply>,
-        foresight: Arc<Foresight>,
+        fill_context: Arc<FillContext>,
+        prefetch_planner: Arc<PrefetchPlanner>,
         (epoch, config, tick): (Epoch, EpochConfig, u64),
         options: BatchOptions,
     ) -> Result<Self, ReaderError> {
@@ -221,12 +221,12 @@ impl Batches {
             .saturating_sub(options.worker)
             .div_ceil(stride.max(1));
         let cursor = epoch.rank(options.rank)?.with_threads(options.threads);
-        let filler = Filler::new(&supply);
+        let collator = Collator::new(&fill_context);
         Ok(Self {
-            foresight,
-            filler,
+            prefetch_planner,
+            collator,
             shared: Arc::new(Shared {
-                supply,
+                fill_context,
                 epoch,
                 tick,
                 stride,
@@ -344,10 +344,14 @@ impl Batches {
                 self.stats.samples += batch.len() as u64;
                 self.stats.bytes += batch.bytes();
                 let shared = &self.shared;
-                shared.supply.residency.at(shared.tick + batch.step + 1);
+                shared
+                    .fill_context
+                    .shard_cache
+                    .at(shared.tick + batch.step + 1);
                 if self.stats.batches == 1 {
                     // Not before: nothing is to come between the caller and the first batch.
-                    self.foresight.prepare(self.next_config(), self.node());
+                    self.prefetch_planner
+                        .prepare(self.next_config(), self.node());
                     self.start_threads()?;
                 }
                 Ok(Some(batch))
@@ -370,7 +374,7 @@ impl Batches {
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Batch>, ReaderError> {
-        if !self.shared.supply.catalog.is_cached() || self.is_at_hand() {
+        if !self.shared.fill_context.catalog.is_cached() || self.is_at_hand() {
             return self.next(Some(go_on));
         }
         // It is filled here, and takes as long as its shards take to come.
@@ -387,7 +391,7 @@ impl Batches {
                 match receiver.recv_timeout(PATIENCE) {
                     Ok(batch) => return batch,
                     Err(mpsc::RecvTimeoutError::Disconnected) => {
-                        return Err(ReaderError::FillerLost);
+                        return Err(ReaderError::CollatorLost);
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         if !go_on() {
@@ -409,7 +413,7 @@ impl Batches {
         let mut entries = Vec::new();
         queue.cursor.read(step, &mut entries);
         drop(queue);
-        self.filler.has(&self.shared.supply, &entries)
+        self.collator.has(&self.shared.fill_context, &entries)
     }
 
     /// The next batch where it is ready.
@@ -419,7 +423,7 @@ impl Batches {
         let batch = queue.ready.front_mut()?.take()?;
         queue.taken(shared, self.options.queue);
         drop(queue);
-        self.filler.release_old(&shared.supply);
+        self.collator.release_old(&shared.fill_context);
         Some(batch)
     }
 
@@ -431,7 +435,7 @@ impl Batches {
             && let Some(claim) = queue.claim(&shared)
         {
             drop(queue);
-            let batch = shared.fill(&mut self.filler, claim);
+            let batch = shared.fill(&mut self.collator, claim);
             shared.lock().taken(&shared, self.options.queue);
             return batch;
         }
@@ -442,7 +446,7 @@ impl Batches {
                 return batch;
             }
             if shared.lost.load(Ordering::Acquire) {
-                return Err(ReaderError::FillerLost);
+                return Err(ReaderError::CollatorLost);
             }
             queue.waiting = true;
             // No deadline of its own: whoever fills the batch has one, and always puts something there.
@@ -480,7 +484,7 @@ impl Batches {
         }
         if !self.threads.is_empty() {
             // From here on others fill: what the first batch was made of is not to be kept from leaving.
-            self.filler.release();
+            self.collator.release();
         }
         Ok(())
     }
@@ -522,7 +526,7 @@ impl Drop for Alarm<'_> {
 /// Fills batches until there are no more, or nobody wants them.
 fn work(shared: &Shared, most: u64) {
     let _alarm = Alarm(shared);
-    let mut filler = Filler::new(&shared.supply);
+    let mut collator = Collator::new(&shared.fill_context);
     let mut claims = Vec::new();
     let mut filled = Vec::new();
     loop {
@@ -537,7 +541,7 @@ fn work(shared: &Shared, most: u64) {
                     break room;
                 }
                 // Nothing to do: let go of what would keep a shard from being evicted.
-                filler.release();
+                collator.release();
                 queue.idle += 1;
                 queue = shared
                     .room
@@ -553,7 +557,7 @@ fn work(shared: &Shared, most: u64) {
         }
         for claim in claims.drain(..) {
             let number = claim.number;
-            let batch = shared.fill(&mut filler, claim);
+            let batch = shared.fill(&mut collator, claim);
             let failed = batch.is_err();
             filled.push((number, batch));
             let waiting = {

@@ -11,5 +11,5 @@ pub use forecast::{
     CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, NodeForecast, Point,
     ShardCost, forecast,
 };
-pub use policy::{Horizon, Resident, Stretch, make_room};
+pub use policy::{AccessPlan, AccessWindow, Resident, make_room};
 pub use simulate::{Policy, SimEpoch, SimReport, simulate};

@@ -14,19 +14,19 @@ use crate::entry::{Entry, Shards};
 use crate::error::{Place, ReaderError};
 use crate::files::{self, FileError, FileList, FileOptions, KnownFiles, open_list};
 use crate::open::Piece;
-use crate::residency::books_folder;
 use crate::scan::{Found, ListedTars, Offsets, Shelf, find_tars, list_tars, scan};
 use crate::schema::Schema;
+use crate::shard_cache::capacity_folder;
 use crate::stream_live::{self, IndexedStream, StreamLive};
 use crate::tar::{Subsets, TarProblem, TarSample};
 use crate::tars::{TarPattern, TarSetError};
 
-/// One data set of a mix, as the caller names it.
+/// One dataset of a mix, as the caller names it.
 #[derive(Clone, Debug, Default)]
 pub struct StreamOptions {
-    /// Where the data set is kept. `None` when `local` is all there is.
+    /// Where the dataset is kept. `None` when `local` is all there is.
     pub remote: Option<Location>,
-    /// Where it is read: the data set itself, or the folder that shards are fetched to. May be left out where the
+    /// Where it is read: the dataset itself, or the folder that shards are fetched to. May be left out where the
     /// remote is a local directory, which is then read in place.
     pub local: Option<PathBuf>,
     /// A folder beneath both, such as `train`.
@@ -49,8 +49,8 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
-    /// A data set as people name it: a folder, the URL of a prefix, a tar file, or a pattern of tar files, see
-    /// [`TarPattern`]. Without `remote`, `local` is the data set.
+    /// A dataset as people name it: a folder, the URL of a prefix, a tar file, or a pattern of tar files, see
+    /// [`TarPattern`]. Without `remote`, `local` is the dataset.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl StreamOptions {
         })
     }
 
-    /// A data set on a local disk.
+    /// A dataset on a local disk.
     #[must_use]
     pub fn local(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl StreamOptions {
         }
     }
 
-    /// A data set somewhere else, and the folder that its shards are fetched to.
+    /// A dataset somewhere else, and the folder that its shards are fetched to.
     #[must_use]
     pub fn remote(remote: Location, local: impl Into<PathBuf>) -> Self {
         Self {
@@ -103,7 +103,7 @@ pub(crate) enum Origin {
     Folder(Dir),
 }
 
-/// One data set of a mix, opened.
+/// One dataset of a mix, opened.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) shards: Shards,
@@ -141,7 +141,7 @@ impl Stream {
         let index = match &self.shards {
             // An `index.json` would be one of the files.
             Shards::Files(_) => {
-                books_folder(&self.local).and_then(|own| own.open_file(files::LIST))
+                capacity_folder(&self.local).and_then(|own| own.open_file(files::LIST))
             }
             Shards::Mds(_) | Shards::Tar(_) => self.local.open_file(INDEX_NAME),
         };

@@ -7,18 +7,18 @@ use shardmill_core::Limits;
 use shardmill_mds::{Digest, HashAlgo, HashError, Hasher, Index, ShardEntry, digest};
 use shardmill_storage::{Dir, FileHandle, Folder, Location, RemoteOptions, StorageError, Stored};
 
-use crate::beside::{Beside, Care, read_file, unfinished, unfinished_in};
 use crate::error::{Place, ReaderError};
 use crate::live::LiveSamples;
 use crate::load::{Loader, parts};
 use crate::place::InPlace;
 use crate::shard::{Sample, Shard};
+use crate::side_files::{Care, SideFiles, read_file, unfinished, unfinished_in};
 use crate::tars::version_of;
 
 /// What an index is called.
 pub(crate) const INDEX_NAME: &str = "index.json";
 
-/// How a data set is opened.
+/// How a dataset is opened.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     /// How much a file may ask for.
@@ -62,7 +62,7 @@ struct Last {
 }
 
 impl Dataset {
-    /// Opens the data set in a directory with an `index.json`, or that of an index.
+    /// Opens the dataset in a directory with an `index.json`, or that of an index.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Dataset {
         }
     }
 
-    /// The data set whose index has a name in a folder.
+    /// The dataset whose index has a name in a folder.
     ///
     /// # Errors
     ///
@@ -390,8 +390,8 @@ fn live_samples(
     index_bytes: u64,
 ) -> Result<LiveSamples, ReaderError> {
     let read = |name: &str, most| read_file(folder, name, most);
-    let beside = Beside::read(&read, counts, index_bytes, Care::Thorough);
-    beside.into_checked_live().map_err(|fault| {
+    let side_files = SideFiles::read(&read, counts, index_bytes, Care::Thorough);
+    side_files.into_checked_live().map_err(|fault| {
         let path = folder.path_of(fault.name());
         let fault = Box::new(fault);
         ReaderError::Side { path, fault }

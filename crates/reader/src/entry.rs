@@ -1,4 +1,4 @@
-//! Data sets of the three kinds, MDS, WebDataset and raw files, as the rest of the reader sees them: shards that are one
+//! Datasets of the three kinds, MDS, WebDataset and raw files, as the rest of the reader sees them: shards that are one
 //! or two files.
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use shardmill_webdataset::{FieldSet, IndexShard};
 use crate::error::{Place, ReaderError};
 use crate::files::{FileEntry, FileForm, FileList};
 
-/// The shards of a data set, in order.
+/// The shards of a dataset, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Shards {
     /// MDS, and its relatives of text.
@@ -64,7 +64,7 @@ impl Shards {
     }
 }
 
-/// Whether an index is of a WebDataset data set, by how it begins: only those have their format at the top, and keys are
+/// Whether an index is of a WebDataset dataset, by how it begins: only those have their format at the top, and keys are
 /// sorted. Anything else is taken for MDS, whose parser then says what is wrong with it.
 pub(crate) fn begins_as_tar_index(bytes: &[u8]) -> bool {
     let body = bytes.trim_ascii_start().strip_prefix(b"{");

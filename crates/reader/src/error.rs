@@ -9,18 +9,18 @@ use shardmill_order::OrderError;
 use shardmill_storage::StorageError;
 use shardmill_webdataset::TarError;
 
-use crate::beside::SideError;
 use crate::files::FileError;
-use crate::residency::{CacheError, samples_of};
+use crate::shard_cache::{CacheError, samples_of};
+use crate::side_files::SideError;
 
-/// Where in a data set something is.
+/// Where in a dataset something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file, relative to the data set.
+    /// The file, relative to the dataset.
     pub file: String,
     /// The number of the shard in the index, from 0.
     pub shard: u64,
-    /// The number of the sample in the data set, from 0, where it is one sample.
+    /// The number of the sample in the dataset, from 0, where it is one sample.
     pub sample: Option<u64>,
     /// The column, where it is one value.
     pub column: Option<String>,
@@ -51,7 +51,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a data set cannot be opened or read.
+/// Why a dataset cannot be opened or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
@@ -100,7 +100,7 @@ pub enum ReaderError {
         #[source]
         source: Box<IndexError>,
     },
-    /// An index of a WebDataset data set that cannot be used.
+    /// An index of a WebDataset dataset that cannot be used.
     #[error("cannot read the index")]
     TarIndex {
         /// The index.
@@ -161,7 +161,7 @@ pub enum ReaderError {
     ShardMissing {
         /// Where.
         place: Place,
-        /// The first sample of the shard, in the data set.
+        /// The first sample of the shard, in the dataset.
         first_sample: u64,
         /// Samples in the shard.
         samples: u64,
@@ -304,23 +304,23 @@ pub enum ReaderError {
         source: Box<ValueError>,
     },
     /// There is no sample of that number.
-    #[error("there is no sample {sample}: the data set has {samples}")]
+    #[error("there is no sample {sample}: the dataset has {samples}")]
     NoSample {
-        /// The data set.
+        /// The dataset.
         path: PathBuf,
         /// The number asked for.
         sample: u64,
-        /// Samples in the data set.
+        /// Samples in the dataset.
         samples: u64,
     },
     /// There is no shard of that number.
-    #[error("there is no shard {shard}: the data set has {shards}")]
+    #[error("there is no shard {shard}: the dataset has {shards}")]
     NoShard {
-        /// The data set.
+        /// The dataset.
         path: PathBuf,
         /// The number asked for.
         shard: u64,
-        /// Shards in the data set.
+        /// Shards in the dataset.
         shards: u64,
     },
     /// A directory to index has no shards.
@@ -413,8 +413,8 @@ pub enum ReaderError {
         /// The remote.
         remote: String,
     },
-    /// The folder that shards would be fetched to is another data set.
-    #[error("it is the index of another data set than that of {}", escape(remote))]
+    /// The folder that shards would be fetched to is another dataset.
+    #[error("it is the index of another dataset than that of {}", escape(remote))]
     CacheForeign {
         /// The index in the folder.
         path: PathBuf,
@@ -454,7 +454,7 @@ pub enum ReaderError {
     Order(#[from] OrderError),
     /// A thread that fills batches ended without a result.
     #[error("a thread that fills batches ended without a result")]
-    FillerLost,
+    CollatorLost,
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread {
@@ -500,7 +500,7 @@ fn uncommitted(unfinished: Option<Unfinished>) -> &'static str {
 
 impl ReaderError {
     /// An error of the format crate at a place. It counts samples in their shard; here and in the message they
-    /// are counted in the data set.
+    /// are counted in the dataset.
     pub(crate) fn shard(place: Place, first_sample: u64, source: ShardError) -> Self {
         Self::shard_with(place, |at| at.saturating_add(first_sample), source)
     }
@@ -554,7 +554,7 @@ impl ReaderError {
         }
     }
 
-    /// The place in the data set, where it is known.
+    /// The place in the dataset, where it is known.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {
@@ -681,7 +681,7 @@ impl Diagnostic for ReaderError {
             | Self::NoShard { .. }
             | Self::Outside { .. }
             | Self::DirectoryName { .. } => ErrorKind::InvalidInput,
-            Self::FillerLost => ErrorKind::Bug,
+            Self::CollatorLost => ErrorKind::Bug,
             Self::CacheForeign { .. } | Self::Unfinished { .. } => ErrorKind::Conflict,
             Self::OutOfMemory { .. } | Self::Thread { .. } => ErrorKind::Resource,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -720,7 +720,7 @@ impl Diagnostic for ReaderError {
             Self::CacheForeign { .. } => "cache-foreign",
             Self::ShardChanged { .. } => "shard-changed",
             Self::OutOfMemory { .. } => "out-of-memory",
-            Self::FillerLost => "internal-filler",
+            Self::CollatorLost => "internal-filler",
             Self::Thread { .. } => "no-thread",
             Self::NoShards { .. } => "index-no-shards",
             Self::Gap { .. } => "index-gap",
@@ -771,7 +771,7 @@ impl Diagnostic for ReaderError {
                 Self::Stray { .. } => crate::tars::STRAY_HINT,
                 Self::ExpectIndex { .. } => "as in sha256:9f86d081…",
                 Self::ShardMissing { .. } => "fetch or write the file again",
-                Self::KeyTwice { .. } => "read the samples by their numbers, or as a data set for each split",
+                Self::KeyTwice { .. } => "read the samples by their numbers, or as a dataset for each split",
                 Self::PatternSplit { .. } => "write the folder into the pattern",
                 Self::TarSamples { .. } | Self::TarFields { .. } => "make the index anew from the shards",
                 Self::ShardLength { .. } => "the file was cut short, or belongs to another index; fetch or write it again",

@@ -3,7 +3,7 @@
 //! Raw files that are samples themselves are read in the same order and through the same cache: see [`FileOptions`].
 //!
 //! This crate decides which file of a shard is read, what is checked before its bytes are used (reliability
-//! rules V1 to V7), and in what words a damaged data set is described. It leaves the meaning of the bytes to
+//! rules V1 to V7), and in what words a damaged dataset is described. It leaves the meaning of the bytes to
 //! `shardmill-mds`, opening files to `shardmill-storage`, and writing anything at all to its callers.
 //!
 //! The model:
@@ -37,28 +37,28 @@
 
 mod batch;
 mod batches;
-mod beside;
 mod cache;
 mod catalog;
+mod collate;
 mod dataset;
 mod entry;
 mod error;
 mod files;
-mod fill;
-mod foresight;
 mod keys;
 mod live;
 mod load;
 mod merge;
 mod open;
 mod place;
+mod prefetch_planner;
 mod reader;
 mod rebuild;
 mod report;
-mod residency;
 mod scan;
 mod schema;
 mod shard;
+mod shard_cache;
+mod side_files;
 mod state;
 mod stream_live;
 #[cfg(test)]
@@ -70,13 +70,10 @@ mod walks;
 
 pub use batch::{Batch, BatchData, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
-pub use beside::{
-    PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
-    SIDE_BYTES, SideError, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
-};
 pub use cache::{
-    CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions, Horizon, NodeForecast, Point,
-    Policy, Resident, ShardCost, SimEpoch, SimReport, Stretch, forecast, make_room, simulate,
+    AccessPlan, AccessWindow, CacheEpoch, CacheForecast, EpochFacts, Forecast, ForecastOptions,
+    NodeForecast, Point, Policy, Resident, ShardCost, SimEpoch, SimReport, forecast, make_room,
+    simulate,
 };
 pub use catalog::StreamOptions;
 pub use dataset::{Dataset, OpenOptions};
@@ -89,9 +86,13 @@ pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts}
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MOST_FINDINGS, Problem, VerifyReport};
-pub use residency::{CacheOptions, CacheStats, Peers};
 pub use schema::{SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
+pub use shard_cache::{CacheOptions, CacheStats, Peers};
+pub use side_files::{
+    PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
+    SIDE_BYTES, SideError, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
+};
 pub use state::{
     Fingerprint, MOST_STATE_BYTES, OrderDifferences, OrderIdentity, RunState, StateError,
 };

@@ -14,7 +14,7 @@ pub(crate) fn parts(entry: &ShardEntry) -> impl Iterator<Item = Part<'_>> {
     Entry::Mds(entry).parts()
 }
 
-/// Reads the files of a data set.
+/// Reads the files of a dataset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loader<'a> {
     pub(crate) dataset: &'a Dataset,

@@ -7,12 +7,13 @@ use shardmill_core::{Limits, NameError, WORK_FOLDER, check_relative_path};
 use shardmill_mds::{Content, Index, IndexError};
 use shardmill_storage::{Dir, EntryKind, Folder, StorageError};
 
-use crate::beside::{
-    Beside, Care, PROVENANCE_NAME, ReadFile, SideError, TOMBSTONES_NAME, read_file, tombstones_note,
-};
 use crate::dataset::{INDEX_NAME, open_index, read_index};
 use crate::error::ReaderError;
 use crate::live::LiveSamples;
+use crate::side_files::{
+    Care, PROVENANCE_NAME, ReadFile, SideError, SideFiles, TOMBSTONES_NAME, read_file,
+    tombstones_note,
+};
 
 /// One index of several, and the files that belong beside it.
 #[derive(Clone, Debug)]
@@ -49,8 +50,8 @@ impl MergePart {
         limits: &Limits,
     ) -> Result<Self, SideError> {
         let counts = (index.samples(), index.shards.len() as u64);
-        let beside = Beside::read(read, counts, limits.index_bytes, Care::Thorough);
-        let (live, content, has_provenance) = beside.into_part()?;
+        let side_files = SideFiles::read(read, counts, limits.index_bytes, Care::Thorough);
+        let (live, content, has_provenance) = side_files.into_part()?;
         Ok(Self {
             folder,
             index,
@@ -145,10 +146,10 @@ pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, IndexError> {
     })
 }
 
-/// One index of all the data sets in directories beneath `root`, at any depth, in the order of their paths.
+/// One index of all the datasets in directories beneath `root`, at any depth, in the order of their paths.
 /// The index of `root` itself is not read. Links to directories are not followed.
 ///
-/// The paths are compared as strings, `/` included, as the original does. Its merge names a nested data set by
+/// The paths are compared as strings, `/` included, as the original does. Its merge names a nested dataset by
 /// the last directory only; this one by the whole path beneath `root`.
 ///
 /// # Errors
@@ -212,7 +213,7 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, ReaderError
     merge(indexes, root)
 }
 
-/// One index of the given data sets, for a file in the directory `out`. A part is the directory of an index or
+/// One index of the given datasets, for a file in the directory `out`. A part is the directory of an index or
 /// an index; it has to lie beneath `out`. The order is kept, and a part that is named again is left out.
 ///
 /// # Errors

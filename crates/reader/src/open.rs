@@ -12,8 +12,8 @@ use shardmill_webdataset::{OwnedShard as TarShard, read_offsets};
 use crate::catalog::Catalog;
 use crate::entry::Entry;
 use crate::error::ReaderError;
-use crate::residency::{Heir, Marker, no_shard};
 use crate::schema::Schema;
+use crate::shard_cache::{Marker, PostExitHold, no_shard};
 
 /// How long a file that is in use goes without being looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -133,10 +133,10 @@ impl OpenShard {
     }
 
     /// Has its file stay for a while after this process has gone.
-    pub(crate) fn leave_in_use(&self, heir: Heir) -> Result<(), StorageError> {
+    pub(crate) fn leave_in_use(&self, post_exit_hold: PostExitHold) -> Result<(), StorageError> {
         self.pin
             .as_ref()
-            .map_or(Ok(()), |pin| pin.leave_in_use(heir))
+            .map_or(Ok(()), |pin| pin.leave_in_use(post_exit_hold))
     }
 
     /// Whether it has to be held as long as somebody uses what was read of it.

@@ -89,7 +89,7 @@ impl InPlace {
         self.shard
     }
 
-    /// A shard of one sample: the one at `at`, whose number in the data set is `number`. `None` where
+    /// A shard of one sample: the one at `at`, whose number in the dataset is `number`. `None` where
     /// something is not as expected.
     pub(crate) fn sample(
         &self,

@@ -13,17 +13,17 @@ use shardmill_storage::{RemoteOptions, RemoteStats};
 use crate::batch::Held;
 use crate::batches::{BatchOptions, Batches};
 use crate::catalog::{Catalog, CatalogOptions, Origin, StreamOptions};
+use crate::collate::FillContext;
 use crate::entry::Entry;
 use crate::error::ReaderError;
 use crate::files::{FileEntry, FileError, KnownFiles};
-use crate::fill::Supply;
-use crate::foresight::Foresight;
 use crate::keys::Keys;
 use crate::open::OpenShard;
-use crate::residency::{
-    CacheOptions, CacheStats, Cancel, Extract, Residency, is_kept, no_shard, weight,
-};
+use crate::prefetch_planner::PrefetchPlanner;
 use crate::schema::Schema;
+use crate::shard_cache::{
+    CacheOptions, CacheStats, Cancel, Extract, ShardCache, is_kept, no_shard, weight,
+};
 use crate::tar::TarSample;
 
 /// Free memory that is kept for the next batches.
@@ -69,8 +69,8 @@ pub struct ReaderOptions {
 /// ```
 #[derive(Debug)]
 pub struct Reader {
-    supply: Arc<Supply>,
-    foresight: Arc<Foresight>,
+    fill_context: Arc<FillContext>,
+    prefetch_planner: Arc<PrefetchPlanner>,
     /// Samples of each shard that were asked for one by one since it was last fetched as a whole.
     asked: Mutex<HashMap<usize, u64>>,
     /// The last raw file that was asked for by itself.
@@ -106,14 +106,14 @@ impl Reader {
                 validate: options.validate_hash,
             },
         )?);
-        let supply = Arc::new(Supply {
-            residency: Residency::new(Arc::clone(&catalog), &options.cache)?,
+        let fill_context = Arc::new(FillContext {
+            shard_cache: ShardCache::new(Arc::clone(&catalog), &options.cache)?,
             catalog,
             pool: Pool::new(POOL_BYTES),
         });
         Ok(Self {
-            foresight: Arc::new(Foresight::new(Arc::clone(&supply))),
-            supply,
+            prefetch_planner: Arc::new(PrefetchPlanner::new(Arc::clone(&fill_context))),
+            fill_context,
             asked: Mutex::default(),
             last: Mutex::default(),
             keys: Mutex::default(),
@@ -123,26 +123,26 @@ impl Reader {
     /// Samples of all streams.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        self.supply.catalog.samples()
+        self.fill_context.catalog.samples()
     }
 
     /// The ranges of samples of a stream that are deleted, by the numbers under which they are stored.
     #[must_use]
     pub fn deleted_samples(&self, stream: usize) -> Vec<(u64, u64)> {
-        let stream = self.supply.catalog.streams().get(stream);
+        let stream = self.fill_context.catalog.streams().get(stream);
         stream.map_or_else(Vec::new, |stream| stream.live.deleted_ranges())
     }
 
     /// Shards of all streams.
     #[must_use]
     pub fn shards(&self) -> usize {
-        self.supply.catalog.len()
+        self.fill_context.catalog.len()
     }
 
     /// The bytes of the largest shard, raw and compressed files together.
     #[must_use]
     pub fn largest_shard(&self) -> u64 {
-        let catalog = &self.supply.catalog;
+        let catalog = &self.fill_context.catalog;
         (0..catalog.len())
             .filter_map(|shard| catalog.entry(shard))
             .map(Entry::bytes)
@@ -153,27 +153,31 @@ impl Reader {
     /// The columns of a sample; `None` for a sample that there is not.
     #[must_use]
     pub fn schema(&self, sample: u64) -> Option<&Arc<Schema>> {
-        let (shard, _) = self.supply.catalog.locate(sample)?;
-        self.supply.catalog.schema(shard)
+        let (shard, _) = self.fill_context.catalog.locate(sample)?;
+        self.fill_context.catalog.schema(shard)
     }
 
     /// The columns, where they are the same in all shards.
     #[must_use]
     pub fn single_schema(&self) -> Option<&Arc<Schema>> {
-        self.supply.catalog.single_schema()
+        self.fill_context.catalog.single_schema()
     }
 
     /// The columns that occur, each once.
     #[must_use]
     pub fn schemas(&self) -> &[Arc<Schema>] {
-        self.supply.catalog.schemas()
+        self.fill_context.catalog.schemas()
     }
 
     /// A configuration of epoch 0 of these streams with everything else as by default: to be changed, then given to
     /// [`Reader::epoch`].
     #[must_use]
     pub fn epoch_config(&self, batch_size: u64, world: World) -> EpochConfig {
-        EpochConfig::new(self.supply.catalog.stream_configs(), batch_size, world)
+        EpochConfig::new(
+            self.fill_context.catalog.stream_configs(),
+            batch_size,
+            world,
+        )
     }
 
     /// The batches of a rank in an epoch. The order of the epoch behind it is made meanwhile, so that there is no pause
@@ -188,10 +192,10 @@ impl Reader {
         options: BatchOptions,
     ) -> Result<Batches, ReaderError> {
         let node = options.rank / config.world.ranks_per_node.max(1);
-        let (epoch, tick) = self.foresight.begin(config, node)?;
+        let (epoch, tick) = self.prefetch_planner.begin(config, node)?;
         Batches::new(
-            Arc::clone(&self.supply),
-            Arc::clone(&self.foresight),
+            Arc::clone(&self.fill_context),
+            Arc::clone(&self.prefetch_planner),
             (epoch, config.clone(), tick),
             options,
         )
@@ -205,7 +209,7 @@ impl Reader {
     ///
     /// [`ReaderError::SampleBeyond`]; whatever keeps it from being read.
     pub fn sample(&self, sample: u64) -> Result<EncodedSample, ReaderError> {
-        let catalog = &self.supply.catalog;
+        let catalog = &self.fill_context.catalog;
         let beyond = || ReaderError::SampleBeyond {
             sample,
             samples: catalog.samples(),
@@ -218,9 +222,9 @@ impl Reader {
             return self.file_sample(shard);
         }
         if self.is_asked_often(shard) {
-            self.supply.residency.bring(shard)?;
+            self.fill_context.shard_cache.bring(shard)?;
         }
-        let mut found = self.supply.residency.samples(&[(shard, at)])?;
+        let mut found = self.fill_context.shard_cache.samples(&[(shard, at)])?;
         let found = found.pop().ok_or_else(beyond)?;
         let mut encoded = Vec::new();
         let schema = catalog
@@ -241,23 +245,23 @@ impl Reader {
     /// Whether a sample can be read without asking a store or another folder for anything.
     #[must_use]
     pub fn is_at_hand(&self, sample: u64) -> bool {
-        let catalog = &self.supply.catalog;
+        let catalog = &self.fill_context.catalog;
         let Some((shard, _)) = catalog.locate(sample) else {
             return true;
         };
         let is_remote = catalog
             .stream_of(shard)
             .is_some_and(|(stream, _)| stream.origin.is_some());
-        !is_remote || self.supply.residency.get(shard).is_some()
+        !is_remote || self.fill_context.shard_cache.get(shard).is_some()
     }
 
     /// Counts a sample of a shard; whether the shard as a whole should be fetched now.
     fn is_asked_often(&self, shard: usize) -> bool {
-        let catalog = &self.supply.catalog;
+        let catalog = &self.fill_context.catalog;
         let is_remote = catalog
             .stream_of(shard)
             .is_some_and(|(stream, _)| stream.origin.is_some());
-        if !is_remote || self.supply.residency.get(shard).is_some() {
+        if !is_remote || self.fill_context.shard_cache.get(shard).is_some() {
             return false;
         }
         let bytes = catalog.entry(shard).map_or(0, |entry| entry.data().bytes);
@@ -273,18 +277,18 @@ impl Reader {
 
     /// A raw file as a sample.
     fn file_sample(&self, shard: usize) -> Result<EncodedSample, ReaderError> {
-        let catalog = &self.supply.catalog;
+        let catalog = &self.fill_context.catalog;
         let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
         // Not under the lock: it may have to be closed.
         let before = last().take();
         drop(before);
-        let found = FileUse::new(&self.supply, shard, &Cancel::new())?;
+        let found = FileUse::new(&self.fill_context, shard, &Cancel::new())?;
         let mut bytes = Vec::new();
         let whole;
         let piece = match &found.open {
             Some(open) => open.sample(0),
             None => {
-                whole = self.supply.residency.samples(&[(shard, 0)])?;
+                whole = self.fill_context.shard_cache.samples(&[(shard, 0)])?;
                 whole.first().map(Extract::piece)
             }
         };
@@ -296,7 +300,7 @@ impl Reader {
             .map_err(|problem| catalog.refused(shard, 0, problem))?;
         let open = found.open.as_ref();
         if let Some(Err(error)) = open.map(|open| open.check(catalog)) {
-            self.supply.residency.distrust(shard);
+            self.fill_context.shard_cache.distrust(shard);
             return Err(error);
         }
         let pinned = open.filter(|open| open.is_pinned()).cloned();
@@ -316,7 +320,7 @@ impl Reader {
     ///
     /// [`FileError::NoFile`], [`FileError::NoTree`].
     pub fn find_file(&self, path: &str) -> Result<u64, ReaderError> {
-        Ok(self.supply.catalog.find_file(path)?)
+        Ok(self.fill_context.catalog.find_file(path)?)
     }
 
     /// The number of the sample of a tar file that has this key; `None` where there is none.
@@ -333,7 +337,7 @@ impl Reader {
             let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
             match &*keys {
                 Some(keys) => Arc::clone(keys),
-                None => Arc::clone(keys.insert(Arc::new(Keys::read(&self.supply.catalog)?))),
+                None => Arc::clone(keys.insert(Arc::new(Keys::read(&self.fill_context.catalog)?))),
             }
         };
         let mut found = None;
@@ -359,7 +363,7 @@ impl Reader {
     ///
     /// [`ReaderError::SampleBeyond`]; what keeps the sample from being read.
     pub fn key_of(&self, sample: u64) -> Result<Option<String>, ReaderError> {
-        let catalog = &self.supply.catalog;
+        let catalog = &self.fill_context.catalog;
         let beyond = || ReaderError::SampleBeyond {
             sample,
             samples: catalog.samples(),
@@ -368,7 +372,7 @@ impl Reader {
         if !matches!(catalog.entry(shard), Some(Entry::Tar(_))) {
             return Ok(None);
         }
-        let mut found = self.supply.residency.samples(&[(shard, at)])?;
+        let mut found = self.fill_context.shard_cache.samples(&[(shard, at)])?;
         let found = found.pop().ok_or_else(beyond)?;
         let piece = found.piece();
         match TarSample::read(piece.begin, piece.bytes, catalog.limits()) {
@@ -380,8 +384,8 @@ impl Reader {
     /// The path of a raw file in its tree; `None` for samples that are none.
     #[must_use]
     pub fn file_path(&self, sample: u64) -> Option<&str> {
-        let (shard, _) = self.supply.catalog.locate(sample)?;
-        let file = self.supply.catalog.entry(shard)?.raw_file()?;
+        let (shard, _) = self.fill_context.catalog.locate(sample)?;
+        let file = self.fill_context.catalog.entry(shard)?.raw_file()?;
         Some(&file.info.basename)
     }
 
@@ -389,14 +393,14 @@ impl Reader {
     /// is none of raw files.
     #[must_use]
     pub fn known_files(&self, stream: usize) -> Option<KnownFiles> {
-        self.supply.catalog.known_files(stream)
+        self.fill_context.catalog.known_files(stream)
     }
 
     /// A digest of the paths and lengths of all raw files, the same for copies of the same trees; `None` where there are
     /// none.
     #[must_use]
     pub fn files_digest(&self) -> Option<String> {
-        self.supply.catalog.files_digest()
+        self.fill_context.catalog.files_digest()
     }
 
     /// A raw file, brought here where it is not, and held: nobody removes it as long as what is returned is there.
@@ -408,11 +412,11 @@ impl Reader {
     pub fn hold_file(&self, sample: u64) -> Result<FileUse, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
-        FileUse::new(&self.supply, shard, &Cancel::new())
+        FileUse::new(&self.fill_context, shard, &Cancel::new())
     }
 
     fn shard_of(&self, sample: u64) -> Result<usize, ReaderError> {
-        let catalog = &self.supply.catalog;
+        let catalog = &self.fill_context.catalog;
         let found = catalog.locate(sample).map(|(shard, _)| shard);
         found.ok_or_else(|| ReaderError::SampleBeyond {
             sample,
@@ -421,7 +425,7 @@ impl Reader {
     }
 
     fn raw_file(&self, shard: usize) -> Result<&FileEntry, ReaderError> {
-        let entry = self.supply.catalog.entry(shard);
+        let entry = self.fill_context.catalog.entry(shard);
         let file = entry.and_then(Entry::raw_file);
         Ok(file.ok_or(FileError::NoTree)?)
     }
@@ -434,7 +438,7 @@ impl Reader {
     pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
-        let open = self.supply.residency.once(shard)?;
+        let open = self.fill_context.shard_cache.once(shard)?;
         Ok(open
             .sample(0)
             .map_or_else(Vec::new, |piece| piece.bytes.to_vec()))
@@ -446,7 +450,7 @@ impl Reader {
     ///
     /// [`FileError::Missing`], [`FileError::Changed`]; whatever keeps the place from answering.
     pub fn check_file(&self, sample: u64) -> Result<(), ReaderError> {
-        let catalog = &self.supply.catalog;
+        let catalog = &self.fill_context.catalog;
         let shard = self.shard_of(sample)?;
         let file = self.raw_file(shard)?;
         let name = &file.info.basename;
@@ -497,7 +501,7 @@ impl Reader {
     /// What keeps the folder from being looked at.
     pub fn least_limit(&self, count: usize) -> Result<u64, ReaderError> {
         let mut sizes: Vec<u64> = Vec::new();
-        for stream in self.supply.catalog.streams() {
+        for stream in self.fill_context.catalog.streams() {
             let kept = stream.shards.iter();
             let kept = kept.filter(|entry| entry.needs_file() && is_kept(stream, *entry));
             sizes.extend(kept.map(|entry| weight(entry, false)));
@@ -506,7 +510,7 @@ impl Reader {
             return Ok(0);
         }
         sizes.sort_unstable_by(|a, b| b.cmp(a));
-        let base = self.supply.residency.base()?;
+        let base = self.fill_context.shard_cache.base()?;
         let largest = sizes.iter().take(count);
         Ok(largest.fold(base, |sum, size| sum.saturating_add(*size)))
     }
@@ -517,7 +521,7 @@ impl Reader {
     ///
     /// What keeps the folders of the cache from being opened.
     pub fn least_cache_limit(&self) -> Result<u64, ReaderError> {
-        self.supply.residency.minimum()
+        self.fill_context.shard_cache.minimum()
     }
 
     /// Has raw files fetched in this order, in the background, as far as there is room for them. How many were not known to
@@ -529,13 +533,13 @@ impl Reader {
     pub fn preload(&self, samples: &[u64]) -> Result<u64, ReaderError> {
         let shards = samples.iter().map(|sample| self.shard_of(*sample));
         let shards = shards.collect::<Result<Vec<_>, _>>()?;
-        self.supply.residency.preload(&shards)
+        self.fill_context.shard_cache.preload(&shards)
     }
 
     /// How many of the files that were to be fetched ahead are still to come.
     #[must_use]
     pub fn preloading(&self) -> u64 {
-        self.supply.residency.under_way()
+        self.fill_context.shard_cache.under_way()
     }
 
     /// Whether the shard of a sample lies on this machine.
@@ -544,7 +548,7 @@ impl Reader {
     ///
     /// [`ReaderError::SampleBeyond`]; whatever keeps the folder from being looked into.
     pub fn is_here(&self, sample: u64) -> Result<bool, ReaderError> {
-        self.supply.residency.has(self.shard_of(sample)?)
+        self.fill_context.shard_cache.has(self.shard_of(sample)?)
     }
 
     /// What the stores were asked for so far, all streams together; nothing for streams of folders. Streams of one store
@@ -552,7 +556,7 @@ impl Reader {
     #[must_use]
     pub fn remote_stats(&self) -> RemoteStats {
         let mut all = RemoteStats::default();
-        for stream in self.supply.catalog.streams() {
+        for stream in self.fill_context.catalog.streams() {
             if let Some(Origin::Store(remote)) = &stream.origin {
                 let stats = remote.stats();
                 all.requests += stats.requests;
@@ -568,24 +572,28 @@ impl Reader {
     /// What the cache has done so far.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        self.supply.residency.stats()
+        self.fill_context.shard_cache.stats()
     }
 }
 
 /// A raw file that is used: it stays where it is until this is dropped.
 #[derive(Debug)]
 pub struct FileUse {
-    supply: Arc<Supply>,
+    fill_context: Arc<FillContext>,
     shard: usize,
     /// `None` for one that is read each time, because there is no room for it.
     open: Option<Arc<OpenShard>>,
 }
 
 impl FileUse {
-    fn new(supply: &Arc<Supply>, shard: usize, cancel: &Cancel) -> Result<Self, ReaderError> {
-        let open = supply.residency.hold(shard, cancel)?;
+    fn new(
+        fill_context: &Arc<FillContext>,
+        shard: usize,
+        cancel: &Cancel,
+    ) -> Result<Self, ReaderError> {
+        let open = fill_context.shard_cache.hold(shard, cancel)?;
         Ok(Self {
-            supply: Arc::clone(supply),
+            fill_context: Arc::clone(fill_context),
             shard,
             open,
         })
@@ -594,7 +602,7 @@ impl FileUse {
     /// Where it lies.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        let path = self.supply.catalog.file_path(self.shard);
+        let path = self.fill_context.catalog.file_path(self.shard);
         path.unwrap_or_default().into()
     }
 }
@@ -602,7 +610,7 @@ impl FileUse {
 impl Drop for FileUse {
     fn drop(&mut self) {
         drop(self.open.take());
-        self.supply.residency.close(self.shard);
+        self.fill_context.shard_cache.close(self.shard);
     }
 }
 
@@ -615,6 +623,6 @@ impl Drop for Reader {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         drop(last);
-        self.foresight.stop();
+        self.prefetch_planner.stop();
     }
 }

@@ -9,8 +9,8 @@ use shardmill_mds::{
 };
 use shardmill_storage::Dir;
 
-use crate::beside::unfinished;
 use crate::error::{Place, ReaderError};
+use crate::side_files::unfinished;
 use shardmill_core::parallel;
 
 /// How an index is rebuilt.
@@ -368,7 +368,7 @@ impl Rebuild<'_> {
         Ok(bytes)
     }
 
-    /// The same config once for all shards that have it. Compared with the latest few, since a data set has
+    /// The same config once for all shards that have it. Compared with the latest few, since a dataset has
     /// one or, when merged, a few in a row.
     fn shared(&self, config: ShardConfig) -> Arc<ShardConfig> {
         const LATEST: usize = 16;

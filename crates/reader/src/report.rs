@@ -8,7 +8,7 @@ use crate::error::ReaderError;
 /// Most problems, and most warnings, that a report lists; the counts go on.
 pub const MOST_FINDINGS: usize = 10_000;
 
-/// Something wrong with a data set.
+/// Something wrong with a dataset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The stable id, as in `error[id]`.
@@ -26,7 +26,7 @@ pub struct Problem {
     /// The number of the shard, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shard: Option<u64>,
-    /// The number of the sample in the data set, from 0.
+    /// The number of the sample in the dataset, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<u64>,
     /// The column.
@@ -101,7 +101,7 @@ impl VerifyReport {
         self.problem_count == 0
     }
 
-    /// The kind of the first problem, which decides the exit code; `None` for a sound data set.
+    /// The kind of the first problem, which decides the exit code; `None` for a sound dataset.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         self.problems.first().map(|problem| problem.kind)

@@ -10,13 +10,13 @@ use shardmill_webdataset::{
     TarError, decompress,
 };
 
-use crate::beside::unfinished;
 use crate::dataset::INDEX_NAME;
 use crate::error::{Place, ReaderError};
 use crate::keys::hash_key;
 use crate::open::map;
+use crate::side_files::unfinished;
 use crate::tars::{
-    Below, TarPattern, below, drop_unpacked, holds_data_sets, is_tar_below, is_tar_name,
+    Below, TarPattern, below, drop_unpacked, holds_datasets, is_tar_below, is_tar_name,
     raw_tar_name,
 };
 use shardmill_core::parallel::for_each;
@@ -161,7 +161,7 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
             if let Some(unfinished) = unfinished(dir)? {
                 return Ok(ListedTars::Unfinished(unfinished));
             }
-            if holds_data_sets(dir)? {
+            if holds_datasets(dir)? {
                 return Ok(ListedTars::All(found));
             }
             let below = below(dir)?;
@@ -198,7 +198,7 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
     Ok(ListedTars::All(found))
 }
 
-/// Whether an object is the index of a data set in the folder that was listed.
+/// Whether an object is the index of a dataset in the folder that was listed.
 fn is_index_below(name: &str) -> bool {
     match name.split_once('/') {
         Some((folder, name)) => name == INDEX_NAME && !folder.starts_with('.'),

@@ -6,15 +6,15 @@ use std::thread;
 use shardmill_core::Limits;
 use shardmill_storage::{Dir, PublishMode, StorageError};
 
-use crate::beside::{
-    Beside, Care, PROVENANCE_BYTES, PROVENANCE_NAME, ReadFile, SIDE_BYTES, Sides, TOMBSTONES_NAME,
-    if_there,
-};
 use crate::catalog::Origin;
 use crate::dataset::INDEX_NAME;
 use crate::entry::{Entry, Shards};
 use crate::error::ReaderError;
 use crate::live::LiveSamples;
+use crate::side_files::{
+    Care, PROVENANCE_BYTES, PROVENANCE_NAME, ReadFile, SIDE_BYTES, SideFiles, Sides,
+    TOMBSTONES_NAME, if_there,
+};
 
 /// What was read of the folder of a stream.
 pub(crate) struct IndexAnswer {
@@ -166,14 +166,14 @@ impl IndexedStream<'_> {
             Some(Origin::Folder(from)) => &|name, most| if_there(read_in(from, name, most)),
             Some(Origin::Store(store)) => &|name, most| if_there(store.read(name, most)),
         };
-        let beside = match (provenance, self.origin) {
-            (Some(text), _) => Beside::read_with(read, Some(text), counts, limits.index_bytes),
+        let side_files = match (provenance, self.origin) {
+            (Some(text), _) => SideFiles::read_with(read, Some(text), counts, limits.index_bytes),
             (None, Some(Origin::Store(_))) => {
-                Beside::read(read, counts, limits.index_bytes, Care::Quick)
+                SideFiles::read(read, counts, limits.index_bytes, Care::Quick)
             }
-            (None, _) => Beside::read(read, counts, limits.index_bytes, Care::Thorough),
+            (None, _) => SideFiles::read(read, counts, limits.index_bytes, Care::Thorough),
         };
-        let live = match beside.into_live() {
+        let live = match side_files.into_live() {
             Ok((live, sides)) => {
                 if self.origin.is_some() {
                     keep_sides(self.dir, sides.as_ref())?;
@@ -229,8 +229,8 @@ fn keep_sides(dir: &Dir, sides: Option<&Sides>) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Puts the index beside the shards that will be fetched, so that the folder is a data set. Another index that lies
-/// there belongs to another data set, which is not mixed with this one.
+/// Puts the index beside the shards that will be fetched, so that the folder is a dataset. Another index that lies
+/// there belongs to another dataset, which is not mixed with this one.
 pub(crate) fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), ReaderError> {
     let foreign = || ReaderError::CacheForeign {
         path: dir.path_of(INDEX_NAME),

@@ -1,4 +1,4 @@
-//! Reading in batches, from local data sets.
+//! Reading in batches, from local datasets.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};

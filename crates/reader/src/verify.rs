@@ -8,14 +8,14 @@ use shardmill_mds::{
 };
 use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 
-use crate::beside::{
-    Beside, Care, Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, read_file,
-};
 use crate::dataset::{Dataset, INDEX_NAME};
 use crate::entry::Part;
 use crate::error::{Place, ReaderError};
 use crate::load::{Loader, parts};
 use crate::report::{Findings, Found, Problem, VerifyReport};
+use crate::side_files::{
+    Care, Converted, PROVENANCE_NAME, RECORD_NAME, SideFiles, TOMBSTONES_NAME, read_file,
+};
 use shardmill_core::parallel;
 
 /// What lies beside an index without being named in it: where the data came from, and a writer's work folder.
@@ -39,7 +39,7 @@ pub struct VerifyOptions {
     pub memory_limit: Option<u64>,
 }
 
-/// Looks at every file of a data set: is it there, has it its length and its hashes, does it decompress to
+/// Looks at every file of a dataset: is it there, has it its length and its hashes, does it decompress to
 /// the raw length and hashes, is its structure sound; with `deep`, can every value be decoded, and are the samples the ones
 /// that were converted. Files that the index does not name are warnings.
 ///
@@ -65,8 +65,8 @@ pub fn verify(
     let samples = dataset.live().stored();
     progress.set_totals(total, samples, shards.len() as u64);
 
-    let beside = beside(dataset);
-    let (of_all, warning) = beside.findings(options.deep);
+    let side_files = side_files(dataset);
+    let (of_all, warning) = side_files.findings(options.deep);
     let collected = Mutex::new(Collected::default());
     parallel::for_each(
         shards.len(),
@@ -83,7 +83,7 @@ pub fn verify(
                 counts: VerifyReport::default(),
                 problems: Found::default(),
                 warnings: Found::default(),
-                converted: beside.converted.as_ref(),
+                converted: side_files.converted.as_ref(),
                 content: None,
             };
             check.run(memory, options.deep)?;
@@ -111,7 +111,7 @@ pub fn verify(
         .unwrap_or_else(PoisonError::into_inner);
     collected.warnings.add(usize::MAX, unlisted(dataset));
     let found = (!collected.without_content).then_some(collected.content);
-    let converted = beside.converted.filter(|_| options.deep);
+    let converted = side_files.converted.filter(|_| options.deep);
     let compared = converted.map(|converted| converted.compare(found));
     let (content, differs) = compared.unzip();
     let of_all = of_all.into_iter().chain(differs.flatten());
@@ -430,18 +430,18 @@ impl ShardCheck<'_> {
     }
 }
 
-/// The side files of a data set. An index that has another name has none.
-fn beside(dataset: &Dataset) -> Beside {
+/// The side files of a dataset. An index that has another name has none.
+fn side_files(dataset: &Dataset) -> SideFiles {
     if dataset
         .index_path()
         .file_name()
         .is_none_or(|name| name != INDEX_NAME)
     {
-        return Beside::default();
+        return SideFiles::default();
     }
     let counts = (dataset.live().stored(), dataset.index().shards.len() as u64);
     let read = |name: &str, most| read_file(dataset.dir(), name, most);
-    Beside::read(&read, counts, dataset.limits().index_bytes, Care::Thorough)
+    SideFiles::read(&read, counts, dataset.limits().index_bytes, Care::Thorough)
 }
 
 fn stored_name(entry: &ShardEntry) -> &str {

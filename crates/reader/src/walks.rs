@@ -8,7 +8,7 @@ use shardmill_order::{Epoch, EpochConfig, OrderError};
 use shardmill_storage::{Dir, PublishMode};
 
 use crate::catalog::Catalog;
-use crate::residency::own_folder;
+use crate::shard_cache::own_folder;
 
 /// Samples of an epoch from which on its walk is kept: it takes about a nanosecond for each.
 const FROM: u64 = 4_000_000;
@@ -25,7 +25,7 @@ pub(crate) struct Walks {
 }
 
 impl Walks {
-    /// Beside the cache of the first stream that has one: nothing is written beside a data set that is read in place.
+    /// Beside the cache of the first stream that has one: nothing is written beside a dataset that is read in place.
     pub(crate) fn new(catalog: &Catalog) -> Self {
         let cached = catalog
             .streams()
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn small_epochs_and_data_sets_in_place_have_none() {
+    fn small_epochs_and_datasets_in_place_have_none() {
         let root = tempfile::tempdir().unwrap();
         let local = Dir::create(&root.path().join("local")).unwrap();
         let walks = Walks {

@@ -12,15 +12,15 @@ use shardmill_core::{LimitExceeded, escape};
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, project};
+use crate::catch_panic::{catch, one_line};
 use crate::csv_fields::{mark_nulls, parse};
+use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
 use crate::exact::{inexact, is_exact_text};
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
-use crate::guard::{catch, one_line};
 use crate::input::Text;
 use crate::json::{WHOLE_BYTES, by_name};
 use crate::parquet::match_fields;
-use crate::quotes::Quotes;
 use crate::walk::on_pool;
 use crate::{CsvProblem, Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 
@@ -157,13 +157,13 @@ pub(crate) fn open(
             file: Some(number),
             first_row: Some(0),
             rows: own.whole.then_some(own.rows),
-            bytes: input.stamp.bytes,
+            bytes: input.file_version.bytes,
         })
         .collect();
     let mut description = SourceDescription::new(kind);
     description.files = described(&files);
     description.rows = whole.then_some(rows);
-    description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
+    description.bytes = files.iter().map(|file| file.file_version.bytes).sum();
     description.fingerprint = Fingerprint::of(kind, &files);
     Ok(CsvTable {
         files: Arc::new(files),
@@ -271,20 +271,20 @@ fn header(
     let wrong = |reason: String| header_error(input, reason);
     let mut text = Text::open(input)?;
     let mut line = Vec::new();
-    let mut quotes = Quotes::new(dialect.delimiter);
+    let mut csv_scanner = CsvScanner::new(dialect.delimiter);
     let mut blank = true;
     // The first record ends with the first line break outside quotes.
     loop {
         let bytes = text.fill(input)?;
         if bytes.is_empty() {
-            if let Some(line) = quotes.open_line() {
+            if let Some(line) = csv_scanner.open_line() {
                 return Err(wrong(unclosed(line)));
             }
             break;
         }
         let count = memchr::memchr2(b'\n', b'\r', bytes).map_or(bytes.len(), |at| at + 1);
         let piece = bytes.get(..count).unwrap_or_default();
-        quotes.read(piece);
+        csv_scanner.read(piece);
         // The mark that some programs begin a text with is not part of it.
         let visible = match line.is_empty() {
             true => piece.strip_prefix(b"\xef\xbb\xbf").unwrap_or(piece),
@@ -294,7 +294,7 @@ fn header(
         line.extend_from_slice(piece);
         let ends = piece.ends_with(b"\n") || piece.ends_with(b"\r");
         text.consume(count);
-        if ends && !quotes.inside() && !blank {
+        if ends && !csv_scanner.inside() && !blank {
             break;
         }
         let most = options.limits.string_bytes.max(16 << 20);
@@ -359,7 +359,7 @@ fn scan(
     options: &SourceOptions,
 ) -> Result<Scanned, SourceError> {
     let header = header(input, dialect, options)?;
-    let most = if input.stamp.bytes <= WHOLE_BYTES {
+    let most = if input.file_version.bytes <= WHOLE_BYTES {
         u64::MAX
     } else {
         options.infer_rows as u64
@@ -433,7 +433,7 @@ struct Records {
     skipped: usize,
     /// The bytes of the batch.
     block: Vec<u8>,
-    quotes: Quotes,
+    csv_scanner: CsvScanner,
     consumed: u64,
     /// Bytes since the last batch, but for what came before its first row.
     pending: u64,
@@ -454,7 +454,7 @@ impl Records {
     ) -> Result<Self, SourceError> {
         let rows = rows.max(1);
         let has_usual_nulls = options.csv_nulls == [""];
-        let is_large = input.stamp.bytes > WHOLE_BYTES;
+        let is_large = input.file_version.bytes > WHOLE_BYTES;
         let decoded = |field: &FieldRef| -> FieldRef {
             // Rows that were not looked at may have whole numbers that no float holds.
             let is_unknown = is_large && *field.data_type() == DataType::Float64;
@@ -484,7 +484,7 @@ impl Records {
             before: 0,
             skipped: usize::from(options.csv_header),
             block: Vec::new(),
-            quotes: Quotes::new(dialect.delimiter),
+            csv_scanner: CsvScanner::new(dialect.delimiter),
             consumed: 0,
             pending: 0,
             enough,
@@ -504,7 +504,7 @@ impl Records {
                 bytes = bytes.get(..=end).unwrap_or(bytes);
             }
             // The decoder takes such a file as if the quote stood at its end.
-            if let Some(line) = self.quotes.open_line().filter(|_| self.ended) {
+            if let Some(line) = self.csv_scanner.open_line().filter(|_| self.ended) {
                 return Err(SourceError::CsvRow {
                     file: input.shown.clone(),
                     line,
@@ -521,13 +521,13 @@ impl Records {
                 Err(panic) => return Err(self.row_error(input, &panic)),
             };
             let taken = bytes.get(..count).unwrap_or_default();
-            self.quotes.read(taken);
+            self.csv_scanner.read(taken);
             self.block.extend_from_slice(taken);
             self.text.consume(count);
             self.consumed += count as u64;
             self.pending += count as u64;
             check_pending(input, "sample-bytes", self.pending, self.most)?;
-            if self.quotes.is_behind_record() {
+            if self.csv_scanner.is_behind_record() {
                 // The header and blank lines are no rows, and a batch without rows would be the end of the file.
                 if self.decoder.capacity() == self.rows {
                     self.pending = 0;
@@ -559,7 +559,7 @@ impl Records {
         mut found: RecordBatch,
     ) -> Result<RecordBatch, SourceError> {
         let skipped = std::mem::take(&mut self.skipped);
-        if self.quotes.take_empty() || self.nulls != [""] {
+        if self.csv_scanner.take_empty() || self.nulls != [""] {
             let block = (self.block.as_slice(), skipped);
             found = mark_nulls(found, block, self.delimiter, &self.nulls);
         }

@@ -15,7 +15,7 @@ use shardmill_storage::{Location, RemoteLocation, RemoteOptions};
 
 use crate::files::{Expanded, expand, has_extension, is_hidden, kind_of_name, place, stat};
 use crate::objects::{self, Found, Holds, Object, Store};
-use crate::walk::{MAX_DEPTH, Stamp, shown};
+use crate::walk::{FileVersion, MAX_DEPTH, shown};
 use crate::{SourceError, SourceKind, SourceOptions};
 
 /// The one kind that locations hold, each by its name and, for a folder, by the names in it.
@@ -39,7 +39,7 @@ pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKi
 fn detect_one(location: &Location, options: &SourceOptions) -> Result<SourceKind, SourceError> {
     match location {
         Location::Local(path) => match expand(path)? {
-            Expanded::Plain(path) => detect_path(&path),
+            Expanded::DirectSource(path) => detect_path(&path),
             Expanded::Pattern { matches, .. } => one_kind(
                 matches
                     .iter()
@@ -95,17 +95,17 @@ fn detect_remote(
     options: &SourceOptions,
 ) -> Result<SourceKind, SourceError> {
     match objects::find(location, options)? {
-        Found::Object(object, stamp) => detect_object(&object, stamp),
+        Found::Object(object, file_version) => detect_object(&object, file_version),
         Found::Folder(store) => detect_store(&store),
         Found::Pattern(store, matches) => one_kind(matches.iter().map(|found| {
             let shown = store.remote().display(&found.name);
             let kind = match &found.holds {
-                Holds::Object(stamp) => {
+                Holds::Object(file_version) => {
                     let object = Object {
                         store: Arc::clone(&store),
                         name: found.name.clone(),
                     };
-                    detect_object(&object, *stamp)
+                    detect_object(&object, *file_version)
                 }
                 Holds::Folder(names) => detect_names(&store, &found.name, names.iter()),
             };
@@ -114,12 +114,12 @@ fn detect_remote(
     }
 }
 
-fn detect_object(object: &Object, stamp: Stamp) -> Result<SourceKind, SourceError> {
+fn detect_object(object: &Object, file_version: FileVersion) -> Result<SourceKind, SourceError> {
     let name = object.name.rsplit('/').next().unwrap_or_default();
     if let Some(kind) = kind_of_name(name) {
         return Ok(kind);
     }
-    if name == INDEX_NAME && is_tar_object(&object.store, &object.name, stamp.bytes)? {
+    if name == INDEX_NAME && is_tar_object(&object.store, &object.name, file_version.bytes)? {
         return Ok(SourceKind::Webdataset);
     }
     kind_of_other(name).ok_or_else(|| untold(object.shown()))
@@ -144,8 +144,8 @@ fn detect_store(store: &Store) -> Result<SourceKind, SourceError> {
         });
     }
     let mut census = Census::default();
-    store.list("", &mut |name, stamp| {
-        census.count_path(name, stamp.bytes);
+    store.list("", &mut |name, file_version| {
+        census.count_path(name, file_version.bytes);
         Ok(())
     })?;
     census.kind_in_store(store, "")
@@ -155,21 +155,21 @@ fn detect_store(store: &Store) -> Result<SourceKind, SourceError> {
 fn detect_names<'a>(
     store: &Store,
     folder: &str,
-    names: impl Iterator<Item = (&'a str, Stamp)>,
+    names: impl Iterator<Item = (&'a str, FileVersion)>,
 ) -> Result<SourceKind, SourceError> {
     let mut census = Census::default();
-    for (name, stamp) in names {
+    for (name, file_version) in names {
         if name.starts_with("_delta_log/") {
             return Ok(SourceKind::Delta);
         }
         if name == INDEX_NAME {
             let name = format!("{folder}/{INDEX_NAME}");
-            return Ok(match is_tar_object(store, &name, stamp.bytes)? {
+            return Ok(match is_tar_object(store, &name, file_version.bytes)? {
                 true => SourceKind::Webdataset,
                 false => SourceKind::Mds,
             });
         }
-        census.count_path(name, stamp.bytes);
+        census.count_path(name, file_version.bytes);
     }
     census.kind_in_store(store, folder)
 }

@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast;
 use shardmill_core::escape;
 
 use crate::base::{Base, batch, null_position, place, project};
-use crate::guard::catch;
+use crate::catch_panic::catch;
 use crate::names::near_names;
 use crate::query::{Phase, TABLE, check_scalar, convert, parse_expr, parse_select, session};
 use crate::{

@@ -10,7 +10,7 @@ use shardmill_storage::{Location, RemoteLocation};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::objects::{self, Found, Holds, Match, Object, Store};
-use crate::walk::{Listing, Stamp, WalkOptions, resolve, shown, special, walk};
+use crate::walk::{FileVersion, Listing, WalkOptions, resolve, shown, special, walk};
 use crate::{SourceError, SourceFile, SourceKind, SourceOptions};
 
 /// Least threads that look at files in stores.
@@ -24,7 +24,7 @@ pub(crate) struct InputFile {
     pub shown: String,
     /// The path relative to its location, `/` between its parts.
     pub relative: String,
-    pub stamp: Stamp,
+    pub file_version: FileVersion,
 }
 
 /// Where an input file is.
@@ -51,7 +51,7 @@ impl InputFile {
                 self.check(&file)?;
                 Ok(file)
             }
-            Origin::Object(object) => object.open(self.stamp),
+            Origin::Object(object) => object.open(self.file_version),
         }
     }
 
@@ -66,7 +66,7 @@ impl InputFile {
         let metadata = file
             .metadata()
             .map_err(|source| SourceError::io("read", &self.shown, source))?;
-        self.stamp.check(&self.shown, &metadata)
+        self.file_version.check(&self.shown, &metadata)
     }
 
     /// The object that it is, if it is one.
@@ -91,7 +91,7 @@ pub(crate) fn fetch_early(files: &[InputFile], number: usize) {
     if let Some(next) = files.get(number.saturating_add(1))
         && let Some(object) = next.object()
     {
-        object.fetch_early(next.stamp);
+        object.fetch_early(next.file_version);
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn looking(files: &[InputFile], jobs: usize) -> usize {
     }
 }
 
-/// The files of a table in the order of the data set: locations as given, the files of each sorted by the
+/// The files of a table in the order of the dataset: locations as given, the files of each sorted by the
 /// bytes of their relative path.
 ///
 /// # Errors
@@ -132,7 +132,7 @@ pub(crate) fn list_tables(
             }
         };
         match expand(location)? {
-            Expanded::Plain(path) => take_location(&path, "", kind, options, &mut files)?,
+            Expanded::DirectSource(path) => take_location(&path, "", kind, options, &mut files)?,
             Expanded::Pattern { base, matches } => {
                 for path in matches {
                     let relative = path.strip_prefix(&base).unwrap_or(&path);
@@ -191,12 +191,12 @@ fn take_location(
     let resolved = resolve(path);
     if metadata.is_dir() {
         let listing = list_directory(&resolved, kind)?;
-        for (below, stamp) in listing.iter() {
+        for (below, file_version) in listing.iter() {
             files.push(InputFile {
                 origin: Origin::Local(resolved.join(below)),
                 shown: shown(path, below),
                 relative: join(relative, below),
-                stamp,
+                file_version,
             });
         }
         return Ok(());
@@ -218,7 +218,7 @@ fn take_location(
         } else {
             relative.to_owned()
         },
-        stamp: Stamp::of(&metadata),
+        file_version: FileVersion::of(&metadata),
         origin: Origin::Local(resolved),
     });
     Ok(())
@@ -231,7 +231,7 @@ fn take_remote(
     options: &SourceOptions,
     files: &mut Vec<InputFile>,
 ) -> Result<(), SourceError> {
-    let mut push = |store: &Arc<Store>, name: String, relative: String, stamp| {
+    let mut push = |store: &Arc<Store>, name: String, relative: String, file_version| {
         let object = Object {
             store: Arc::clone(store),
             name,
@@ -239,15 +239,20 @@ fn take_remote(
         files.push(InputFile {
             shown: object.shown(),
             relative,
-            stamp,
+            file_version,
             origin: Origin::Object(object),
         });
     };
     let given = Location::Remote(location.clone());
     match objects::find(location, options)? {
-        Found::Object(object, stamp) => {
+        Found::Object(object, file_version) => {
             check_overlap(&given, options)?;
-            push(&object.store, object.name.clone(), object.name, stamp);
+            push(
+                &object.store,
+                object.name.clone(),
+                object.name,
+                file_version,
+            );
         }
         Found::Folder(store) => {
             check_overlap(&given, options)?;
@@ -257,8 +262,8 @@ fn take_remote(
                     location: location.to_string(),
                 });
             }
-            for (name, stamp) in listing.iter() {
-                push(&store, name.to_owned(), name.to_owned(), stamp);
+            for (name, file_version) in listing.iter() {
+                push(&store, name.to_owned(), name.to_owned(), file_version);
             }
         }
         Found::Pattern(store, matches) => {
@@ -266,7 +271,7 @@ fn take_remote(
             for Match { name, holds } in matches {
                 check_overlap(&store.location(&name), options)?;
                 match holds {
-                    Holds::Object(stamp) => found.push((name, stamp)),
+                    Holds::Object(file_version) => found.push((name, file_version)),
                     Holds::Folder(listing) => {
                         let all = || listing.iter();
                         let mut own: Vec<_> =
@@ -276,15 +281,15 @@ fn take_remote(
                         }
                         found.extend(
                             own.into_iter()
-                                .map(|(below, stamp)| (join(&name, below), stamp)),
+                                .map(|(below, file_version)| (join(&name, below), file_version)),
                         );
                     }
                 }
             }
             found.sort_by(|a, b| a.0.cmp(&b.0));
-            for (name, stamp) in found {
+            for (name, file_version) in found {
                 store.check_name(&name)?;
-                push(&store, name.clone(), name, stamp);
+                push(&store, name.clone(), name, file_version);
             }
         }
     }
@@ -400,7 +405,7 @@ pub(crate) fn stat(path: &Path) -> Result<fs::Metadata, SourceError> {
 
 /// A location after its pattern, if it is one, has been looked up.
 pub(crate) enum Expanded {
-    Plain(PathBuf),
+    DirectSource(PathBuf),
     /// What a pattern matches, sorted by bytes, and the part of the pattern before the first wildcard.
     Pattern {
         base: PathBuf,
@@ -420,10 +425,10 @@ pub(crate) fn is_pattern(text: &str) -> bool {
 /// [`SourceError::NotFound`] when nothing matches, [`SourceError::Option`] for a broken pattern.
 pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
     let Some(pattern) = location.to_str() else {
-        return Ok(Expanded::Plain(location.to_owned()));
+        return Ok(Expanded::DirectSource(location.to_owned()));
     };
     if !is_pattern(pattern) || fs::symlink_metadata(location).is_ok() {
-        return Ok(Expanded::Plain(location.to_owned()));
+        return Ok(Expanded::DirectSource(location.to_owned()));
     }
     let rules = glob::MatchOptions {
         case_sensitive: true,
@@ -515,7 +520,7 @@ pub(crate) fn described(files: &[InputFile]) -> Vec<SourceFile> {
         .iter()
         .map(|file| SourceFile {
             path: file.shown.clone(),
-            bytes: file.stamp.bytes,
+            bytes: file.file_version.bytes,
         })
         .collect()
 }
@@ -531,11 +536,11 @@ impl Fingerprint {
     }
 
     /// Adds one file.
-    pub(crate) fn add(&mut self, relative: &str, stamp: Stamp) {
+    pub(crate) fn add(&mut self, relative: &str, file_version: FileVersion) {
         self.0.update(&(relative.len() as u64).to_le_bytes());
         self.0.update(relative.as_bytes());
-        self.0.update(&stamp.bytes.to_le_bytes());
-        self.0.update(&stamp.mtime_ns.to_le_bytes());
+        self.0.update(&file_version.bytes.to_le_bytes());
+        self.0.update(&file_version.mtime_ns.to_le_bytes());
     }
 
     /// Marks the end of a location.
@@ -551,7 +556,7 @@ impl Fingerprint {
     pub(crate) fn of(kind: SourceKind, files: &[InputFile]) -> String {
         let mut fingerprint = Self::new(kind);
         for file in files {
-            fingerprint.add(&file.relative, file.stamp);
+            fingerprint.add(&file.relative, file.file_version);
         }
         fingerprint.finish()
     }

@@ -182,7 +182,7 @@ fn decode(text: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::files::Origin;
-    use crate::walk::Stamp;
+    use crate::walk::FileVersion;
     use shardmill_core::Diagnostic as _;
 
     fn files(paths: &[&str]) -> Vec<InputFile> {
@@ -190,7 +190,7 @@ mod tests {
             origin: Origin::Local(path.into()),
             shown: (*path).to_owned(),
             relative: (*path).to_owned(),
-            stamp: Stamp {
+            file_version: FileVersion {
                 bytes: 0,
                 mtime_ns: 0,
             },

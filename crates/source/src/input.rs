@@ -8,8 +8,8 @@ use std::sync::Arc;
 use shardmill_core::{LimitExceeded, Limits};
 
 use crate::SourceError;
+use crate::catch_panic::one_line;
 use crate::files::InputFile;
-use crate::guard::one_line;
 
 /// How a text file is compressed, told by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Text {
     ///
     /// As [`InputFile::open`].
     pub(crate) fn open(input: &InputFile) -> Result<Self, SourceError> {
-        Self::open_range(input, 0, input.stamp.bytes)
+        Self::open_range(input, 0, input.file_version.bytes)
     }
 
     /// Opens some bytes of a file; where it is compressed, they must be all.
@@ -224,7 +224,7 @@ impl Lines {
 mod tests {
     use super::*;
     use crate::files::Origin;
-    use crate::walk::Stamp;
+    use crate::walk::FileVersion;
     use shardmill_core::Diagnostic as _;
     use std::io::Write as _;
 
@@ -232,7 +232,7 @@ mod tests {
         let path = directory.path().join("x");
         std::fs::write(&path, bytes).unwrap();
         InputFile {
-            stamp: Stamp::of(&std::fs::metadata(&path).unwrap()),
+            file_version: FileVersion::of(&std::fs::metadata(&path).unwrap()),
             origin: Origin::Local(path),
             shown: "x".to_owned(),
             relative: "x".to_owned(),

@@ -18,8 +18,8 @@ use rayon::prelude::*;
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, project};
+use crate::catch_panic::{catch, one_line};
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
-use crate::guard::{catch, one_line};
 use crate::json::by_name;
 use crate::parquet::plain_type;
 use crate::slices::Slices;
@@ -121,7 +121,7 @@ pub(crate) fn open(
     let mut description = SourceDescription::new(SourceKind::Arrow);
     description.files = described(&files);
     description.rows = Some(units.iter().filter_map(|unit| unit.rows).sum());
-    description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
+    description.bytes = files.iter().map(|file| file.file_version.bytes).sum();
     description.fingerprint = Fingerprint::of(SourceKind::Arrow, &files);
     Ok(ArrowTable {
         files: Arc::new(files),
@@ -192,7 +192,7 @@ impl Reader<'_> {
 
     /// Reads bytes that lie in the file.
     fn bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>, SourceError> {
-        let size = self.input.stamp.bytes;
+        let size = self.input.file_version.bytes;
         if offset.checked_add(length).is_none_or(|end| end > size) {
             return Err(self.wrong(format!(
                 "is cut short: claims bytes {offset}+{length} of {size}"
@@ -214,7 +214,7 @@ impl Reader<'_> {
 
     /// The metadata of the message at an offset: `None` at the end of a stream.
     fn frame(&self, offset: u64) -> Result<Option<(Frame, Vec<u8>)>, SourceError> {
-        let size = self.input.stamp.bytes;
+        let size = self.input.file_version.bytes;
         if offset == size {
             return Ok(None);
         }
@@ -260,7 +260,7 @@ impl Reader<'_> {
     }
 
     fn file_layout(&self) -> Result<Layout, SourceError> {
-        let size = self.input.stamp.bytes;
+        let size = self.input.file_version.bytes;
         if size < 18 {
             return Err(self.wrong("is cut short: no room for a footer"));
         }
@@ -405,7 +405,7 @@ fn layout(input: &InputFile) -> Result<Layout, SourceError> {
         file: input.open()?,
         input,
     };
-    let head = reader.bytes(0, input.stamp.bytes.min(8))?;
+    let head = reader.bytes(0, input.file_version.bytes.min(8))?;
     if head.starts_with(FEATHER_V1) {
         return Err(SourceError::Unsupported {
             location: input.shown.clone(),
@@ -534,7 +534,7 @@ fn load(reader: &Reader<'_>, frame: Frame) -> Result<(Block, Buffer), SourceErro
         frame
             .offset
             .checked_add(*total)
-            .is_some_and(|end| end <= reader.input.stamp.bytes)
+            .is_some_and(|end| end <= reader.input.file_version.bytes)
     });
     let sizes = total.and_then(|total| {
         let metadata = i32::try_from(frame.metadata).ok()?;

@@ -12,11 +12,11 @@ use rayon::prelude::*;
 use shardmill_storage::Location;
 
 use crate::base::{Base, batch, project};
+use crate::catch_panic::{catch, one_line};
 use crate::exact::EXACT_DIGITS;
 use crate::files::{Fingerprint, InputFile, described, fetch_early, list_tables, looking};
-use crate::guard::{catch, one_line};
 use crate::input::{Lines, Packing, Range, Text, packing};
-use crate::quoted::{RawField, quoted};
+use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::shape_of_line;
 use crate::walk::on_pool;
@@ -122,7 +122,7 @@ pub(crate) fn open(
     let mut description = SourceDescription::new(SourceKind::JsonLines);
     description.files = described(&files);
     description.rows = rows;
-    description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
+    description.bytes = files.iter().map(|file| file.file_version.bytes).sum();
     description.fingerprint = Fingerprint::of(SourceKind::JsonLines, &files);
     Ok(JsonTable {
         files: Arc::new(files),
@@ -191,7 +191,7 @@ fn scan(
     options: &SourceOptions,
 ) -> Result<Scanned, SourceError> {
     let mut lines = Lines::new(Text::open(input)?, &options.limits);
-    let read_all = input.stamp.bytes <= WHOLE_BYTES;
+    let read_all = input.file_version.bytes <= WHOLE_BYTES;
     let most = if read_all {
         u64::MAX
     } else {
@@ -232,7 +232,7 @@ fn scan(
 
 /// Cuts a large plain file after the line that crosses each multiple of the range size.
 fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
-    let size = input.stamp.bytes;
+    let size = input.file_version.bytes;
     let failed = |source| SourceError::io("read", &input.shown, source);
     let mut ends = Vec::new();
     if size > RANGE_BYTES {

@@ -9,7 +9,7 @@
 //! The model in a few lines: [`open`] turns locations into a [`Source`]. A source has a schema and an ordered
 //! list of [`Unit`]s: row groups, record batches, text files, runs of small files. Each unit can be opened on
 //! any thread and yields [`Rows`]: record batches of about
-//! [`batch_bytes`](SourceOptions::batch_bytes). Unit order times row order is the order of the data set, and
+//! [`batch_bytes`](SourceOptions::batch_bytes). Unit order times row order is the order of the dataset, and
 //! it depends on nothing but the input and the options. Nothing a file claims is believed before it is
 //! compared with the file's size and a limit, and a decoder's panic is an error like any other.
 //!
@@ -38,20 +38,22 @@
 //! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC 4180, JSON lines. Limits
 //! are L4 and L9 of the reliability rules.
 
-mod ahead;
+mod adapter;
 mod base;
 mod casts;
+mod catch_panic;
 mod conform;
 mod csv;
 mod csv_fields;
+mod csv_scanner;
 mod csv_values;
 mod delta;
 mod detect;
+mod direct;
 mod error;
 mod exact;
 mod expr;
 mod files;
-mod guard;
 mod hints;
 mod hive;
 mod ignored;
@@ -62,12 +64,10 @@ mod media;
 mod names;
 mod objects;
 mod options;
-mod over;
 mod parquet;
-mod plain;
+mod prefetch;
 mod query;
-mod quoted;
-mod quotes;
+mod raw_json_fields;
 mod shape;
 mod shape_reader;
 mod slices;
@@ -97,7 +97,7 @@ use base::Base;
 
 /// Opens locations (files, directories, patterns) as one source.
 ///
-/// The order of the data set is that of the locations as given, in each of them that of the files by the
+/// The order of the dataset is that of the locations as given, in each of them that of the files by the
 /// bytes of their relative path, and in each file that of its rows.
 ///
 /// # Errors
@@ -125,7 +125,7 @@ pub fn open(
             return Err(SourceError::Unsupported {
                 location: locations.first().map(files::place).unwrap_or_default(),
                 what: "holds shards, which the reader opens and not the source",
-                hint: "open it as a data set",
+                hint: "open it as a dataset",
             });
         }
     };
@@ -149,7 +149,7 @@ pub fn expand_patterns(
     for location in locations {
         match location {
             Location::Local(path) => match files::expand(path)? {
-                files::Expanded::Plain(path) => found.push(path.into()),
+                files::Expanded::DirectSource(path) => found.push(path.into()),
                 files::Expanded::Pattern { matches, .. } => {
                     found.extend(matches.into_iter().map(Location::from));
                 }
@@ -180,7 +180,7 @@ pub fn over(
 ) -> Result<Arc<dyn Source>, SourceError> {
     check_options(options)?;
     check_travel(source.description().kind, options)?;
-    let source = with_options(Arc::new(over::Over::new(source)), options)?;
+    let source = with_options(Arc::new(adapter::SourceAdapter::new(source)), options)?;
     Ok(media::bytes_of_media(source))
 }
 
@@ -208,7 +208,7 @@ fn with_options(
     if computes || options.select.is_some() || options.filter.is_some() {
         return Ok(Arc::new(expr::Computed::new(base, options)?));
     }
-    Ok(Arc::new(plain::Plain::new(base, &options.columns)?))
+    Ok(Arc::new(direct::DirectSource::new(base, &options.columns)?))
 }
 
 /// Only a Delta table has versions.

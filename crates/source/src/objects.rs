@@ -1,7 +1,7 @@
 //! Objects of stores as input files: listed once, fetched into files without a name before they are read.
 //!
 //! What is on the disk is bounded. Of a Parquet file there are the column chunks of the row groups that are open, and of
-//! those that [`Ahead`](crate::ahead::Ahead) has fetched. Of other files there are those that are open, and the last
+//! those that [`Prefetch`](crate::ahead::Ahead) has fetched. Of other files there are those that are open, and the last
 //! [`KEPT_FILES`] that were, of [`KEPT_BYTES`] together.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use shardmill_storage::{
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::files::{has_extension, is_pattern, kind_of_name};
-use crate::walk::{Listing, MAX_DEPTH, Stamp};
+use crate::walk::{FileVersion, Listing, MAX_DEPTH};
 use crate::{SourceError, SourceOptions};
 
 /// Most bytes of whole files that are kept after they were closed.
@@ -68,7 +68,7 @@ pub(crate) struct Object {
 /// What lies at a location of a store.
 pub(crate) enum Found {
     /// An object, in the folder that is its store.
-    Object(Object, Stamp),
+    Object(Object, FileVersion),
     /// Whatever lies beneath a prefix.
     Folder(Arc<Store>),
     /// What matches a pattern, sorted by bytes, beneath the part before the first wildcard.
@@ -83,14 +83,14 @@ pub(crate) struct Match {
 
 /// What has a name that matches.
 pub(crate) enum Holds {
-    Object(Stamp),
+    Object(FileVersion),
     /// The names beneath it.
     Folder(Listing),
 }
 
 /// What an object was when it was listed. Its tag stands for the time of its last change.
-fn stamp(bytes: u64, tag: &str) -> Stamp {
-    Stamp {
+fn file_version(bytes: u64, tag: &str) -> FileVersion {
+    FileVersion {
         bytes,
         mtime_ns: xxh3_64(tag.trim_matches('"').as_bytes()).cast_signed(),
     }
@@ -164,13 +164,13 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, S
     let depth = (!rest.contains(&"**")).then_some(rest.len());
     let store = Store::open(&location.root().join(&base), options)?;
     let mut matches: Vec<Match> = Vec::new();
-    store.list(head, &mut |name, stamp| {
+    store.list(head, &mut |name, file_version| {
         let end = depth.and_then(|depth| name.match_indices('/').nth(depth - 1));
         let Some((end, _)) = end else {
             if compiled.matches_with(name, rules) {
                 matches.push(Match {
                     name: name.to_owned(),
-                    holds: Holds::Object(stamp),
+                    holds: Holds::Object(file_version),
                 });
             }
             return Ok(());
@@ -185,11 +185,11 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, S
         }) = matches.last_mut()
             && name == folder
         {
-            return listing.push(below, stamp);
+            return listing.push(below, file_version);
         }
         if compiled.matches_with(folder, rules) {
             let mut listing = Listing::default();
-            listing.push(below, stamp)?;
+            listing.push(below, file_version)?;
             matches.push(Match {
                 name: folder.to_owned(),
                 holds: Holds::Folder(listing),
@@ -239,7 +239,10 @@ impl Store {
             store: Arc::clone(self),
             name: name.to_owned(),
         };
-        Ok(Some(Found::Object(object, stamp(found.bytes, &found.tag))))
+        Ok(Some(Found::Object(
+            object,
+            file_version(found.bytes, &found.tag),
+        )))
     }
 
     /// Calls `each` with the names that begin with `prefix`, sorted by their bytes. Objects that stand for folders are
@@ -251,7 +254,7 @@ impl Store {
     pub(crate) fn list(
         &self,
         prefix: &str,
-        each: &mut dyn FnMut(&str, Stamp) -> Result<(), SourceError>,
+        each: &mut dyn FnMut(&str, FileVersion) -> Result<(), SourceError>,
     ) -> Result<(), SourceError> {
         let made = match &self.temp_dir {
             Some(dir) => tempfile::tempdir_in(dir),
@@ -277,7 +280,7 @@ impl Store {
             }
             let pinned = std::iter::once((entry.name.as_str(), entry.tag.as_str()));
             self.remote.pin(pinned)?;
-            each(&entry.name, stamp(entry.bytes, &entry.tag))?;
+            each(&entry.name, file_version(entry.bytes, &entry.tag))?;
         }
         Ok(())
     }
@@ -321,13 +324,13 @@ impl Store {
     ) -> Result<(Listing, u64), SourceError> {
         let mut listing = Listing::default();
         let mut all = 0;
-        self.list("", &mut |name, stamp| {
+        self.list("", &mut |name, file_version| {
             all += 1;
             if !wanted(name) {
                 return Ok(());
             }
             self.check_name(name)?;
-            listing.push(name, stamp)
+            listing.push(name, file_version)
         })?;
         Ok((listing, all))
     }
@@ -407,10 +410,10 @@ impl Object {
     /// # Errors
     ///
     /// [`SourceError::Changed`], and what the store says.
-    pub(crate) fn open(&self, stamp: Stamp) -> Result<File, SourceError> {
+    pub(crate) fn open(&self, file_version: FileVersion) -> Result<File, SourceError> {
         self.store
-            .open_whole(&self.name, stamp.bytes)
-            .map_err(|error| self.changed(error, stamp))
+            .open_whole(&self.name, file_version.bytes)
+            .map_err(|error| self.changed(error, file_version))
     }
 
     /// Some ranges of the object, at their places in a file of its length.
@@ -420,20 +423,22 @@ impl Object {
     /// As [`Object::open`].
     pub(crate) fn open_ranges(
         &self,
-        stamp: Stamp,
+        file_version: FileVersion,
         ranges: &[Range<u64>],
     ) -> Result<File, SourceError> {
         let store = &self.store;
         let dir = store.temp_dir.as_deref();
-        let file = store.remote.spool(&self.name, stamp.bytes, ranges, dir);
-        file.map_err(|error| self.changed(error.into(), stamp))
+        let file = store
+            .remote
+            .spool(&self.name, file_version.bytes, ranges, dir);
+        file.map_err(|error| self.changed(error.into(), file_version))
     }
 
     /// Starts to fetch the whole object, unless it is there or others are fetched already.
-    pub(crate) fn fetch_early(&self, stamp: Stamp) {
+    pub(crate) fn fetch_early(&self, file_version: FileVersion) {
         let mut kept = self.store.kept();
         let is_known = kept.files.iter().any(|whole| whole.name == self.name);
-        if is_known || kept.early >= EARLY || stamp.bytes > KEPT_BYTES / 2 {
+        if is_known || kept.early >= EARLY || file_version.bytes > KEPT_BYTES / 2 {
             return;
         }
         kept.early += 1;
@@ -443,7 +448,7 @@ impl Object {
             .name("shardmill-early".to_owned())
             .spawn(move || {
                 // Whoever asks for the file tries again, and tells what is wrong.
-                let _ = object.open(stamp);
+                let _ = object.open(file_version);
                 object.store.kept().early -= 1;
             });
         if started.is_err() {
@@ -452,7 +457,7 @@ impl Object {
     }
 
     /// What a failure to read an object that was listed means.
-    pub(crate) fn changed(&self, error: SourceError, listed: Stamp) -> SourceError {
+    pub(crate) fn changed(&self, error: SourceError, listed: FileVersion) -> SourceError {
         let found_bytes = match &error {
             SourceError::Storage(StorageError::Remote { fault, .. }) => match fault {
                 fault if fault.is_without_ranges() => return error,

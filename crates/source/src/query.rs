@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::guard::{catch, one_line};
+use crate::catch_panic::{catch, one_line};
 use crate::ignored::ignored_clause;
 use crate::names::near_names;
 use crate::{SourceError, SourceOptions};

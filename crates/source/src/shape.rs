@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Fields};
 
 use crate::ENCODING_KEY;
-use crate::quoted::RawField;
+use crate::raw_json_fields::RawField;
 
 /// The shape of the values seen so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,14 +11,14 @@ pub const ENCODING_KEY: &str = "shardmill:encoding";
 /// Rows in a fixed order, cut into units that can be read independently.
 ///
 /// Guarantees: `schema()`, `units()` and every row are the same each time the same, unchanged input is
-/// opened with the same options, whatever the number of threads. The order of the data set is the order
+/// opened with the same options, whatever the number of threads. The order of the dataset is the order
 /// of `units()`, and in each unit the order of its batches.
 pub trait Source: Send + Sync {
     /// The columns of every batch, in order. A field's metadata may suggest an encoding under
     /// [`ENCODING_KEY`].
     fn schema(&self) -> SchemaRef;
 
-    /// The parts in the order of the data set.
+    /// The parts in the order of the dataset.
     fn units(&self) -> &[Unit];
 
     /// Starts to read one unit. Units may be read at the same time by different threads, in any order,
@@ -35,7 +35,7 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Where the first null of a column is, in the order of the data set; `None` when it has none. Reads
+    /// Where the first null of a column is, in the order of the dataset; `None` when it has none. Reads
     /// as many rows as that takes.
     ///
     /// # Errors

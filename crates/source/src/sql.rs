@@ -20,8 +20,8 @@ use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::base::{Base, batch, project};
+use crate::catch_panic::catch;
 use crate::expr::{Projection, column_text};
-use crate::guard::catch;
 use crate::query::{Phase, TABLE, check_plan, convert, parse_query, session};
 use crate::slices::Slices;
 use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, Unit};

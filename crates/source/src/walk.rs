@@ -11,7 +11,7 @@ use shardmill_core::{PARTS_FOLDER, Unfinished, WORK_FOLDER, escape};
 
 use crate::SourceError;
 
-/// Directories deeper than this are refused: no real data set has them, loops of bind mounts do.
+/// Directories deeper than this are refused: no real dataset has them, loops of bind mounts do.
 pub(crate) const MAX_DEPTH: usize = 128;
 
 /// Which names a walk takes and what it does about links.
@@ -45,13 +45,13 @@ pub(crate) struct Listing {
 
 /// What a file was when it was listed; compared with what it is when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileVersion {
     pub bytes: u64,
     /// When it was changed; of an object, a digest of what its store says in place of that.
     pub mtime_ns: i64,
 }
 
-impl Stamp {
+impl FileVersion {
     pub(crate) fn of(metadata: &Metadata) -> Self {
         Self {
             bytes: metadata.len(),
@@ -96,38 +96,42 @@ impl Listing {
             .map_or("", |entry| slice(&self.paths, entry))
     }
 
-    pub(crate) fn stamp(&self, index: usize) -> Stamp {
+    pub(crate) fn file_version(&self, index: usize) -> FileVersion {
         self.entries.get(index).map_or(
-            Stamp {
+            FileVersion {
                 bytes: 0,
                 mtime_ns: 0,
             },
-            |entry| Stamp {
+            |entry| FileVersion {
                 bytes: entry.bytes,
                 mtime_ns: entry.mtime_ns,
             },
         )
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Stamp)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, FileVersion)> {
         self.entries.iter().map(|entry| {
-            let stamp = Stamp {
+            let file_version = FileVersion {
                 bytes: entry.bytes,
                 mtime_ns: entry.mtime_ns,
             };
-            (slice(&self.paths, entry), stamp)
+            (slice(&self.paths, entry), file_version)
         })
     }
 
-    pub(crate) fn push(&mut self, path: &str, stamp: Stamp) -> Result<(), SourceError> {
+    pub(crate) fn push(
+        &mut self,
+        path: &str,
+        file_version: FileVersion,
+    ) -> Result<(), SourceError> {
         let length = u32::try_from(path.len()).map_err(|_| SourceError::Bug {
             what: "a path of 4 GiB".to_owned(),
         })?;
         self.entries.push(Entry {
             start: self.paths.len() as u64,
             length,
-            bytes: stamp.bytes,
-            mtime_ns: stamp.mtime_ns,
+            bytes: file_version.bytes,
+            mtime_ns: file_version.mtime_ns,
         });
         self.paths.push_str(path);
         Ok(())
@@ -232,8 +236,8 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
         for result in found {
             match result {
                 Ok(found) if failed.is_none() => {
-                    for (path, stamp) in found.files.iter() {
-                        listing.push(path, stamp)?;
+                    for (path, file_version) in found.files.iter() {
+                        listing.push(path, file_version)?;
                     }
                     next.extend(found.directories);
                 }
@@ -376,9 +380,10 @@ fn take(
         Some(metadata) => metadata,
         None => entry.metadata().map_err(|source| io("list", source))?,
     };
-    found
-        .files
-        .push(&format!("{}{name}", directory.prefix), Stamp::of(&metadata))
+    found.files.push(
+        &format!("{}{name}", directory.prefix),
+        FileVersion::of(&metadata),
+    )
 }
 
 /// What an unfinished conversion has left in a folder. What cannot be read is none.
@@ -552,7 +557,7 @@ mod tests {
             ["Z", "a-b", "a.txt", "a/b.txt", "a/b/c", "é"]
         );
         assert_eq!(listing.len(), 6);
-        assert_eq!(listing.stamp(0).bytes, 1);
+        assert_eq!(listing.file_version(0).bytes, 1);
     }
 
     #[test]

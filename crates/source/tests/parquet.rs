@@ -497,7 +497,7 @@ fn empty_files_and_empty_row_groups_are_fine() {
 }
 
 #[test]
-fn wide_data_sets_read_footers_again_when_they_do_not_fit() {
+fn wide_datasets_read_footers_again_when_they_do_not_fit() {
     // 600 files: more than are read together, with the same footers in another order of files.
     let place = Place::new();
     let one = crate::help::parquet_bytes(

@@ -293,7 +293,7 @@ fn what_a_tree_may_not_be() {
 }
 
 #[test]
-fn the_same_tree_is_the_same_data_set() {
+fn the_same_tree_is_the_same_dataset() {
     let place = Place::new();
     let first = images(&place);
     let one = open_one(&first);

@@ -31,7 +31,7 @@ pub enum StorageError {
         #[source]
         source: NameError,
     },
-    /// A symbolic link where a file or directory of the data set was expected.
+    /// A symbolic link where a file or directory of the dataset was expected.
     #[error("the path leads through a symbolic link, which is not followed")]
     Symlink {
         /// The path of the link, or of something behind it.

@@ -13,7 +13,7 @@ use crate::location::{Location, RemoteLocation};
 use crate::place::PlaceEntry;
 use crate::remote::{Remote, RemoteOptions};
 
-/// Where a data set is read from: a directory, or a prefix in a store. Clones share everything.
+/// Where a dataset is read from: a directory, or a prefix in a store. Clones share everything.
 #[derive(Clone, Debug)]
 pub enum Folder {
     /// A directory of this machine.

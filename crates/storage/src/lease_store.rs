@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
+use crate::heartbeat::{Heartbeat, LeaseWait, Moment, Sign};
 use crate::lease::Lease;
 use crate::place::Place;
-use crate::pulse::{LeaseWait, Moment, Pulse, Sign};
 use crate::remote::{GoOn, Remote, random_number};
 
 /// How long a lease in a store may go without a sign of life before another writer takes it.
@@ -60,7 +60,7 @@ struct StoreLease {
     data: Remote,
     name: String,
     owner: String,
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<Heartbeat>,
     heart: Option<JoinHandle<()>>,
 }
 
@@ -86,13 +86,13 @@ impl PlaceLease {
         // Others may wait for less than we do.
         let every = (patience.min(LEASE_PATIENCE) / 4).max(OFTEN);
         let lasts = patience.clamp(LEAST, LEASE_PATIENCE);
-        let pulse = Arc::new(Pulse::new(every, lasts, last));
-        store.remote().leases().add(Arc::downgrade(&pulse));
+        let heartbeat = Arc::new(Heartbeat::new(every, lasts, last));
+        store.remote().leases().add(Arc::downgrade(&heartbeat));
         let beating = Beating {
             remote: remote.clone(),
             name: name.to_owned(),
             owner: owner.clone(),
-            pulse: Arc::clone(&pulse),
+            heartbeat: Arc::clone(&heartbeat),
         };
         let heart = std::thread::Builder::new()
             .name("shardmill-lease".to_owned())
@@ -108,7 +108,7 @@ impl PlaceLease {
             data: store.remote().clone(),
             name: name.to_owned(),
             owner,
-            pulse,
+            heartbeat,
             heart: Some(heart),
         })))
     }
@@ -127,7 +127,7 @@ impl PlaceLease {
     pub fn is_lost(&self) -> bool {
         match &self.0 {
             Kind::Local(_) => false,
-            Kind::Store(lease) => lease.pulse.is_lost(),
+            Kind::Store(lease) => lease.heartbeat.is_lost(),
         }
     }
 
@@ -159,7 +159,7 @@ impl PlaceLease {
         // While others are kept away.
         match lease.clear_folder(spared, go_on) {
             // What is there now is another's.
-            Err(_) if lease.pulse.is_lost() => {}
+            Err(_) if lease.heartbeat.is_lost() => {}
             cleared => cleared?,
         }
         lease.stop();
@@ -193,7 +193,7 @@ impl StoreLease {
     }
 
     fn stop(&mut self) {
-        self.pulse.end();
+        self.heartbeat.end();
         if let Some(heart) = self.heart.take() {
             // It does not panic, and there would be nothing to do about it.
             let _ = heart.join();
@@ -202,10 +202,10 @@ impl StoreLease {
 
     fn release(&self, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
         // INVARIANT: one that is another's by now stays. `stop` has ended the pulse, so that only the clock can tell.
-        if self.pulse.is_lost() {
+        if self.heartbeat.is_lost() {
             return Ok(());
         }
-        if self.pulse.is_old() {
+        if self.heartbeat.is_old() {
             match read(&self.remote, &self.name, go_on)? {
                 Some(Some((owner, _))) if owner == self.owner => {}
                 _ => return Ok(()),
@@ -350,21 +350,21 @@ struct Beating {
     remote: Remote,
     name: String,
     owner: String,
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<Heartbeat>,
 }
 
 impl Beating {
     fn run(&self) {
         let mut beat = 0_u64;
         let mut has_failed = false;
-        while self.pulse.wait(has_failed) {
+        while self.heartbeat.wait(has_failed) {
             beat += 1;
             match self.beat(beat) {
                 Sign::Held => has_failed = false,
                 // A store that does not answer now may do so the next time. Whoever wants to write waits for that.
                 Sign::Silent => has_failed = true,
                 Sign::Lost => {
-                    self.pulse.lose();
+                    self.heartbeat.lose();
                     return;
                 }
             }
@@ -375,9 +375,9 @@ impl Beating {
     fn beat(&self, beat: u64) -> Sign {
         let began = Moment::now();
         // An answer that took longer says what was, not what is.
-        let lasts = self.pulse.lasts();
+        let lasts = self.heartbeat.lasts();
         let is_recent = || began.elapsed() < lasts / 2;
-        let go_on = &mut |_| !self.pulse.is_ended() && is_recent();
+        let go_on = &mut |_| !self.heartbeat.is_ended() && is_recent();
         let mut read = || read(&self.remote, &self.name, go_on);
         let found = match read() {
             // Nobody but us takes it away, or somebody who has found us silent. Some proxies say so of what they cannot reach.
@@ -395,7 +395,7 @@ impl Beating {
         }
         let text = sign(&self.owner, beat).into_bytes();
         let put = self.remote.put(&self.name, text, &mut |_| {
-            !self.pulse.is_ended() && began.elapsed() < lasts * 3 / 4
+            !self.heartbeat.is_ended() && began.elapsed() < lasts * 3 / 4
         });
         if began.elapsed() >= lasts {
             // It may have taken the place of the lease of another. Neither of the two goes on.
@@ -403,7 +403,7 @@ impl Beating {
         }
         match put {
             Ok(()) => {
-                self.pulse.beaten(began);
+                self.heartbeat.beaten(began);
                 Sign::Held
             }
             Err(_) => Sign::Silent,

@@ -21,7 +21,7 @@
 //!   [`PlaceLog`] that do not tell either.
 //! - A [`Location`] is a path or a prefix in a store, and a [`Remote`] reads whole objects and ranges beneath one, puts
 //!   objects there and lists them. Stores differ in how they are spoken to, and in nothing else.
-//! - A [`Folder`] is a directory or a prefix in a store to read a data set from, by the same names.
+//! - A [`Folder`] is a directory or a prefix in a store to read a dataset from, by the same names.
 //! - A [`Manifest`] is a listing as a file, of as many objects as there are. [`probe`] says what a location is good for.
 //!
 //! ```
@@ -47,13 +47,13 @@ mod error;
 mod fault;
 mod file;
 mod folder;
+mod heartbeat;
 mod lease;
 mod lease_store;
 mod location;
 mod log;
 mod place;
 mod probe;
-mod pulse;
 mod remote;
 mod remove;
 mod resolve;
@@ -69,13 +69,13 @@ pub use error::StorageError;
 pub use fault::{ProfileFault, RemoteFault, UrlFault};
 pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};
 pub use folder::{Folder, StoreFolder, Stored, StoredObject};
+pub use heartbeat::LeaseWait;
 pub use lease::Lease;
 pub use lease_store::{LEASE_PATIENCE, PlaceLease};
 pub use location::{Location, RemoteLocation, StoreKind};
 pub use log::PlaceLog;
-pub use place::{Place, PlaceEntry, Stamp, StorePlace};
+pub use place::{FileVersion, Place, PlaceEntry, StorePlace};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
-pub use pulse::LeaseWait;
 pub use remote::{
     Fetching, GoOn, ListOptions, ListReport, Manifest, ManifestEntries, ManifestEntry, Remote,
     RemoteObject, RemoteOptions, RemoteStats, SETTINGS, random_number, settings_of,

@@ -28,7 +28,7 @@ const OTHER_SCHEMES: [(&str, &str); 10] = [
         "oss",
         "write s3://BUCKET/PREFIX, and set AWS_ENDPOINT_URL=https://oss-REGION.aliyuncs.com",
     ),
-    ("hf", "copy the data set to a directory or to a store"),
+    ("hf", "copy the dataset to a directory or to a store"),
 ];
 
 /// Schemes that are served.
@@ -37,7 +37,7 @@ const SCHEMES: [&str; 8] = ["s3", "gs", "gcs", "az", "abfss", "https", "http", "
 /// What to write where a text is no location.
 const FORMS: &str = "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME";
 
-/// Where a data set lies: a directory of this machine, or a prefix in a store.
+/// Where a dataset lies: a directory of this machine, or a prefix in a store.
 ///
 /// Displayed, a location is what it was parsed from, without anything that could be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]

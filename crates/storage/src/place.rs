@@ -9,7 +9,7 @@ use crate::location::Location;
 use crate::remote::{GoOn, Remote, RemoteOptions};
 use crate::temp::{PublishMode, TempFile};
 
-/// Where a data set is written: a directory, or a prefix in a store. Clones share everything.
+/// Where a dataset is written: a directory, or a prefix in a store. Clones share everything.
 ///
 /// Files begin as a [`TempFile`], in the directory itself or, for a store, in a local one under no name, and get their
 /// name by [`Place::publish`]. What takes long asks `go_on` several times a second and ends with `interrupted` where the
@@ -32,7 +32,7 @@ pub struct StorePlace {
 
 /// What is known of a published file, to recognise it by later.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileVersion {
     /// Its length.
     pub bytes: u64,
     /// The tag that the store gave it; a directory has none.
@@ -169,12 +169,12 @@ impl Place {
         name: &str,
         mode: PublishMode,
         go_on: &mut GoOn<'_>,
-    ) -> Result<Stamp, StorageError> {
+    ) -> Result<FileVersion, StorageError> {
         let bytes = file.written();
         let store = match self {
             Self::Local(_) => {
                 file.publish(name, mode)?;
-                return Ok(Stamp { bytes, etag: None });
+                return Ok(FileVersion { bytes, etag: None });
             }
             Self::Store(store) => store,
         };
@@ -190,11 +190,11 @@ impl Place {
         drop(held);
         let mut found = None;
         for _ in 0..LOOKS {
-            found = self.stamp(name, go_on)?;
-            if let Some(stamp) = &found
-                && stamp.bytes == bytes
+            found = self.file_version(name, go_on)?;
+            if let Some(file_version) = &found
+                && file_version.bytes == bytes
             {
-                return Ok(stamp.clone());
+                return Ok(file_version.clone());
             }
         }
         Err(store.remote.not_as_put(name, bytes, found))
@@ -241,17 +241,21 @@ impl Place {
     /// # Errors
     ///
     /// As [`Dir::open_file`] and [`Remote::size`].
-    pub fn stamp(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<Option<Stamp>, StorageError> {
+    pub fn file_version(
+        &self,
+        name: &str,
+        go_on: &mut GoOn<'_>,
+    ) -> Result<Option<FileVersion>, StorageError> {
         match self {
             Self::Local(dir) => match dir.open_file(name) {
-                Ok(file) => Ok(Some(Stamp {
+                Ok(file) => Ok(Some(FileVersion {
                     bytes: file.len(),
                     etag: None,
                 })),
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
             },
-            Self::Store(store) => store.remote.stamp(name, go_on),
+            Self::Store(store) => store.remote.file_version(name, go_on),
         }
     }
 

@@ -118,7 +118,7 @@ pub struct ProbeStep {
 pub enum ProbeVerdict {
     /// To read from and to write to.
     ReadWrite,
-    /// To read from and to write to, but two writers of one data set do not notice each other.
+    /// To read from and to write to, but two writers of one dataset do not notice each other.
     ReadWriteUnguarded,
     /// To read from.
     ReadOnly,
@@ -129,12 +129,12 @@ pub enum ProbeVerdict {
 impl fmt::Display for ProbeVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ReadWrite => "data sets can be read and written here",
+            Self::ReadWrite => "datasets can be read and written here",
             Self::ReadWriteUnguarded => {
-                "data sets can be read and written here, by one writer at a time: two do not notice each other"
+                "datasets can be read and written here, by one writer at a time: two do not notice each other"
             }
-            Self::ReadOnly => "data sets can be read here, and not written",
-            Self::Unusable => "data sets can be neither read nor written here",
+            Self::ReadOnly => "datasets can be read here, and not written",
+            Self::Unusable => "datasets can be neither read nor written here",
         })
     }
 }

@@ -1,13 +1,13 @@
 //! Reading objects from a store, and writing them.
 
 mod credential;
-mod dialect;
 mod engine;
-mod gate;
 mod list;
 mod manifest;
 mod precedence;
 mod process;
+mod semaphore;
+mod store_provider;
 
 mod put;
 mod request;
@@ -38,8 +38,8 @@ use tokio::task::AbortHandle;
 
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
+use crate::heartbeat::{LeaseWait, Leases};
 use crate::location::RemoteLocation;
-use crate::pulse::{LeaseWait, Leases};
 use engine::{Engine, Store};
 pub use list::RemoteObject;
 pub use manifest::{Manifest, ManifestEntries, ManifestEntry};
@@ -263,7 +263,7 @@ impl Live {
 
     /// Keeps the tag of an object that was read.
     fn pin(&self, key: &str, seen: &Seen) {
-        // PERF: two numbers for each object, whatever the names are: data sets have millions.
+        // PERF: two numbers for each object, whatever the names are: datasets have millions.
         if let Some(etag) = seen.etag() {
             let (key, etag) = (self.hasher.hash_one(key), self.hasher.hash_one(bare(&etag)));
             let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
@@ -602,7 +602,7 @@ impl Remote {
         &self,
         objects: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<(), StorageError> {
-        if !self.shared.access.0.dialect.tags_are_etags() {
+        if !self.shared.access.0.store_provider.tags_are_etags() {
             return Ok(());
         }
         let live = self.live().map_err(|fault| self.error("", fault))?;
@@ -631,21 +631,21 @@ impl Remote {
             requests: live.counters.requests.load(Ordering::Relaxed),
             retries: live.counters.retries.load(Ordering::Relaxed),
             bytes: live.counters.bytes.load(Ordering::Relaxed),
-            most_connections: live.store.gate.peak().max(live.store.small.peak()),
-            connections: live.store.gate.limit(),
+            most_connections: live.store.semaphore.peak().max(live.store.small.peak()),
+            connections: live.store.semaphore.limit(),
         }
     }
 
     /// Whether this kind of store takes objects.
     #[must_use]
     pub fn can_write(&self) -> bool {
-        self.shared.access.0.dialect.can_write()
+        self.shared.access.0.store_provider.can_write()
     }
 
     /// Whether this kind of store lists objects.
     #[must_use]
     pub fn can_list(&self) -> bool {
-        self.shared.access.0.dialect.can_list()
+        self.shared.access.0.store_provider.can_list()
     }
 
     /// What is said where there is no object of that name.

@@ -9,7 +9,7 @@ use crate::dir::{Dir, EntryKind};
 use crate::error::StorageError;
 use crate::remote::ManifestEntry;
 
-/// Directories deeper than this are refused: no real data set has them, loops of bind mounts do.
+/// Directories deeper than this are refused: no real dataset has them, loops of bind mounts do.
 const MOST_DEPTH: usize = 128;
 
 impl Dir {

@@ -1,4 +1,4 @@
-//! What tests of several crates need: data sets written by the specification alone, processes under watch,
+//! What tests of several crates need: datasets written by the specification alone, processes under watch,
 //! snapshots of directories, and numbers that look random.
 //!
 //! Nothing here knows how shardmill does its work. [`mds`] writes shards one byte after the other as the

@@ -1,4 +1,4 @@
-//! Data sets written by the specification alone: shards byte by byte, and an index as JSON that can be changed.
+//! Datasets written by the specification alone: shards byte by byte, and an index as JSON that can be changed.
 
 use std::fs;
 use std::io;
@@ -65,7 +65,7 @@ fn write_text(string: &str, text: &mut String) {
     text.push('"');
 }
 
-/// How the shards of a data set are built: what their headers and the index say.
+/// How the shards of a dataset are built: what their headers and the index say.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// The config of every shard.
@@ -329,7 +329,7 @@ pub fn sample(values: &[(bool, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// Reads the index of a data set.
+/// Reads the index of a dataset.
 ///
 /// # Errors
 ///

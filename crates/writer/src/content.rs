@@ -1,11 +1,11 @@
-//! Which samples of a data set are those of an input, by what they hold.
+//! Which samples of a dataset are those of an input, by what they hold.
 
 use shardmill_mds::Content;
 
-/// Samples that a data set holds already, to be recognised by their content among those of an input. Each is recognised
+/// Samples that a dataset holds already, to be recognised by their content among those of an input. Each is recognised
 /// once; of several with the same content the first numbers come first.
 #[derive(Debug)]
-pub struct Recall {
+pub struct DedupIndex {
     /// Content and number, sorted.
     samples: Vec<(Content, u64)>,
     /// At the first of those with the same content: how many of them were recognised.
@@ -16,7 +16,7 @@ pub struct Recall {
     bits: u32,
 }
 
-impl Recall {
+impl DedupIndex {
     /// Samples, with their numbers.
     #[must_use]
     pub fn new(mut samples: Vec<(Content, u64)>) -> Self {
@@ -81,7 +81,7 @@ impl Recall {
 /// What became of the samples of one unit of the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitSamples {
-    /// The number of its first sample that was added to the data set; the others follow it.
+    /// The number of its first sample that was added to the dataset; the others follow it.
     pub first: u64,
     /// How many were added.
     pub added: u64,
@@ -99,40 +99,40 @@ mod tests {
 
     #[test]
     fn a_sample_is_recognised_as_often_as_it_is_there() {
-        let mut recall = Recall::new(vec![
+        let mut dedup_index = DedupIndex::new(vec![
             (content("a"), 7),
             (content("b"), 3),
             (content("a"), 5),
             (content("c"), 1),
         ]);
-        assert_eq!(recall.take(content("a")), Some(5));
-        assert_eq!(recall.take(content("b")), Some(3));
-        assert_eq!(recall.take(content("b")), None);
-        assert_eq!(recall.take(content("x")), None);
-        let mut left: Vec<u64> = recall.left().map(|(_, number)| number).collect();
+        assert_eq!(dedup_index.take(content("a")), Some(5));
+        assert_eq!(dedup_index.take(content("b")), Some(3));
+        assert_eq!(dedup_index.take(content("b")), None);
+        assert_eq!(dedup_index.take(content("x")), None);
+        let mut left: Vec<u64> = dedup_index.left().map(|(_, number)| number).collect();
         left.sort_unstable();
         assert_eq!(left, [1, 7]);
-        assert_eq!(recall.take(content("a")), Some(7));
-        assert_eq!(recall.take(content("a")), None);
-        assert_eq!(recall.left().collect::<Vec<_>>(), [(content("c"), 1)]);
+        assert_eq!(dedup_index.take(content("a")), Some(7));
+        assert_eq!(dedup_index.take(content("a")), None);
+        assert_eq!(dedup_index.left().collect::<Vec<_>>(), [(content("c"), 1)]);
     }
 
     #[test]
     fn every_one_of_many_is_found() {
         for count in [0_u64, 1, 3, 4, 5, 100, 5000] {
             let own = |number: u64| Content::of(&(number / 2).to_le_bytes());
-            let mut recall = Recall::new(
+            let mut dedup_index = DedupIndex::new(
                 (0..count)
                     .rev()
                     .map(|number| (own(number), number))
                     .collect(),
             );
             for number in (0..count).step_by(3) {
-                let found = recall.take(own(number)).unwrap();
+                let found = dedup_index.take(own(number)).unwrap();
                 assert_eq!(found / 2, number / 2);
             }
-            assert_eq!(recall.take(content("another")), None);
-            let left = recall.left().count() as u64;
+            assert_eq!(dedup_index.take(content("another")), None);
+            let left = dedup_index.left().count() as u64;
             assert_eq!(left, count - count.div_ceil(3));
         }
     }

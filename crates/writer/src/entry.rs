@@ -4,7 +4,7 @@ use shardmill_core::{Diagnostic, ErrorKind, Limits};
 use shardmill_mds::ShardEntry;
 use shardmill_webdataset::IndexShard;
 
-/// The index of a data set.
+/// The index of a dataset.
 #[derive(Clone, Debug)]
 pub enum DatasetIndex {
     /// Of shards of MosaicML Streaming.

@@ -1,4 +1,4 @@
-//! What shards a data set consists of: the formats of MosaicML Streaming, and WebDataset.
+//! What shards a dataset consists of: the formats of MosaicML Streaming, and WebDataset.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,7 +42,7 @@ impl fmt::Display for ShardFormat {
     }
 }
 
-/// What all shards of one data set have in common.
+/// What all shards of one dataset have in common.
 #[derive(Clone, Debug)]
 pub enum ShardForm {
     /// Shards of MosaicML Streaming.
@@ -51,7 +51,7 @@ pub enum ShardForm {
     Tar(Arc<TarForm>),
 }
 
-/// What all tar shards of one data set have in common.
+/// What all tar shards of one dataset have in common.
 #[derive(Clone, Debug)]
 pub struct TarForm {
     /// How shards are called.
@@ -163,7 +163,7 @@ impl ShardPattern {
         &self.before
     }
 
-    /// Whether a file may be one of a data set with such names: a shard, compressed or not, or a table of offsets.
+    /// Whether a file may be one of a dataset with such names: a shard, compressed or not, or a table of offsets.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let raw = [".gz", ".zst", ".idx"]

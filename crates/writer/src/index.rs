@@ -1,4 +1,4 @@
-//! The one commit point: a data set exists when its index does.
+//! The one commit point: a dataset exists when its index does.
 
 use std::io::Write as _;
 
@@ -30,7 +30,7 @@ pub fn publish_index(
     Ok(place.publish_bytes(folder, &name, text.as_bytes(), mode, go_on)?)
 }
 
-/// Publishes the index of a data set whose shards have their names, in `dir` itself.
+/// Publishes the index of a dataset whose shards have their names, in `dir` itself.
 pub(crate) fn publish_last(dir: &Dir, index: &Index, durable: bool) -> Result<(), WriteError> {
     if dir.exists(INDEX_NAME)? {
         return Err(StorageError::Exists {

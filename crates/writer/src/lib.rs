@@ -2,7 +2,7 @@
 //!
 //! This crate decides how an Arrow value becomes bytes of a sample, where a shard ends, which thread does
 //! what, and when a file may get its name. It leaves to its callers where batches come from ([`Input`]), what
-//! an earlier run has already published ([`Ledger`]), and when the index goes out ([`publish_index`]). It
+//! an earlier run has already published ([`Checkpoint`]), and when the index goes out ([`publish_index`]). It
 //! refuses to guess: a value that does not fit its encoding is an error that names the column and the row.
 //!
 //! The model:
@@ -16,7 +16,7 @@
 //!
 //! Samples that the caller encodes, one at a time, take the same way from step 2 on: [`SampleWriter`].
 //!
-//! Many tasks write one data set as [`parts`], which a commit publishes together.
+//! Many tasks write one dataset as [`parts`], which a commit publishes together.
 //!
 //! The bytes depend on the rows and the configuration alone, not on the number of threads. Memory is bounded
 //! by [`Resources::budget_bytes`], or by one shard if that is more.
@@ -48,14 +48,14 @@ pub use columns::{
     ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, FieldEncoding, ParseFieldEncodingError,
     Target, default_field, default_target, is_json_text, stores_null,
 };
-pub use content::{Recall, UnitSamples};
+pub use content::{DedupIndex, UnitSamples};
 pub use entry::{DatasetIndex, IndexEntry, IndexProblem, stored_bytes};
 pub use error::{ValueReason, WriteError};
 pub use form::{PatternError, ShardForm, ShardFormat, ShardPattern, TarForm};
 pub use index::{INDEX_NAME, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};
 pub use pack::Position;
-pub use pipeline::{Base, Ledger, Output, PipelineError, Published, Resources, Written, run};
+pub use pipeline::{Base, Checkpoint, Output, PipelineError, Published, Resources, Written, run};
 pub use rows::{RowEncoder, TarKeys, TarRows};
 pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
 pub use shard::FileCheck;

@@ -9,7 +9,7 @@ use shardmill_mds::{Content, Cutter, ShardConfig};
 use shardmill_webdataset::{KEY_DIGITS, ShardCut, read_sample, renumber};
 
 use crate::chunk::Chunk;
-use crate::content::{Recall, UnitSamples};
+use crate::content::{DedupIndex, UnitSamples};
 use crate::form::ShardForm;
 
 /// A position in the input: where a shard's first sample came from.
@@ -104,7 +104,7 @@ pub(crate) struct Packer {
     /// The number of the next sample.
     next_sample: u64,
     /// Samples that are there already, which are left out.
-    recall: Option<Recall>,
+    dedup_index: Option<DedupIndex>,
     units: BTreeMap<usize, UnitSamples>,
 }
 
@@ -130,7 +130,7 @@ impl Packer {
             start: None,
             content: Content::default(),
             next_sample: 0,
-            recall: None,
+            dedup_index: None,
             units: BTreeMap::new(),
         }
     }
@@ -144,15 +144,15 @@ impl Packer {
         }
     }
 
-    /// Adds to a data set of so many samples, and leaves out those that are there already.
-    pub(crate) fn add_to(&mut self, samples: u64, recall: Option<Recall>) {
+    /// Adds to a dataset of so many samples, and leaves out those that are there already.
+    pub(crate) fn add_to(&mut self, samples: u64, dedup_index: Option<DedupIndex>) {
         self.next_sample = samples;
-        self.recall = recall;
+        self.dedup_index = dedup_index;
     }
 
     /// What became of the samples of each unit, and the samples that were to be recognised.
-    pub(crate) fn into_units(self) -> (BTreeMap<usize, UnitSamples>, Option<Recall>) {
-        (self.units, self.recall)
+    pub(crate) fn into_units(self) -> (BTreeMap<usize, UnitSamples>, Option<DedupIndex>) {
+        (self.units, self.dedup_index)
     }
 
     /// Takes the samples of a chunk; `emit` gets every shard that is full.
@@ -204,9 +204,9 @@ impl Packer {
             unit.first = self.next_sample;
         }
         let mut known = Vec::new();
-        if let Some(recall) = &mut self.recall {
+        if let Some(dedup_index) = &mut self.dedup_index {
             for content in &chunk.contents {
-                let number = recall.take(*content);
+                let number = dedup_index.take(*content);
                 known.push(number.is_some());
                 unit.known.extend(number);
             }

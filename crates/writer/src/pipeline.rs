@@ -11,10 +11,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use shardmill_core::Progress;
-use shardmill_storage::{GoOn, Place, PublishMode, Stamp, StorageError};
+use shardmill_storage::{FileVersion, GoOn, Place, PublishMode, StorageError};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
-use crate::content::{Recall, UnitSamples};
+use crate::content::{DedupIndex, UnitSamples};
 use crate::entry::{DatasetIndex, IndexEntry};
 use crate::error::WriteError;
 use crate::form::ShardForm;
@@ -27,17 +27,17 @@ use shardmill_mds::Content;
 
 /// Where shards go and what they look like.
 pub struct Output<'a> {
-    /// The root of the data set.
+    /// The root of the dataset.
     pub place: &'a Place,
     /// A folder in it for temporary files, where it is a directory.
     pub temp_folder: &'a str,
-    /// The data sets to write, by directory beneath the root; `""` is the root itself.
+    /// The datasets to write, by directory beneath the root; `""` is the root itself.
     pub splits: &'a [String],
     /// What shards look like.
     pub form: ShardForm,
     /// Most samples of a shard, beside the size limit of the form.
     pub samples_per_shard: Option<u64>,
-    /// Where a file belongs by its name, if that is not beneath the directory of its data set.
+    /// Where a file belongs by its name, if that is not beneath the directory of its dataset.
     pub at: Option<&'a (dyn Fn(&str) -> String + Sync)>,
     /// What stands before the numbers that tar samples have for keys.
     pub key_prefix: &'a str,
@@ -53,7 +53,7 @@ pub struct Resources {
 }
 
 /// A memory of what an earlier, interrupted run published, and the record of what this one does.
-pub trait Ledger: Sync {
+pub trait Checkpoint: Sync {
     /// The shard as it was published and has just been checked, if it was, and what it holds.
     fn reusable(&self, split: usize, shard: u64) -> Option<(&IndexEntry, Content)>;
 
@@ -85,7 +85,7 @@ pub struct Published<'a> {
     /// Its files.
     pub checks: &'a [FileCheck],
     /// What the place knows of them, in the same order.
-    pub stamps: &'a [Stamp],
+    pub file_versions: &'a [FileVersion],
 }
 
 /// What is there already, and is added to.
@@ -96,7 +96,7 @@ pub struct Base {
     /// Its samples.
     pub samples: u64,
     /// Samples to recognise: what has the content of one of them is not added again.
-    pub recall: Option<Recall>,
+    pub dedup_index: Option<DedupIndex>,
 }
 
 /// What was written.
@@ -109,7 +109,7 @@ pub struct Written {
     /// What became of the samples of each unit that was read, for each split.
     pub units: Vec<BTreeMap<usize, UnitSamples>>,
     /// The samples that were to be recognised.
-    pub recall: Option<Recall>,
+    pub dedup_index: Option<DedupIndex>,
     /// Shards taken over from an earlier run, all splits together.
     pub reused: u64,
     /// Rows left out.
@@ -144,25 +144,25 @@ pub fn run<I: Input>(
     output: &Output<'_>,
     base: Base,
     resources: Resources,
-    ledger: &dyn Ledger,
+    checkpoint: &dyn Checkpoint,
     progress: &Progress,
 ) -> Result<Written, PipelineError<I::Error>> {
     let jobs = resources.jobs.max(1);
     let resume = (output.splits.len() == 1)
-        .then(|| ledger.resume_at())
+        .then(|| checkpoint.resume_at())
         .flatten();
     let start = resume.map_or(Position::default(), |(_, position)| position);
     let first_shard = resume.map_or(base.shards, |(shard, _)| shard);
-    let before = (base.shards..first_shard).filter_map(|shard| ledger.reusable(0, shard));
+    let before = (base.shards..first_shard).filter_map(|shard| checkpoint.reusable(0, shard));
     let first_sample = base.samples + before.map(|(entry, _)| entry.samples()).sum::<u64>();
-    let mut recall = base.recall;
+    let mut dedup_index = base.dedup_index;
     let engine = Engine {
         input,
         encoder,
         output,
         kind: ShardKind::resumable(output.form.clone()),
         pool: BufferPool::new(jobs * 8),
-        ledger,
+        checkpoint,
         progress,
         start,
         first_shard: base.shards,
@@ -182,7 +182,7 @@ pub fn run<I: Input>(
                         first_shard,
                         keys_of(encoder, output.key_prefix, first_sample),
                     );
-                    packer.add_to(first_sample, recall.take());
+                    packer.add_to(first_sample, dedup_index.take());
                     packer
                 })
                 .collect(),
@@ -200,7 +200,7 @@ pub fn run<I: Input>(
     };
     // What lies before the resumed shard was checked and stays.
     for shard in base.shards..first_shard {
-        if let Some((entry, content)) = ledger.reusable(0, shard) {
+        if let Some((entry, content)) = checkpoint.reusable(0, shard) {
             progress.add_shard(entry.stored_bytes());
             progress.add_samples(entry.samples());
             engine.keep(0, shard, entry.clone(), content);
@@ -319,7 +319,7 @@ struct Engine<'a, I: Input> {
     output: &'a Output<'a>,
     kind: ShardKind,
     pool: Arc<BufferPool>,
-    ledger: &'a dyn Ledger,
+    checkpoint: &'a dyn Checkpoint,
     progress: &'a Progress,
     start: Position,
     /// The number of the first shard that is added.
@@ -607,7 +607,7 @@ impl<I: Input> Engine<'_, I> {
         self.schedule(state, cut);
     }
 
-    /// A key that the data set cannot have.
+    /// A key that the dataset cannot have.
     fn unpacked(&self, unit: usize, error: PackError) -> WriteError {
         match error {
             PackError::Duplicate { key, row } => WriteError::DuplicateKey {
@@ -631,7 +631,7 @@ impl<I: Input> Engine<'_, I> {
             let (split, number) = (shard.split, shard.shard);
             let samples = u64::try_from(shard.sizes.len()).unwrap_or(0);
             if let Some((entry, content)) = self
-                .ledger
+                .checkpoint
                 .reusable(split, number)
                 .filter(|(entry, _)| entry.samples() == samples)
             {
@@ -705,14 +705,14 @@ impl<I: Input> Engine<'_, I> {
         let folder = self.output.splits.get(split).map_or("", String::as_str);
         // A run that has failed is not worth waiting for.
         let go_on = &mut |_| !self.progress.is_cancelled() && self.lock().error.is_none();
-        let mut stamps = Vec::with_capacity(files.len());
+        let mut file_versions = Vec::with_capacity(files.len());
         for (name, temp) in files {
             let name = match self.output.at {
                 Some(at) => at(&name),
                 None => beneath(folder, &name),
             };
             let place = self.output.place;
-            stamps.push(place.publish(temp, &name, PublishMode::Replace, go_on)?);
+            file_versions.push(place.publish(temp, &name, PublishMode::Replace, go_on)?);
         }
         let published = Published {
             split,
@@ -721,9 +721,9 @@ impl<I: Input> Engine<'_, I> {
             entry: &entry,
             content,
             checks: &checks,
-            stamps: &stamps,
+            file_versions: &file_versions,
         };
-        self.ledger.published(&published, go_on)?;
+        self.checkpoint.published(&published, go_on)?;
         self.progress.add_shard(entry.stored_bytes());
         self.keep(split, shard, entry, content);
         Ok(())
@@ -756,17 +756,17 @@ impl<I: Input> Engine<'_, I> {
             indexes.push(self.output.form.index(entries));
         }
         let mut units = Vec::with_capacity(state.packers.len());
-        let mut recall = None;
+        let mut dedup_index = None;
         for packer in state.packers {
             let (of_split, left) = packer.into_units();
             units.push(of_split);
-            recall = recall.or(left);
+            dedup_index = dedup_index.or(left);
         }
         Ok(Written {
             indexes,
             contents,
             units,
-            recall,
+            dedup_index,
             reused: state.reused,
             dropped: state.dropped,
             idle,

@@ -12,7 +12,7 @@ use shardmill_mds::{Content, Layout, TextColumn, reaches_over};
 use shardmill_webdataset::{KEY_DIGITS, content_of_numbered};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
-use crate::columns::{ColumnEncoder, Datums};
+use crate::columns::{ColumnEncoder, EncodedColumn};
 use crate::error::{RowError, ValueReason, WriteError};
 
 pub use tar::{TarKeys, TarRows};
@@ -215,7 +215,7 @@ impl RowEncoder {
         pool: &Arc<BufferPool>,
         mut emit: impl FnMut(Chunk),
     ) -> Result<(), BatchError> {
-        let mut datums = Vec::with_capacity(self.columns.len());
+        let mut encoded_column = Vec::with_capacity(self.columns.len());
         for (position, column) in self.columns.iter().enumerate() {
             let array = batch.column(column.source());
             if !column.stores_null()
@@ -235,13 +235,13 @@ impl RowEncoder {
                 column: position,
                 error,
             })?;
-            datums.push(values);
+            encoded_column.push(values);
         }
         if let Frame::Tar(rows) = &self.frame {
-            return self.encode_tar(rows, batch, &datums, origin, pool, emit);
+            return self.encode_tar(rows, batch, &encoded_column, origin, pool, emit);
         }
-        self.refuse(&datums, batch.num_rows())?;
-        let sizes = self.sizes(&datums, batch.num_rows())?;
+        self.refuse(&encoded_column, batch.num_rows())?;
+        let sizes = self.sizes(&encoded_column, batch.num_rows())?;
         let mut start = 0;
         while start < sizes.len() {
             let mut end = start;
@@ -251,7 +251,14 @@ impl RowEncoder {
                 bytes += sizes[end];
                 end += 1;
             }
-            emit(self.chunk(&datums, start..end, &sizes[start..end], bytes, origin, pool));
+            emit(self.chunk(
+                &encoded_column,
+                start..end,
+                &sizes[start..end],
+                bytes,
+                origin,
+                pool,
+            ));
             origin.first += u64::try_from(end - start).unwrap_or(0);
             start = end;
         }
@@ -259,7 +266,11 @@ impl RowEncoder {
     }
 
     /// Encoded length of every row.
-    fn sizes(&self, datums: &[Datums], rows: usize) -> Result<Vec<usize>, BatchError> {
+    fn sizes(
+        &self,
+        encoded_column: &[EncodedColumn],
+        rows: usize,
+    ) -> Result<Vec<usize>, BatchError> {
         let constant = match &self.frame {
             Frame::Heads => 4 * self.headed.iter().filter(|headed| **headed).count(),
             Frame::Text { before, after, .. } => {
@@ -268,7 +279,7 @@ impl RowEncoder {
             Frame::Tar(_) => 0,
         };
         let mut sizes = vec![constant; rows];
-        for values in datums {
+        for values in encoded_column {
             values.add_sizes(0..rows, &mut sizes);
         }
         let limit = usize::try_from(self.sample_limit).unwrap_or(usize::MAX);
@@ -284,13 +295,13 @@ impl RowEncoder {
 
     /// Separated values cannot be quoted, so what would need it is refused: values with a separator or a newline in them,
     /// and those whose end would be taken for the beginning of one.
-    fn refuse(&self, datums: &[Datums], rows: usize) -> Result<(), BatchError> {
+    fn refuse(&self, encoded_column: &[EncodedColumn], rows: usize) -> Result<(), BatchError> {
         let Frame::Text { refuse, format, .. } = &self.frame else {
             return Ok(());
         };
         for (what, text) in refuse {
             let finder = memchr::memmem::Finder::new(text);
-            for (column, values) in datums.iter().enumerate() {
+            for (column, values) in encoded_column.iter().enumerate() {
                 for row in 0..rows {
                     let value = values.value(row).1;
                     if finder.find(value).is_some() || reaches_over(value, text.as_bytes()) {
@@ -312,7 +323,7 @@ impl RowEncoder {
 
     fn chunk(
         &self,
-        datums: &[Datums],
+        encoded_column: &[EncodedColumn],
         rows: Range<usize>,
         sizes: &[usize],
         bytes: usize,
@@ -330,7 +341,7 @@ impl RowEncoder {
         }
         match &self.frame {
             Frame::Heads => {
-                for (values, _) in datums
+                for (values, _) in encoded_column
                     .iter()
                     .zip(&self.headed)
                     .filter(|(_, headed)| **headed)
@@ -342,12 +353,12 @@ impl RowEncoder {
                         *cursor += 4;
                     }
                 }
-                for values in datums {
+                for values in encoded_column {
                     values.scatter(rows.clone(), &mut cursors, &mut out);
                 }
             }
             Frame::Text { before, after, .. } => {
-                for (values, before) in datums.iter().zip(before) {
+                for (values, before) in encoded_column.iter().zip(before) {
                     put(before, &mut cursors, &mut out);
                     values.scatter(rows.clone(), &mut cursors, &mut out);
                 }

@@ -22,7 +22,7 @@ use crate::pack::{CutShard, Position};
 /// Bytes that are hashed and written in one go, so that the second finds them in a core's cache.
 const STEP_BYTES: usize = 256 << 10;
 
-/// What all shards of one data set have in common.
+/// What all shards of one dataset have in common.
 #[derive(Debug)]
 pub(crate) struct ShardKind {
     form: ShardForm,

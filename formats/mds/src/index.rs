@@ -1,4 +1,4 @@
-//! `index.json`: the shards of a data set.
+//! `index.json`: the shards of a dataset.
 
 mod build;
 mod error;
@@ -113,7 +113,7 @@ fn write_file(file: Option<&FileInfo>, out: &mut Vec<u8>) {
     object.finish();
 }
 
-/// The shards of a data set, in order.
+/// The shards of a dataset, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     /// The shards.

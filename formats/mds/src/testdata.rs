@@ -34,7 +34,7 @@ pub(crate) fn encodings() -> Vec<crate::Encoding> {
         .collect()
 }
 
-/// A data set that the original writer wrote.
+/// A dataset that the original writer wrote.
 pub(crate) struct Dataset {
     /// What it is for.
     pub(crate) name: &'static str,
@@ -44,7 +44,7 @@ pub(crate) struct Dataset {
     pub(crate) files: std::collections::BTreeMap<&'static str, Vec<u8>>,
 }
 
-/// The data sets of `testdata/datasets.txt`.
+/// The datasets of `testdata/datasets.txt`.
 pub(crate) fn datasets() -> Vec<Dataset> {
     let mut datasets: Vec<Dataset> = Vec::new();
     for line in lines(include_str!("testdata/datasets.txt")) {

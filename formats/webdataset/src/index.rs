@@ -1,4 +1,4 @@
-//! `index.json` of a WebDataset data set: its shards, with sizes, hashes and where their offsets are.
+//! `index.json` of a WebDataset dataset: its shards, with sizes, hashes and where their offsets are.
 //!
 //! The form and the reasons are in `docs/decisions/0013-webdataset-index.md`.
 
@@ -82,7 +82,7 @@ impl IndexShard {
     }
 }
 
-/// The shards of a data set, in order.
+/// The shards of a dataset, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     /// The shards.

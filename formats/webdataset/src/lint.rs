@@ -145,7 +145,7 @@ pub struct ShardFacts<'a> {
     pub hashes: Option<(&'a FileHashes, &'a FileHashes)>,
 }
 
-/// Finds what is wrong in the shards of a data set, one after the other.
+/// Finds what is wrong in the shards of a dataset, one after the other.
 ///
 /// What concerns one shard is found with that shard; fields are compared over all of them. Keys are not: the caller gathers
 /// them, and has a finding of [`repeated_key`](Lint::repeated_key) for each that is in several shards.
@@ -222,7 +222,7 @@ impl Lint {
         findings
     }
 
-    /// What concerns the data set as a whole.
+    /// What concerns the dataset as a whole.
     #[must_use]
     pub fn finish(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -244,7 +244,7 @@ impl Lint {
             findings.push(Finding::new(
                 "dataset-empty",
                 Severity::Warning,
-                "the data set has no samples".to_owned(),
+                "the dataset has no samples".to_owned(),
             ));
         }
         summarise(findings)

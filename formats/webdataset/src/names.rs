@@ -207,7 +207,7 @@ pub(crate) fn is_reserved(field: &str) -> bool {
 
 /// The name of shard `number`: `PREFIX000012.tar`, `.tar.gz`, `.tar.zst`.
 ///
-/// The number has `digits` digits at least; six are what most data sets have.
+/// The number has `digits` digits at least; six are what most datasets have.
 #[must_use]
 pub fn shard_name(
     prefix: &str,

@@ -64,7 +64,7 @@ pub enum SidecarError {
         /// The name.
         name: String,
     },
-    /// A key that is there twice, in a reader that allows it once in the whole data set.
+    /// A key that is there twice, in a reader that allows it once in the whole dataset.
     #[error(
         "{reader} allows the key `{}` once, and it is in `{}` and `{}`",
         escape(key),

@@ -117,7 +117,7 @@ def byte_identity(program, rng, number, work, out):
         path.write_bytes(theirs)
         out.same(f"samples of shard {n}", our_samples(program, path, theirs), their_samples(path))
         total, samples_total = total + len(theirs), samples_total + len(samples)
-    print(f"TarWriter: {number} data sets, {samples_total} samples, {total} bytes")
+    print(f"TarWriter: {number} datasets, {samples_total} samples, {total} bytes")
 
 
 def random_names(rng, number):

@@ -2,7 +2,7 @@
 
 A training process and the workers of its ``DataLoader`` share an anonymous memory. It has no name, so nothing is left
 behind when they are killed; a forked child inherits it, and a spawned one is handed its descriptor. Where a launcher
-forks or spawns several training processes with the data set, each has a part of the memory for itself and its workers.
+forks or spawns several training processes with the dataset, each has a part of the memory for itself and its workers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_WORKERS = 1024
 MOST_STATE = 64 << 10
 #: Training processes that share one memory.
 MOST_PARTS = 256
-#: Starts of workers that are remembered: as many iterations over one data set may be open at once.
+#: Starts of workers that are remembered: as many iterations over one dataset may be open at once.
 MOST_STARTS = 64
 
 _PIDS = struct.Struct(f'<{MOST_PARTS}Q')
@@ -149,7 +149,7 @@ class Board:
         pids = _PIDS.unpack_from(self._memory, 0)[:parts]
         if pid in pids:
             return self._at(pids.index(pid))
-        # The first part is that of the process that opened the data set; others start where it is.
+        # The first part is that of the process that opened the dataset; others start where it is.
         free = (place for place, other in enumerate(pids) if not other)
         dead = (place for place, other in enumerate(pids) if place and not _is_alive(other))
         place = next(free, None)
@@ -157,9 +157,9 @@ class Board:
             place = next(dead, None)
         if place is None:
             raise ResourceError(
-                f'one data set object is used by more than {parts} training processes',
+                f'one dataset object is used by more than {parts} training processes',
                 'limit-processes',
-                hint='open the data set in each of them',
+                hint='open the dataset in each of them',
             )
         struct.pack_into('<Q', self._memory, 8 * place, pid)
         part = self._at(place)

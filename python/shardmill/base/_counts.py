@@ -1,4 +1,4 @@
-"""How many shards and samples the streams of a data set have, and where each begins."""
+"""How many shards and samples the streams of a dataset have, and where each begins."""
 
 from __future__ import annotations
 

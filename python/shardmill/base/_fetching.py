@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Fetcher:
-    """Keeps shards in the local folders of a data set within its limit, the ones asked for last the longest.
+    """Keeps shards in the local folders of a dataset within its limit, the ones asked for last the longest.
 
     One lock covers the books, none covers a download: threads that want the same shard wait for the one
     that fetches it.

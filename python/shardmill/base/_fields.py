@@ -57,7 +57,7 @@ def field_decoder(decode: Union[str, bool, FieldDecoder, None]) -> Optional[Fiel
 
 
 class _Decoder:
-    """Decodes by a decoder of the user's, then by the extension. It is pickled with its data set."""
+    """Decodes by a decoder of the user's, then by the extension. It is pickled with its dataset."""
 
     def __init__(self, first: Optional[FieldDecoder]) -> None:
         self.first = first

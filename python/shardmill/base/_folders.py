@@ -1,4 +1,4 @@
-"""Which data set each local folder was opened for in this process."""
+"""Which dataset each local folder was opened for in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ['folders_of']
 
-#: The remote that each folder was opened with. An index without hashes may be that of several data sets, and then
+#: The remote that each folder was opened with. An index without hashes may be that of several datasets, and then
 #: nothing in the folder tells whose shards they are.
 _REMOTES: dict[str, str] = {}
 

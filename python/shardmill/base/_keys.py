@@ -14,7 +14,7 @@ __all__ = ['KeyAccess']
 
 
 class _Numbered(Protocol):
-    """A data set whose samples have numbers."""
+    """A dataset whose samples have numbers."""
 
     @property
     def num_samples(self) -> int: ...

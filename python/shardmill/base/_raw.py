@@ -1,4 +1,4 @@
-"""What a data set does for streams of raw files."""
+"""What a dataset does for streams of raw files."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _Loader:
 class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
     """A ``torch.utils.data.DataLoader`` that knows how many samples it has given out.
 
-    The arguments are those of ``DataLoader``. Where the data set is a `StreamingDataset` of the same batch size,
+    The arguments are those of ``DataLoader``. Where the dataset is a `StreamingDataset` of the same batch size,
     batches are put together without the samples becoming objects one by one; what comes out is the same. Where in
     addition no Python code takes part (text, bytes and numbers, torch's own collation), ``num_workers`` is the number
     of threads that do it, and no process is started: handing a batch from process to process costs many times what
@@ -150,7 +150,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         return len(batch[0])
 
     def _is_native(self) -> bool:
-        """Whether whole batches can be taken from the data set."""
+        """Whether whole batches can be taken from the dataset."""
         dataset = self.dataset
         return (
             isinstance(dataset, StreamingDataset)
@@ -258,7 +258,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
             self.collate_fn, self.worker_init_fn = kept
 
     def state_dict(self) -> Optional[dict[str, Any]]:
-        """Where the run stands behind the last batch that was given out; ``None`` for other data sets.
+        """Where the run stands behind the last batch that was given out; ``None`` for other datasets.
 
         Samples that workers have read ahead do not count.
         """
@@ -284,7 +284,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         """What reading has cost in this process, by name; times in seconds.
 
         Of the loader, since it was made: ``loader_batches``, ``loader_wait_seconds``, ``loader_last_wait_seconds``,
-        ``loader_longest_wait_seconds``; ``num_samples_yielded`` since the iteration began. Of the data set: see
+        ``loader_longest_wait_seconds``; ``num_samples_yielded`` since the iteration began. Of the dataset: see
         `StreamingDataset.stats`; workers read for themselves and are not in it.
         """
         watch = self._watch
@@ -317,7 +317,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
 
 
 class _AsBatches:
-    """Tells the data set of a worker process to hand over whole batches, then does what the user wants done there."""
+    """Tells the dataset of a worker process to hand over whole batches, then does what the user wants done there."""
 
     def __init__(self, user: Optional[Callable[[int], None]]) -> None:
         self._user = user

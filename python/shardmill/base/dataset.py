@@ -78,7 +78,7 @@ __all__ = ['StreamingDataset']
 logger = logging.getLogger(__name__)
 
 
-#: What a process makes for itself, and a pickled data set leaves behind.
+#: What a process makes for itself, and a pickled dataset leaves behind.
 _OWN = (
     '_batches',
     '_reader',
@@ -107,8 +107,8 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
     anything by default: ``StreamingDataset[Sample]`` has dicts, ``StreamingDataset[Tensor]`` tensors.
 
     Args:
-        streams: Several data sets, mixed.
-        remote: Where the only data set is kept: a folder, or the URL of a prefix.
+        streams: Several datasets, mixed.
+        remote: Where the only dataset is kept: a folder, or the URL of a prefix.
         local: The folder it is read from, or that its shards are fetched to.
         split: A folder beneath both, such as ``train``.
         download_retry: How many times a download is tried again.
@@ -437,7 +437,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         if unsafe:
             raise ValueError(
                 f'Column {unsafe[0]!r} contains an unsafe type: a pickle, which can run any code when it '
-                f'is loaded. Where you trust the data set, give `allow_unsafe_types=True`.'
+                f'is loaded. Where you trust the dataset, give `allow_unsafe_types=True`.'
             )
 
     def _check_cache_limit(self) -> None:
@@ -631,7 +631,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         """The batches of this worker in the next epoch.
 
         Args:
-            threads: Threads that fill batches ahead; by default those of the data set, and none in a worker process.
+            threads: Threads that fill batches ahead; by default those of the dataset, and none in a worker process.
         """
         reader = self._here()
         world, config = self._next_config()
@@ -770,7 +770,7 @@ class StreamingDataset(Counts, Array, KeyAccess, _IterableDataset[SampleT]):
         """What reading has cost in this process, by name.
 
         Batches, samples, bytes, waits and their seconds are those of this epoch; shards and bytes fetched, shards found
-        in the cache, requests and retries are counted since the data set was opened.
+        in the cache, requests and retries are counted since the dataset was opened.
         """
         stats: dict[str, Any] = dict(self._here().cache_stats())
         if self._batches is not None:

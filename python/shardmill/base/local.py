@@ -1,4 +1,4 @@
-"""A data set on a disk, for random access."""
+"""A dataset on a disk, for random access."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LocalDataset(Array, KeyAccess, _Dataset[SampleT]):
     For type checkers it is generic in the type of a sample, which is anything by default.
 
     Args:
-        local: The folder of the data set, a tar file, or a pattern of tar files, such as
+        local: The folder of the dataset, a tar file, or a pattern of tar files, such as
             ``data/train-{000..146}.tar``.
         split: A folder beneath it, such as ``train``.
         decode: What becomes of the fields of WebDataset samples, as for ``StreamingDataset``.

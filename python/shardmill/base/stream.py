@@ -1,4 +1,4 @@
-"""One data set of a mix: where it is kept, where it is read, how much of it an epoch takes."""
+"""One dataset of a mix: where it is kept, where it is read, how much of it an epoch takes."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ def __getattr__(name: str) -> Any:
 
 
 class Stream:
-    """A data set from which samples are streamed and cached.
+    """A dataset from which samples are streamed and cached.
 
     Args:
-        remote: Where the data set is kept: a folder, the URL of a prefix, a tar file, or a pattern of tar files, such
+        remote: Where the dataset is kept: a folder, the URL of a prefix, a tar file, or a pattern of tar files, such
             as ``data/train-{000000..000146}.tar``. ``None`` if it is local already.
         local: The folder it is read from, or that its shards are fetched to. ``None`` for a folder of the temporary
             directory that depends on ``remote`` and ``split`` alone.
         split: A folder beneath both, such as ``train``.
-        proportion: Its share of an epoch. Either all streams of a data set have one, or none has.
+        proportion: Its share of an epoch. Either all streams of a dataset have one, or none has.
         repeat: How many times an epoch takes each of its samples; 0.5 for every other one.
         choose: How many samples an epoch takes.
         download_retry: How many times a download is tried again.
@@ -211,7 +211,7 @@ class Stream:
         """Whether the weights of streams go together.
 
         Args:
-            streams: All streams of a data set.
+            streams: All streams of a dataset.
 
         Returns:
             Whether they are relative (``proportion``), and whether there are none.
@@ -246,7 +246,7 @@ class Stream:
         """Works out how many samples of each stream an epoch takes, and sets all three weights of each accordingly.
 
         Args:
-            streams: All streams of a data set.
+            streams: All streams of a dataset.
             samples_per_stream: How many samples each has. Shape: ``[streams]``.
             choose_per_epoch: Samples of an epoch, where weights are relative or absent.
             seed: Decides which streams get the samples that are left over by rounding.
@@ -307,7 +307,7 @@ class Stream:
         return any(getattr(type(self), name) is not getattr(Stream, name) for name in _FETCHING)
 
     def _is_whole_here(self) -> bool:
-        """Whether the remote is a folder that is gone, and there is a data set in the local one."""
+        """Whether the remote is a folder that is gone, and there is a dataset in the local one."""
         name = os.path.join(self.split, get_index_basename())
         folder = _core.tar_folder(self.remote) if self.remote is not None else None
         if folder is not None:
@@ -573,7 +573,7 @@ streams_registry.register('stream', func=Stream)
 
 
 def find_index(stream: Stream) -> None:
-    """Raises what callers of ``streaming`` expect where a data set has no index; stores are not asked."""
+    """Raises what callers of ``streaming`` expect where a dataset has no index; stores are not asked."""
     if stream._is_raw or _core.tar_folder(stream.remote or stream.local) is not None:
         return
     local = os.path.join(stream.local, stream.split, 'index.json')
@@ -602,7 +602,7 @@ def _has_tars(folder: str) -> bool:
         if here == folder and any(
             os.path.exists(os.path.join(folder, name, get_index_basename())) for name in folders
         ):
-            # What holds data sets is none itself.
+            # What holds datasets is none itself.
             return False
         if any(name.lower().endswith(endings) and not name.startswith('.') for name in names):
             return True

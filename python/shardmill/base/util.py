@@ -1,4 +1,4 @@
-"""Helpers around data sets: sizes as text, waiting, trying again, merging indexes."""
+"""Helpers around datasets: sizes as text, waiting, trying again, merging indexes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def number_abbrev_to_int(abbrev_str: Union[int, float, str]) -> int:
 def clean_stale_shared_memory() -> None:
     """Destroys blocks of shared memory that runs of ``streaming`` left behind.
 
-    shardmill's own data sets keep nothing there and never need this. The first process of each node
+    shardmill's own datasets keep nothing there and never need this. The first process of each node
     does it; where there is a process group, all wait for it. It goes from prefix to prefix, to the
     first that has no block.
     """
@@ -174,7 +174,7 @@ def merge_index(
 
 
 def merge_index(*args: Any, **kwargs: Any) -> None:
-    """Makes one index of the indexes of several partitions, so that they are one data set.
+    """Makes one index of the indexes of several partitions, so that they are one dataset.
 
     Called as ``merge_index(index_file_urls, out, keep_local=True, download_timeout=60)`` it merges
     those, in order; called as ``merge_index(out, keep_local=True, download_timeout=60)``, all that

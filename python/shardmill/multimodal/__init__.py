@@ -1,4 +1,4 @@
-"""Data sets of videos with texts."""
+"""Datasets of videos with texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets of text."""
+"""Datasets of text."""
 
 from __future__ import annotations
 

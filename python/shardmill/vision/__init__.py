@@ -1,4 +1,4 @@
-"""Data sets of images."""
+"""Datasets of images."""
 
 from __future__ import annotations
 

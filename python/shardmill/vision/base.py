@@ -1,4 +1,4 @@
-"""Data sets of images with labels, as torchvision has them."""
+"""Datasets of images with labels, as torchvision has them."""
 
 from __future__ import annotations
 

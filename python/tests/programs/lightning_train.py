@@ -3,7 +3,7 @@
     python lightning_train.py OPTIONS
 
 OPTIONS are JSON: `strategy`, `remote`, `local`, `out` (a folder for what each process read),
-`batch`, `workers`, `method` (how loader processes start), `where` (the data set is made: `before`
+`batch`, `workers`, `method` (how loader processes start), `where` (the dataset is made: `before`
 the launcher starts the processes, or `late`), `stop` (the step at which to stop, with a checkpoint;
 0 for never), `resume` (go on from the checkpoint).
 """

@@ -1,4 +1,4 @@
-"""A data set whose samples follow from their numbers, so that what was read can be checked."""
+"""A dataset whose samples follow from their numbers, so that what was read can be checked."""
 
 from __future__ import annotations
 

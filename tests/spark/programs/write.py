@@ -1,4 +1,4 @@
-"""A driver that writes a data set, with a task that sleeps or a driver that is killed.
+"""A driver that writes a dataset, with a task that sleeps or a driver that is killed.
 
     python write.py PLACE sleep|kill-append|kill-overwrite NOTES
 """

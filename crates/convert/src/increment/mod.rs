@@ -1,7 +1,7 @@
-//! Bringing a data set up to date with the Delta table that it was made from: what was added is appended, and samples that
+//! Bringing a dataset up to date with the Delta table that it was made from: what was added is appended, and samples that
 //! the table no longer has are listed.
 //!
-//! The data set remembers which samples the files of the table have become. Files that are new are read; where files
+//! The dataset remembers which samples the files of the table have become. Files that are new are read; where files
 //! went, were rewritten or lost rows, the samples of these are compared, by their content, with the rows of the files that
 //! took their place: what is there again stays what it is, what is not there is a tombstone, and the rest is new.
 
@@ -36,7 +36,7 @@ pub(crate) use run::run;
 use record::{Generation, Record};
 use step::Step;
 
-/// A data set that can be added to.
+/// A dataset that can be added to.
 #[derive(Debug)]
 struct Held {
     record: Record,
@@ -47,7 +47,7 @@ struct Held {
     fault: Option<SideError>,
 }
 
-/// What has to be done to bring a data set up to date.
+/// What has to be done to bring a dataset up to date.
 #[derive(Debug)]
 pub(crate) struct Increment {
     held: Held,
@@ -55,10 +55,10 @@ pub(crate) struct Increment {
     step: Step,
 }
 
-/// What brings a data set up to date.
+/// What brings a dataset up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedIncrement {
-    /// The version of the table that the data set has.
+    /// The version of the table that the dataset has.
     pub from_version: u64,
     /// The one that it gets.
     pub version: u64,
@@ -78,14 +78,14 @@ impl Increment {
         }
     }
 
-    /// Whether the samples of the data set are those of the table.
+    /// Whether the samples of the dataset are those of the table.
     pub(crate) fn is_nothing(&self) -> bool {
         self.step.read.is_empty() && self.step.touched.is_empty()
     }
 
     /// Whether there is nothing to note either.
     fn is_noted(&self) -> bool {
-        self.is_nothing() && self.step.kept == self.held.record.holdings
+        self.is_nothing() && self.step.kept == self.held.record.all_file_samples
     }
 
     /// What tells this increment from others: an interrupted one is gone on with when it is the same.
@@ -98,7 +98,7 @@ impl Increment {
     }
 }
 
-/// What there is to do to bring the destination up to date; `None` where there is no data set yet.
+/// What there is to do to bring the destination up to date; `None` where there is no dataset yet.
 ///
 /// # Errors
 ///
@@ -130,7 +130,7 @@ pub(crate) fn prepare(
     let history = shardmill_source::delta_history(source, table, held.record.version())?;
     check_history(&held.record, &history, options)?;
     Ok(Some(Increment {
-        step: step::step(&held.record.holdings, &history),
+        step: step::step(&held.record.all_file_samples, &history),
         version: history.version,
         held,
     }))
@@ -157,12 +157,12 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
         () if !options.split.is_empty() => {
             let reason = match options.split_key {
                 None => "the split of a row depends on its place in the table, which changes",
-                Some(_) => "several data sets cannot be replaced at once",
+                Some(_) => "several datasets cannot be replaced at once",
             };
             return Err(ConvertError::option_hint(
                 "incremental",
                 format!("it does not go with --split: {reason}"),
-                "make each split a data set of its own, as in --where \"md5(key) < 'cc'\"",
+                "make each split a dataset of its own, as in --where \"md5(key) < 'cc'\"",
             ));
         }
         () if !options.tar.index_for.is_empty() => {
@@ -223,7 +223,7 @@ fn check_history(
     Ok(())
 }
 
-/// The configuration has to be the one that the data set was made with.
+/// The configuration has to be the one that the dataset was made with.
 pub(crate) fn check_config(
     increment: &Increment,
     identity: &Identity,
@@ -246,7 +246,7 @@ pub(crate) fn check_config(
     }
 }
 
-/// What the destination holds, when that is a data set. What a run that was killed has left to be done counts as done.
+/// What the destination holds, when that is a dataset. What a run that was killed has left to be done counts as done.
 fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, ConvertError> {
     let limits = &options.limits;
     let conflict = |reason: String, hint: &'static str| ConvertError::Conflict {
@@ -270,9 +270,7 @@ fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, Co
     };
     let Some(noted) = noted else {
         return Err(conflict(
-            format!(
-                "it holds a data set without {RECORD_NAME}: it was not made with --incremental"
-            ),
+            format!("it holds a dataset without {RECORD_NAME}: it was not made with --incremental"),
             "choose another destination, or pass --overwrite to convert it anew",
         ));
     };
@@ -308,7 +306,7 @@ fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, Co
     }))
 }
 
-/// The record of a data set that was made anew.
+/// The record of a dataset that was made anew.
 pub(crate) fn first_record(plan: &ConvertPlan, written: &Written, index: &DatasetIndex) -> Record {
     let delta = plan.source.description().delta.as_ref();
     let table = delta.map_or("", |delta| delta.id.as_str());
@@ -316,12 +314,12 @@ pub(crate) fn first_record(plan: &ConvertPlan, written: &Written, index: &Datase
     let mut record = Record::new(table, config, &plan.identity.config_fingerprint);
     let content = written.contents.first().copied().unwrap_or_default();
     add_generation(&mut record, plan, index, 0, content);
-    record.holdings = held(plan, written);
+    record.all_file_samples = held(plan, written);
     record
 }
 
 /// What the files that were read have become.
-fn held(plan: &ConvertPlan, written: &Written) -> Vec<record::Holding> {
+fn held(plan: &ConvertPlan, written: &Written) -> Vec<record::FileSamples> {
     let none = Vec::new();
     let delta = plan.source.description().delta.as_ref();
     let files: &[DeltaFile] = delta.map_or(&none, |delta| &delta.files);
@@ -329,7 +327,7 @@ fn held(plan: &ConvertPlan, written: &Written) -> Vec<record::Holding> {
     let by_file = units.filter_map(|(unit, samples): (&usize, &UnitSamples)| {
         Some((plan.source.units().get(*unit)?.file?, samples))
     });
-    record::holdings(files, by_file)
+    record::all_file_samples(files, by_file)
 }
 
 fn add_generation(

@@ -1,4 +1,4 @@
-//! What a data set remembers of the table that it was made from.
+//! What a dataset remembers of the table that it was made from.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::ranges::Ranges;
 /// Files of the table, and the samples that are their rows. Which sample is in which of several files is not known: their
 /// rows were moved since they were converted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holding {
+pub(crate) struct FileSamples {
     #[serde(with = "files")]
     pub(crate) files: Vec<DeltaFile>,
     pub(crate) samples: Ranges,
 }
 
-/// One run that changed the data set.
+/// One run that changed the dataset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Generation {
     /// The version of the table.
@@ -45,7 +45,7 @@ pub(crate) struct Record {
     pub(crate) index: String,
     /// At least one; the last is the present one.
     pub(crate) generations: Vec<Generation>,
-    pub(crate) holdings: Vec<Holding>,
+    pub(crate) all_file_samples: Vec<FileSamples>,
     /// All samples that the table no longer has.
     pub(crate) tombstones: Ranges,
 }
@@ -60,7 +60,7 @@ impl Record {
             config_fingerprint: config_fingerprint.to_owned(),
             index: String::new(),
             generations: Vec::new(),
-            holdings: Vec::new(),
+            all_file_samples: Vec::new(),
             tombstones: Ranges::default(),
         }
     }
@@ -83,7 +83,10 @@ impl Record {
 
     /// Whether every sample below `samples` is there once.
     fn check(&self, samples: u64) -> Result<(), String> {
-        let held = self.holdings.iter().map(|holding| &holding.samples);
+        let held = self
+            .all_file_samples
+            .iter()
+            .map(|file_samples| &file_samples.samples);
         let all: Vec<&Ranges> = held.chain([&self.tombstones]).collect();
         if !all.iter().all(|ranges| ranges.is_sound(samples)) {
             return Err("it names samples that are not there, or in disorder".to_owned());
@@ -122,7 +125,7 @@ impl Record {
         }
     }
 
-    /// The version of the table that the data set has.
+    /// The version of the table that the dataset has.
     pub(crate) fn version(&self) -> u64 {
         self.last().map_or(0, |last| last.version)
     }
@@ -141,10 +144,10 @@ impl Record {
 }
 
 /// A holding for each file, of the samples that its units gave.
-pub(crate) fn holdings<'a>(
+pub(crate) fn all_file_samples<'a>(
     files: &[DeltaFile],
     units: impl IntoIterator<Item = (usize, &'a UnitSamples)>,
-) -> Vec<Holding> {
+) -> Vec<FileSamples> {
     let mut by_file: BTreeMap<usize, Vec<&UnitSamples>> = BTreeMap::new();
     for (file, unit) in units {
         by_file.entry(file).or_default().push(unit);
@@ -154,7 +157,7 @@ pub(crate) fn holdings<'a>(
         let known = units.iter().flat_map(|unit| &unit.known);
         let known = known.map(|number| *number..*number + 1);
         let added = units.iter().map(|unit| unit.first..unit.first + unit.added);
-        Holding {
+        FileSamples {
             files: vec![file.clone()],
             samples: Ranges::of(known.chain(added)),
         }
@@ -204,7 +207,7 @@ mod tests {
                 tombstones: 3,
                 content: Content::default().to_string(),
             }],
-            holdings: holdings(
+            all_file_samples: all_file_samples(
                 &[file("a", None), file("b", Some("u@1")), file("c", None)],
                 [
                     (
@@ -236,9 +239,9 @@ mod tests {
         let text = record.to_json();
         assert_eq!(Record::parse(text.as_bytes()).unwrap(), record);
         let samples: Vec<String> = record
-            .holdings
+            .all_file_samples
             .iter()
-            .map(|holding| serde_json::to_string(&holding.samples).unwrap())
+            .map(|file_samples| serde_json::to_string(&file_samples.samples).unwrap())
             .collect();
         assert_eq!(samples, ["[[0,3]]", "[[3,4],[5,7],[9,10]]", "[]"]);
         let list: Value = serde_json::from_str(&record.tombstones_json()).unwrap();

@@ -1,4 +1,4 @@
-//! Adding to a data set.
+//! Adding to a dataset.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use shardmill_reader::{
 };
 use shardmill_storage::{Place, PlaceLease, PublishMode};
 use shardmill_webdataset::ShardMap;
-use shardmill_writer::{Base, Content, DatasetIndex, IndexEntry, Recall, RowEncoder, Written};
+use shardmill_writer::{Base, Content, DatasetIndex, DedupIndex, IndexEntry, RowEncoder, Written};
 
 use super::pending;
 use super::ranges::Ranges;
@@ -25,7 +25,7 @@ use crate::report::{ConvertReport, IncrementReport, Outcome};
 use crate::run::{remove_temporary, report as report_of, write};
 use crate::target::Target;
 
-/// Brings a data set up to date. Readers see the old index or the new one; a run that was killed is gone on with by the
+/// Brings a dataset up to date. Readers see the old index or the new one; a run that was killed is gone on with by the
 /// next one, or forgotten by it if the table has changed since.
 pub(crate) fn run(
     plan: &ConvertPlan,
@@ -198,9 +198,9 @@ impl Addition<'_> {
         let (folders, jobs) = (&plan.folders, plan.options.jobs);
         // What became of every unit has to be known, so that all of them are read.
         let journal = Journal::open(target, &identity, found, folders, jobs, false)?;
-        let recall = match step.touched.is_empty() {
+        let dedup_index = match step.touched.is_empty() {
             true => None,
-            false => Some(Recall::new(contents(
+            false => Some(DedupIndex::new(contents(
                 plan,
                 held_before,
                 &step.touched,
@@ -210,7 +210,7 @@ impl Addition<'_> {
         let base = Base {
             shards: held_before.index.shards(),
             samples: held_before.index.samples(),
-            recall,
+            dedup_index,
         };
         let written = write(plan, target, base, &journal, progress)?;
         let outcome = match is_resumed {
@@ -220,15 +220,15 @@ impl Addition<'_> {
             false => Outcome::Converted,
         };
 
-        let left = written.recall.iter().flat_map(Recall::left);
+        let left = written.dedup_index.iter().flat_map(DedupIndex::left);
         let (gone_content, gone): (Vec<Content>, Vec<u64>) = left.unzip();
         let gone = Ranges::of(gone.into_iter().map(|number| number..number + 1));
         let added = written.contents.iter().copied().collect();
         let content = held_before.record.content().with(added);
         let content = content.without(gone_content.into_iter().collect());
         let mut record = held_before.record.clone();
-        record.holdings.clone_from(&step.kept);
-        record.holdings.extend(held(plan, &written));
+        record.all_file_samples.clone_from(&step.kept);
+        record.all_file_samples.extend(held(plan, &written));
         record.tombstones = Ranges::union([&record.tombstones, &gone]);
         if gone.is_empty() && written.indexes.iter().all(|index| index.samples() == 0) {
             let delta = plan.source.description().delta.as_ref();
@@ -289,7 +289,7 @@ impl Addition<'_> {
     }
 }
 
-/// What samples of a data set hold, each with its number.
+/// What samples of a dataset hold, each with its number.
 fn contents(
     plan: &ConvertPlan,
     held: &Held,
@@ -330,7 +330,7 @@ fn contents(
     Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The shards of a data set, to be read.
+/// The shards of a dataset, to be read.
 enum Shards {
     Streaming(Box<Dataset>),
     Tar(TarSet),

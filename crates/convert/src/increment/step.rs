@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use shardmill_source::{DeltaCommit, DeltaFile, DeltaHistory};
 
 use super::ranges::Ranges;
-use super::record::Holding;
+use super::record::FileSamples;
 
 /// What there is to do.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Whose rows are in the data set as they are, in whatever files.
-    pub(crate) kept: Vec<Holding>,
+    /// Whose rows are in the dataset as they are, in whatever files.
+    pub(crate) kept: Vec<FileSamples>,
     /// The samples of all others: they have to be found again among the rows that are read.
     pub(crate) touched: Ranges,
     /// The files to read.
@@ -20,8 +20,8 @@ pub(crate) struct Step {
 
 /// Compares what was converted with the files that there are now. Commits tell where rows were only moved to other files;
 /// without them such rows are read, and found again.
-pub(crate) fn step(holdings: &[Holding], history: &DeltaHistory) -> Step {
-    let mut books = Books::new(holdings);
+pub(crate) fn step(all_file_samples: &[FileSamples], history: &DeltaHistory) -> Step {
+    let mut books = Books::new(all_file_samples);
     for commit in history.commits.iter().flatten() {
         books.follow(commit);
     }
@@ -38,72 +38,73 @@ pub(crate) fn step(holdings: &[Holding], history: &DeltaHistory) -> Step {
 }
 
 struct Books {
-    kept: Vec<Option<Holding>>,
+    kept: Vec<Option<FileSamples>>,
     /// The holding of each file that belongs to one that is kept.
     by_path: BTreeMap<String, usize>,
     touched: Vec<Ranges>,
 }
 
 impl Books {
-    fn new(holdings: &[Holding]) -> Self {
+    fn new(all_file_samples: &[FileSamples]) -> Self {
         let mut books = Self {
             kept: Vec::new(),
             by_path: BTreeMap::new(),
             touched: Vec::new(),
         };
-        for holding in holdings {
-            books.keep(holding.clone());
+        for file_samples in all_file_samples {
+            books.keep(file_samples.clone());
         }
         books
     }
 
-    fn keep(&mut self, holding: Holding) {
-        let paths = holding.files.iter().map(|file| file.path.clone());
+    fn keep(&mut self, file_samples: FileSamples) {
+        let paths = file_samples.files.iter().map(|file| file.path.clone());
         self.by_path
             .extend(paths.map(|path| (path, self.kept.len())));
-        self.kept.push(Some(holding));
+        self.kept.push(Some(file_samples));
     }
 
-    fn take(&mut self, number: usize) -> Option<Holding> {
-        let holding = self.kept.get_mut(number)?.take()?;
-        for file in &holding.files {
+    fn take(&mut self, number: usize) -> Option<FileSamples> {
+        let file_samples = self.kept.get_mut(number)?.take()?;
+        for file in &file_samples.files {
             self.by_path.remove(&file.path);
         }
-        Some(holding)
+        Some(file_samples)
     }
 
     fn touch(&mut self, number: usize) {
-        let holding = self.take(number);
-        self.touched.extend(holding.map(|holding| holding.samples));
+        let file_samples = self.take(number);
+        self.touched
+            .extend(file_samples.map(|file_samples| file_samples.samples));
     }
 
-    fn holding_of(&self, file: &DeltaFile) -> Option<usize> {
+    fn file_samples_of(&self, file: &DeltaFile) -> Option<usize> {
         let number = *self.by_path.get(&file.path)?;
-        let holding = self.kept.get(number)?.as_ref()?;
-        holding.files.contains(file).then_some(number)
+        let file_samples = self.kept.get(number)?.as_ref()?;
+        file_samples.files.contains(file).then_some(number)
     }
 
     fn follow(&mut self, commit: &DeltaCommit) {
         let from: Vec<Option<usize>> = commit
             .removed
             .iter()
-            .map(|file| self.holding_of(file))
+            .map(|file| self.file_samples_of(file))
             .collect();
         let known: BTreeSet<usize> = from.iter().flatten().copied().collect();
         if commit.rearranges && !from.is_empty() && from.iter().all(Option::is_some) {
             let mut files: BTreeSet<DeltaFile> = BTreeSet::new();
             let mut samples = Vec::new();
             for number in known {
-                if let Some(holding) = self.take(number) {
-                    files.extend(holding.files);
-                    samples.push(holding.samples);
+                if let Some(file_samples) = self.take(number) {
+                    files.extend(file_samples.files);
+                    samples.push(file_samples.samples);
                 }
             }
             for file in &commit.removed {
                 files.remove(file);
             }
             files.extend(commit.added.iter().cloned());
-            self.keep(Holding {
+            self.keep(FileSamples {
                 files: files.into_iter().collect(),
                 samples: Ranges::union(&samples),
             });
@@ -115,7 +116,7 @@ impl Books {
         // A file that comes back in another form.
         for file in &commit.added {
             if let Some(number) = self.by_path.get(&file.path).copied()
-                && self.holding_of(file).is_none()
+                && self.file_samples_of(file).is_none()
             {
                 self.touch(number);
             }
@@ -125,8 +126,8 @@ impl Books {
     /// Compares with the files that there are: the last word.
     fn settle(&mut self, now: &BTreeSet<&DeltaFile>) {
         for number in 0..self.kept.len() {
-            let holding = self.kept.get(number).and_then(Option::as_ref);
-            if holding.is_some_and(|own| !own.files.iter().all(|file| now.contains(file))) {
+            let file_samples = self.kept.get(number).and_then(Option::as_ref);
+            if file_samples.is_some_and(|own| !own.files.iter().all(|file| now.contains(file))) {
                 self.touch(number);
             }
         }
@@ -168,16 +169,16 @@ mod tests {
 
     /// Files `a`, `b`, `c` with ten samples each.
     fn after(commits: Option<&[&str]>, now: &str) -> (Vec<String>, String, String) {
-        let holdings: Vec<Holding> = ["a", "b", "c"]
+        let all_file_samples: Vec<FileSamples> = ["a", "b", "c"]
             .iter()
             .zip([0, 10, 20])
-            .map(|(path, first)| Holding {
+            .map(|(path, first)| FileSamples {
                 files: files(path),
                 samples: Ranges::of([first..first + 10]),
             })
             .collect();
         let step = step(
-            &holdings,
+            &all_file_samples,
             &DeltaHistory {
                 version: 9,
                 id: String::new(),
@@ -185,9 +186,9 @@ mod tests {
                 commits: commits.map(|commits| commits.iter().map(|text| commit(text)).collect()),
             },
         );
-        let kept = step.kept.iter().map(|holding| {
-            let paths: Vec<&str> = holding.files.iter().map(|file| &*file.path).collect();
-            let samples = serde_json::to_string(&holding.samples).unwrap();
+        let kept = step.kept.iter().map(|file_samples| {
+            let paths: Vec<&str> = file_samples.files.iter().map(|file| &*file.path).collect();
+            let samples = serde_json::to_string(&file_samples.samples).unwrap();
             format!("{} {samples}", paths.join("+"))
         });
         let read: Vec<String> = step.read.into_iter().collect();

@@ -149,7 +149,7 @@ pub(crate) fn cut(whole: &[Span], samples: u64, nodes: u64) -> (Vec<Span>, Vec<u
 
 /// Generator checkpoints along a list of things that are walked one after the other.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trail {
+pub(crate) struct CheckpointList {
     marks: Vec<(usize, Checkpoint)>,
     since: u64,
 }
@@ -157,7 +157,7 @@ pub(crate) struct Trail {
 /// Samples between two checkpoints: walking half as many costs some 10 µs, and 32 bytes for each is nothing.
 const STRIDE: u64 = 1 << 14;
 
-impl Trail {
+impl CheckpointList {
     /// One that was kept.
     pub(crate) const fn of(marks: Vec<(usize, Checkpoint)>) -> Self {
         Self { marks, since: 0 }

@@ -5,12 +5,12 @@
 
 use std::ops::Range;
 
-use super::layout::{Layout, Trail};
+use super::layout::{CheckpointList, Layout};
 use super::{Window, block_range};
 use crate::error::OrderError;
 use crate::num::index;
 use crate::rng::Pcg64;
-use crate::walk::Trails;
+use crate::rng_checkpoints::CheckpointLists;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Py1br {
@@ -22,8 +22,8 @@ pub(crate) struct Py1br {
     /// First group of each node, and at the end the number of groups.
     node_groups: Vec<usize>,
     /// Where the blocks of each node are drawn.
-    starts: Trail,
-    trail: Trail,
+    starts: CheckpointList,
+    checkpoint_list: CheckpointList,
     rng: Pcg64,
 }
 
@@ -57,7 +57,7 @@ impl Py1br {
         mut rng: Pcg64,
         nodes: u64,
         block: u64,
-        kept: Option<Trails<'_>>,
+        kept: Option<CheckpointLists<'_>>,
     ) -> Result<Self, OrderError> {
         let (low, _) = block_range(block);
         let mut staggers = Vec::with_capacity(index(nodes));
@@ -65,11 +65,13 @@ impl Py1br {
             staggers.push(rng.integers(0, low)?);
         }
         let (mut blocks, mut groups, mut node_groups) = (Vec::new(), Vec::new(), vec![0]);
-        let (mut trail, mut starts) = (Trail::default(), Trail::default());
+        let (mut checkpoint_list, mut starts) =
+            (CheckpointList::default(), CheckpointList::default());
         let kept = kept.and_then(|mut kept| {
             let starts = kept.next(index(nodes))?;
-            let trail = kept.next(layout.offsets.last().map_or(0, |samples| index(*samples)))?;
-            (starts.len() == nodes).then_some((starts, trail))
+            let checkpoint_list =
+                kept.next(layout.offsets.last().map_or(0, |samples| index(*samples)))?;
+            (starts.len() == nodes).then_some((starts, checkpoint_list))
         });
         let mut known = kept.as_ref().map(|(starts, _)| starts.marks().iter());
         for (node, stagger) in (0..nodes).zip(staggers) {
@@ -87,7 +89,7 @@ impl Py1br {
                 if place == first || range.start >= reach {
                     groups.push(place);
                     if kept.is_none() {
-                        trail.pass(place, length, true, &rng);
+                        checkpoint_list.pass(place, length, true, &rng);
                     }
                 }
                 reach = reach.max(range.end);
@@ -98,7 +100,7 @@ impl Py1br {
             node_groups.push(groups.len());
         }
         if let Some((_, kept)) = kept {
-            trail = kept;
+            checkpoint_list = kept;
         }
         Ok(Self {
             layout,
@@ -106,7 +108,7 @@ impl Py1br {
             groups,
             node_groups,
             starts,
-            trail,
+            checkpoint_list,
             rng,
         })
     }
@@ -134,7 +136,7 @@ impl Py1br {
         let ids = &mut window.ids;
         self.layout.fill(start..stop, ids);
         let first_block = self.groups[group];
-        if let Some((_, checkpoint)) = self.trail.before(first_block) {
+        if let Some((_, checkpoint)) = self.checkpoint_list.before(first_block) {
             let mut rng = self.rng.at(checkpoint);
             for block in &self.blocks[first_block..last_block] {
                 rng.shuffle(&mut ids[index(block.start - start)..index(block.end - start)]);
@@ -155,7 +157,7 @@ impl Py1br {
         start(&groups[first])..end
     }
 
-    pub(crate) fn trails(&self) -> Vec<&Trail> {
-        vec![&self.starts, &self.trail]
+    pub(crate) fn checkpoint_lists(&self) -> Vec<&CheckpointList> {
+        vec![&self.starts, &self.checkpoint_list]
     }
 }

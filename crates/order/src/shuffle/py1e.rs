@@ -10,21 +10,21 @@
 
 use std::ops::Range;
 
-use super::layout::{Layout, Trail};
+use super::layout::{CheckpointList, Layout};
 use super::{Window, block_range, shuffled_places};
 use crate::error::OrderError;
 use crate::num::{count, index, low32, real, trunc};
 use crate::rng::{Jump, Pcg64};
-use crate::walk::Trails;
+use crate::rng_checkpoints::CheckpointLists;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Py1e {
     pub(crate) layout: Layout,
     pub(crate) block: u64,
     /// Checkpoints of the shuffles within spans.
-    shuffles: Trail,
+    shuffles: CheckpointList,
     /// Checkpoints of block sizes and shifts.
-    shifts: Trail,
+    shifts: CheckpointList,
     rng: Pcg64,
 }
 
@@ -74,7 +74,7 @@ impl Py1e {
         mut rng: Pcg64,
         nodes: u64,
         block: u64,
-        kept: Option<Trails<'_>>,
+        kept: Option<CheckpointLists<'_>>,
     ) -> Result<Self, OrderError> {
         let spans = layout.spans.len();
         if let Some((shuffles, shifts)) =
@@ -89,7 +89,7 @@ impl Py1e {
             });
         }
         let (low, high) = block_range(block);
-        let (mut shuffles, mut shifts) = (Trail::default(), Trail::default());
+        let (mut shuffles, mut shifts) = (CheckpointList::default(), CheckpointList::default());
         let mut jump = (0, rng.jump(0));
         for node in 0..nodes {
             let spans = layout.node(node);
@@ -335,7 +335,7 @@ impl Py1e {
         start..(positions.end + apart).min(node.end)
     }
 
-    pub(crate) fn trails(&self) -> Vec<&Trail> {
+    pub(crate) fn checkpoint_lists(&self) -> Vec<&CheckpointList> {
         vec![&self.shuffles, &self.shifts]
     }
 }
@@ -347,9 +347,9 @@ struct Walker {
 }
 
 impl Walker {
-    fn new(trail: &Trail, rng: &Pcg64, place: usize) -> Self {
+    fn new(checkpoint_list: &CheckpointList, rng: &Pcg64, place: usize) -> Self {
         // INVARIANT: the first span of every node has a checkpoint.
-        match trail.before(place) {
+        match checkpoint_list.before(place) {
             Some((mark, checkpoint)) => Self {
                 rng: rng.at(checkpoint),
                 place: mark,

@@ -3,30 +3,38 @@
 //! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1s.py`. Differs in that a window of spans can be shuffled
 //! without those before it.
 
-use super::layout::{Layout, Trail};
+use super::layout::{CheckpointList, Layout};
 use super::{Window, shuffled_span};
 use crate::rng::Pcg64;
-use crate::walk::Trails;
+use crate::rng_checkpoints::CheckpointLists;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Py1s {
     pub(crate) layout: Layout,
-    trail: Trail,
+    checkpoint_list: CheckpointList,
     rng: Pcg64,
 }
 
 impl Py1s {
-    pub(crate) fn new(layout: Layout, mut rng: Pcg64, kept: Option<Trails<'_>>) -> Self {
+    pub(crate) fn new(layout: Layout, mut rng: Pcg64, kept: Option<CheckpointLists<'_>>) -> Self {
         let spans = layout.spans.len();
-        if let Some(trail) = kept.and_then(|mut kept| kept.next(spans)) {
-            return Self { layout, trail, rng };
+        if let Some(checkpoint_list) = kept.and_then(|mut kept| kept.next(spans)) {
+            return Self {
+                layout,
+                checkpoint_list,
+                rng,
+            };
         }
-        let mut trail = Trail::default();
+        let mut checkpoint_list = CheckpointList::default();
         for (place, span) in layout.spans.iter().enumerate() {
-            trail.pass(place, span.length, false, &rng);
+            checkpoint_list.pass(place, span.length, false, &rng);
             rng.skip_shuffle(span.length);
         }
-        Self { layout, trail, rng }
+        Self {
+            layout,
+            checkpoint_list,
+            rng,
+        }
     }
 
     /// Whole spans from the one at `from`, until at least `wanted` positions are there or the node ends.
@@ -35,7 +43,7 @@ impl Py1s {
         let mut place = layout.span_at(from);
         window.start = layout.offsets[place];
         let last = layout.node(node).end;
-        let Some((mark, checkpoint)) = self.trail.before(place) else {
+        let Some((mark, checkpoint)) = self.checkpoint_list.before(place) else {
             return;
         };
         let mut rng = self.rng.at(checkpoint);
@@ -48,7 +56,7 @@ impl Py1s {
         }
     }
 
-    pub(crate) fn trails(&self) -> Vec<&Trail> {
-        vec![&self.trail]
+    pub(crate) fn checkpoint_lists(&self) -> Vec<&CheckpointList> {
+        vec![&self.checkpoint_list]
     }
 }

@@ -5,12 +5,12 @@
 
 use std::ops::Range;
 
-use super::layout::{Span, Trail, cut};
+use super::layout::{CheckpointList, Span, cut};
 use super::{Window, shuffled_span};
 use crate::num::{count, index};
 use crate::rng::Pcg64;
+use crate::rng_checkpoints::CheckpointLists;
 use crate::units::Units;
-use crate::walk::Trails;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Py2s {
@@ -19,7 +19,7 @@ pub(crate) struct Py2s {
     /// Place of each unit's first sample in the shuffled list of the run, and at the end the number of samples.
     unit_offsets: Vec<u64>,
     run: Pcg64,
-    run_trail: Trail,
+    run_checkpoint_list: CheckpointList,
     /// Pieces in the order of the epoch: ranges of the shuffled list of the run.
     pub(crate) pieces: Vec<Span>,
     /// Position of each piece, and at the end the number of samples.
@@ -27,8 +27,8 @@ pub(crate) struct Py2s {
     pub(crate) nodes: Vec<usize>,
     epoch: Pcg64,
     /// Where the pieces of each node are drawn.
-    epoch_starts: Trail,
-    epoch_trail: Trail,
+    epoch_starts: CheckpointList,
+    epoch_checkpoint_list: CheckpointList,
 }
 
 impl Py2s {
@@ -37,7 +37,7 @@ impl Py2s {
         nodes: u64,
         seed: u64,
         epoch: u64,
-        kept: Option<Trails<'_>>,
+        kept: Option<CheckpointLists<'_>>,
     ) -> Self {
         let mut run = Pcg64::new(u128::from(seed));
         let mut whole: Vec<Span> = units
@@ -61,21 +61,21 @@ impl Py2s {
         drop(slices);
         let mut rng = Pcg64::new(u128::from(seed) + u128::from(epoch));
         let kept = kept.and_then(|mut kept| {
-            let trails = [
+            let checkpoint_lists = [
                 kept.next(whole.len())?,
                 kept.next(nodes.len() - 1)?,
                 kept.next(pieces.len())?,
             ];
-            (trails[1].len() == count(nodes.len() - 1)).then_some(trails)
+            (checkpoint_lists[1].len() == count(nodes.len() - 1)).then_some(checkpoint_lists)
         });
-        let [run_trail, epoch_starts, epoch_trail] = match kept {
-            Some(trails) => {
+        let [run_checkpoint_list, epoch_starts, epoch_checkpoint_list] = match kept {
+            Some(checkpoint_lists) => {
                 // Each node's pieces are drawn before their samples.
-                for (node, (_, start)) in nodes.windows(2).zip(trails[1].marks()) {
+                for (node, (_, start)) in nodes.windows(2).zip(checkpoint_lists[1].marks()) {
                     rng = rng.at(*start);
                     rng.shuffle(&mut pieces[node[0]..node[1]]);
                 }
-                trails
+                checkpoint_lists
             }
             None => walk(&whole, &mut pieces, &nodes, &mut run, &mut rng),
         };
@@ -84,12 +84,12 @@ impl Py2s {
             unit_offsets,
             units: whole,
             run,
-            run_trail,
+            run_checkpoint_list,
             pieces,
             nodes,
             epoch: rng,
             epoch_starts,
-            epoch_trail,
+            epoch_checkpoint_list,
         }
     }
 
@@ -99,7 +99,7 @@ impl Py2s {
         window.start = self.offsets[place];
         let last = self.nodes[index(node) + 1];
         let ids = &mut window.ids;
-        let Some((mark, checkpoint)) = self.epoch_trail.before(place) else {
+        let Some((mark, checkpoint)) = self.epoch_checkpoint_list.before(place) else {
             return;
         };
         let mut rng = self.epoch.at(checkpoint);
@@ -125,7 +125,7 @@ impl Py2s {
     /// Appends a part of one unit's samples in the order of the run.
     fn run_slice(&self, piece: Span, out: &mut Vec<u64>) {
         let unit = self.unit_at(piece.start);
-        let Some((mark, checkpoint)) = self.run_trail.before(unit) else {
+        let Some((mark, checkpoint)) = self.run_checkpoint_list.before(unit) else {
             return;
         };
         let mut rng = self.run.at(checkpoint);
@@ -147,8 +147,12 @@ impl Py2s {
         self.unit_offsets.partition_point(|offset| *offset <= place) - 1
     }
 
-    pub(crate) fn trails(&self) -> Vec<&Trail> {
-        vec![&self.run_trail, &self.epoch_starts, &self.epoch_trail]
+    pub(crate) fn checkpoint_lists(&self) -> Vec<&CheckpointList> {
+        vec![
+            &self.run_checkpoint_list,
+            &self.epoch_starts,
+            &self.epoch_checkpoint_list,
+        ]
     }
 }
 
@@ -160,14 +164,18 @@ fn walk(
     nodes: &[usize],
     run: &mut Pcg64,
     epoch: &mut Pcg64,
-) -> [Trail; 3] {
-    let [mut run_trail, mut starts, mut epoch_trail] = <[Trail; 3]>::default();
+) -> [CheckpointList; 3] {
+    let [
+        mut run_checkpoint_list,
+        mut starts,
+        mut epoch_checkpoint_list,
+    ] = <[CheckpointList; 3]>::default();
     // PERF: the two generators do not depend on one another.
     std::thread::scope(|scope| {
         // A panic of the walk would be ours and is passed on by the scope.
         scope.spawn(|| {
             for (place, unit) in units.iter().enumerate() {
-                run_trail.pass(place, unit.length, false, run);
+                run_checkpoint_list.pass(place, unit.length, false, run);
                 run.skip_shuffle(unit.length);
             }
         });
@@ -176,12 +184,12 @@ fn walk(
             starts.pass(number, 0, true, epoch);
             epoch.shuffle(&mut pieces[node.clone()]);
             for place in node.clone() {
-                epoch_trail.pass(place, pieces[place].length, place == node.start, epoch);
+                epoch_checkpoint_list.pass(place, pieces[place].length, place == node.start, epoch);
                 epoch.skip_shuffle(pieces[place].length);
             }
         }
     });
-    [run_trail, starts, epoch_trail]
+    [run_checkpoint_list, starts, epoch_checkpoint_list]
 }
 
 fn offsets(spans: &[Span]) -> Vec<u64> {

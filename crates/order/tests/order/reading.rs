@@ -62,7 +62,7 @@ proptest! {
         config.resume = Some(epoch.state_after(resumed.min(epoch.batches() - 1)));
         let epoch = Epoch::new(&config).unwrap();
         for node in 0..nodes {
-            let uses = epoch.uses_of_node(node, ranks_per_node);
+            let uses = epoch.access_schedule_of_node(node, ranks_per_node);
             for rank in node * ranks_per_node..(node + 1) * ranks_per_node {
                 let mut cursor = epoch.rank(rank).unwrap();
                 let mut entries = Vec::new();
@@ -91,7 +91,7 @@ proptest! {
         config.shuffle_block_size = Some(2000);
         config.batch_size = 100;
         let epoch = Epoch::new(&config).unwrap();
-        let uses = epoch.uses_of_node(0, 1);
+        let uses = epoch.access_schedule_of_node(0, 1);
         prop_assert_eq!(uses.len(), 1000);
         let total: u64 = uses.in_order().iter().map(|found| found.last - found.first + 1).sum();
         // A shard of 100 samples in blocks of 2000 is needed for some 20 batches, not for 1000.

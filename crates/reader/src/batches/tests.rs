@@ -90,14 +90,14 @@ fn who_does_not_fill_holds_no_shards() {
         batches.next_batch().unwrap().unwrap();
         batches
     };
-    assert_eq!(read(1).filler.holds(), 0);
+    assert_eq!(read(1).collator.holds(), 0);
     let mut alone = read(0);
-    alone.filler.release_old(&alone.shared.supply);
-    assert_eq!(alone.filler.holds(), 1);
+    alone.collator.release_old(&alone.shared.fill_context);
+    assert_eq!(alone.collator.holds(), 1);
     // Somebody lets it go.
-    alone.shared.supply.residency.distrust(0);
-    alone.filler.release_old(&alone.shared.supply);
-    assert_eq!(alone.filler.holds(), 0);
+    alone.shared.fill_context.shard_cache.distrust(0);
+    alone.collator.release_old(&alone.shared.fill_context);
+    assert_eq!(alone.collator.holds(), 0);
 }
 
 #[test]

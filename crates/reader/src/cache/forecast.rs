@@ -1,6 +1,6 @@
 //! What a training run will fetch, hit, pad and wait for, before it is run.
 //!
-//! Each node is gone through event by event, with the same [`Horizon`] and the same choice of who leaves as in the
+//! Each node is gone through event by event, with the same [`AccessPlan`] and the same choice of who leaves as in the
 //! reader: shards are fetched in the order of next use, as many at a time as connections and bytes in flight allow; a
 //! shard is held from the first to the last batch that may need it; while there is nothing else to do, those that come
 //! next are fetched ahead.
@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde::Serialize;
 use shardmill_order::{BatchingMethod, Epoch, EpochConfig, OrderError};
 
-use super::policy::Horizon;
+use super::policy::AccessPlan;
 use super::simulate::{Policy, share};
 use node::Node;
 pub use timeline::Point;
@@ -247,37 +247,40 @@ fn one_node(
     shards: &[ShardCost],
     options: &ForecastOptions,
 ) -> NodeForecast {
-    let mut horizon = Horizon::new(shards.len());
+    let mut access_plan = AccessPlan::new(shards.len());
     let mut belady = Node::new(Policy::Belady { known: 0 }, shards, options);
     let mut lru = Node::new(Policy::Lru, shards, options);
     let mut sets = Sets::new(shards);
     let shown = usize::try_from(options.epochs.max(1)).unwrap_or(usize::MAX);
     let mut ahead = epochs.iter().enumerate();
-    let mut learn = |horizon: &mut Horizon, nodes: [&mut Node<'_>; 2]| {
+    let mut learn = |access_plan: &mut AccessPlan, nodes: [&mut Node<'_>; 2]| {
         let Some((number, epoch)) = ahead.next() else {
             return;
         };
-        let from = horizon.end();
+        let from = access_plan.end();
         let per_node = epoch.resolved().world.ranks_per_node;
-        horizon.push(&epoch.uses_of_node(node, per_node), epoch.batches());
+        access_plan.push(
+            &epoch.access_schedule_of_node(node, per_node),
+            epoch.batches(),
+        );
         if number < shown {
-            sets.count(horizon, from);
+            sets.count(access_plan, from);
         }
         for node in nodes {
-            node.learn(horizon, from);
+            node.learn(access_plan, from);
         }
     };
     for _ in 1..options.known_epochs.max(1) {
-        learn(&mut horizon, [&mut belady, &mut lru]);
+        learn(&mut access_plan, [&mut belady, &mut lru]);
     }
     let mut from = 0;
     for epoch in epochs.iter().take(shown) {
-        learn(&mut horizon, [&mut belady, &mut lru]);
+        learn(&mut access_plan, [&mut belady, &mut lru]);
         for node in [&mut belady, &mut lru] {
-            node.run(&horizon, epoch, from);
+            node.run(&access_plan, epoch, from);
         }
         from += epoch.batches();
-        horizon.forget(from);
+        access_plan.forget(from);
     }
     NodeForecast {
         node,
@@ -317,10 +320,10 @@ impl<'a> Sets<'a> {
     }
 
     /// The epoch that begins at `from` and is the last one of the horizon.
-    fn count(&mut self, horizon: &Horizon, from: u64) {
+    fn count(&mut self, access_plan: &AccessPlan, from: u64) {
         let mut held: Vec<(u64, u64, u64)> = Vec::new();
         let mut spans: Vec<Option<(u64, u64)>> = vec![None; self.shards.len()];
-        for found in horizon.in_order(from) {
+        for found in access_plan.in_order(from) {
             let bytes = self.bytes(found.shard);
             held.push((found.first, found.last, bytes));
             if let Some(span) = spans.get_mut(found.shard) {

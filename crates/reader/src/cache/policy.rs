@@ -1,6 +1,6 @@
 //! When a node needs which shard, and who leaves when there is no room.
 //!
-//! Time is counted in *ticks*: batches of a rank from the start of the first epoch that a [`Horizon`] was given.
+//! Time is counted in *ticks*: batches of a rank from the start of the first epoch that a [`AccessPlan`] was given.
 //!
 //! The policy is Belady's over the epochs that are known, with bypass: who is needed last leaves first, and nobody
 //! leaves for a shard that is needed later than himself. With shards of one size no policy fetches less often (the
@@ -18,11 +18,11 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use shardmill_order::Uses;
+use shardmill_order::AccessSchedule;
 
 /// Ticks in which samples of a shard are needed, without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Stretch {
+pub struct AccessWindow {
     /// The first tick that may need the shard.
     pub first: u64,
     /// The last tick that may need it.
@@ -35,7 +35,7 @@ pub struct Stretch {
 ///
 /// Memory: 40 bytes a stretch and 8 a shard for each epoch that is not forgotten.
 #[derive(Clone, Debug, Default)]
-pub struct Horizon {
+pub struct AccessPlan {
     shards: usize,
     end: u64,
     epochs: VecDeque<Span>,
@@ -47,7 +47,7 @@ struct Span {
     /// Where the next epoch begins.
     end: u64,
     /// By first tick, then last tick, then shard.
-    order: Vec<Stretch>,
+    order: Vec<AccessWindow>,
     /// The latest last tick of all stretches up to this place: it never falls.
     ends: Vec<u64>,
     /// Places in `order`, shard by shard, each shard's in order. The stretches of a shard do not overlap.
@@ -58,7 +58,7 @@ struct Span {
 
 impl Span {
     /// `found` by shard and first tick, without overlaps; `starts` as in the struct.
-    fn new(end: u64, found: Vec<Stretch>, shards: usize) -> Self {
+    fn new(end: u64, found: Vec<AccessWindow>, shards: usize) -> Self {
         let mut starts = Vec::with_capacity(shards + 1);
         let mut at = 0;
         for shard in 0..shards {
@@ -72,16 +72,16 @@ impl Span {
         let mut latest = 0;
         let ends = order
             .iter()
-            .map(|stretch| {
-                latest = latest.max(stretch.last);
+            .map(|access_window| {
+                latest = latest.max(access_window.last);
                 latest
             })
             .collect();
         // Going through the order, each stretch is the next one of its shard.
         let mut free = starts.clone();
         let mut places = vec![0; order.len()];
-        for (place, stretch) in order.iter().enumerate() {
-            if let Some(next) = free.get_mut(stretch.shard) {
+        for (place, access_window) in order.iter().enumerate() {
+            if let Some(next) = free.get_mut(access_window.shard) {
                 if let Some(slot) = places.get_mut(*next) {
                     *slot = place;
                 }
@@ -97,7 +97,7 @@ impl Span {
         }
     }
 
-    fn next(&self, shard: usize, tick: u64) -> Option<Stretch> {
+    fn next(&self, shard: usize, tick: u64) -> Option<AccessWindow> {
         let (start, stop) = (
             *self.starts.get(shard)?,
             *self.starts.get(shard.checked_add(1)?)?,
@@ -114,13 +114,13 @@ impl Span {
         self.ends.partition_point(|end| *end < tick)
     }
 
-    fn in_order(&self, from: u64) -> impl Iterator<Item = Stretch> + '_ {
+    fn in_order(&self, from: u64) -> impl Iterator<Item = AccessWindow> + '_ {
         let open = self.order.get(self.ended(from)..).unwrap_or_default();
         open.iter().filter(move |found| found.last >= from).copied()
     }
 }
 
-impl Horizon {
+impl AccessPlan {
     /// No epoch yet, of so many shards.
     #[must_use]
     pub fn new(shards: usize) -> Self {
@@ -132,7 +132,7 @@ impl Horizon {
 
     /// Appends an epoch of so many batches. What is used of it may begin anywhere: a resumed epoch is appended with the
     /// batches that are left of it.
-    pub fn push(&mut self, uses: &Uses, batches: u64) {
+    pub fn push(&mut self, uses: &AccessSchedule, batches: u64) {
         let found = (0..self.shards).flat_map(|shard| uses.of(shard));
         self.append(
             found.map(|found| (found.shard, found.first, found.last)),
@@ -142,7 +142,7 @@ impl Horizon {
 
     /// Appends an epoch of shards, first and last batches: by shard and first batch.
     pub(crate) fn append(&mut self, uses: impl Iterator<Item = (usize, u64, u64)>, batches: u64) {
-        let mut found: Vec<Stretch> = Vec::new();
+        let mut found: Vec<AccessWindow> = Vec::new();
         for (shard, first, last) in uses {
             let (first, last) = (
                 self.end.saturating_add(first),
@@ -153,7 +153,7 @@ impl Horizon {
                 Some(before) if before.shard == shard && first <= before.last.saturating_add(1) => {
                     before.last = before.last.max(last);
                 }
-                _ => found.push(Stretch { first, last, shard }),
+                _ => found.push(AccessWindow { first, last, shard }),
             }
         }
         found.shrink_to_fit();
@@ -177,7 +177,7 @@ impl Horizon {
     /// The stretch of a shard that contains a tick, else the first one behind it. `None` when the shard is not needed
     /// again as far as is known.
     #[must_use]
-    pub fn next(&self, shard: usize, tick: u64) -> Option<Stretch> {
+    pub fn next(&self, shard: usize, tick: u64) -> Option<AccessWindow> {
         let ahead = self.epochs.iter().filter(|span| span.end > tick);
         ahead.filter_map(|span| span.next(shard, tick)).next()
     }
@@ -189,7 +189,7 @@ impl Horizon {
     }
 
     /// All stretches that do not end before `from`, by their first tick: the order to fetch in.
-    pub fn in_order(&self, from: u64) -> impl Iterator<Item = Stretch> + '_ {
+    pub fn in_order(&self, from: u64) -> impl Iterator<Item = AccessWindow> + '_ {
         self.epochs
             .iter()
             .filter(move |span| span.end > from)
@@ -212,7 +212,7 @@ impl Horizon {
         if span.ended(before) <= span.order.len() / 2 + shards / 8 {
             return;
         }
-        let mut left: Vec<Stretch> = span.in_order(before).collect();
+        let mut left: Vec<AccessWindow> = span.in_order(before).collect();
         left.shrink_to_fit();
         left.sort_unstable_by_key(|found| (found.shard, found.first));
         *span = Span::new(span.end, left, shards);

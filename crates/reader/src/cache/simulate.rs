@@ -207,8 +207,8 @@ mod tests {
             .collect()
     }
 
-    /// The figures that the choice of policy rests on. The cache of *each node* holds the given share of the whole data
-    /// set, not of the part that the node reads in an epoch. Half of the shards need two known epochs to come close to
+    /// The figures that the choice of policy rests on. The cache of *each node* holds the given share of the whole dataset,
+    /// not of the part that the node reads in an epoch. Half of the shards need two known epochs to come close to
     /// what knowing everything gives; of a quarter, most are needed again only after the next epoch, and each further
     /// one that is known pays.
     #[test]

@@ -122,12 +122,12 @@ pub enum FileError {
         location: String,
     },
     /// Files are asked for by name where there are none.
-    #[error("the data set has no raw files")]
+    #[error("the dataset has no raw files")]
     NoTree,
 }
 
 impl FileError {
-    /// The place in the data set, where it is known.
+    /// The place in the dataset, where it is known.
     #[must_use]
     pub const fn place(&self) -> Option<&Place> {
         match self {

@@ -12,7 +12,7 @@ use shardmill_storage::{
 
 use super::{FileEntry, FileError, FileForm, FileList, FileOptions, KnownFiles};
 use crate::error::ReaderError;
-use crate::residency::{books_folder, forget};
+use crate::shard_cache::{capacity_folder, forget};
 
 /// The list, in the cache's own folder.
 pub(crate) const LIST: &str = "files.list";
@@ -100,7 +100,7 @@ pub(crate) fn open_list(
         let text = render(&head, &found);
         return finish(found, &text);
     };
-    let own = books_folder(local)?;
+    let own = capacity_folder(local)?;
     let path = own.path_of(LIST);
     let mut relist = options.relist;
     // Of several processes that come here at once, one list is kept, and all of them use it.

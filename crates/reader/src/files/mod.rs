@@ -1,7 +1,7 @@
-//! A tree of files as a data set: each file is a shard of one sample.
+//! A tree of files as a dataset: each file is a shard of one sample.
 //!
 //! This module decides which files a tree has and in what order, where that list is kept, and what a file has to be so that
-//! it is the one that was listed. Fetching, keeping and removing files is that of shards (`residency`), and so is their
+//! it is the one that was listed. Fetching, keeping and removing files is that of shards (`shard_cache`), and so is their
 //! order.
 //!
 //! The model:

@@ -1,4 +1,4 @@
-//! WebDataset data sets, and what is wrong with them.
+//! WebDataset datasets, and what is wrong with them.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use shardmill_webdataset::{
 
 use crate::{BatchData, BatchOptions, Reader, ReaderError, ReaderOptions, Schema, StreamOptions};
 
-/// How a data set of tar files is stored.
+/// How a dataset of tar files is stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TarSet {
     pub(crate) compression: Option<TarCompression>,
@@ -249,7 +249,7 @@ fn beside_a_cache_a_scan_is_kept_while_the_tar_files_are_the_same() {
     let reader = open().unwrap();
     assert_eq!(reader.samples(), 30);
     drop(reader);
-    // Another length is another data set.
+    // Another length is another dataset.
     fs::write(
         &path,
         sound.iter().chain(&[0; 512]).copied().collect::<Vec<_>>(),
@@ -414,7 +414,7 @@ fn a_stray_tar_file_is_no_dataset() {
 }
 
 #[test]
-fn a_folder_of_data_sets_is_none_of_tar_files() {
+fn a_folder_of_datasets_is_none_of_tar_files() {
     let root = tempfile::tempdir().unwrap();
     let bare = TarSet {
         offsets: false,
@@ -447,13 +447,13 @@ fn a_folder_of_data_sets_is_none_of_tar_files() {
 }
 
 #[test]
-fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_data_set() {
+fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_dataset() {
     let root = tempfile::tempdir().unwrap();
     let tars = root.path().join("tars");
     TarSet::default().write(&tars, &plain(2));
     fs::create_dir(tars.join(".shardmill")).unwrap();
     fs::write(tars.join(shardmill_core::JOURNAL_NAME), b"{}\n").unwrap();
-    // What changes a data set leaves it in the meantime.
+    // What changes a dataset leaves it in the meantime.
     assert_eq!(read(&tars).unwrap(), 20);
     fs::remove_file(tars.join("index.json")).unwrap();
     let is_told = |error: &ReaderError| {
@@ -496,7 +496,7 @@ fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_data_set() {
 }
 
 #[test]
-fn a_single_tar_file_is_a_data_set() {
+fn a_single_tar_file_is_a_dataset() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
     TarSet::default().write(&path("tars"), &plain(2));

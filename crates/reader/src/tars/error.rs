@@ -5,8 +5,8 @@ use shardmill_core::{Diagnostic, ErrorKind, NameError, Unfinished, escape};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{BraceError, CompressionError, HashError, IndexError, TarError};
 
-use crate::beside::SideError;
 use crate::error::ReaderError;
+use crate::side_files::SideError;
 
 /// Why tar shards cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum TarSetError {
     /// A pattern of tar files that stands for nothing.
     #[error(transparent)]
     Braces(#[from] BraceError),
-    /// A pattern whose tar files are no data set together.
+    /// A pattern whose tar files are no dataset together.
     #[error("the pattern `{}` {fault}", escape(pattern))]
     Pattern {
         /// The pattern.
@@ -54,7 +54,7 @@ pub enum TarSetError {
         /// What keeps them from being one.
         fault: PatternFault,
     },
-    /// An index of a data set of another format.
+    /// An index of a dataset of another format.
     #[error("the index is of {format} shards, and not of tar files")]
     OtherFormat {
         /// Where it lies.
@@ -130,7 +130,7 @@ pub enum TarSetError {
     Interrupted,
 }
 
-/// What keeps the tar files of a pattern from being one data set.
+/// What keeps the tar files of a pattern from being one dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PatternFault {

@@ -29,13 +29,13 @@ pub use repeated::{RepeatedKey, RepeatedKeys};
 pub use scan::each_in_order;
 pub use verify::verify_tars;
 
-use crate::beside::{Beside, Care, SideError, read_file, unfinished};
 use crate::dataset::{INDEX_NAME, check_expected_index};
 use crate::entry::begins_as_tar_index;
 use crate::error::ReaderError;
 use crate::live::LiveSamples;
+use crate::side_files::{Care, SideError, SideFiles, read_file, unfinished};
 
-/// Folders of a store that are asked for an index of their own: a data set has fewer splits, and a table may have very many
+/// Folders of a store that are asked for an index of their own: a dataset has fewer splits, and a table may have very many
 /// partitions.
 pub const MOST_SPLITS: usize = 64;
 
@@ -139,7 +139,7 @@ pub fn holds_tars(location: &Path) -> Result<bool, TarSetError> {
     if dir.exists(INDEX_NAME)? {
         return Ok(is_tar_index(&dir.open_file(INDEX_NAME)?)?);
     }
-    if holds_data_sets(&dir)? {
+    if holds_datasets(&dir)? {
         return Ok(false);
     }
     let below = below(&dir)?;
@@ -148,12 +148,12 @@ pub fn holds_tars(location: &Path) -> Result<bool, TarSetError> {
 }
 
 /// Whether folders in a folder have indexes. Beneath it, each is looked at for itself then.
-pub(crate) fn holds_data_sets(dir: &Dir) -> Result<bool, StorageError> {
-    let is_data_set = |name: &str| {
+pub(crate) fn holds_datasets(dir: &Dir) -> Result<bool, StorageError> {
+    let is_dataset = |name: &str| {
         !name.starts_with('.') && matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true))
     };
     Ok(dir.entries()?.iter().any(|entry| {
-        entry.kind == EntryKind::Directory && entry.name.to_str().is_some_and(is_data_set)
+        entry.kind == EntryKind::Directory && entry.name.to_str().is_some_and(is_dataset)
     }))
 }
 
@@ -176,7 +176,7 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, TarSe
     if !folder.can_list() {
         return Ok(false);
     }
-    // Beneath a folder with data sets, each is looked at for itself.
+    // Beneath a folder with datasets, each is looked at for itself.
     let entries = folder.entries()?;
     for entry in entries
         .iter()
@@ -578,16 +578,16 @@ impl TarSet {
     }
 
     /// The side files of an index of this set.
-    pub(crate) fn beside(&self, index: &FoundIndex, limits: &Limits) -> Beside {
+    pub(crate) fn side_files(&self, index: &FoundIndex, limits: &Limits) -> SideFiles {
         let shards = self.shards.get(index.shards.clone()).unwrap_or_default();
         let Some(first) = shards.first() else {
-            return Beside::default();
+            return SideFiles::default();
         };
         let samples = shards.iter().filter_map(TarFile::entry);
         let samples = samples.map(|entry| entry.samples).sum();
         let read = |name: &str, most| first.read_beside(name, most);
         let counts = (samples, shards.len() as u64);
-        Beside::read(&read, counts, limits.index_bytes, Care::Thorough)
+        SideFiles::read(&read, counts, limits.index_bytes, Care::Thorough)
     }
 
     /// The same set without the samples that their tables no longer have, by the lists beside its indexes.
@@ -602,7 +602,7 @@ impl TarSet {
                 path: index.path.with_file_name(fault.name()),
                 fault: Box::new(fault),
             };
-            let live = self.beside(index, limits).into_checked_live();
+            let live = self.side_files(index, limits).into_checked_live();
             all.push((index.shards.clone(), live.map_err(side)?));
         }
         for (shards, live) in all {
@@ -716,7 +716,7 @@ impl TarFile {
     pub fn open(&self) -> Result<Stored, StorageError> {
         match (&self.store, &self.entry) {
             (Some(folder), _) => folder.open_file(&self.name),
-            (None, Some(_)) => self.open_beside(&self.name),
+            (None, Some(_)) => self.open_side_files(&self.name),
             (None, None) => FileHandle::open(&self.path()).map(Stored::File),
         }
     }
@@ -755,7 +755,7 @@ impl TarFile {
     /// # Errors
     ///
     /// What keeps it from being opened.
-    pub(crate) fn open_beside(&self, name: &str) -> Result<Stored, StorageError> {
+    pub(crate) fn open_side_files(&self, name: &str) -> Result<Stored, StorageError> {
         match &self.store {
             Some(folder) => folder.open_file(name),
             None => Dir::open(&self.root)?.open_file(name).map(Stored::File),

@@ -51,7 +51,7 @@ impl TarPattern {
         Self::of_all(text, &all).map(Some)
     }
 
-    /// What a text names as a data set: a pattern, or a single tar file, which is a pattern of one. `None` for folders and
+    /// What a text names as a dataset: a pattern, or a single tar file, which is a pattern of one. `None` for folders and
     /// whatever else is not called like a tar file. A local file need not be there.
     ///
     /// # Errors

@@ -74,7 +74,7 @@ fn tar_files_are_known_by_name_and_indexes_by_their_beginning() {
         ("wds/index.json", true),
         ("none", false),
         ("none/a.txt", false),
-        // What holds data sets is none itself.
+        // What holds datasets is none itself.
         ("", false),
     ] {
         let found = holds_tars(&root.path().join(name)).unwrap();
@@ -128,7 +128,7 @@ fn shards_are_listed_in_order_and_their_headers_are_what_a_survey_says() {
 }
 
 #[test]
-fn what_is_no_data_set_is_told() {
+fn what_is_no_dataset_is_told() {
     let root = tempfile::tempdir().unwrap();
     let error = open(root.path().to_owned()).unwrap_err();
     assert_eq!(

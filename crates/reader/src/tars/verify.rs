@@ -10,8 +10,8 @@ use shardmill_webdataset::{
 };
 
 use super::{RepeatedKey, RepeatedKeys, TarFile, TarSet, TarSetError, each_in_order};
-use crate::beside::{Beside, Converted};
 use crate::report::{MOST_FINDINGS, Problem, VerifyReport};
+use crate::side_files::{Converted, SideFiles};
 use crate::verify::VerifyOptions;
 
 /// Findings of readers that make a sample unusable for nobody: they are for `lint`.
@@ -49,9 +49,9 @@ pub fn verify_tars(
     let mut keys = RepeatedKeys::default();
     // Of each shard, its samples and whether it is damaged.
     let mut checked: Vec<(u64, bool)> = Vec::with_capacity(shards.len());
-    let beside = beside(set, limits);
-    let (of_all, warning) = beside.findings(options.deep);
-    let converted = beside.converted.as_ref().filter(|_| options.deep);
+    let side_files = side_files(set, limits);
+    let (of_all, warning) = side_files.findings(options.deep);
+    let converted = side_files.converted.as_ref().filter(|_| options.deep);
     let mut content = Some(Content::default());
     let mut starts = Vec::with_capacity(shards.len());
     let mut start = 0_u64;
@@ -186,10 +186,10 @@ fn repeated(
 }
 
 /// The side files of shards that all come from one index.
-fn beside(set: &TarSet, limits: &Limits) -> Beside {
+fn side_files(set: &TarSet, limits: &Limits) -> SideFiles {
     match set.indexes() {
-        [index] if index.shards.len() == set.shards().len() => set.beside(index, limits),
-        _ => Beside::default(),
+        [index] if index.shards.len() == set.shards().len() => set.side_files(index, limits),
+        _ => SideFiles::default(),
     }
 }
 
@@ -403,7 +403,7 @@ impl Look<'_> {
         let Some(offsets) = &entry.offsets else {
             return;
         };
-        let file = self.shard.open_beside(&offsets.basename);
+        let file = self.shard.open_side_files(&offsets.basename);
         let read = file.and_then(|file| file.read_all(self.limits.index_bytes));
         let bytes = match read {
             Ok(bytes) => bytes,

@@ -86,10 +86,7 @@ fn samples_are_located_past_empty_shards() {
         (error.id(), error.kind()),
         ("no-such-sample", ErrorKind::InvalidInput)
     );
-    assert_eq!(
-        error.to_string(),
-        "there is no sample 3: the data set has 3"
-    );
+    assert_eq!(error.to_string(), "there is no sample 3: the dataset has 3");
     assert_eq!(id(dataset.sample(u64::MAX)), "no-such-sample");
     assert_eq!(id(dataset.shard(6)), "no-such-shard");
     assert_eq!(id(dataset.shard(usize::MAX)), "no-such-shard");
@@ -99,7 +96,7 @@ fn samples_are_located_past_empty_shards() {
 }
 
 #[test]
-fn a_data_set_is_a_directory_or_an_index() {
+fn a_dataset_is_a_directory_or_an_index() {
     let fixture = Fixture::new(mds(None, &[]), &[2]);
     let elsewhere = tempfile::tempdir().unwrap();
     symlink(fixture.temp.path(), elsewhere.path().join("link")).unwrap();
@@ -122,7 +119,7 @@ fn a_data_set_is_a_directory_or_an_index() {
 }
 
 #[test]
-fn what_is_no_data_set_is_said_to_be_none() {
+fn what_is_no_dataset_is_said_to_be_none() {
     let temp = tempfile::tempdir().unwrap();
     let open = |name: &str| Dataset::open(&temp.path().join(name), &OpenOptions::default());
     let error = open("").unwrap_err();
@@ -279,7 +276,7 @@ fn a_sample_is_read_without_its_shard() {
     assert_eq!(id(dataset.shard(0)), "shard-offsets");
 }
 
-/// A sample that is damaged inside is named by its number in the data set.
+/// A sample that is damaged inside is named by its number in the dataset.
 #[test]
 fn a_damaged_sample_is_named() {
     for compression in [None, Some("zstd")] {

@@ -387,7 +387,7 @@ fn a_shard_in_a_linked_folder_is_refused() {
     assert_eq!(ids(&fixture.verify(false).problems), ["path-symlink"]);
 }
 
-/// The files of an open data set are changed behind its back.
+/// The files of an open dataset are changed behind its back.
 #[test]
 fn a_change_while_reading_is_found() {
     let fixture = Fixture::new(mds(None, &[]), &[3, 1]);

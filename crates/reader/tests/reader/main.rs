@@ -1,4 +1,4 @@
-//! Data sets on a disk, sound and damaged in every way that can be thought of.
+//! Datasets on a disk, sound and damaged in every way that can be thought of.
 
 // `cfg(test)` says to the lints what these are; the files are nothing else.
 #[cfg(test)]

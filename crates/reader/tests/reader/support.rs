@@ -15,7 +15,7 @@ use shardmill_reader::{
 };
 use tempfile::TempDir;
 
-/// A data set in a directory of its own.
+/// A dataset in a directory of its own.
 pub struct Fixture {
     pub temp: TempDir,
     pub index: Index,

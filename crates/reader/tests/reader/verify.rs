@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_sound_data_set_is_counted() {
+fn a_sound_dataset_is_counted() {
     let hashes = [HashAlgo::Sha1, HashAlgo::Sha256];
     let fixture = Fixture::new(mds(Some("zstd"), &hashes), &[3, 0, 4]);
     let progress = Progress::new();

@@ -28,7 +28,7 @@ use url::Url;
 
 use super::error::DeltaError;
 use super::store::KernelStore;
-use crate::guard::{catch, one_line};
+use crate::catch_panic::{catch, one_line};
 use crate::objects::Store;
 use crate::source::{DeltaFile, DeltaHistory, DeltaSummary};
 use crate::{SourceError, SourceOptions};

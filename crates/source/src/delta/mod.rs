@@ -20,7 +20,6 @@ use roaring::RoaringTreemap;
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_storage::{Location, Remote};
 
-use crate::ahead::{Ahead, Wanted};
 use crate::base::{Base, project};
 use crate::files::{
     Fingerprint, InputFile, Origin as FileOrigin, check_overlap, described, place, stat,
@@ -30,8 +29,9 @@ use crate::parquet::{
     FileView, FooterCache, Form, GroupRows, Origin, Prunable, Sizes, Tail, Task, add_nulls,
     fold_in_order, group_null_count, group_ranges, group_sizes, may_match, read_footer, read_tails,
 };
+use crate::prefetch::{Prefetch, Wanted};
 use crate::source::DeltaHistory;
-use crate::walk::{Stamp, on_pool};
+use crate::walk::{FileVersion, on_pool};
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
 use log::{LogFile, Version};
 use schema::{Column, Mapping, Node, columns, mapping};
@@ -51,7 +51,7 @@ pub(crate) struct DeltaTable {
     /// For each column which of a file's partition values it is, if it is one.
     partitions: Vec<Option<usize>>,
     footers: FooterCache,
-    ahead: Ahead,
+    prefetch: Prefetch,
     units: Vec<Unit>,
     /// The row group of each unit, and the row of its file that it begins with.
     groups: Vec<usize>,
@@ -162,17 +162,17 @@ fn the_table<'a>(
 /// changes none of them makes no other table of it, and neither does a copy.
 fn fingerprint(identity: &str, files: &[LogFile]) -> String {
     let mut fingerprint = Fingerprint::new(SourceKind::Delta);
-    let nowhere = Stamp {
+    let nowhere = FileVersion {
         bytes: 0,
         mtime_ns: 0,
     };
     fingerprint.add(identity, nowhere);
     for file in files {
-        let stamp = Stamp {
+        let file_version = FileVersion {
             bytes: file.bytes,
             mtime_ns: 0,
         };
-        fingerprint.add(&file.path.shown, stamp);
+        fingerprint.add(&file.path.shown, file_version);
         for (name, value) in &file.partition_values {
             fingerprint.add(name, nowhere);
             if let Some(value) = value {
@@ -235,7 +235,7 @@ impl<'a> Opening<'a> {
             shown: object.shown(),
             origin: FileOrigin::Object(object),
             relative: file.path.shown.clone(),
-            stamp: Stamp {
+            file_version: FileVersion {
                 bytes: file.bytes,
                 mtime_ns: 0,
             },
@@ -255,7 +255,7 @@ impl<'a> Opening<'a> {
         Ok(InputFile {
             origin: FileOrigin::Local(file.path.file.clone()),
             relative: file.path.shown.clone(),
-            stamp: Stamp::of(&metadata),
+            file_version: FileVersion::of(&metadata),
             shown,
         })
     }
@@ -478,7 +478,7 @@ impl Fold {
         let mut description = SourceDescription::new(SourceKind::Delta);
         description.files = described(&inputs);
         description.rows = Some(self.rows);
-        description.bytes = inputs.iter().map(|input| input.stamp.bytes).sum();
+        description.bytes = inputs.iter().map(|input| input.file_version.bytes).sum();
         description.fingerprint = fingerprint;
         description.delta = Some(summary);
         let fields: Fields = opening
@@ -493,7 +493,7 @@ impl Fold {
             schema: Arc::new(Schema::new(fields)),
             partitions: opening.partitions,
             footers: self.footers,
-            ahead: Ahead::new(options.jobs),
+            prefetch: Prefetch::new(options.jobs),
             units: self.units,
             groups: self.groups,
             first_rows: self.first_rows,
@@ -589,7 +589,7 @@ impl DeltaTable {
         let plan = self.plan(data, &metadata, columns).ok()?;
         Some(Wanted {
             object,
-            stamp: data.input.stamp,
+            file_version: data.input.file_version,
             ranges: group_ranges(&metadata, group, &plan.leaves),
         })
     }
@@ -608,11 +608,11 @@ impl DeltaTable {
             Some(object) => {
                 let wanted = Wanted {
                     object: object.clone(),
-                    stamp: data.input.stamp,
+                    file_version: data.input.file_version,
                     ranges: group_ranges(&metadata, group, &leaves),
                 };
                 let next = |unit| self.wanted(unit, columns);
-                self.ahead.open(unit, columns, &wanted, next)?
+                self.prefetch.open(unit, columns, &wanted, next)?
             }
         };
         let rows = metadata
@@ -718,7 +718,7 @@ impl Base for DeltaTable {
     }
 
     fn will_read(&self, units: &[usize]) {
-        self.ahead.will_read(units);
+        self.prefetch.will_read(units);
     }
 
     fn null_count(&self, column: usize) -> Option<u64> {

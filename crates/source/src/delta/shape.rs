@@ -17,7 +17,7 @@ use super::error::DeltaError;
 use super::schema::{Column, Item, Mapping, Node};
 use super::variant::to_json;
 use crate::SourceError;
-use crate::guard::{catch, one_line};
+use crate::catch_panic::{catch, one_line};
 use crate::parquet::{in_microseconds, leaf_count, leaves_of};
 
 /// What becomes of a decoded column.

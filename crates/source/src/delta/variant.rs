@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, Fields};
 use arrow::error::ArrowError;
 use parquet_variant_compute::{VariantArray, unshred_variant, variant_to_json};
 
-use crate::guard::catch;
+use crate::catch_panic::catch;
 
 /// The JSON of each variant; null where there is none.
 ///

@@ -16,8 +16,8 @@ use rayon::prelude::*;
 use super::int96::in_microseconds;
 use super::thrift::{Fault, check_footer};
 use crate::SourceError;
+use crate::catch_panic::{catch, one_line};
 use crate::files::InputFile;
-use crate::guard::{catch, one_line};
 use crate::objects::Object;
 
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -41,7 +41,7 @@ pub(crate) fn read_tails(inputs: &[&InputFile]) -> Vec<Option<Tail>> {
         let wanted: Vec<_> = same
             .iter()
             .filter_map(|input| {
-                let bytes = input.stamp.bytes;
+                let bytes = input.file_version.bytes;
                 let range = bytes.saturating_sub(TAIL_BYTES)..bytes;
                 Some((input.object()?.name.clone(), bytes, range))
             })
@@ -49,7 +49,7 @@ pub(crate) fn read_tails(inputs: &[&InputFile]) -> Vec<Option<Tail>> {
         let found = first.store.remote().read_ranges_of(&wanted);
         tails.extend(same.iter().zip(found).map(|(input, found)| {
             let object = input.object()?;
-            Some(found.map_err(|error| object.changed(error.into(), input.stamp)))
+            Some(found.map_err(|error| object.changed(error.into(), input.file_version)))
         }));
     }
     tails
@@ -72,7 +72,7 @@ impl Bytes<'_> {
             }
             Self::Object(object, tail) => (*object, tail),
         };
-        let from = input.stamp.bytes.saturating_sub(tail.len() as u64);
+        let from = input.file_version.bytes.saturating_sub(tail.len() as u64);
         let held = at
             .checked_sub(from)
             .and_then(|start| usize::try_from(start).ok())
@@ -82,10 +82,10 @@ impl Bytes<'_> {
             return Ok(());
         }
         let range = at..at.saturating_add(into.len() as u64);
-        let wanted = [(object.name.clone(), input.stamp.bytes, range)];
+        let wanted = [(object.name.clone(), input.file_version.bytes, range)];
         let found = object.store.remote().read_ranges_of(&wanted).into_iter();
         for found in found {
-            let found = found.map_err(|error| object.changed(error.into(), input.stamp))?;
+            let found = found.map_err(|error| object.changed(error.into(), input.file_version))?;
             if found.len() == into.len() {
                 into.copy_from_slice(&found);
                 return Ok(());
@@ -116,7 +116,7 @@ pub(crate) fn read_footer(
     };
     let name = || input.shown.clone();
     let read = |buffer: &mut [u8], at| bytes.read(input, buffer, at);
-    let size = input.stamp.bytes;
+    let size = input.file_version.bytes;
     if size < 12 {
         return Err(SourceError::ParquetTruncated {
             file: name(),

@@ -14,10 +14,10 @@ use datafusion::physical_expr::PhysicalExpr;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use shardmill_storage::Location;
 
-use crate::ahead::{Ahead, Wanted};
 use crate::base::{Base, project};
 use crate::files::{Fingerprint, InputFile, described, list_tables};
 use crate::hive::Partitions;
+use crate::prefetch::{Prefetch, Wanted};
 use crate::unite::{Form as Conform, United, Uniter};
 use crate::walk::on_pool;
 use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, Unit};
@@ -40,7 +40,7 @@ pub(crate) struct ParquetTable {
     united: United,
     partitions: Arc<Partitions>,
     footers: FooterCache,
-    ahead: Ahead,
+    prefetch: Prefetch,
     units: Vec<Unit>,
     /// The row group of each unit.
     groups: Vec<usize>,
@@ -250,7 +250,7 @@ impl Fold {
         let mut description = SourceDescription::new(SourceKind::Parquet);
         description.files = described(&files);
         description.rows = Some(self.rows);
-        description.bytes = files.iter().map(|file| file.stamp.bytes).sum();
+        description.bytes = files.iter().map(|file| file.file_version.bytes).sum();
         description.fingerprint = Fingerprint::of(SourceKind::Parquet, &files);
         Ok(ParquetTable {
             files: Arc::new(files),
@@ -259,7 +259,7 @@ impl Fold {
             united,
             partitions: Arc::new(partitions),
             footers: self.footers,
-            ahead: Ahead::new(options.jobs),
+            prefetch: Prefetch::new(options.jobs),
             units: self.units,
             groups: self.groups,
             null_counts,
@@ -339,7 +339,7 @@ impl ParquetTable {
         let plan = self.plan(number, input, &metadata, columns).ok()?;
         Some(Wanted {
             object,
-            stamp: input.stamp,
+            file_version: input.file_version,
             ranges: group_ranges(&metadata, group, &plan.leaves),
         })
     }
@@ -360,11 +360,11 @@ impl ParquetTable {
             Some(object) => {
                 let wanted = Wanted {
                     object: object.clone(),
-                    stamp: input.stamp,
+                    file_version: input.file_version,
                     ranges: group_ranges(&metadata, group, &leaves),
                 };
                 let next = |unit| self.wanted(unit, columns);
-                self.ahead.open(unit, columns, &wanted, next)?
+                self.prefetch.open(unit, columns, &wanted, next)?
             }
         };
         GroupRows::open(Task {
@@ -431,7 +431,7 @@ impl Base for ParquetTable {
     }
 
     fn will_read(&self, units: &[usize]) {
-        self.ahead.will_read(units);
+        self.prefetch.will_read(units);
     }
 
     fn null_count(&self, column: usize) -> Option<u64> {

@@ -174,7 +174,7 @@ impl CheckedPages {
 
     /// Remembers in which column the `parquet` crate found an error.
     fn note(&self, error: ParquetError) -> ParquetError {
-        let reason = crate::guard::one_line(&error.to_string());
+        let reason = crate::catch_panic::one_line(&error.to_string());
         self.corrupt(reason);
         error
     }

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use super::leaf_of;
 use crate::Unit;
-use crate::guard::catch;
+use crate::catch_panic::catch;
 
 /// A table of Parquet files whose row groups can be told apart by statistics.
 pub(crate) trait Prunable: Sync {

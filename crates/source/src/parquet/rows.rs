@@ -17,9 +17,9 @@ use shardmill_core::Limits;
 use super::metadata::levels;
 use super::pages::{FaultSlot, OneGroup, PageFault, codec_name};
 use crate::base::batch;
+use crate::catch_panic::{catch, one_line};
 use crate::delta::Shape;
 use crate::files::InputFile;
-use crate::guard::{catch, one_line};
 use crate::unite::Form as Conform;
 use crate::{Rows, SourceError, SourceOptions};
 
@@ -123,8 +123,8 @@ impl GroupRows {
             .get(group)
             .ok_or_else(|| SourceError::Changed {
                 path: input.shown.clone(),
-                listed_bytes: input.stamp.bytes,
-                found_bytes: input.stamp.bytes,
+                listed_bytes: input.file_version.bytes,
+                found_bytes: input.file_version.bytes,
                 touched: true,
             })?;
         let descr = metadata.file_metadata().schema_descr();
@@ -154,7 +154,7 @@ impl GroupRows {
         let source = |faults: &FaultSlot| {
             OneGroup::new(
                 Arc::clone(&file),
-                input.stamp.bytes,
+                input.file_version.bytes,
                 Arc::clone(&metadata),
                 (group, sizes.page_bytes),
                 Arc::clone(faults),

@@ -317,7 +317,7 @@ fn check_fields(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::walk::Stamp;
+    use crate::walk::FileVersion;
     use shardmill_core::Diagnostic as _;
 
     fn listing(paths: &[&str]) -> Listing {
@@ -326,7 +326,7 @@ mod tests {
             listing
                 .push(
                     path,
-                    Stamp {
+                    FileVersion {
                         bytes: 1,
                         mtime_ns: 0,
                     },

@@ -98,7 +98,7 @@ fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, Source
             }
         };
         match expand(location)? {
-            Expanded::Plain(path) => locations.push(list_location(&path, options)?),
+            Expanded::DirectSource(path) => locations.push(list_location(&path, options)?),
             Expanded::Pattern { matches, .. } => {
                 for path in matches {
                     locations.push(list_location(&path, options)?);
@@ -227,13 +227,15 @@ fn check_files(
             location: place_of(location),
         });
     }
-    for (name, stamp) in listing.iter() {
+    for (name, file_version) in listing.iter() {
         let most = options.limits.sample_bytes;
-        Limits::check("sample-bytes", stamp.bytes, most).map_err(|limit| SourceError::Limit {
-            object: shown_at(location, name),
-            limit,
+        Limits::check("sample-bytes", file_version.bytes, most).map_err(|limit| {
+            SourceError::Limit {
+                object: shown_at(location, name),
+                limit,
+            }
         })?;
-        if stamp.bytes > MAX_FILE {
+        if file_version.bytes > MAX_FILE {
             return Err(SourceError::Unsupported {
                 location: shown_at(location, name),
                 what: "is a file of more than 1.5 GiB, which cannot be a sample",
@@ -250,9 +252,9 @@ fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
     let mut files = 0;
     for location in locations {
         let mut bytes = 0;
-        for (path, stamp) in location.listing.iter() {
-            fingerprint.add(path, stamp);
-            bytes += stamp.bytes;
+        for (path, file_version) in location.listing.iter() {
+            fingerprint.add(path, file_version);
+            bytes += file_version.bytes;
         }
         // Which location a file is in decides on the order.
         fingerprint.separate();
@@ -315,7 +317,7 @@ fn cut(shared: &Shared) -> (Vec<Unit>, Vec<usize>) {
             .samples
             .files(sample)
             .fold((0, 0), |(count, bytes), file| {
-                (count + 1, bytes + shared.stamp(file).bytes)
+                (count + 1, bytes + shared.file_version(file).bytes)
             });
         let full = match units.last() {
             None => true,
@@ -348,17 +350,17 @@ fn cut(shared: &Shared) -> (Vec<Unit>, Vec<usize>) {
 }
 
 impl Shared {
-    fn stamp(&self, file: group::FileId) -> crate::walk::Stamp {
+    fn file_version(&self, file: group::FileId) -> crate::walk::FileVersion {
         let listing = self
             .locations
             .get(file.location)
             .map(|location| &location.listing);
         listing.map_or(
-            crate::walk::Stamp {
+            crate::walk::FileVersion {
                 bytes: 0,
                 mtime_ns: 0,
             },
-            |listing| listing.stamp(file.number),
+            |listing| listing.file_version(file.number),
         )
     }
 

@@ -14,7 +14,7 @@ use super::group::FileId;
 use super::{Files, Shared};
 use crate::base::batch;
 use crate::objects::Object;
-use crate::walk::Stamp;
+use crate::walk::FileVersion;
 use crate::{Rows, SourceError};
 
 /// The samples of one unit.
@@ -50,7 +50,7 @@ impl SampleRows {
             let members = self.shared.samples.members(end);
             let wanted = members.filter(|(field, _)| self.columns.contains(&Some(*field)));
             bytes += wanted
-                .map(|(_, file)| self.shared.stamp(file).bytes)
+                .map(|(_, file)| self.shared.file_version(file).bytes)
                 .sum::<u64>();
             end += 1;
         }
@@ -91,7 +91,7 @@ impl SampleRows {
         let total: u64 = samples
             .clone()
             .filter_map(file_of)
-            .map(|file| self.shared.stamp(file).bytes)
+            .map(|file| self.shared.file_version(file).bytes)
             .sum();
         let too_large = || SourceError::Bug {
             what: format!("a batch of {total} bytes"),
@@ -163,7 +163,7 @@ impl Shared {
                 .iter()
                 .map(|file| {
                     let name = format!("{folder}{}", self.path(*file));
-                    (name, self.stamp(*file).bytes)
+                    (name, self.file_version(*file).bytes)
                 })
                 .collect();
             let found = store.remote().read_many(&wanted);
@@ -172,8 +172,8 @@ impl Shared {
                     store: Arc::clone(store),
                     name,
                 };
-                let stamp = self.stamp(*file);
-                let bytes = found.map_err(|error| object.changed(error.into(), stamp))?;
+                let file_version = self.file_version(*file);
+                let bytes = found.map_err(|error| object.changed(error.into(), file_version))?;
                 fetched.insert((file.location, file.number), bytes);
             }
         }
@@ -186,7 +186,7 @@ impl Shared {
         let Some(Files::Directory(directory)) = root.map(|root| &root.files) else {
             return Ok(());
         };
-        let stamp = self.stamp(file);
+        let file_version = self.file_version(file);
         let failed = |action, error: rustix::io::Errno| {
             SourceError::io(action, self.shown(file), error.into())
         };
@@ -203,7 +203,7 @@ impl Shared {
             error => failed("open", error),
         })?;
         let start = bytes.len();
-        let size = usize::try_from(stamp.bytes).unwrap_or(usize::MAX);
+        let size = usize::try_from(file_version.bytes).unwrap_or(usize::MAX);
         bytes.reserve(size);
         while bytes.len() - start < size {
             match rustix::io::read(&opened, spare_capacity(bytes)) {
@@ -216,15 +216,15 @@ impl Shared {
         let metadata =
             metadata.map_err(|source| SourceError::io("read", self.shown(file), source))?;
         // Looked at after reading, so that a change before, during or after it shows.
-        if stamp != Stamp::of(&metadata) {
-            stamp.check(&self.shown(file), &metadata)?;
+        if file_version != FileVersion::of(&metadata) {
+            file_version.check(&self.shown(file), &metadata)?;
         }
         if bytes.len() - start == size {
             return Ok(());
         }
         Err(SourceError::Changed {
             path: self.shown(file),
-            listed_bytes: stamp.bytes,
+            listed_bytes: file_version.bytes,
             found_bytes: (bytes.len() - start) as u64,
             touched: false,
         })

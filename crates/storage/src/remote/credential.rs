@@ -20,8 +20,8 @@ use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, Google
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use ring::{digest, hmac};
 
-use super::dialect::{Dialect, files};
 use super::settings::{Access, Settings};
+use super::store_provider::{StoreProvider, files};
 use super::token::{Client, NoToken, Tokens};
 use crate::fault::RemoteFault;
 
@@ -127,7 +127,7 @@ impl Provider {
 
 /// One at a time asks for credentials, all others wait for its answer.
 #[derive(Default)]
-pub(super) struct Keeper {
+pub(super) struct CredentialCache {
     kept: Mutex<Kept>,
     asking: tokio::sync::Mutex<Option<(Instant, RemoteFault)>>,
 }
@@ -140,13 +140,13 @@ struct Kept {
     epoch: u64,
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for CredentialCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeper").finish_non_exhaustive()
     }
 }
 
-impl Keeper {
+impl CredentialCache {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,7 +206,7 @@ impl Keeper {
                 };
                 let fault = RemoteFault::NoCredentials {
                     reason: format!("{name} {}", found.what),
-                    hint: found.hint.unwrap_or(hint(access.dialect)),
+                    hint: found.hint.unwrap_or(hint(access.store_provider)),
                 };
                 *failed = Some((Instant::now(), fault.clone()));
                 Err(fault)
@@ -263,7 +263,7 @@ fn aws(
     {
         return Err(RemoteFault::NoCredentials {
             reason: "none are set, and AWS_EC2_METADATA_DISABLED is".to_owned(),
-            hint: hint(Dialect::S3),
+            hint: hint(StoreProvider::S3),
         });
     } else {
         "the metadata service of the machine"
@@ -286,7 +286,7 @@ fn aws(
     }
     let store = builder
         .build()
-        .map_err(|_| no_credentials(Dialect::S3, name))?;
+        .map_err(|_| no_credentials(StoreProvider::S3, name))?;
     Ok((Provider::Aws(Arc::clone(store.credentials())), name))
 }
 
@@ -321,7 +321,7 @@ fn google(settings: &BTreeMap<String, String>) -> Result<(Provider, &'static str
     }
     let store = builder
         .build()
-        .map_err(|_| no_credentials(Dialect::Google, name))?;
+        .map_err(|_| no_credentials(StoreProvider::Google, name))?;
     Ok((Provider::Google(Arc::clone(store.credentials())), name))
 }
 
@@ -378,29 +378,29 @@ fn azure(
     let store = builder
         .with_http_connector(Connector { direct })
         .build()
-        .map_err(|_| no_credentials(Dialect::Azure, name))?;
+        .map_err(|_| no_credentials(StoreProvider::Azure, name))?;
     Ok((Provider::Azure(Arc::clone(store.credentials())), name))
 }
 
-const fn hint(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::S3 => {
+const fn hint(store_provider: StoreProvider) -> &'static str {
+    match store_provider {
+        StoreProvider::S3 => {
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
         }
-        Dialect::Google => {
+        StoreProvider::Google => {
             "set GOOGLE_APPLICATION_CREDENTIALS, or GCS_KEY and GCS_SECRET, or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
         }
-        Dialect::Azure => {
+        StoreProvider::Azure => {
             "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_SKIP_SIGNATURE=true for a public container"
         }
-        Dialect::Files | Dialect::Http => files::HINT,
+        StoreProvider::Files | StoreProvider::Http => files::HINT,
     }
 }
 
-fn no_credentials(dialect: Dialect, provider: &str) -> RemoteFault {
+fn no_credentials(store_provider: StoreProvider, provider: &str) -> RemoteFault {
     RemoteFault::NoCredentials {
         reason: format!("{provider} gave none"),
-        hint: hint(dialect),
+        hint: hint(store_provider),
     }
 }
 
@@ -439,7 +439,7 @@ pub(super) fn authorize(
 ) -> Result<(), RemoteFault> {
     let bug = |_| RemoteFault::NoAnswer;
     if let Some(project) = access.account.as_deref()
-        && access.dialect == Dialect::Google
+        && access.store_provider == StoreProvider::Google
     {
         let value = HeaderValue::from_str(project).map_err(bug)?;
         let name = HeaderName::from_static("x-goog-user-project");
@@ -464,7 +464,7 @@ pub(super) fn authorize(
             google_hmac(request, &access.region, key, secret, &time)
                 .ok_or(RemoteFault::NoAnswer)?;
         }
-        Credential::Nobody if access.dialect == Dialect::Azure => {
+        Credential::Nobody if access.store_provider == StoreProvider::Azure => {
             let value = HeaderValue::from_static("2023-11-03");
             request
                 .headers_mut()

@@ -11,8 +11,8 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use super::RemoteOptions;
-use super::gate::Gate;
 use super::process::PerProcess;
+use super::semaphore::RequestSemaphore;
 use super::settings::Access;
 use crate::fault::RemoteFault;
 
@@ -48,9 +48,9 @@ struct StoreKey {
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) client: reqwest::Client,
-    pub(super) gate: Arc<Gate>,
+    pub(super) semaphore: Arc<RequestSemaphore>,
     /// For what is over soon, so that it does not queue behind what takes long.
-    pub(super) small: Arc<Gate>,
+    pub(super) small: Arc<RequestSemaphore>,
 }
 
 impl Engine {
@@ -159,8 +159,8 @@ impl Engine {
                 access.loopback,
                 access.is_plain(),
             )?,
-            gate: Gate::new(connections),
-            small: Gate::new(connections),
+            semaphore: RequestSemaphore::new(connections),
+            small: RequestSemaphore::new(connections),
         });
         stores.retain(|_, store| store.strong_count() > 0);
         stores.insert(key, Arc::downgrade(&store));

@@ -5,13 +5,13 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::dialect::{Listed, Page, Paging, Stat};
 use super::put::GoOn;
 use super::send::send;
+use super::store_provider::{Listed, Page, Paging, Stat};
 use super::{Live, Remote, bare, check_name};
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
-use crate::place::{PlaceEntry, Stamp};
+use crate::place::{FileVersion, PlaceEntry};
 
 /// Most pages in a row with nothing on them.
 const EMPTY_PAGES: u32 = 1000;
@@ -40,25 +40,29 @@ impl RemoteObject {
 
 /// Asks for an object without its contents.
 pub(super) async fn stat(live: &Live, key: &str) -> Result<Option<Stat>, RemoteFault> {
-    let dialect = live.signer.dialect();
-    send(live, &dialect.stat(key), None, &Arc::default(), |answer| {
-        dialect.stat_answer(answer)
-    })
+    let store_provider = live.signer.store_provider();
+    send(
+        live,
+        &store_provider.stat(key),
+        None,
+        &Arc::default(),
+        |answer| store_provider.stat_answer(answer),
+    )
     .await
 }
 
 /// Asks for a page.
 pub(super) async fn page(live: &Live, paging: Paging<'_>) -> Result<Page, RemoteFault> {
-    let dialect = live.signer.dialect();
-    if !dialect.can_list() {
+    let store_provider = live.signer.store_provider();
+    if !store_provider.can_list() {
         return Err(RemoteFault::Unsupported {
             action: "list objects",
-            store: dialect.kind(),
+            store: store_provider.kind(),
         });
     }
-    let ask = dialect.page(paging);
+    let ask = store_provider.page(paging);
     send(live, &ask, None, &Arc::default(), |answer| {
-        dialect.page_answer(&answer, &live.signer.access)
+        store_provider.page_answer(&answer, &live.signer.access)
     })
     .await
 }
@@ -132,7 +136,7 @@ pub(super) fn roots(live: &Live, prefix: &str) -> (String, String) {
 async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>, RemoteFault> {
     let (root, wanted) = roots(live, prefix);
     let mut objects: Vec<RemoteObject> = Vec::new();
-    let has_folders = live.signer.dialect().has_folders();
+    let has_folders = live.signer.store_provider().has_folders();
     // Where a listing has one folder only, there is one for each folder.
     let mut folders = vec![match (has_folders, wanted.rsplit_once('/')) {
         (false, _) => wanted.clone(),
@@ -243,13 +247,13 @@ impl Remote {
     }
 
     /// The length and the tag of an object, `None` where there is none. Costs one `HEAD`.
-    pub(crate) fn stamp(
+    pub(crate) fn file_version(
         &self,
         name: &str,
         go_on: &mut GoOn<'_>,
-    ) -> Result<Option<Stamp>, StorageError> {
+    ) -> Result<Option<FileVersion>, StorageError> {
         let found = self.stat(name, go_on)?;
-        Ok(found.map(|stat| Stamp {
+        Ok(found.map(|stat| FileVersion {
             bytes: stat.bytes,
             etag: stat.etag,
         }))
@@ -353,7 +357,7 @@ impl Remote {
         let owned = prefix.to_owned();
         self.wait_while(prefix, go_on, &AtomicU64::new(0), move |live| async move {
             let (root, wanted) = roots(&live, &owned);
-            let has_folders = live.signer.dialect().has_folders();
+            let has_folders = live.signer.store_provider().has_folders();
             let asked = match (has_folders, wanted.rsplit_once('/')) {
                 (false, _) => wanted.clone(),
                 (true, Some((folder, _))) => format!("{folder}/"),

@@ -8,7 +8,7 @@ use std::io::Write as _;
 
 use ring::digest::{Context, SHA256};
 
-use super::dialect::Listed;
+use super::store_provider::Listed;
 use crate::dir::Dir;
 use crate::error::StorageError;
 use crate::fault::RemoteFault;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dialect::azure;
+use super::store_provider::azure;
 
 /// Names of the same value. Where one is given, the environment's other names for it do not count.
 const ALIASES: [&[&str]; 11] = [

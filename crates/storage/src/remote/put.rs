@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
-use super::dialect::{Dialect, Part, Put, Putting, Upload};
 use super::list::stat;
 use super::request::{Payload, sum_of_parts};
 use super::send::{SLICE, send};
+use super::store_provider::{Part, Put, Putting, StoreProvider, Upload};
 use super::transfer::Failure;
 use super::{Live, Remote, check_name};
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::file::FileHandle;
-use crate::place::Stamp;
-use crate::pulse::Sign;
+use crate::heartbeat::Sign;
+use crate::place::FileVersion;
 
 /// Longest time to throw away what was put of an object that will not be whole.
 const ABORT: Duration = Duration::from_secs(10);
@@ -49,19 +49,19 @@ async fn put(
     only_new: bool,
     sent: &Arc<AtomicU64>,
 ) -> Result<Put, RemoteFault> {
-    let dialect = live.signer.dialect();
+    let store_provider = live.signer.store_provider();
     loop {
         let putting = Putting {
             key,
             payload,
             only_new,
-            sums: dialect == Dialect::S3 && live.sums(),
+            sums: store_provider == StoreProvider::S3 && live.sums(),
             acl: live.signer.acl(),
             part,
         };
-        let ask = dialect.put(putting);
+        let ask = store_provider.put(putting);
         let put = send(live, &ask, Some(payload), sent, |answer| {
-            dialect.put_answer(answer, &putting)
+            store_provider.put_answer(answer, &putting)
         })
         .await?;
         if put == Put::Unknown {
@@ -132,7 +132,7 @@ async fn put_new(
 }
 
 async fn create(live: &Live, key: &str) -> Result<Upload, RemoteFault> {
-    let dialect = live.signer.dialect();
+    let store_provider = live.signer.store_provider();
     loop {
         let sums = live.sums();
         let upload = |id| Upload {
@@ -140,7 +140,7 @@ async fn create(live: &Live, key: &str) -> Result<Upload, RemoteFault> {
             id,
             sums,
         };
-        let Some(ask) = dialect.begin(key, sums, live.signer.acl()) else {
+        let Some(ask) = store_provider.begin(key, sums, live.signer.acl()) else {
             return Ok(upload(format!("{:016x}", super::random_number())));
         };
         // Where an answer is lost there is one upload more, which holds nothing.
@@ -151,7 +151,7 @@ async fn create(live: &Live, key: &str) -> Result<Upload, RemoteFault> {
                     status: 501,
                     code: answer.code(),
                 })),
-                _ => Dialect::begun(&answer).map(Some),
+                _ => StoreProvider::begun(&answer).map(Some),
             }
         })
         .await?;
@@ -187,12 +187,12 @@ async fn complete(
     parts: &[Part],
     bytes: u64,
 ) -> Result<(), RemoteFault> {
-    let dialect = live.signer.dialect();
-    let (ask, list) = dialect.complete(upload, parts);
-    let list = Payload::new(dialect, list.into_bytes())?;
+    let store_provider = live.signer.store_provider();
+    let (ask, list) = store_provider.complete(upload, parts);
+    let list = Payload::new(store_provider, list.into_bytes())?;
     live.unpin(&upload.key);
     let known = send(live, &ask, Some(&list), &Arc::default(), |answer| {
-        dialect.completed(&answer, parts)
+        store_provider.completed(&answer, parts)
     })
     .await?;
     live.unpin(&upload.key);
@@ -218,12 +218,12 @@ async fn complete(
 
 /// Whether an object has these parts: they are read back, where a store has no checksum of what was put in parts.
 async fn is_there(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, RemoteFault> {
-    let dialect = live.signer.dialect();
+    let store_provider = live.signer.store_provider();
     let mut start = 0;
     for part in parts {
         let end = start + part.bytes;
         let bytes = live.get_key(&upload.key, Some(start..end), None, 0).await?;
-        if dialect.digest(&bytes) != Some(part.digest) {
+        if store_provider.digest(&bytes) != Some(part.digest) {
             return Ok(false);
         }
         start = end;
@@ -233,7 +233,7 @@ async fn is_there(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, 
 
 /// Throws away the parts of an upload. What cannot be thrown away in time is left to the rules of the bucket.
 async fn abort(live: &Live, upload: &Upload) {
-    let Some(mut ask) = live.signer.dialect().abort(upload) else {
+    let Some(mut ask) = live.signer.store_provider().abort(upload) else {
         return;
     };
     // Nobody sees that the parts go, and whoever has lost a lease is to clear up.
@@ -282,7 +282,12 @@ impl Remote {
     }
 
     /// An object that was put is not there as it was put.
-    pub(crate) fn not_as_put(&self, name: &str, bytes: u64, found: Option<Stamp>) -> StorageError {
+    pub(crate) fn not_as_put(
+        &self,
+        name: &str,
+        bytes: u64,
+        found: Option<FileVersion>,
+    ) -> StorageError {
         let fault = match found {
             // What is there was put by whoever has taken the place of this writer.
             _ if self.is_taken_over() => RemoteFault::TakenOver,
@@ -314,14 +319,14 @@ impl Remote {
         }
     }
 
-    fn writable(&self, name: &str) -> Result<Dialect, StorageError> {
-        let dialect = self.shared.access.0.dialect;
-        if dialect.can_write() {
-            return Ok(dialect);
+    fn writable(&self, name: &str) -> Result<StoreProvider, StorageError> {
+        let store_provider = self.shared.access.0.store_provider;
+        if store_provider.can_write() {
+            return Ok(store_provider);
         }
         let fault = RemoteFault::Unsupported {
             action: "put or remove objects",
-            store: dialect.kind(),
+            store: store_provider.kind(),
         };
         Err(self.error(name, fault))
     }
@@ -337,9 +342,9 @@ impl Remote {
         let key = self.shared.location.key(name);
         self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
             live.unpin(&key);
-            let ask = Dialect::remove(&key);
+            let ask = StoreProvider::remove(&key);
             send(&live, &ask, None, &Arc::default(), |answer| {
-                Dialect::removed(&answer)
+                StoreProvider::removed(&answer)
             })
             .await
         })
@@ -361,8 +366,9 @@ impl Remote {
     ) -> Result<(), StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        let dialect = self.writable(name)?;
-        let payload = Payload::new(dialect, bytes).map_err(|fault| self.error(name, fault))?;
+        let store_provider = self.writable(name)?;
+        let payload =
+            Payload::new(store_provider, bytes).map_err(|fault| self.error(name, fault))?;
         let sent = Arc::new(AtomicU64::new(0));
         let of_task = Arc::clone(&sent);
         self.wait_while(name, go_on, &sent, |live| async move {
@@ -388,8 +394,9 @@ impl Remote {
     ) -> Result<bool, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        let dialect = self.writable(name)?;
-        let payload = Payload::new(dialect, bytes).map_err(|fault| self.error(name, fault))?;
+        let store_provider = self.writable(name)?;
+        let payload =
+            Payload::new(store_provider, bytes).map_err(|fault| self.error(name, fault))?;
         let sent = Arc::new(AtomicU64::new(0));
         let of_task = Arc::clone(&sent);
         self.wait_while(name, go_on, &sent, |live| async move {
@@ -414,12 +421,12 @@ impl Remote {
     ) -> Result<(), StorageError> {
         check_name(name)?;
         let options = &self.shared.options;
-        let dialect = self.writable(name)?;
-        let whole = match dialect.has_parts() {
-            true => options.put_split_above.min(dialect.put_most()),
-            false => dialect.put_most(),
+        let store_provider = self.writable(name)?;
+        let whole = match store_provider.has_parts() {
+            true => options.put_split_above.min(store_provider.put_most()),
+            false => store_provider.put_most(),
         };
-        if file.len() <= whole || !dialect.has_parts() {
+        if file.len() <= whole || !store_provider.has_parts() {
             return self.put(name, file.read_all(whole)?, go_on);
         }
         let key = self.shared.location.key(name);
@@ -447,15 +454,17 @@ impl Remote {
         go_on: &mut GoOn<'_>,
     ) -> Result<(), StorageError> {
         check_name(name)?;
-        let dialect = self.writable(name)?;
+        let store_provider = self.writable(name)?;
         let failed = |fault| self.error(name, fault);
-        if !dialect.has_parts() {
+        if !store_provider.has_parts() {
             let action = "put an object in parts";
-            let store = dialect.kind();
+            let store = store_provider.kind();
             return Err(failed(RemoteFault::Unsupported { action, store }));
         }
         let key = self.shared.location.key(name);
-        let payloads = pieces.into_iter().map(|piece| Payload::new(dialect, piece));
+        let payloads = pieces
+            .into_iter()
+            .map(|piece| Payload::new(store_provider, piece));
         let payloads: Vec<_> = payloads.collect::<Result<_, _>>().map_err(failed)?;
         let sent = Arc::new(AtomicU64::new(0));
         self.wait_while(name, go_on, &sent, |live| async move {
@@ -487,9 +496,9 @@ impl Remote {
         let failed = |fault| self.error(name, fault);
         let live = self.live().map_err(failed)?;
         let options = &self.shared.options;
-        let dialect = live.signer.dialect();
+        let store_provider = live.signer.store_provider();
         let bytes = file.len();
-        let part = part_bytes(bytes, options.put_part_bytes, dialect.parts_most());
+        let part = part_bytes(bytes, options.put_part_bytes, store_provider.parts_most());
         let (sender, receiver) = mpsc::channel();
         let mut under_way = UnderWay::default();
         let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
@@ -498,7 +507,7 @@ impl Remote {
             if read < bytes && under_way.0.len() < options.put_parts.max(1) {
                 let length = part.min(bytes - read);
                 let payload =
-                    Payload::new(dialect, file.read_range(read, length)?).map_err(failed)?;
+                    Payload::new(store_provider, file.read_range(read, length)?).map_err(failed)?;
                 read += length;
                 begun += 1;
                 let (number, sender) = (begun, sender.clone());

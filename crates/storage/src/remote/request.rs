@@ -17,11 +17,11 @@ use reqwest::{Method, Request, Response};
 use ring::digest;
 use url::Url;
 
-use super::credential::{Keeper, authorize};
-use super::dialect::{Ask, Dialect, Part, Place, files};
+use super::credential::{CredentialCache, authorize};
 use super::settings::{Access, with_query};
+use super::store_provider::{Part, Place, RequestSpec, StoreProvider, files};
 use crate::fault::RemoteFault;
-use crate::pulse::Leases;
+use crate::heartbeat::Leases;
 
 /// Most of the body of an error that is read for its code.
 const ERROR_BODY: usize = 8 << 10;
@@ -29,7 +29,7 @@ const ERROR_BODY: usize = 8 << 10;
 /// Makes requests of what is asked, with an address and a signature.
 pub(super) struct Signer {
     pub(super) access: Access,
-    keeper: Keeper,
+    credential_cache: CredentialCache,
 }
 
 impl fmt::Debug for Signer {
@@ -42,22 +42,22 @@ impl Signer {
     pub(super) fn new(access: Access) -> Self {
         Self {
             access,
-            keeper: Keeper::default(),
+            credential_cache: CredentialCache::default(),
         }
     }
 
-    pub(super) const fn dialect(&self) -> Dialect {
-        self.access.dialect
+    pub(super) const fn store_provider(&self) -> StoreProvider {
+        self.access.store_provider
     }
 
     /// What a request that is about to be signed remembers, to say later which credentials have expired.
     pub(super) fn epoch(&self) -> u64 {
-        self.keeper.epoch()
+        self.credential_cache.epoch()
     }
 
     /// Forgets credentials of this epoch, which have expired; `false` where there are no others.
     pub(super) fn renew(&self, epoch: u64) -> bool {
-        self.keeper.renew(&self.access, epoch)
+        self.credential_cache.renew(&self.access, epoch)
     }
 
     /// A signed request for `key`.
@@ -86,7 +86,7 @@ impl Signer {
     /// A signed request; the bytes of its body are counted in `sent` as they leave.
     pub(super) async fn sign(
         &self,
-        ask: &Ask,
+        ask: &RequestSpec,
         payload: Option<&Payload>,
         sent: &Arc<AtomicU64>,
         leases: &Arc<Leases>,
@@ -116,15 +116,15 @@ impl Signer {
     ) -> Result<Request, RemoteFault> {
         let bug = || RemoteFault::NoAnswer;
         let payload = body.map(|(payload, _)| payload);
-        let credential = self.keeper.credential(&self.access).await?;
+        let credential = self.credential_cache.credential(&self.access).await?;
         let mut signed = http::Request::builder()
             .method(method.clone())
             .uri(text)
             .body(HttpRequestBody::empty())
             .map_err(|_| bug())?;
         // COMPAT: without this, Google unpacks what was stored as gzip, and its length and ranges are those of something else.
-        let encoding = match self.dialect() {
-            Dialect::Google => "gzip",
+        let encoding = match self.store_provider() {
+            StoreProvider::Google => "gzip",
             _ => "identity",
         };
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
@@ -187,8 +187,8 @@ pub(super) struct Payload {
 
 impl Payload {
     /// Takes as long as hashing does: not for the engine's thread.
-    pub(super) fn new(dialect: Dialect, bytes: Vec<u8>) -> Result<Self, RemoteFault> {
-        let digest = dialect.digest(&bytes).ok_or(RemoteFault::NoAnswer)?;
+    pub(super) fn new(store_provider: StoreProvider, bytes: Vec<u8>) -> Result<Self, RemoteFault> {
+        let digest = store_provider.digest(&bytes).ok_or(RemoteFault::NoAnswer)?;
         Ok(Self {
             bytes: HttpRequestBody::from(bytes),
             digest,
@@ -427,7 +427,8 @@ mod tests {
 
     #[test]
     fn bodies_carry_their_checksums() {
-        let payload = |text: &str| Payload::new(Dialect::S3, text.as_bytes().to_vec()).unwrap();
+        let payload =
+            |text: &str| Payload::new(StoreProvider::S3, text.as_bytes().to_vec()).unwrap();
         // From FIPS 180-4, and of nothing.
         assert_eq!(
             payload("abc").sum(),

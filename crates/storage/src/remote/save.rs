@@ -77,7 +77,7 @@ impl Remote {
         let found = found.ok_or_else(|| failed(RemoteFault::NotFound { code: None }))?;
         let seen = Arc::new(Seen::default());
         let agreed = seen.agree(found.etag.as_deref(), Some(found.bytes));
-        if let Err(Failure::Lie(fault) | Failure::Final(fault)) = agreed {
+        if let Err(Failure::ProtocolError(fault) | Failure::Final(fault)) = agreed {
             return Err(failed(fault));
         }
         let live = self.live().map_err(failed)?;

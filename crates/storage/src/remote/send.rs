@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use reqwest::{Request, Response};
 use tokio::time::timeout;
 
-use super::dialect::{Ask, Dialect};
 use super::put::GoOn;
 use super::request::{Head, Payload, code_in, code_of, root_of, text_of};
+use super::store_provider::{RequestSpec, StoreProvider};
 use super::transfer::{Clock, Failure, LIES, back_off};
 use super::{Live, Remote};
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
-use crate::pulse::Sign;
+use crate::heartbeat::Sign;
 
 /// How long a caller is not asked whether to go on.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
@@ -50,8 +50,8 @@ impl Answer {
 }
 
 /// An answer that is none of a store: once more may help.
-pub(super) const fn lie(what: &'static str) -> Failure {
-    Failure::Lie(RemoteFault::Answer { what })
+pub(super) const fn protocol_error(what: &'static str) -> Failure {
+    Failure::ProtocolError(RemoteFault::Answer { what })
 }
 
 /// Sends a request until `read` finds an answer right. Only requests that may be sent twice belong here.
@@ -60,7 +60,7 @@ pub(super) const fn lie(what: &'static str) -> Failure {
 /// is lost: after a pause, others may be at work.
 pub(super) async fn send<T>(
     live: &Live,
-    ask: &Ask,
+    ask: &RequestSpec,
     payload: Option<&Payload>,
     sent: &Arc<AtomicU64>,
     read: impl Fn(Answer) -> Result<T, Failure>,
@@ -76,16 +76,16 @@ pub(super) async fn send<T>(
     let (mut attempts, mut lies, mut renewed, mut resent) = (0_u32, 0_u32, false, false);
     loop {
         let queued = Instant::now();
-        let gate = match payload {
-            Some(_) => &live.store.gate,
+        let semaphore = match payload {
+            Some(_) => &live.store.semaphore,
             None => &live.store.small,
         };
-        let pass = gate.enter().await;
+        let request_permit = semaphore.enter().await;
         clock.waited += queued.elapsed();
         match live.leases.sign() {
             Sign::Lost if ask.changes => return Err(RemoteFault::TakenOver),
             Sign::Silent if ask.changes => {
-                drop(pass);
+                drop(request_permit);
                 if clock.left().is_zero() {
                     return Err(RemoteFault::Stalled {
                         attempts,
@@ -105,7 +105,7 @@ pub(super) async fn send<T>(
             .and_then(&read)
         {
             Ok(value) => {
-                pass.succeeded();
+                request_permit.succeeded();
                 return Ok(value);
             }
             Err(failure) => failure,
@@ -119,7 +119,7 @@ pub(super) async fn send<T>(
         let mut wait = back_off(options.back_off, options.back_off_most, attempts);
         let fault = match failure {
             Failure::Final(fault) => return Err(fault),
-            Failure::Lie(fault) => {
+            Failure::ProtocolError(fault) => {
                 lies += 1;
                 if lies > LIES {
                     return Err(fault);
@@ -148,7 +148,7 @@ pub(super) async fn send<T>(
                 status,
                 retry_after,
             } => {
-                pass.throttled();
+                request_permit.throttled();
                 if let Some(asked) = retry_after {
                     wait = wait.max(asked.min(options.retry_after_most));
                 }
@@ -160,7 +160,7 @@ pub(super) async fn send<T>(
             }
         };
         // Somebody else's turn meanwhile.
-        drop(pass);
+        drop(request_permit);
         let left = clock.left();
         if attempts >= options.attempts || wait >= left {
             return Err(fault);
@@ -175,7 +175,7 @@ pub(super) async fn send<T>(
 
 async fn attempt(
     live: &Live,
-    ask: &Ask,
+    ask: &RequestSpec,
     payload: Option<&Payload>,
     sent: &Arc<AtomicU64>,
     clock: &mut Clock,
@@ -263,7 +263,7 @@ async fn body(
                     .bytes
                     .fetch_add(piece.len() as u64, Ordering::Relaxed);
                 if piece.len() > most.saturating_sub(bytes.len()) {
-                    return Err(lie("it is too long"));
+                    return Err(protocol_error("it is too long"));
                 }
                 bytes.extend_from_slice(&piece);
             }
@@ -287,7 +287,7 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
     let is = |codes: &[&str]| code.as_deref().is_some_and(|code| codes.contains(&code));
     match status {
         // A page of a proxy, where a store says it in another way.
-        200..300 => lie("another status than that of a success"),
+        200..300 => protocol_error("another status than that of a success"),
         300..400 => Failure::Final(RemoteFault::Redirect {
             host: head.redirect,
             region: head.region,
@@ -296,7 +296,7 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
             Failure::Expired(RemoteFault::Credentials { status, code })
         }
         // A token has come to its end.
-        401 if has_tokens(live.signer.dialect()) => {
+        401 if has_tokens(live.signer.store_provider()) => {
             Failure::Expired(RemoteFault::Credentials { status, code })
         }
         401 | 403 => Failure::Final(RemoteFault::Credentials { status, code }),
@@ -315,7 +315,7 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
             "InvalidMd5",
         ]) =>
         {
-            Failure::Lie(RemoteFault::Refused { status, code })
+            Failure::ProtocolError(RemoteFault::Refused { status, code })
         }
         400 if is(&["AuthorizationHeaderMalformed"]) && head.region.is_some() => {
             Failure::Final(RemoteFault::Redirect {
@@ -333,8 +333,11 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
 }
 
 /// Whether credentials are tokens that a 401 may be the end of.
-pub(super) const fn has_tokens(dialect: Dialect) -> bool {
-    matches!(dialect, Dialect::Google | Dialect::Azure | Dialect::Files)
+pub(super) const fn has_tokens(store_provider: StoreProvider) -> bool {
+    matches!(
+        store_provider,
+        StoreProvider::Google | StoreProvider::Azure | StoreProvider::Files
+    )
 }
 
 /// An error inside of an answer that began as a success.

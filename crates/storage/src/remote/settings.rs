@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use url::{Host, Url};
 
 use super::credential::Signing;
-use super::dialect::{Dialect, azure, files, google, s3, web};
+use super::store_provider::{StoreProvider, azure, files, google, s3, web};
 use crate::error::StorageError;
 use crate::fault::UrlFault;
 use crate::location::{RemoteLocation, StoreKind, bare_url};
@@ -129,7 +129,7 @@ pub(super) fn option(text: &str) -> Result<(String, String), StorageError> {
 /// A bucket and how to speak to it. Has no `Debug`: there are secrets in it.
 #[derive(Clone)]
 pub(super) struct Access {
-    pub(super) dialect: Dialect,
+    pub(super) store_provider: StoreProvider,
     /// Scheme, host and path of the bucket, without a slash at the end.
     pub(super) base: String,
     /// The same for the folders of the bucket, where they have addresses of their own.
@@ -213,10 +213,14 @@ impl Access {
     }
 
     /// Access to what lies at `base`.
-    pub(super) fn at(dialect: Dialect, base: &str, signing: Signing) -> Result<Self, StorageError> {
+    pub(super) fn at(
+        store_provider: StoreProvider,
+        base: &str,
+        signing: Signing,
+    ) -> Result<Self, StorageError> {
         let url = Url::parse(base).map_err(|_| StorageError::url(base, UrlFault::Syntax))?;
         Ok(Self {
-            dialect,
+            store_provider,
             loopback: is_loopback(&url),
             origin: url.origin().ascii_serialization(),
             base: base.to_owned(),

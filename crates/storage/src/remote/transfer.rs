@@ -181,7 +181,10 @@ impl Seen {
         }
         match (state.whole, whole) {
             (Some(expected), Some(found)) if expected != found => {
-                Err(Failure::Lie(RemoteFault::BodyLength { expected, found }))
+                Err(Failure::ProtocolError(RemoteFault::BodyLength {
+                    expected,
+                    found,
+                }))
             }
             (None, Some(whole)) => {
                 state.whole = Some(whole);
@@ -198,7 +201,7 @@ pub(super) enum Failure {
     /// Nothing will help.
     Final(RemoteFault),
     /// The answer is not what was asked for; once more may help, hardly more often.
-    Lie(RemoteFault),
+    ProtocolError(RemoteFault),
     /// The credentials have expired.
     Expired(RemoteFault),
     /// May help to try again.
@@ -258,18 +261,18 @@ pub(super) async fn fetch<S: Sink>(
     let mut resent = false;
     loop {
         let queued = Instant::now();
-        let gate = if wanted.is_small() {
+        let semaphore = if wanted.is_small() {
             &live.store.small
         } else {
-            &live.store.gate
+            &live.store.semaphore
         };
-        let pass = gate.enter().await;
+        let request_permit = semaphore.enter().await;
         clock.waited += queued.elapsed();
         attempts += 1;
         let epoch = live.signer.epoch();
         let failure = match attempt(live, wanted, sink, seen, &mut clock).await {
             Ok(()) => {
-                pass.succeeded();
+                request_permit.succeeded();
                 return Ok(());
             }
             Err(failure) => failure,
@@ -283,7 +286,7 @@ pub(super) async fn fetch<S: Sink>(
         let mut wait = back_off(options.back_off, options.back_off_most, attempts);
         let fault = match failure {
             Failure::Final(fault) => return Err(fault),
-            Failure::Lie(fault) => {
+            Failure::ProtocolError(fault) => {
                 sink.clear();
                 seen.forget_whole();
                 lies += 1;
@@ -314,7 +317,7 @@ pub(super) async fn fetch<S: Sink>(
                 status,
                 retry_after,
             } => {
-                pass.throttled();
+                request_permit.throttled();
                 if let Some(asked) = retry_after {
                     wait = wait.max(asked.min(options.retry_after_most));
                 }
@@ -326,7 +329,7 @@ pub(super) async fn fetch<S: Sink>(
             }
         };
         // Somebody else's turn meanwhile.
-        drop(pass);
+        drop(request_permit);
         let left = clock.left();
         if attempts >= options.attempts || wait >= left {
             return Err(fault);
@@ -413,7 +416,7 @@ async fn attempt<S: Sink>(
     }
     body(live, response, sink, clock, end, wanted.most).await?;
     match end {
-        Some(end) if sink.filled() != end => Err(Failure::Lie(RemoteFault::BodyLength {
+        Some(end) if sink.filled() != end => Err(Failure::ProtocolError(RemoteFault::BodyLength {
             expected: end,
             found: sink.filled(),
         })),
@@ -431,7 +434,7 @@ fn begin_whole<S: Sink>(
     if wanted.range.is_some()
         && let Some(range) = range
     {
-        return Err(Failure::Lie(RemoteFault::Range {
+        return Err(Failure::ProtocolError(RemoteFault::Range {
             start: range.start,
             end: range.end,
             found: RemoteFault::WHOLE.to_owned(),
@@ -441,7 +444,10 @@ fn begin_whole<S: Sink>(
     sink.clear();
     match (wanted.object_bytes, head.length) {
         (Some(expected), Some(found)) if expected != found => {
-            Err(Failure::Lie(RemoteFault::BodyLength { expected, found }))
+            Err(Failure::ProtocolError(RemoteFault::BodyLength {
+                expected,
+                found,
+            }))
         }
         (Some(expected), _) => Ok(Some(expected)),
         (None, Some(bytes)) if bytes > wanted.most => Err(Failure::Final(RemoteFault::TooLarge {
@@ -451,7 +457,7 @@ fn begin_whole<S: Sink>(
         (None, Some(bytes)) => Ok(Some(bytes)),
         (None, None) if head.chunked => Ok(None),
         // Whether all of it came could not be told.
-        (None, None) => Err(Failure::Lie(RemoteFault::NoLength)),
+        (None, None) => Err(Failure::ProtocolError(RemoteFault::NoLength)),
     }
 }
 
@@ -467,7 +473,7 @@ fn begin_range(
             .map_or_else(|| "a part".to_owned(), shown)
     };
     let Some(asked) = range else {
-        return Err(Failure::Lie(RemoteFault::Range {
+        return Err(Failure::ProtocolError(RemoteFault::Range {
             start: 0,
             end: wanted.object_bytes.unwrap_or_default(),
             found: found(),
@@ -480,13 +486,13 @@ fn begin_range(
         && let Some(expected) = wanted.object_bytes
         && whole != expected
     {
-        return Err(Failure::Lie(RemoteFault::BodyLength {
+        return Err(Failure::ProtocolError(RemoteFault::BodyLength {
             expected,
             found: whole,
         }));
     }
     if !right {
-        return Err(Failure::Lie(RemoteFault::Range {
+        return Err(Failure::ProtocolError(RemoteFault::Range {
             start: asked.start,
             end: asked.end,
             found: found(),
@@ -494,7 +500,10 @@ fn begin_range(
     }
     let expected = asked.end - asked.start;
     if let Some(found) = head.length.filter(|length| *length != expected) {
-        return Err(Failure::Lie(RemoteFault::BodyLength { expected, found }));
+        return Err(Failure::ProtocolError(RemoteFault::BodyLength {
+            expected,
+            found,
+        }));
     }
     let begin = wanted.range.as_ref().map_or(0, |range| range.start);
     Ok(Some(asked.end - begin))
@@ -534,7 +543,7 @@ async fn refused(
             region: head.region,
         }),
         400 | 401 | 403 if expired => Failure::Expired(RemoteFault::Credentials { status, code }),
-        401 if has_tokens(live.signer.dialect()) => {
+        401 if has_tokens(live.signer.store_provider()) => {
             Failure::Expired(RemoteFault::Credentials { status, code })
         }
         // The same signature problems come with either status.
@@ -546,7 +555,7 @@ async fn refused(
                 .object_bytes
                 .or(range.map(|range| range.end))
                 .unwrap_or_default();
-            Failure::Lie(RemoteFault::BodyLength {
+            Failure::ProtocolError(RemoteFault::BodyLength {
                 expected,
                 found: head.whole.unwrap_or_default(),
             })
@@ -600,7 +609,7 @@ async fn body<S: Sink>(
                             Failure::Final(RemoteFault::OutOfMemory { bytes: found })
                         }
                         (Full::TooMany, Some(expected)) => {
-                            Failure::Lie(RemoteFault::BodyLength { expected, found })
+                            Failure::ProtocolError(RemoteFault::BodyLength { expected, found })
                         }
                         (Full::TooMany, None) => {
                             Failure::Final(RemoteFault::TooLarge { bytes: found, most })

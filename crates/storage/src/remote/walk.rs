@@ -17,11 +17,11 @@ use tokio::task::AbortHandle;
 
 use plan::{Interval, Job, LAST, State, child_of};
 
-use super::dialect::{Listed, Page, Paging};
 use super::list::{page, roots};
 use super::manifest::Spool;
 use super::put::GoOn;
 use super::send::SLICE;
+use super::store_provider::{Listed, Page, Paging};
 use super::{Live, Remote};
 use crate::dir::Dir;
 use crate::error::StorageError;
@@ -435,9 +435,9 @@ impl Remote {
         if std::thread::current().id() == live.engine.thread {
             return Err(failed(RemoteFault::NoAnswer));
         }
-        let dialect = live.signer.dialect();
+        let store_provider = live.signer.store_provider();
         let (root, wanted) = roots(&live, prefix);
-        let has_folders = dialect.has_folders();
+        let has_folders = store_provider.has_folders();
         let begin = match (has_folders, wanted.rsplit_once('/')) {
             (false, _) => wanted.clone(),
             (true, Some((folder, _))) => format!("{folder}/"),
@@ -445,7 +445,7 @@ impl Remote {
         };
         let ways = Ways {
             size: options.page.clamp(1, 1000),
-            begins_anywhere: dialect.can_begin_anywhere(),
+            begins_anywhere: store_provider.can_begin_anywhere(),
             has_folders,
         };
         let run = Arc::new(Run::new(Arc::clone(&live), ways, begin, wanted));

@@ -12,7 +12,7 @@ use shardmill_webdataset::{
     Array as Tensor, Datum, FieldError, FieldKind, deflate, encode, npy_header,
 };
 
-use super::datums::Datums;
+use super::encoded_column::EncodedColumn;
 use super::hint;
 use super::{
     ENCODED_KEY, ENCODING_KEY, bytes_slices, check_new, is_binary, is_integer_text, is_text, json,
@@ -356,14 +356,14 @@ impl FieldEncoder {
         array: &ArrayRef,
         name: &str,
         limits: &Limits,
-    ) -> Result<Datums, RowError> {
-        let datums = self.values(array, name, limits)?;
+    ) -> Result<EncodedColumn, RowError> {
+        let encoded_column = self.values(array, name, limits)?;
         if !self.is_gzip {
-            return Ok(datums);
+            return Ok(encoded_column);
         }
         let mut raw = Vec::new();
         text::try_render(array.len(), |row, out| {
-            let (prefix, value) = datums.value(row);
+            let (prefix, value) = encoded_column.value(row);
             raw.clear();
             raw.extend_from_slice(prefix);
             raw.extend_from_slice(value);
@@ -374,7 +374,12 @@ impl FieldEncoder {
         })
     }
 
-    fn values(&self, array: &ArrayRef, name: &str, limits: &Limits) -> Result<Datums, RowError> {
+    fn values(
+        &self,
+        array: &ArrayRef,
+        name: &str,
+        limits: &Limits,
+    ) -> Result<EncodedColumn, RowError> {
         let target = self.encoding.name();
         let unfit = || RowError {
             row: 0,
@@ -391,12 +396,12 @@ impl FieldEncoder {
             FieldEncoding::Str if data_type.is_integer() => text::number_texts(array, target),
             FieldEncoding::Str => text::rendered(array, target),
             FieldEncoding::Int => match text::string_slices(array) {
-                Some(datums) => checked(datums, array, &Encoding::StrInt, limits),
+                Some(encoded_column) => checked(encoded_column, array, &Encoding::StrInt, limits),
                 None => text::plain_values(array, shardmill_mds::TextEncoding::Int),
             },
             FieldEncoding::Json => match plain() {
-                Some(datums) if self.encoded == Some(Encoding::Json) => Ok(datums),
-                Some(datums) => checked(datums, array, &Encoding::Json, limits),
+                Some(encoded_column) if self.encoded == Some(Encoding::Json) => Ok(encoded_column),
+                Some(encoded_column) => checked(encoded_column, array, &Encoding::Json, limits),
                 None => text::json_texts(array, target),
             },
             FieldEncoding::Npy | FieldEncoding::Ten if array.null_count() > 0 => {
@@ -426,13 +431,13 @@ impl FieldEncoder {
         name: &str,
         limits: &Limits,
         unfit: impl Fn() -> RowError,
-    ) -> Result<Datums, RowError> {
+    ) -> Result<EncodedColumn, RowError> {
         let present = is_not_null(array).map_err(|_| unfit())?;
         let values = filter(array, &present).map_err(|_| unfit())?;
         let rows: Vec<usize> = (0..array.len())
             .filter(|row| array.is_valid(*row))
             .collect();
-        let datums = self
+        let encoded_column = self
             .values(&values, name, limits)
             .map_err(|error| RowError {
                 row: rows.get(error.row).copied().unwrap_or(error.row),
@@ -443,32 +448,32 @@ impl FieldEncoder {
         let mut next = 0;
         for row in 0..array.len() {
             if array.is_valid(row) {
-                let (prefix, value) = datums.value(next);
+                let (prefix, value) = encoded_column.value(next);
                 bytes.extend_from_slice(prefix);
                 bytes.extend_from_slice(value);
                 next += 1;
             }
             offsets.push(bytes.len());
         }
-        Ok(Datums::rendered(bytes, offsets))
+        Ok(EncodedColumn::rendered(bytes, offsets))
     }
 }
 
 /// Values that have to be what their encoding says.
 fn checked(
-    datums: Datums,
+    encoded_column: EncodedColumn,
     array: &ArrayRef,
     encoding: &Encoding,
     limits: &Limits,
-) -> Result<Datums, RowError> {
+) -> Result<EncodedColumn, RowError> {
     for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
-        let (_, value) = datums.value(row);
+        let (_, value) = encoded_column.value(row);
         check_new(encoding, value, limits).map_err(|error| RowError {
             row,
             reason: error.into(),
         })?;
     }
-    Ok(datums)
+    Ok(encoded_column)
 }
 
 /// Arrays of MDS as NumPy files.
@@ -477,7 +482,7 @@ fn from_mds(
     encoding: &Encoding,
     limits: &Limits,
     write: impl Fn(&NdArray<'_>, &mut Vec<u8>) -> Result<(), FieldError>,
-) -> Result<Datums, RowError> {
+) -> Result<EncodedColumn, RowError> {
     let mut bytes = Vec::new();
     let mut offsets = Vec::with_capacity(array.len() + 1);
     offsets.push(0);
@@ -496,7 +501,7 @@ fn from_mds(
         }
         offsets.push(bytes.len());
     }
-    Ok(Datums::rendered(bytes, offsets))
+    Ok(EncodedColumn::rendered(bytes, offsets))
 }
 
 /// Appends an array in the original's own form.

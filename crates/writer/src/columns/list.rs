@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use shardmill_mds::{DType, Encoding, ndarray_header};
 use shardmill_webdataset::npy_header;
 
-use super::datums::{Datums, Prefixes};
+use super::encoded_column::{EncodedColumn, Prefixes};
 use super::field::{npy_type, tensor};
 use super::number;
 use crate::error::{RowError, ValueReason};
@@ -119,7 +119,7 @@ pub(crate) fn prepare(
     name: &str,
     declared: Option<DType>,
     shape: Option<&[u64]>,
-) -> Result<Datums, RowError> {
+) -> Result<EncodedColumn, RowError> {
     let Numbers {
         levels,
         dtype,
@@ -144,7 +144,7 @@ pub(crate) fn prepare(
 }
 
 /// Encodes a list column as NumPy files. An empty list is an array without numbers.
-pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<Datums, RowError> {
+pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowError> {
     let Numbers {
         dtype,
         extents,
@@ -161,7 +161,7 @@ pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<Datums, RowError> {
 }
 
 /// Encodes a list column as arrays in the original's own form. An empty list is an array without numbers.
-pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<Datums, RowError> {
+pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowError> {
     let numbers = numbers(array, name, None, true)?;
     let item = usize::try_from(numbers.dtype.size_bytes()).unwrap_or(1);
     let mut out = Vec::with_capacity(numbers.bytes.len());
@@ -178,7 +178,7 @@ pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<Datums, RowError> {
         })?;
         offsets.push(out.len());
     }
-    Ok(Datums::rendered(out, offsets))
+    Ok(EncodedColumn::rendered(out, offsets))
 }
 
 /// The numbers of a list column, and which of them each row has.
@@ -240,7 +240,7 @@ fn prefixed(
     bytes: Buffer,
     item: usize,
     header: impl Fn(usize, &[u64], &mut Vec<u8>) -> Result<(), RowError>,
-) -> Result<Datums, RowError> {
+) -> Result<EncodedColumn, RowError> {
     let rows = extents.len();
     let ranges = extents
         .iter()
@@ -264,7 +264,7 @@ fn prefixed(
             Prefixes::Each { bytes, offsets }
         }
     };
-    Ok(Datums::Prefixed {
+    Ok(EncodedColumn::Prefixed {
         prefixes,
         bytes,
         ranges,
@@ -278,7 +278,7 @@ fn fixed(
     bytes: Buffer,
     item: usize,
     levels: &[Level],
-) -> Result<Datums, RowError> {
+) -> Result<EncodedColumn, RowError> {
     let elements = shape.iter().product::<u64>();
     for (row, extent) in extents.iter().enumerate() {
         // A flat list of the right length is what file formats without nested shapes deliver.
@@ -298,7 +298,7 @@ fn fixed(
         .windows(2)
         .all(|pair| pair[0].leaf.end == pair[1].leaf.start);
     if contiguous {
-        return Ok(Datums::Fixed {
+        return Ok(EncodedColumn::Fixed {
             width,
             bytes: bytes.slice_with_length(start * item, (end - start) * item),
         });
@@ -307,7 +307,7 @@ fn fixed(
         .iter()
         .map(|extent| extent.leaf.start * item..extent.leaf.end * item)
         .collect();
-    Ok(Datums::Prefixed {
+    Ok(EncodedColumn::Prefixed {
         prefixes: Prefixes::Same(Vec::new()),
         bytes,
         ranges,

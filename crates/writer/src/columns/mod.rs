@@ -1,6 +1,6 @@
 //! From Arrow columns to encoded values.
 
-mod datums;
+mod encoded_column;
 mod field;
 mod hint;
 mod json;
@@ -20,21 +20,21 @@ use shardmill_mds::{
     encode_jpeg_array, encode_list,
 };
 
-pub(crate) use datums::Datums;
+pub(crate) use encoded_column::EncodedColumn;
 use field::FieldEncoder;
 pub use field::{FieldEncoding, ParseFieldEncodingError, default_field};
 pub(crate) use text::string_slices;
 
 use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
-use datums::Offsets;
+use encoded_column::Offsets;
 
 /// Field metadata: the MDS encoding that a source suggests for a column.
 pub const ENCODING_KEY: &str = "shardmill:encoding";
 
 /// Field metadata, [`ENCODED_TEXT`] where a column of strings holds the texts of integers of any size.
 /// Otherwise `"true"` where the bytes of a binary column already are values of the suggested encoding,
-/// taken from another data set.
+/// taken from another dataset.
 pub const ENCODED_KEY: &str = "shardmill:encoded";
 
 /// The value of [`ENCODED_KEY`] for integers of any size.
@@ -360,7 +360,7 @@ impl ColumnEncoder {
     }
 
     /// Encodes the values of one batch. Nulls have been replaced before, but where [`Self::stores_null`].
-    pub(crate) fn prepare(&self, array: &ArrayRef) -> Result<Datums, RowError> {
+    pub(crate) fn prepare(&self, array: &ArrayRef) -> Result<EncodedColumn, RowError> {
         let stored = stored_type(array.data_type());
         let array = match *array.data_type() == stored {
             true => array,
@@ -377,7 +377,7 @@ impl ColumnEncoder {
         }
     }
 
-    fn prepare_as(&self, array: &ArrayRef) -> Result<Datums, RowError> {
+    fn prepare_as(&self, array: &ArrayRef) -> Result<EncodedColumn, RowError> {
         match &self.target {
             Target::Mds(encoding) if self.encoded => self.encoded(array, encoding),
             Target::Mds(encoding) => self.mds(array, encoding),
@@ -410,13 +410,13 @@ impl ColumnEncoder {
         }
     }
 
-    fn mds(&self, array: &ArrayRef, encoding: &Encoding) -> Result<Datums, RowError> {
+    fn mds(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
         let name = || encoding.to_string();
         match encoding {
             Encoding::Number(dtype) => self.number(array, *dtype),
             Encoding::Int => self.number(array, DType::I64),
             Encoding::Str => match text::string_slices(array) {
-                Some(datums) => Ok(datums),
+                Some(encoded_column) => Ok(encoded_column),
                 None if is_binary(array.data_type()) => self.checked(
                     bytes_slices(array).ok_or_else(|| self.unfit(array))?,
                     array.len(),
@@ -428,7 +428,7 @@ impl ColumnEncoder {
                 .or_else(|| text::string_slices(array))
                 .ok_or_else(|| self.unfit(array)),
             Encoding::Json => match text::string_slices(array) {
-                Some(datums) => self.checked(datums, array.len(), encoding),
+                Some(encoded_column) => self.checked(encoded_column, array.len(), encoding),
                 None if is_binary(array.data_type()) => self.checked(
                     bytes_slices(array).ok_or_else(|| self.unfit(array))?,
                     array.len(),
@@ -437,11 +437,11 @@ impl ColumnEncoder {
                 None => text::json_texts(array, &name()),
             },
             Encoding::StrInt | Encoding::StrDecimal => match text::string_slices(array) {
-                Some(datums) => self.checked(datums, array.len(), encoding),
+                Some(encoded_column) => self.checked(encoded_column, array.len(), encoding),
                 None => text::number_texts(array, &name()),
             },
             Encoding::StrFloat => match text::string_slices(array) {
-                Some(datums) => self.checked(datums, array.len(), encoding),
+                Some(encoded_column) => self.checked(encoded_column, array.len(), encoding),
                 None => text::float_texts(array, &name()),
             },
             Encoding::NdArray { .. } if is_binary(array.data_type()) => self.checked(
@@ -465,17 +465,17 @@ impl ColumnEncoder {
         }
     }
 
-    fn number(&self, array: &ArrayRef, dtype: DType) -> Result<Datums, RowError> {
+    fn number(&self, array: &ArrayRef, dtype: DType) -> Result<EncodedColumn, RowError> {
         let width = usize::try_from(dtype.size_bytes()).unwrap_or(8);
-        Ok(Datums::Fixed {
+        Ok(EncodedColumn::Fixed {
             width,
             bytes: number::to_bytes(array, dtype, &self.target.name())?,
         })
     }
 
     /// Bytes that already are values of the encoding: only the length of fixed ones is checked.
-    fn encoded(&self, array: &ArrayRef, encoding: &Encoding) -> Result<Datums, RowError> {
-        let datums = bytes_slices(array)
+    fn encoded(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
+        let encoded_column = bytes_slices(array)
             .or_else(|| text::string_slices(array))
             .or_else(|| {
                 number::dtype_of(array.data_type()).and_then(|dtype| self.number(array, dtype).ok())
@@ -483,7 +483,7 @@ impl ColumnEncoder {
             .ok_or_else(|| self.unfit(array))?;
         if let Some(expected) = encoding.fixed_size() {
             for row in 0..array.len() {
-                let found = datums.len(row);
+                let found = encoded_column.len(row);
                 if u64::try_from(found) != Ok(expected) {
                     let reason = ValueReason::Length {
                         found,
@@ -494,27 +494,27 @@ impl ColumnEncoder {
                 }
             }
         }
-        Ok(datums)
+        Ok(encoded_column)
     }
 
     fn checked(
         &self,
-        datums: Datums,
+        encoded_column: EncodedColumn,
         rows: usize,
         encoding: &Encoding,
-    ) -> Result<Datums, RowError> {
+    ) -> Result<EncodedColumn, RowError> {
         for row in 0..rows {
-            let (_, value) = datums.value(row);
+            let (_, value) = encoded_column.value(row);
             check_new(encoding, value, &self.limits).map_err(|error| RowError {
                 row,
                 reason: error.into(),
             })?;
         }
-        Ok(datums)
+        Ok(encoded_column)
     }
 
     /// Lists of files as one value.
-    fn framed(&self, array: &ArrayRef, encoding: &Encoding) -> Result<Datums, RowError> {
+    fn framed(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
         let mut bytes = Vec::new();
         let mut offsets = Vec::with_capacity(array.len() + 1);
         offsets.push(0);
@@ -543,7 +543,11 @@ impl ColumnEncoder {
             })?;
             offsets.push(bytes.len());
         }
-        self.checked(Datums::rendered(bytes, offsets), array.len(), encoding)
+        self.checked(
+            EncodedColumn::rendered(bytes, offsets),
+            array.len(),
+            encoding,
+        )
     }
 
     fn unfit(&self, array: &ArrayRef) -> RowError {
@@ -659,18 +663,18 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
 }
 
 /// Binary columns as slices of the buffer they have.
-fn bytes_slices(array: &ArrayRef) -> Option<Datums> {
+fn bytes_slices(array: &ArrayRef) -> Option<EncodedColumn> {
     Some(match array.data_type() {
         DataType::Binary => {
             let values = array.as_binary::<i32>();
-            Datums::Sliced {
+            EncodedColumn::Sliced {
                 bytes: values.values().clone(),
                 offsets: Offsets::I32(values.offsets().clone()),
             }
         }
         DataType::LargeBinary => {
             let values = array.as_binary::<i64>();
-            Datums::Sliced {
+            EncodedColumn::Sliced {
                 bytes: values.values().clone(),
                 offsets: Offsets::I64(values.offsets().clone()),
             }
@@ -688,7 +692,7 @@ fn bytes_slices(array: &ArrayRef) -> Option<Datums> {
                 values.values().clone()
             };
             let offsets = (0..=values.len()).map(|row| row * width).collect();
-            Datums::Sliced {
+            EncodedColumn::Sliced {
                 bytes,
                 offsets: Offsets::Owned(offsets),
             }
@@ -698,14 +702,14 @@ fn bytes_slices(array: &ArrayRef) -> Option<Datums> {
 }
 
 /// Values copied end to end.
-fn gathered<'a>(values: impl Iterator<Item = &'a [u8]>) -> Datums {
+fn gathered<'a>(values: impl Iterator<Item = &'a [u8]>) -> EncodedColumn {
     let mut bytes = Vec::new();
     let mut offsets = vec![0];
     for value in values {
         bytes.extend_from_slice(value);
         offsets.push(bytes.len());
     }
-    Datums::rendered(bytes, offsets)
+    EncodedColumn::rendered(bytes, offsets)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ fn made(
         (Some(name), ShardFormat::Streaming(_)) => Target::Mds(name.parse().unwrap()),
     };
     let column = ColumnEncoder::compile(0, &field, target, &Limits::default()).map_err(told)?;
-    let datums = column.prepare(array).map_err(|error| {
+    let encoded_column = column.prepare(array).map_err(|error| {
         told(WriteError::Value {
             column: name.to_owned(),
             row: error.row.to_string(),
@@ -41,7 +41,7 @@ fn made(
         })
     })?;
     let values = (0..array.len()).map(|row| {
-        let (prefix, value) = datums.value(row);
+        let (prefix, value) = encoded_column.value(row);
         [prefix, value].concat()
     });
     Ok(values.collect())

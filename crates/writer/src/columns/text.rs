@@ -8,7 +8,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, TimeUnit, UInt64Type};
 use shardmill_mds::{DType, TextEncoding, write_float, write_json_float, write_json_string};
 
-use super::datums::{Datums, Offsets};
+use super::encoded_column::{EncodedColumn, Offsets};
 use super::json::{self, Node, Unwritable};
 use super::{gathered, is_binary, is_text, number};
 use crate::error::RowError;
@@ -33,18 +33,18 @@ pub(crate) fn is_representable(data_type: &DataType) -> bool {
 }
 
 /// String columns as slices of the buffer they have.
-pub(crate) fn string_slices(array: &ArrayRef) -> Option<Datums> {
+pub(crate) fn string_slices(array: &ArrayRef) -> Option<EncodedColumn> {
     Some(match array.data_type() {
         DataType::Utf8 => {
             let values = array.as_string::<i32>();
-            Datums::Sliced {
+            EncodedColumn::Sliced {
                 bytes: values.values().clone(),
                 offsets: Offsets::I32(values.offsets().clone()),
             }
         }
         DataType::LargeUtf8 => {
             let values = array.as_string::<i64>();
-            Datums::Sliced {
+            EncodedColumn::Sliced {
                 bytes: values.values().clone(),
                 offsets: Offsets::I64(values.offsets().clone()),
             }
@@ -58,7 +58,7 @@ pub(crate) fn string_slices(array: &ArrayRef) -> Option<Datums> {
 }
 
 /// Renders every row into one buffer.
-fn render(rows: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Datums {
+fn render(rows: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> EncodedColumn {
     let mut bytes = Vec::with_capacity(rows * 8);
     let mut offsets = Vec::with_capacity(rows + 1);
     offsets.push(0);
@@ -66,21 +66,21 @@ fn render(rows: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Datums {
         write(row, &mut bytes);
         offsets.push(bytes.len());
     }
-    Datums::rendered(bytes, offsets)
+    EncodedColumn::rendered(bytes, offsets)
 }
 
 /// Renders every row into one buffer, up to the first that fails.
 pub(crate) fn try_render(
     rows: usize,
     mut write: impl FnMut(usize, &mut Vec<u8>) -> Result<(), RowError>,
-) -> Result<Datums, RowError> {
+) -> Result<EncodedColumn, RowError> {
     let mut failed = None;
-    let datums = render(rows, |row, out| {
+    let encoded_column = render(rows, |row, out| {
         if failed.is_none() {
             failed = write(row, out).err();
         }
     });
-    failed.map_or(Ok(datums), Err)
+    failed.map_or(Ok(encoded_column), Err)
 }
 
 /// What is said where a whole column does not fit, which its type should have told.
@@ -189,7 +189,7 @@ fn beyond(array: &ArrayRef) -> String {
 
 /// The text of any representable value: strings as they are, times in ISO 8601, decimals in full, anything
 /// nested as JSON. `encoding` is for messages.
-pub(crate) fn rendered(array: &ArrayRef, encoding: &str) -> Result<Datums, RowError> {
+pub(crate) fn rendered(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     match array.data_type() {
         data_type if is_text(data_type) => {
             string_slices(array).ok_or_else(|| unfit(array, encoding))
@@ -209,7 +209,7 @@ pub(crate) fn rendered(array: &ArrayRef, encoding: &str) -> Result<Datums, RowEr
 }
 
 /// JSON texts, `null` for nulls.
-pub(crate) fn json_texts(array: &ArrayRef, encoding: &str) -> Result<Datums, RowError> {
+pub(crate) fn json_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     let node = Node::new(array).ok_or_else(|| unfit(array, encoding))?;
     try_render(array.len(), |row, out| {
         node.write(row, out).map_err(|error| RowError {
@@ -220,7 +220,7 @@ pub(crate) fn json_texts(array: &ArrayRef, encoding: &str) -> Result<Datums, Row
 }
 
 /// Integers and decimals in Python's spelling.
-pub(crate) fn number_texts(array: &ArrayRef, encoding: &str) -> Result<Datums, RowError> {
+pub(crate) fn number_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     match array.data_type() {
         DataType::Decimal128(..) | DataType::Decimal256(..) => {
             try_render(array.len(), |row, out| {
@@ -231,7 +231,7 @@ pub(crate) fn number_texts(array: &ArrayRef, encoding: &str) -> Result<Datums, R
     }
 }
 
-fn integers(array: &ArrayRef) -> Option<Datums> {
+fn integers(array: &ArrayRef) -> Option<EncodedColumn> {
     if *array.data_type() == DataType::UInt64 {
         let values = array.as_primitive::<UInt64Type>();
         return Some(render(array.len(), |row, out| {
@@ -247,11 +247,11 @@ fn integers(array: &ArrayRef) -> Option<Datums> {
 
 /// Floats in the spelling of Python's `str(float)`. Single and half precision are widened first, as Python
 /// widens them.
-pub(crate) fn float_texts(array: &ArrayRef, encoding: &str) -> Result<Datums, RowError> {
+pub(crate) fn float_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     floats(array, write_float).ok_or_else(|| unfit(array, encoding))
 }
 
-fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<Datums> {
+fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<EncodedColumn> {
     let rows = array.len();
     Some(match array.data_type() {
         DataType::Float16 => {
@@ -276,7 +276,10 @@ fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<Datums> {
 }
 
 /// Values for a JSON line.
-pub(crate) fn json_values(array: &ArrayRef, encoding: TextEncoding) -> Result<Datums, RowError> {
+pub(crate) fn json_values(
+    array: &ArrayRef,
+    encoding: TextEncoding,
+) -> Result<EncodedColumn, RowError> {
     let name = encoding.to_string();
     let unfit = || unfit(array, &name);
     match encoding {
@@ -294,7 +297,10 @@ pub(crate) fn json_values(array: &ArrayRef, encoding: TextEncoding) -> Result<Da
 }
 
 /// Values for a line of separated values.
-pub(crate) fn plain_values(array: &ArrayRef, encoding: TextEncoding) -> Result<Datums, RowError> {
+pub(crate) fn plain_values(
+    array: &ArrayRef,
+    encoding: TextEncoding,
+) -> Result<EncodedColumn, RowError> {
     let name = encoding.to_string();
     let unfit = || unfit(array, &name);
     match encoding {

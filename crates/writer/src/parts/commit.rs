@@ -51,30 +51,30 @@ pub struct CommitOptions {
     pub limits: Limits,
 }
 
-/// A data set that was committed.
+/// A dataset that was committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Shards of the job.
     pub shards: u64,
     /// Samples of the job.
     pub samples: u64,
-    /// Samples of the data set, with those that were there before.
+    /// Samples of the dataset, with those that were there before.
     pub total_samples: u64,
     /// Whether an earlier call had published the very same index.
     pub was_done: bool,
 }
 
-/// Publishes the parts of a job as a data set, in the order of their numbers.
+/// Publishes the parts of a job as a dataset, in the order of their numbers.
 ///
 /// Every file is looked at before any gets its name, and the index is written last: a reader finds what was there before,
-/// or all of the new data set. Committing the same manifests again is no error, also after a commit that was killed.
+/// or all of the new dataset. Committing the same manifests again is no error, also after a commit that was killed.
 /// What other attempts of the job have left is removed at the end.
 ///
 /// # Errors
 ///
 /// `InvalidInput`: parts that are missing, there twice, of another job or form. `Corrupt`: files that are not as they were
-/// written. `Conflict`: a data set that is there, or was changed since the job began; another commit at work. What the disk
-/// or the store says. After any error the data set is as it was before.
+/// written. `Conflict`: a dataset that is there, or was changed since the job began; another commit at work. What the disk
+/// or the store says. After any error the dataset is as it was before.
 pub fn commit(
     place: &Place,
     staging: &Staging,
@@ -126,7 +126,7 @@ pub fn commit(
     Ok(done)
 }
 
-/// What is done while nobody else commits. Answers the samples of the data set, and whether another call for the same
+/// What is done while nobody else commits. Answers the samples of the dataset, and whether another call for the same
 /// manifests had published it meanwhile.
 fn publish(
     place: &Place,
@@ -252,7 +252,7 @@ fn in_order(
     Ok(by_part.into_values().collect())
 }
 
-/// The samples of the data set, where an earlier call has published it with these shards in it.
+/// The samples of the dataset, where an earlier call has published it with these shards in it.
 fn published(
     place: &Place,
     staging: &Staging,
@@ -470,11 +470,11 @@ fn look_at(
         expected: expected.to_owned(),
     };
     let Some(dir) = place.as_local() else {
-        let stamp = place
-            .stamp(&file.at, &mut |_| go_on())?
+        let file_version = place
+            .file_version(&file.at, &mut |_| go_on())?
             .ok_or_else(missing)?;
-        check(&file.at, stamp.bytes)?;
-        if let (Some(noted), Some(found)) = (&file.etag, stamp.etag)
+        check(&file.at, file_version.bytes)?;
+        if let (Some(noted), Some(found)) = (&file.etag, file_version.etag)
             && *noted != found
         {
             return Err(differs(&file.at, found, noted));
@@ -579,7 +579,7 @@ fn settle(
     Ok(())
 }
 
-/// Claims a data set for one commit.
+/// Claims a dataset for one commit.
 pub(super) fn claim(
     place: &Place,
     patience: Option<Duration>,
@@ -609,7 +609,7 @@ pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() 
     }
 }
 
-/// Removes what commits that were killed have left beside a data set that was published. Nothing happens while somebody
+/// Removes what commits that were killed have left beside a dataset that was published. Nothing happens while somebody
 /// commits. `patience` is as in [`CommitOptions::lease_patience`].
 pub fn tidy(place: &Place, patience: Option<Duration>, go_on: &mut dyn FnMut() -> bool) {
     let work = place.entries(WORK_FOLDER, &mut |_| go_on());

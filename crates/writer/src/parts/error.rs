@@ -4,7 +4,7 @@ use shardmill_storage::StorageError;
 use crate::entry::IndexProblem;
 use crate::error::WriteError;
 
-/// Why a part could not be written, or parts could not become a data set.
+/// Why a part could not be written, or parts could not become a dataset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartError {
@@ -14,19 +14,19 @@ pub enum PartError {
     /// The disk or the store refused.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A data set is there already.
-    #[error("there is a data set already")]
+    /// A dataset is there already.
+    #[error("there is a dataset already")]
     Exists {
         /// The index.
         place: String,
     },
-    /// The data set is not the one that was there when the job began.
-    #[error("the data set was changed since the job began")]
+    /// The dataset is not the one that was there when the job began.
+    #[error("the dataset was changed since the job began")]
     Changed {
         /// The index.
         place: String,
     },
-    /// Somebody else commits to the same data set, or died while doing so.
+    /// Somebody else commits to the same dataset, or died while doing so.
     #[error("another commit, of job {job}, has begun and not ended")]
     Busy {
         /// The object that says so.
@@ -43,8 +43,8 @@ pub enum PartError {
         #[source]
         source: Box<IndexProblem>,
     },
-    /// The data set that is there has shards of another kind.
-    #[error("the data set has shards of {found}, the job writes {expected}")]
+    /// The dataset that is there has shards of another kind.
+    #[error("the dataset has shards of {found}, the job writes {expected}")]
     OtherFormat {
         /// The index.
         place: String,

@@ -57,7 +57,7 @@ impl GcReason {
 /// Something that is not needed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GcEntry {
-    /// Its name, relative to the data set.
+    /// Its name, relative to the dataset.
     pub name: String,
     /// Its bytes, of a folder those of all files in it.
     pub bytes: u64,
@@ -125,7 +125,7 @@ pub(super) fn sweep(place: &Place, staging: &Staging, go_on: &mut dyn FnMut() ->
     let _ = abort(place, staging, &Limits::default(), go_on);
 }
 
-/// Finds what no data set needs: attempts that were not committed, shards that the index does not name (as overwriting
+/// Finds what no dataset needs: attempts that were not committed, shards that the index does not name (as overwriting
 /// leaves them), temporary files. Removes it where it is told to.
 ///
 /// # Errors
@@ -222,7 +222,7 @@ fn find(
     Ok(found)
 }
 
-/// Whether a file is a shard by its name; with `plain` also one of a data set without parts.
+/// Whether a file is a shard by its name; with `plain` also one of a dataset without parts.
 fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
     let default = ShardPattern::default();
     let prefixes = [STREAMING_PREFIX, default.prefix()];

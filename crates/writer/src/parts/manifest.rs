@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use shardmill_core::{Limits, check_relative_path, escape};
 use shardmill_mds::HashAlgo;
-use shardmill_storage::{Place, Stamp};
+use shardmill_storage::{FileVersion, Place};
 use shardmill_webdataset::TarCompression;
 
 use super::names::{folder_of, name_in, token};
@@ -26,7 +26,7 @@ pub struct Manifest {
     pub part: u64,
     /// The attempt.
     pub attempt: String,
-    /// What all shards of the data set have in common, as text; `None` for a part without shards.
+    /// What all shards of the dataset have in common, as text; `None` for a part without shards.
     pub form: Option<String>,
     /// The shards, in order.
     pub shards: Vec<PartShard>,
@@ -44,9 +44,9 @@ pub struct PartShard {
 /// A file of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartFile {
-    /// What it is called in the data set.
+    /// What it is called in the dataset.
     pub name: String,
-    /// Where it is until the commit, relative to the data set.
+    /// Where it is until the commit, relative to the dataset.
     pub at: String,
     /// Its length.
     pub bytes: u64,
@@ -211,7 +211,7 @@ pub struct ManifestBuilder {
     manifest: Manifest,
     identity: String,
     prefix: String,
-    /// The number of the part in the data set.
+    /// The number of the part in the dataset.
     number: u64,
     /// In a directory: where the files are until the commit.
     folder: Option<String>,
@@ -263,13 +263,13 @@ impl ManifestBuilder {
         self.manifest.part
     }
 
-    /// The number of the part in the data set.
+    /// The number of the part in the dataset.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The folder for the files of the part until they are committed, relative to the data set; `None` in a store.
+    /// The folder for the files of the part until they are committed, relative to the dataset; `None` in a store.
     #[must_use]
     pub fn folder(&self) -> Option<&str> {
         self.folder.as_deref()
@@ -281,7 +281,7 @@ impl ManifestBuilder {
         super::names::key_prefix(self.number)
     }
 
-    /// Where a file of a shard belongs until the commit, relative to the data set. `basename` is its name in a data set of
+    /// Where a file of a shard belongs until the commit, relative to the dataset. `basename` is its name in a dataset of
     /// this part alone.
     #[must_use]
     pub fn at(&self, basename: &str) -> String {
@@ -296,16 +296,16 @@ impl ManifestBuilder {
     }
 
     /// Adds the next shard, whose files are where [`at`](Self::at) says, each with what the place knows of it. The names
-    /// in `entry` and in the checks are those of a data set of this part alone.
-    pub fn add(&mut self, mut entry: IndexEntry, files: &[(FileCheck, Stamp)]) {
+    /// in `entry` and in the checks are those of a dataset of this part alone.
+    pub fn add(&mut self, mut entry: IndexEntry, files: &[(FileCheck, FileVersion)]) {
         entry.rename_files(|basename| self.name(basename));
-        let files = files.iter().map(|(check, stamp)| PartFile {
+        let files = files.iter().map(|(check, file_version)| PartFile {
             name: self.name(&check.name),
             at: self.at(&check.name),
             bytes: check.bytes,
             algo: check.algo,
             hex: check.hex.clone(),
-            etag: stamp.etag.clone(),
+            etag: file_version.etag.clone(),
         });
         let files = files.collect();
         self.manifest.form = Some(self.identity.clone());
@@ -329,7 +329,7 @@ impl ManifestBuilder {
     }
 }
 
-/// What all shards of a data set have in common, as text. The same text means shards that may stand in one index.
+/// What all shards of a dataset have in common, as text. The same text means shards that may stand in one index.
 fn identity(form: &ShardForm) -> String {
     match form {
         ShardForm::Streaming(config) => config.to_json(),
@@ -375,7 +375,7 @@ pub(super) fn columns_of(form: &str) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// What differs between two forms: columns, or else other things that shards of a data set have in common.
+/// What differs between two forms: columns, or else other things that shards of a dataset have in common.
 pub(super) fn difference(first: &str, other: &str) -> String {
     let (there, here) = (columns_of(first), columns_of(other));
     let named = |(name, encoding): &(String, Option<String>)| {

@@ -1,7 +1,7 @@
-//! Parts and commit: many writers, one data set.
+//! Parts and commit: many writers, one dataset.
 //!
 //! A *part* is what one task makes of its share of the rows: shards, and a small [`Manifest`] that says what they are.
-//! [`commit`] turns the manifests of one attempt of every part into a data set: it checks that each file is there as
+//! [`commit`] turns the manifests of one attempt of every part into a dataset: it checks that each file is there as
 //! noted, gives the files their names, and writes the index last. Before that nothing exists for a reader. [`abort`]
 //! removes what a job has written that was not committed, [`gc`] what jobs that were killed have left.
 //!
@@ -43,7 +43,7 @@ use names::part_of;
 
 /// The folder of the attempts.
 pub use shardmill_core::PARTS_FOLDER;
-/// The folder of everything that is not published, beneath the data set. Conversions have theirs
+/// The folder of everything that is not published, beneath the dataset. Conversions have theirs
 /// in it, too.
 pub use shardmill_core::WORK_FOLDER;
 /// The folder of the lease of a commit.
@@ -56,10 +56,10 @@ const JOURNAL: &str = "journal";
 pub const OF_PARTS: [&str; 2] = ["parts", "commit"];
 /// Most bytes of the name of a job or of an attempt.
 const MOST_TOKEN_BYTES: usize = 40;
-/// Most parts of a data set.
+/// Most parts of a dataset.
 const MOST_PARTS: u64 = 10_000_000;
 
-/// What a commit does where there is a data set already.
+/// What a commit does where there is a dataset already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SaveMode {
     /// It is an error.
@@ -177,13 +177,13 @@ impl Staging {
         &self.names
     }
 
-    /// What happens to a data set that is there.
+    /// What happens to a dataset that is there.
     #[must_use]
     pub const fn mode(&self) -> SaveMode {
         self.mode
     }
 
-    /// The number that the first part of the job has in the data set.
+    /// The number that the first part of the job has in the dataset.
     #[must_use]
     pub const fn first_part(&self) -> u64 {
         self.first_part

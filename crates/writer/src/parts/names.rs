@@ -7,7 +7,7 @@ use crate::form::{STREAMING_PREFIX, ShardForm, ShardFormat, ShardPattern};
 /// Digits of the number of a part.
 const PART_DIGITS: usize = 5;
 
-/// Which names the shards of a data set have.
+/// Which names the shards of a dataset have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameForm {
     /// Those of MosaicML Streaming: `shard.00003-00012.mds`.
@@ -61,7 +61,7 @@ impl NameForm {
     }
 }
 
-/// The name of a file in a data set of many parts: that of the shard in its part, with the number of the part in front of
+/// The name of a file in a dataset of many parts: that of the shard in its part, with the number of the part in front of
 /// its own, and between them what tells attempts apart.
 pub(crate) fn name_in(basename: &str, prefix: &str, part: u64, token: Option<&str>) -> String {
     let rest = basename.strip_prefix(prefix).unwrap_or(basename);

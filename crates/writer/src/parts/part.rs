@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use shardmill_storage::{Dir, Place, PublishMode, Stamp, StorageError};
+use shardmill_storage::{Dir, FileVersion, Place, PublishMode, StorageError};
 
 use super::names::key_prefix;
 use super::{Manifest, ManifestBuilder, PartError, Staging};
@@ -204,12 +204,12 @@ impl PartWriter {
             let builder = self.builder.as_mut().ok_or(WriteError::Closed)?;
             let mut files = Vec::with_capacity(shard.checks.len());
             for ((name, temp), check) in shard.files.into_iter().zip(shard.checks) {
-                let stamp = match &self.place {
+                let file_version = match &self.place {
                     // The folder is an attempt's own, and was opened for it.
                     Place::Local(_) => {
                         let bytes = temp.written();
                         temp.publish_pending(&name, PublishMode::CreateNew, true)?;
-                        Stamp { bytes, etag: None }
+                        FileVersion { bytes, etag: None }
                     }
                     Place::Store(_) => {
                         let at = builder.at(&name);
@@ -218,7 +218,7 @@ impl PartWriter {
                             .publish(temp, &at, PublishMode::Replace, &mut |_| go_on())?
                     }
                 };
-                files.push((check, stamp));
+                files.push((check, file_version));
             }
             builder.add(shard.entry, &files);
         }

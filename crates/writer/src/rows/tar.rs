@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{BatchError, CHUNK_BYTES, RowEncoder};
 use crate::chunk::{BufferPool, Chunk, Origin};
-use crate::columns::{Datums, string_slices};
+use crate::columns::{EncodedColumn, string_slices};
 use crate::error::{RowError, ValueReason};
 
 /// What all members of a tar file are filled up to a multiple of.
@@ -30,7 +30,7 @@ pub struct TarRows {
 /// Where keys come from.
 #[derive(Clone, Debug)]
 pub enum TarKeys {
-    /// The number of the sample in its data set, with nine digits.
+    /// The number of the sample in its dataset, with nine digits.
     Number,
     /// A column of the batches: text or integers.
     Column {
@@ -48,7 +48,7 @@ impl RowEncoder {
         &self,
         rows: &TarRows,
         batch: &RecordBatch,
-        datums: &[Datums],
+        encoded_column: &[EncodedColumn],
         mut origin: Origin,
         pool: &Arc<BufferPool>,
         mut emit: impl FnMut(Chunk),
@@ -56,7 +56,7 @@ impl RowEncoder {
         let samples = Samples {
             encoder: self,
             profile: rows.profile,
-            datums,
+            encoded_column,
             absent: self
                 .columns
                 .iter()
@@ -108,7 +108,7 @@ impl RowEncoder {
 }
 
 /// The key column as text.
-fn keys(array: &ArrayRef) -> Result<Datums, BatchError> {
+fn keys(array: &ArrayRef) -> Result<EncodedColumn, BatchError> {
     if let Some(nulls) = array.logical_nulls()
         && nulls.null_count() > 0
     {
@@ -121,8 +121,8 @@ fn keys(array: &ArrayRef) -> Result<Datums, BatchError> {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(ArrayRef::clone(array)),
         _ => cast(array, &DataType::LargeUtf8),
     };
-    let datums = text.ok().and_then(|text| string_slices(&text));
-    datums.ok_or_else(|| BatchError::Value {
+    let encoded_column = text.ok().and_then(|text| string_slices(&text));
+    encoded_column.ok_or_else(|| BatchError::Value {
         column: usize::MAX,
         error: RowError {
             row: 0,
@@ -138,10 +138,10 @@ fn keys(array: &ArrayRef) -> Result<Datums, BatchError> {
 struct Samples<'a> {
     encoder: &'a RowEncoder,
     profile: Profile,
-    datums: &'a [Datums],
+    encoded_column: &'a [EncodedColumn],
     /// Where columns have nulls that are left out.
     absent: Vec<Option<NullBuffer>>,
-    keys: Option<Datums>,
+    keys: Option<EncodedColumn>,
 }
 
 impl Samples<'_> {
@@ -180,7 +180,10 @@ impl Samples<'_> {
         }
         let mut size = 0_usize;
         for column in self.present(row) {
-            let bytes = self.datums.get(column).map_or(0, |datums| datums.len(row));
+            let bytes = self
+                .encoded_column
+                .get(column)
+                .map_or(0, |encoded_column| encoded_column.len(row));
             let field = self.field(column);
             let member = if Self::is_plain(key, field) {
                 BLOCK + bytes.next_multiple_of(BLOCK)
@@ -221,19 +224,19 @@ impl Samples<'_> {
     ) -> Result<usize, BatchError> {
         let key = std::str::from_utf8(self.key(row)).unwrap_or_default();
         for column in self.present(row) {
-            let Some(datums) = self.datums.get(column) else {
+            let Some(encoded_column) = self.encoded_column.get(column) else {
                 continue;
             };
             name.clear();
             name.push_str(key);
             name.push('.');
             name.push_str(self.field(column));
-            let bytes = datums.len(row);
+            let bytes = encoded_column.len(row);
             head.clear();
             let length = u64::try_from(bytes).unwrap_or(u64::MAX);
             write_member_head(self.profile.style, name, length, head)
                 .map_err(|error| BatchError::Member { column, row, error })?;
-            let (prefix, value) = datums.value(row);
+            let (prefix, value) = encoded_column.value(row);
             let padding = bytes.next_multiple_of(BLOCK) - bytes;
             for part in [head.as_slice(), prefix, value, &[0; BLOCK][..padding]] {
                 out[at..at + part.len()].copy_from_slice(part);

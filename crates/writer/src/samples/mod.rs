@@ -1,6 +1,6 @@
 //! Samples that somebody else encodes, one at a time, into shards.
 
-mod crew;
+mod worker_pool;
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::index::publish_last;
 use crate::pack::Packer;
 use crate::rows::{CHUNK_BYTES, RowEncoder};
 use crate::shard::ShardKind;
-use crew::Crew;
-pub use crew::PublishedFiles;
+pub use worker_pool::PublishedFiles;
+use worker_pool::WorkerPool;
 
 /// Most buffers that are kept for the next samples: those of a shard of 64 MiB that is filled and of seven that are
 /// finished.
@@ -37,7 +37,7 @@ pub struct SampleOptions {
     pub durable: bool,
 }
 
-/// Writes encoded samples as a data set: cuts them into shards as the original does, finishes and publishes the shards
+/// Writes encoded samples as a dataset: cuts them into shards as the original does, finishes and publishes the shards
 /// in threads of its own, and publishes the index last.
 ///
 /// No file is replaced: a directory that holds shards ends it with
@@ -67,7 +67,7 @@ pub struct SampleOptions {
 /// ```
 #[derive(Debug)]
 pub struct SampleWriter {
-    crew: Crew,
+    worker_pool: WorkerPool,
     packer: Packer,
     pool: Arc<BufferPool>,
     sample_limit: u64,
@@ -81,7 +81,7 @@ pub struct SampleWriter {
 }
 
 impl SampleWriter {
-    /// A writer of a data set in `dir`, of shards of that configuration.
+    /// A writer of a dataset in `dir`, of shards of that configuration.
     #[must_use]
     pub fn new(dir: Dir, config: Arc<ShardConfig>, options: SampleOptions) -> Self {
         let form = ShardForm::from(Arc::clone(&config));
@@ -90,7 +90,7 @@ impl SampleWriter {
         let fit = UNFINISHED_BYTES / config.size_limit.unwrap_or(UNFINISHED_BYTES).max(1);
         let unfinished = usize::try_from(fit).unwrap_or(usize::MAX).max(2).min(jobs);
         Self {
-            crew: Crew::new(
+            worker_pool: WorkerPool::new(
                 dir,
                 ShardKind::final_only(form),
                 jobs,
@@ -232,7 +232,7 @@ impl SampleWriter {
             });
         }
         for shard in full {
-            self.crew
+            self.worker_pool
                 .finish(shard, go_on)
                 .inspect_err(|_| self.closed = true)?;
         }
@@ -257,19 +257,19 @@ impl SampleWriter {
         self.pack(go_on)?;
         self.closed = true;
         if let Some(shard) = self.packer.finish() {
-            self.crew.finish(shard, go_on)?;
+            self.worker_pool.finish(shard, go_on)?;
         }
-        let shards = self.crew.end(go_on)?;
+        let shards = self.worker_pool.end(go_on)?;
         self.pool = BufferPool::new(0);
         let index = Index { shards };
-        publish_last(self.crew.dir(), &index, self.crew.durable())?;
+        publish_last(self.worker_pool.dir(), &index, self.worker_pool.durable())?;
         Ok(index)
     }
 
     /// Stops without an index: what is unfinished is discarded. Waits for the step of a shard that each thread is at.
     pub fn abort(&mut self) {
         self.closed = true;
-        self.crew.stop();
+        self.worker_pool.stop();
     }
 
     /// The shards so far, once all that are full are published, in order.
@@ -284,7 +284,7 @@ impl SampleWriter {
         if !self.closed {
             self.pack(go_on)?;
         }
-        self.crew.settled(go_on)
+        self.worker_pool.settled(go_on)
     }
 
     /// The samples of the shard that is being filled, in order.
@@ -323,7 +323,7 @@ impl SampleWriter {
     /// The files of shards as they are published, for a thread that does something with them.
     #[must_use]
     pub fn published(&self) -> PublishedFiles {
-        self.crew.published()
+        self.worker_pool.published()
     }
 
     fn origin(&self) -> Origin {

@@ -10,7 +10,7 @@ use shardmill_core::{Diagnostic, Format, Limits, Progress};
 use shardmill_mds::{Column, Encoding, ShardConfig};
 use shardmill_storage::{Dir, GoOn, Place};
 use shardmill_writer::{
-    Base, Batches, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch, Ledger,
+    Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
     Output, PipelineError, Position, Published, Resources, RowEncoder, RowNumbers, Target,
     WriteError, default_target, run,
 };
@@ -69,7 +69,7 @@ fn shards(index: &DatasetIndex) -> &[shardmill_mds::ShardEntry] {
     }
 }
 
-impl Ledger for Forgetful {
+impl Checkpoint for Forgetful {
     fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
         None
     }

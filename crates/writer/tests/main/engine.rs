@@ -12,7 +12,7 @@ use shardmill_mds::{
 };
 use shardmill_storage::{Dir, GoOn, Place, StorageError};
 use shardmill_writer::{
-    Base, Batches, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch, Ledger,
+    Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
     Output, PipelineError, Position, Published, Resources, RowEncoder, RowNumbers, ShardForm,
     WriteError, Written, default_target, run,
 };
@@ -110,7 +110,7 @@ fn shards(index: &DatasetIndex) -> &[ShardEntry] {
     }
 }
 
-impl Ledger for Forgetful {
+impl Checkpoint for Forgetful {
     fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
         None
     }
@@ -163,11 +163,18 @@ fn convert(
     config: &Arc<ShardConfig>,
     jobs: usize,
     dir: &Dir,
-    ledger: &dyn Ledger,
+    checkpoint: &dyn Checkpoint,
 ) -> Result<Written, PipelineError<Broken>> {
     let schema = batch(&[]).schema();
     let form = Arc::clone(config).into();
-    convert_to(input, &encoder(&schema, config), form, jobs, dir, ledger)
+    convert_to(
+        input,
+        &encoder(&schema, config),
+        form,
+        jobs,
+        dir,
+        checkpoint,
+    )
 }
 
 pub(crate) fn convert_to(
@@ -176,7 +183,7 @@ pub(crate) fn convert_to(
     form: ShardForm,
     jobs: usize,
     dir: &Dir,
-    ledger: &dyn Ledger,
+    checkpoint: &dyn Checkpoint,
 ) -> Result<Written, PipelineError<Broken>> {
     dir.make_dir("work").unwrap();
     let splits = [String::new()];
@@ -200,7 +207,7 @@ pub(crate) fn convert_to(
         &output,
         base,
         resources,
-        ledger,
+        checkpoint,
         &Progress::new(),
     )
 }
@@ -466,7 +473,7 @@ pub(crate) struct Memory {
     pub(crate) known: BTreeMap<u64, (Position, IndexEntry, Content)>,
 }
 
-impl Ledger for Memory {
+impl Checkpoint for Memory {
     fn reusable(&self, _: usize, shard: u64) -> Option<(&IndexEntry, Content)> {
         let known = self.known.get(&shard);
         known.map(|(_, entry, content)| (entry, *content))
@@ -515,7 +522,7 @@ proptest! {
 /// Comes to its end as no code should.
 struct Panics;
 
-impl Ledger for Panics {
+impl Checkpoint for Panics {
     fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
         None
     }

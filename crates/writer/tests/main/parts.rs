@@ -92,7 +92,7 @@ impl Spot {
         Some(DatasetIndex::parse(&text, &Limits::default()).unwrap())
     }
 
-    /// The samples of the data set in their order.
+    /// The samples of the dataset in their order.
     pub(crate) fn numbers(&self) -> Vec<i32> {
         let mut numbers = Vec::new();
         for entry in self.index().unwrap().into_entries() {
@@ -212,7 +212,7 @@ pub(crate) fn shares(parts: std::ops::Range<u64>) -> Vec<i32> {
 }
 
 #[test]
-fn parts_become_a_data_set_in_the_order_of_their_numbers() {
+fn parts_become_a_dataset_in_the_order_of_their_numbers() {
     both(|spot| {
         let staging = spot.begin("job", SaveMode::Create).unwrap();
         let manifests = parts(&spot, &staging, 3);
@@ -441,7 +441,7 @@ fn a_file_that_was_moved_is_believed_by_its_hash() {
 }
 
 #[test]
-fn a_data_set_is_appended_to_and_overwritten() {
+fn a_dataset_is_appended_to_and_overwritten() {
     both(|spot| {
         let first = spot.begin("one", SaveMode::Create).unwrap();
         let manifests = parts(&spot, &first, 2);
@@ -533,7 +533,7 @@ fn only_like_is_appended_to_like() {
     );
     assert_eq!(
         error.to_string(),
-        "the data set has shards of mds (n int32), the job writes mds (m int32)"
+        "the dataset has shards of mds (n int32), the job writes mds (m int32)"
     );
 }
 

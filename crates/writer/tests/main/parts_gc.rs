@@ -33,7 +33,7 @@ fn gc_leaves_what_is_young_and_what_a_conversion_needs() {
         "{found:?}"
     );
     spot.commit(&staging, manifests).unwrap();
-    // Plain shards belong to the data set of a conversion; it may be going on.
+    // Plain shards belong to the dataset of a conversion; it may be going on.
     std::fs::write(spot.folder().join("shard.00000.mds"), b"x").unwrap();
     std::fs::write(spot.folder().join("notes.txt"), b"x").unwrap();
     std::fs::create_dir(spot.folder().join(".shardmill")).unwrap();

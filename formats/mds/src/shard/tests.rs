@@ -164,7 +164,7 @@ fn the_worked_example_byte_by_byte() {
     );
 }
 
-/// Every shard of a data set, as its entry, raw data and raw offsets.
+/// Every shard of a dataset, as its entry, raw data and raw offsets.
 fn shards(dataset: &Dataset) -> Vec<(ShardEntry, Vec<u8>, Option<Vec<u8>>)> {
     let index = Index::parse(dataset.index.as_bytes(), &Limits::default()).unwrap();
     let load = |entry: &ShardEntry, raw: &FileInfo, zip: Option<&FileInfo>| {

@@ -38,7 +38,7 @@ def compressed():
 
 
 def write(writer, columns, samples, **options):
-    """Writes one data set and prints its files."""
+    """Writes one dataset and prints its files."""
     with tempfile.TemporaryDirectory() as out:
         with writer(out=out, columns=columns, **options) as dataset:
             for sample in samples:

@@ -35,7 +35,7 @@ content_byte_size);
 pub struct SampleRow<'a> {
     /// The place of the shard in `.info.json`.
     pub tar_file_id: u64,
-    /// The key; unique in the whole data set.
+    /// The key; unique in the whole dataset.
     pub sample_key: &'a str,
     /// The place of the sample in the shard.
     pub sample_index: u64,
@@ -180,7 +180,7 @@ pub fn split_yaml(split: &Split<'_>) -> String {
     out
 }
 
-/// `.nv-meta/dataset.yaml` of a data set whose samples are handed out as they are, field by field.
+/// `.nv-meta/dataset.yaml` of a dataset whose samples are handed out as they are, field by field.
 #[must_use]
 pub const fn crude_dataset_yaml() -> &'static str {
     "__module__: megatron.energon\n__class__: CrudeWebdataset\n"

@@ -34,7 +34,7 @@ impl Owner {
     }
 }
 
-/// What is the same in all headers of a data set. The default is the canonical profile.
+/// What is the same in all headers of a dataset. The default is the canonical profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TarStyle {
     /// The owner.

@@ -45,7 +45,7 @@ def generate_work(
 
     Args:
         batching_method: ``random``, ``stratified``, ``per_stream`` or ``device_per_stream``.
-        dataset: A data set, or something with its attributes.
+        dataset: A dataset, or something with its attributes.
         world: The nodes, ranks and workers; which of them this is does not matter.
         epoch: The epoch.
         sample_in_epoch: How many samples all ranks together were given before.

@@ -1,4 +1,4 @@
-"""Data frames of Spark as data sets. Importing this imports PySpark."""
+"""Data frames of Spark as datasets. Importing this imports PySpark."""
 
 from __future__ import annotations
 

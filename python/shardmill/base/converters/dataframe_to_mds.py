@@ -1,8 +1,8 @@
-"""A data frame of Spark becomes a data set of MDS: every partition by the task that has it, one index at the end.
+"""A data frame of Spark becomes a dataset of MDS: every partition by the task that has it, one index at the end.
 
 A task writes its partition into a folder of its attempt. Only when all tasks have succeeded does the driver give the
 folders of the attempts that count their names, and write the index of the whole last. Without that index there is no
-data set, so that attempts that failed, or were one too many, leave nothing that a reader sees.
+dataset, so that attempts that failed, or were one too many, leave nothing that a reader sees.
 
 Of a data frame that is a scan of Parquet files and nothing else, Spark only says which rows a task has, and the task
 reads them.
@@ -429,7 +429,7 @@ def dataframe_to_mds(
 ) -> tuple[str, str]:
     """Writes a data frame as MDS, in the tasks of Spark.
 
-    Every partition that has rows becomes a folder with its own index. Of a data set in a folder they are called by
+    Every partition that has rows becomes a folder with its own index. Of a dataset in a folder they are called by
     the number of the partition; the same partitions give the same bytes. Of an upload they are called by number and
     attempt.
 

@@ -45,7 +45,7 @@ def reader_from_json(dirname: str, split: Optional[str], obj: dict[str, Any]) ->
     """The shard that an entry of an index describes.
 
     Args:
-        dirname: Where the data set is.
+        dirname: Where the dataset is.
         split: The directory beneath it that holds the index; ``None`` for none.
         obj: The entry.
 

@@ -1,4 +1,4 @@
-"""The index of a data set."""
+"""The index of a dataset."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ TOMBSTONES = 'index.tombstones'
 
 
 def get_index_basename() -> str:
-    """The name of the file that lists the shards of a data set, in the same directory."""
+    """The name of the file that lists the shards of a dataset, in the same directory."""
     return 'index.json'

@@ -351,7 +351,7 @@ def oci_client() -> Any:
 
 
 def split_hf_url(url: str) -> tuple[str, str]:
-    """The name of a data set of Hugging Face and a path in it, from ``hf://datasets/ORG/NAME/PATH``.
+    """The name of a dataset of Hugging Face and a path in it, from ``hf://datasets/ORG/NAME/PATH``.
 
     Raises:
         ValueError: It is something else.
@@ -367,7 +367,7 @@ def split_hf_url(url: str) -> tuple[str, str]:
 
 
 class HFDownloader(CloudDownloader):
-    """Copies files of data sets of Hugging Face. Needs huggingface-hub."""
+    """Copies files of datasets of Hugging Face. Needs huggingface-hub."""
 
     @staticmethod
     def _client_identifier() -> str:

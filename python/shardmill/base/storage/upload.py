@@ -394,7 +394,7 @@ class OCIUploader(CloudUploader):
 
 
 class HFUploader(CloudUploader):
-    """Copies files to a data set of Hugging Face, ``hf://datasets/ORG/NAME/PATH``. Needs
+    """Copies files to a dataset of Hugging Face, ``hf://datasets/ORG/NAME/PATH``. Needs
     huggingface-hub; ``HF_TOKEN`` is the token.
 
     The arguments are those of `CloudUploader`.
@@ -419,7 +419,7 @@ class HFUploader(CloudUploader):
         self.check_dataset_exists()
 
     def check_dataset_exists(self) -> None:
-        """Raises where the data set is not there or may not be seen.
+        """Raises where the dataset is not there or may not be seen.
 
         Raises:
             FileNotFoundError: It is so.
@@ -428,7 +428,7 @@ class HFUploader(CloudUploader):
             next(iter(self.api.list_repo_tree(self.dataset_id, repo_type='dataset')), None)
         except Exception as error:
             raise NotFoundError(
-                f'the data set {self.dataset_id} is not there or may not be seen: {error}',
+                f'the dataset {self.dataset_id} is not there or may not be seen: {error}',
                 'not-found',
             ) from error
 

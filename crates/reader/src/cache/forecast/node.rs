@@ -7,7 +7,7 @@ use shardmill_order::Epoch;
 use super::net::Net;
 use super::timeline::Timeline;
 use super::{CacheEpoch, CacheForecast, ForecastOptions, ShardCost};
-use crate::cache::policy::{Horizon, Stretch};
+use crate::cache::policy::{AccessPlan, AccessWindow};
 use crate::cache::ranks::Ranks;
 use crate::cache::simulate::Policy;
 
@@ -33,7 +33,7 @@ struct Slot {
     /// The last tick of the stretch that is under way.
     until: Option<u64>,
     /// The stretch for which it is to be fetched, while it is absent.
-    pending: Option<Stretch>,
+    pending: Option<AccessWindow>,
     last_used: u64,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Node<'a> {
     held_back: Option<(usize, u64, u64)>,
     changes: u64,
     /// The next stretches of absent shards, by first tick.
-    pending: BTreeSet<Stretch>,
+    pending: BTreeSet<AccessWindow>,
     /// Shards that a batch waits for and that are not on their way.
     demanded: VecDeque<usize>,
     used: u64,
@@ -135,8 +135,8 @@ impl<'a> Node<'a> {
     }
 
     /// An epoch that begins at `from` was added to the horizon.
-    pub(super) fn learn(&mut self, horizon: &Horizon, from: u64) {
-        for found in horizon.in_order(from) {
+    pub(super) fn learn(&mut self, access_plan: &AccessPlan, from: u64) {
+        for found in access_plan.in_order(from) {
             let Some(slot) = self.slots.get_mut(found.shard) else {
                 continue;
             };
@@ -159,7 +159,7 @@ impl<'a> Node<'a> {
     }
 
     /// Goes through the epoch that begins at tick `from`.
-    pub(super) fn run(&mut self, horizon: &Horizon, epoch: &Epoch, from: u64) {
+    pub(super) fn run(&mut self, access_plan: &AccessPlan, epoch: &Epoch, from: u64) {
         let end = from + epoch.batches();
         let world = epoch.resolved().world;
         let processes = world.ranks_per_node.saturating_mul(world.workers_per_rank);
@@ -176,7 +176,7 @@ impl<'a> Node<'a> {
             epoch: epoch.resolved().epoch,
             ..CacheEpoch::default()
         };
-        let begins: Vec<Stretch> = horizon
+        let begins: Vec<AccessWindow> = access_plan
             .in_order(from)
             .take_while(|found| found.first < end)
             .collect();
@@ -195,17 +195,17 @@ impl<'a> Node<'a> {
         while self.tick < end {
             let tick = self.tick;
             while let Some((_, shard)) = ends.next_if(|(at, _)| *at <= tick) {
-                self.end_stretch(shard, horizon);
+                self.end_access_window(shard, access_plan);
             }
             while let Some(found) = begins.next_if(|found| found.first <= tick) {
-                self.begin_stretch(found);
+                self.begin_access_window(found);
             }
-            self.fill(horizon);
+            self.fill(access_plan);
             let mut wanted = Vec::new();
             while let Some((_, shard)) = needs.next_if(|(at, _)| *at <= tick) {
                 self.need(shard, &mut wanted);
             }
-            self.wait_for(wanted, horizon);
+            self.wait_for(wanted, access_plan);
             let next = [
                 ends.peek().map(|(at, _)| *at),
                 begins.peek().map(|found| found.first),
@@ -214,11 +214,11 @@ impl<'a> Node<'a> {
             let next = next.into_iter().flatten().min().unwrap_or(end);
             let next = next.clamp(tick + 1, end);
             let steps = real(next - tick) * self.options.step.as_secs_f64();
-            self.pass(self.net.now() + steps, horizon);
+            self.pass(self.net.now() + steps, access_plan);
             self.tick = next;
         }
         for (_, shard) in ends {
-            self.end_stretch(shard, horizon);
+            self.end_access_window(shard, access_plan);
         }
         self.counts.seconds = self.net.now() - started;
         let apart = self.counts.evictions > 0 || self.counts.bypasses > 0;
@@ -238,19 +238,19 @@ impl<'a> Node<'a> {
     }
 
     /// When a resident that may leave is needed, as its policy sees it.
-    fn rank(&mut self, shard: usize, horizon: &Horizon) {
+    fn rank(&mut self, shard: usize, access_plan: &AccessPlan) {
         let Some(slot) = self.slots.get(shard) else {
             return;
         };
         let next = match self.policy {
-            Policy::Belady { .. } => horizon.next_use(shard, self.tick).unwrap_or(u64::MAX),
+            Policy::Belady { .. } => access_plan.next_use(shard, self.tick).unwrap_or(u64::MAX),
             Policy::Lru if slot.fresh => return,
             Policy::Lru => u64::MAX - slot.last_used,
         };
         self.ranks.insert(shard, self.cost(shard).cache_bytes, next);
     }
 
-    fn begin_stretch(&mut self, found: Stretch) {
+    fn begin_access_window(&mut self, found: AccessWindow) {
         let tick = self.tick;
         self.ranks.remove(found.shard);
         let bytes = self.cost(found.shard).reserve_bytes;
@@ -264,7 +264,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn end_stretch(&mut self, shard: usize, horizon: &Horizon) {
+    fn end_access_window(&mut self, shard: usize, access_plan: &AccessPlan) {
         let tick = self.tick;
         let Some(slot) = self.slot(shard) else {
             return;
@@ -272,15 +272,15 @@ impl<'a> Node<'a> {
         slot.last_used = tick;
         slot.until = None;
         match slot.state {
-            State::Here => self.rank(shard, horizon),
-            State::Absent => self.want(shard, horizon),
+            State::Here => self.rank(shard, access_plan),
+            State::Absent => self.want(shard, access_plan),
             State::Coming { .. } => {}
         }
     }
 
     /// Puts the next stretch of an absent shard on the list of what is to be fetched.
-    fn want(&mut self, shard: usize, horizon: &Horizon) {
-        let next = horizon.next(shard, self.tick);
+    fn want(&mut self, shard: usize, access_plan: &AccessPlan) {
+        let next = access_plan.next(shard, self.tick);
         let Some(slot) = self.slots.get_mut(shard) else {
             return;
         };
@@ -314,7 +314,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn wait_for(&mut self, mut wanted: Vec<usize>, horizon: &Horizon) {
+    fn wait_for(&mut self, mut wanted: Vec<usize>, access_plan: &AccessPlan) {
         if wanted.is_empty() {
             if self.tick == 0 {
                 self.result.first_batch_seconds = self.net.now();
@@ -323,9 +323,9 @@ impl<'a> Node<'a> {
         }
         let since = self.net.now();
         self.waiting = true;
-        self.fill(horizon);
+        self.fill(access_plan);
         while !wanted.is_empty() {
-            let Some(came) = self.step(f64::INFINITY, horizon) else {
+            let Some(came) = self.step(f64::INFINITY, access_plan) else {
                 // Nothing is on its way, and nothing can be.
                 break;
             };
@@ -348,12 +348,12 @@ impl<'a> Node<'a> {
     }
 
     /// Lets time pass.
-    fn pass(&mut self, until: f64, horizon: &Horizon) {
-        while self.step(until, horizon).is_some() {}
+    fn pass(&mut self, until: f64, access_plan: &AccessPlan) {
+        while self.step(until, access_plan).is_some() {}
     }
 
     /// Goes on to the next shard that comes, or to `until`.
-    fn step(&mut self, until: f64, horizon: &Horizon) -> Option<usize> {
+    fn step(&mut self, until: f64, access_plan: &AccessPlan) -> Option<usize> {
         if until.is_infinite() && self.net.transfers() == 0 {
             return None;
         }
@@ -361,12 +361,12 @@ impl<'a> Node<'a> {
         let came = self.net.advance(until, |from, to, bytes| {
             timeline.pass(from, to, bytes, waiting)
         })?;
-        self.came(came, horizon);
-        self.fill(horizon);
+        self.came(came, access_plan);
+        self.fill(access_plan);
         Some(came)
     }
 
-    fn came(&mut self, shard: usize, horizon: &Horizon) {
+    fn came(&mut self, shard: usize, access_plan: &AccessPlan) {
         let cost = self.cost(shard);
         self.changes += 1;
         let past = self.state(shard) == (State::Coming { past: true });
@@ -385,15 +385,15 @@ impl<'a> Node<'a> {
         self.used -= cost.reserve_bytes - cost.cache_bytes;
         self.timeline.resident(self.used);
         if !under_way {
-            self.rank(shard, horizon);
+            self.rank(shard, access_plan);
         }
     }
 
     /// Starts what can be started: what a batch waits for, then what comes next.
-    fn fill(&mut self, horizon: &Horizon) {
+    fn fill(&mut self, access_plan: &AccessPlan) {
         while let Some(shard) = self.demanded.front().copied() {
             if self.state(shard) == State::Absent {
-                match self.start(shard, self.tick, true, horizon) {
+                match self.start(shard, self.tick, true, access_plan) {
                     Start::Started => {}
                     // Something will come and may leave again.
                     Start::NoRoom if self.net.transfers() > 0 => return,
@@ -406,17 +406,23 @@ impl<'a> Node<'a> {
         while let Some(next) = self.pending.first().copied() {
             if next.last < self.tick {
                 // Its time has passed: it was read past the cache.
-                self.want(next.shard, horizon);
+                self.want(next.shard, access_plan);
                 continue;
             }
             let wanted_at = next.first.max(self.tick);
-            if self.start(next.shard, wanted_at, false, horizon) != Start::Started {
+            if self.start(next.shard, wanted_at, false, access_plan) != Start::Started {
                 return;
             }
         }
     }
 
-    fn start(&mut self, shard: usize, wanted_at: u64, demanded: bool, horizon: &Horizon) -> Start {
+    fn start(
+        &mut self,
+        shard: usize,
+        wanted_at: u64,
+        demanded: bool,
+        access_plan: &AccessPlan,
+    ) -> Start {
         let cost = self.cost(shard);
         let in_flight = self.in_flight.saturating_add(cost.fetch_bytes);
         if !demanded && self.held_back == Some((shard, self.tick, self.changes)) {
@@ -444,12 +450,12 @@ impl<'a> Node<'a> {
             {
                 return Start::Enough;
             }
-            if !demanded && !self.is_best(shard, wanted_at, &leaving, horizon) {
+            if !demanded && !self.is_best(shard, wanted_at, &leaving, access_plan) {
                 self.held_back = Some((shard, self.tick, self.changes));
                 return Start::Enough;
             }
             for gone in leaving {
-                self.evict(gone, horizon);
+                self.evict(gone, access_plan);
             }
         }
         self.residents.insert(shard);
@@ -470,7 +476,13 @@ impl<'a> Node<'a> {
 
     /// Whether those who leave for a shard that is fetched ahead are those who would leave when it is needed, as in the
     /// reader: taking the place of another one before costs a fetch more. Shortly before it is needed any place is good.
-    fn is_best(&self, shard: usize, wanted_at: u64, leaving: &[usize], horizon: &Horizon) -> bool {
+    fn is_best(
+        &self,
+        shard: usize,
+        wanted_at: u64,
+        leaving: &[usize],
+        access_plan: &AccessPlan,
+    ) -> bool {
         if self.policy == Policy::Lru || wanted_at <= self.tick.saturating_add(self.slack(shard)) {
             return true;
         }
@@ -483,10 +495,10 @@ impl<'a> Node<'a> {
         };
         self.residents.iter().all(|resident| {
             leaving.contains(resident)
-                || horizon
+                || access_plan
                     .next_use(*resident, self.tick)
                     .is_none_or(|next| next > wanted_at)
-                || horizon
+                || access_plan
                     .next_use(*resident, wanted_at)
                     .is_some_and(|then| then <= next)
         })
@@ -523,7 +535,7 @@ impl<'a> Node<'a> {
         self.counts.fetched_bytes = self.counts.fetched_bytes.saturating_add(bytes);
     }
 
-    fn evict(&mut self, shard: usize, horizon: &Horizon) {
+    fn evict(&mut self, shard: usize, access_plan: &AccessPlan) {
         let cost = self.cost(shard);
         self.ranks.remove(shard);
         self.residents.remove(&shard);
@@ -537,12 +549,12 @@ impl<'a> Node<'a> {
                 self.ahead -= cost.reserve_bytes;
             }
         }
-        self.want(shard, horizon);
+        self.want(shard, access_plan);
     }
 }
 
 /// When each stretch needs its shard first: tick and shard, by tick.
-pub(super) fn needs(stretches: &[Stretch], epoch: &Epoch, shards: usize) -> Vec<(u64, usize)> {
+pub(super) fn needs(stretches: &[AccessWindow], epoch: &Epoch, shards: usize) -> Vec<(u64, usize)> {
     let mut parts = vec![0_u64; shards];
     for found in stretches {
         if let Some(parts) = parts.get_mut(found.shard) {
@@ -564,7 +576,7 @@ pub(super) fn needs(stretches: &[Stretch], epoch: &Epoch, shards: usize) -> Vec<
 
 /// The first of `samples` ticks that are drawn evenly from a stretch: one draw from the distribution of the least,
 /// always the same for a stretch.
-fn first_need(found: Stretch, samples: u64) -> u64 {
+fn first_need(found: AccessWindow, samples: u64) -> u64 {
     let length = real(found.last - found.first + 1);
     let draw = mix(found.first ^ (found.shard as u64).rotate_left(32));
     // From 0 to below 1, in 53 bits.

@@ -70,7 +70,7 @@ fn what_fits_is_fetched_once() {
 /// Whatever the order, the limit and the sizes: never beyond the limit, every use is accounted for, and no time is
 /// unexplained.
 #[test]
-fn the_books_balance() {
+fn the_capacity_balance() {
     let sizes: Vec<u64> = (0..60).map(|shard| 50 + shard * 7 % 100).collect();
     let shards: Vec<ShardCost> = sizes
         .iter()
@@ -154,7 +154,9 @@ fn ahead_of_time_costs_few_hits() {
             let epochs: Vec<Vec<usize>> = (0..EPOCHS as u64)
                 .map(|epoch| {
                     config.epoch = epoch;
-                    let uses = Epoch::new(&config).unwrap().uses_of_node(node.node, 2);
+                    let uses = Epoch::new(&config)
+                        .unwrap()
+                        .access_schedule_of_node(node.node, 2);
                     uses.in_order().iter().map(|found| found.shard).collect()
                 })
                 .collect();
@@ -317,9 +319,9 @@ fn needs_come_when_the_order_has_them() {
         let mut config = config(&[200; 300], 1, Some(algo));
         config.shuffle_block_size = Some(2000);
         let epoch = Epoch::new(&config).unwrap();
-        let mut horizon = Horizon::new(300);
-        horizon.push(&epoch.uses_of_node(0, 2), epoch.batches());
-        let stretches: Vec<_> = horizon.in_order(0).collect();
+        let mut access_plan = AccessPlan::new(300);
+        access_plan.push(&epoch.access_schedule_of_node(0, 2), epoch.batches());
+        let stretches: Vec<_> = access_plan.in_order(0).collect();
         let drawn = node::needs(&stretches, &epoch, 300);
         let mut first = vec![None; 300];
         let mut everyone = epoch.everyone();

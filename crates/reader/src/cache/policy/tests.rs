@@ -3,17 +3,17 @@ use super::*;
 use proptest::prelude::*;
 use shardmill_order::{Epoch, EpochConfig, ShuffleAlgo, StreamConfig, World};
 
-fn stretch(first: u64, last: u64, shard: usize) -> Stretch {
-    Stretch { first, last, shard }
+fn access_window(first: u64, last: u64, shard: usize) -> AccessWindow {
+    AccessWindow { first, last, shard }
 }
 
 /// Two epochs of ten ticks: shard 0 throughout, shard 1 in pieces, shard 2 in the second only, shard 3 never.
-fn two_epochs() -> Horizon {
-    let mut horizon = Horizon::new(4);
+fn two_epochs() -> AccessPlan {
+    let mut access_plan = AccessPlan::new(4);
     let first = [(0, 0, 4), (0, 3, 9), (1, 0, 1), (1, 2, 2), (1, 6, 8)];
-    horizon.append(first.into_iter(), 10);
-    horizon.append([(0, 2, 3), (2, 0, 0)].into_iter(), 10);
-    horizon
+    access_plan.append(first.into_iter(), 10);
+    access_plan.append([(0, 2, 3), (2, 0, 0)].into_iter(), 10);
+    access_plan
 }
 
 fn resident(shard: usize, bytes: u64) -> Resident {
@@ -25,90 +25,90 @@ fn resident(shard: usize, bytes: u64) -> Resident {
 }
 
 #[test]
-fn the_next_stretch_is_found_through_epochs() {
-    let horizon = two_epochs();
-    assert_eq!(horizon.end(), 20);
+fn the_next_access_window_is_found_through_epochs() {
+    let access_plan = two_epochs();
+    assert_eq!(access_plan.end(), 20);
     for (shard, tick, expected) in [
-        (0, 0, Some(stretch(0, 9, 0))),
-        (0, 9, Some(stretch(0, 9, 0))),
-        (0, 10, Some(stretch(12, 13, 0))),
+        (0, 0, Some(access_window(0, 9, 0))),
+        (0, 9, Some(access_window(0, 9, 0))),
+        (0, 10, Some(access_window(12, 13, 0))),
         (0, 14, None),
-        (1, 1, Some(stretch(0, 2, 1))),
-        (1, 3, Some(stretch(6, 8, 1))),
+        (1, 1, Some(access_window(0, 2, 1))),
+        (1, 3, Some(access_window(6, 8, 1))),
         (1, 9, None),
-        (2, 0, Some(stretch(10, 10, 2))),
+        (2, 0, Some(access_window(10, 10, 2))),
         (2, 11, None),
         (3, 0, None),
         (4, 0, None),
         (usize::MAX, 0, None),
     ] {
-        assert_eq!(horizon.next(shard, tick), expected, "{shard} at {tick}");
+        assert_eq!(access_plan.next(shard, tick), expected, "{shard} at {tick}");
     }
-    assert_eq!(horizon.next_use(1, 1), Some(1));
-    assert_eq!(horizon.next_use(1, 4), Some(6));
-    assert_eq!(horizon.next_use(0, 19), None);
+    assert_eq!(access_plan.next_use(1, 1), Some(1));
+    assert_eq!(access_plan.next_use(1, 4), Some(6));
+    assert_eq!(access_plan.next_use(0, 19), None);
 }
 
 #[test]
 fn stretches_come_in_the_order_to_fetch_in() {
     let all = [
-        stretch(0, 2, 1),
-        stretch(0, 9, 0),
-        stretch(6, 8, 1),
-        stretch(10, 10, 2),
-        stretch(12, 13, 0),
+        access_window(0, 2, 1),
+        access_window(0, 9, 0),
+        access_window(6, 8, 1),
+        access_window(10, 10, 2),
+        access_window(12, 13, 0),
     ];
-    let horizon = two_epochs();
-    assert_eq!(horizon.in_order(0).collect::<Vec<_>>(), all);
+    let access_plan = two_epochs();
+    assert_eq!(access_plan.in_order(0).collect::<Vec<_>>(), all);
     assert_eq!(
-        horizon.in_order(9).collect::<Vec<_>>(),
+        access_plan.in_order(9).collect::<Vec<_>>(),
         [all[1], all[3], all[4]]
     );
-    assert_eq!(horizon.in_order(10).collect::<Vec<_>>(), all[3..]);
-    assert_eq!(horizon.in_order(14).count(), 0);
+    assert_eq!(access_plan.in_order(10).collect::<Vec<_>>(), all[3..]);
+    assert_eq!(access_plan.in_order(14).count(), 0);
 }
 
 #[test]
 fn what_is_forgotten_takes_no_memory() {
-    let mut horizon = Horizon::new(1000);
+    let mut access_plan = AccessPlan::new(1000);
     for _ in 0..3 {
         let uses = (0..1000).map(|shard| (shard, shard as u64, shard as u64));
-        horizon.append(uses, 1000);
+        access_plan.append(uses, 1000);
     }
-    let held = |horizon: &Horizon| -> usize {
-        let spans = horizon.epochs.iter();
+    let held = |access_plan: &AccessPlan| -> usize {
+        let spans = access_plan.epochs.iter();
         spans
             .map(|span| span.order.capacity() + span.ends.capacity() + span.places.capacity())
             .sum()
     };
-    let full = held(&horizon);
+    let full = held(&access_plan);
     assert_eq!(full, 9000);
-    let mut left = horizon.clone();
+    let mut left = access_plan.clone();
     left.forget(1000);
     assert_eq!((left.len(), held(&left)), (2000, 6000));
     // Half of an epoch that is under way.
-    horizon.forget(800);
-    assert_eq!((horizon.len(), held(&horizon)), (2200, 6600));
+    access_plan.forget(800);
+    assert_eq!((access_plan.len(), held(&access_plan)), (2200, 6600));
     // Nothing that is still to come changes.
     for shard in [0, 799, 800, 999] {
         for tick in [800, 900, 1500, 2700] {
             let fresh = (0..3)
                 .map(|epoch| epoch * 1000 + shard as u64)
                 .find(|first| *first >= tick)
-                .map(|first| stretch(first, first, shard));
-            assert_eq!(horizon.next(shard, tick), fresh, "{shard} at {tick}");
+                .map(|first| access_window(first, first, shard));
+            assert_eq!(access_plan.next(shard, tick), fresh, "{shard} at {tick}");
         }
     }
     assert_eq!(
-        horizon.in_order(990).take(11).last(),
-        Some(stretch(1000, 1000, 0))
+        access_plan.in_order(990).take(11).last(),
+        Some(access_window(1000, 1000, 0))
     );
-    horizon.forget(3000);
-    assert!(horizon.is_empty());
-    assert_eq!((horizon.epochs.len(), horizon.end()), (0, 3000));
+    access_plan.forget(3000);
+    assert!(access_plan.is_empty());
+    assert_eq!((access_plan.epochs.len(), access_plan.end()), (0, 3000));
     // An epoch that is pushed later goes on where the last one ended.
-    horizon.append([(7, 0, 1)].into_iter(), 5);
-    assert_eq!(horizon.next(7, 0), Some(stretch(3000, 3001, 7)));
+    access_plan.append([(7, 0, 1)].into_iter(), 5);
+    assert_eq!(access_plan.next(7, 0), Some(access_window(3000, 3001, 7)));
 }
 
 /// The stretches say what the order's own foresight says.
@@ -130,14 +130,14 @@ fn an_epoch_is_taken_over_from_the_order() {
         config.shuffle_algo = algo;
         config.shuffle_block_size = Some(200);
         config.num_canonical_nodes = Some(4);
-        let mut horizon = Horizon::new(40);
+        let mut access_plan = AccessPlan::new(40);
         let mut base = 0;
         let mut known = Vec::new();
         for epoch in 0..2 {
             config.epoch = epoch;
             let order = Epoch::new(&config).unwrap();
-            let uses = order.uses_of_node(1, 2);
-            horizon.push(&uses, order.batches());
+            let uses = order.access_schedule_of_node(1, 2);
+            access_plan.push(&uses, order.batches());
             known.push((base, uses));
             base += order.batches();
         }
@@ -145,19 +145,19 @@ fn an_epoch_is_taken_over_from_the_order() {
             for tick in 0..base {
                 let expected = known
                     .iter()
-                    .filter(|(base, _)| base + horizon.end() / 2 > tick)
+                    .filter(|(base, _)| base + access_plan.end() / 2 > tick)
                     .find_map(|(base, uses)| {
                         Some(base + uses.next(shard, tick.saturating_sub(*base))?)
                     });
-                let found = horizon.next_use(shard, tick);
+                let found = access_plan.next_use(shard, tick);
                 assert_eq!(found, expected, "{algo} shard {shard} at {tick}");
-                if let Some(next) = horizon.next(shard, tick) {
+                if let Some(next) = access_plan.next(shard, tick) {
                     assert!(next.last >= tick && next.shard == shard);
-                    assert!(horizon.in_order(tick).any(|one| one == next));
+                    assert!(access_plan.in_order(tick).any(|one| one == next));
                 }
             }
         }
-        let firsts: Vec<_> = horizon.in_order(0).map(|one| one.first).collect();
+        let firsts: Vec<_> = access_plan.in_order(0).map(|one| one.first).collect();
         assert!(firsts.is_sorted());
     }
 }
@@ -348,7 +348,7 @@ proptest! {
 
     /// A horizon says what a plain list of uses says, before and after it forgot.
     #[test]
-    fn a_horizon_is_a_sorted_list(
+    fn a_access_plan_is_a_sorted_list(
         epochs in prop::collection::vec(
             (prop::collection::vec((0_usize..5, 0_u64..20, 0_u64..6), 0..20), 1_u64..25),
             1..4,
@@ -356,7 +356,7 @@ proptest! {
         forget in prop::collection::vec(0_u64..80, 0..3),
         from in 0_u64..80,
     ) {
-        let mut horizon = Horizon::new(5);
+        let mut access_plan = AccessPlan::new(5);
         let mut needed = vec![std::collections::BTreeSet::new(); 5];
         let mut base = 0;
         for (uses, batches) in &epochs {
@@ -366,7 +366,7 @@ proptest! {
                 .map(|(shard, first, more)| (*shard, *first, (first + more).min(batches - 1)))
                 .collect();
             uses.sort_unstable();
-            horizon.append(uses.iter().copied(), *batches);
+            access_plan.append(uses.iter().copied(), *batches);
             for (shard, first, last) in uses {
                 needed[shard].extend(base + first..=base + last);
             }
@@ -376,12 +376,12 @@ proptest! {
         let mut forget = forget;
         forget.sort_unstable();
         for before in forget {
-            horizon.forget(before);
+            access_plan.forget(before);
             start = before;
         }
         let from = from.max(start);
         let mut seen = vec![std::collections::BTreeSet::new(); 5];
-        for one in horizon.in_order(from) {
+        for one in access_plan.in_order(from) {
             prop_assert!(one.last >= from);
             for tick in one.first..=one.last {
                 prop_assert!(seen[one.shard].insert(tick), "{:?} overlaps another", one);
@@ -389,12 +389,12 @@ proptest! {
         }
         for (shard, needed) in needed.iter().enumerate() {
             let next = needed.range(from..).next().copied();
-            prop_assert_eq!(horizon.next_use(shard, from), next);
+            prop_assert_eq!(access_plan.next_use(shard, from), next);
             prop_assert_eq!(
                 seen[shard].range(from..).collect::<Vec<_>>(),
                 needed.range(from..).collect::<Vec<_>>()
             );
         }
-        prop_assert_eq!(horizon.end(), base);
+        prop_assert_eq!(access_plan.end(), base);
     }
 }

@@ -6,7 +6,7 @@ use url::Url;
 
 use super::{DeltaError, Log};
 use crate::SourceError;
-use crate::guard::one_line;
+use crate::catch_panic::one_line;
 
 /// Commits that are looked at to find the one that is damaged.
 const MOST_COMMITS: usize = 1000;

@@ -4,7 +4,7 @@ use delta_kernel::{Engine, KernelError};
 
 use super::line::{Action, Line};
 use super::{Log, LogFile};
-use crate::guard::one_line;
+use crate::catch_panic::one_line;
 use crate::source::{DeltaCommit, DeltaFile, DeltaHistory};
 use crate::{SourceError, SourceOptions};
 

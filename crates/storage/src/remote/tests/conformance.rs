@@ -431,7 +431,7 @@ fn no_paths(place: &Place) -> Kept {
     for name in ["paths/a//b", "paths/folder/"] {
         let key = remote.location().key(name);
         let put = remote.wait_while(name, &mut go_on, &AtomicU64::new(0), |live| async move {
-            let payload = Payload::new(live.signer.dialect(), b"1".to_vec())?;
+            let payload = Payload::new(live.signer.store_provider(), b"1".to_vec())?;
             put_whole(&live, &key, &payload, &Arc::default()).await
         });
         put.unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use shardmill_testing::s3::{Action, Flavor, Login};
 
 use super::*;
-use crate::remote::credential::{Credential, Keeper};
+use crate::remote::credential::{Credential, CredentialCache};
 use crate::remote::settings::Access;
 
 const PERSONAL: &str = "hush-personal";
@@ -137,27 +137,27 @@ fn of_many_requests_with_an_old_token_one_asks_for_another() {
 fn who_finds_out_late_does_not_forget_the_new_token() {
     let server = serve(client(), Script::default());
     let access = Access::new(&volume(), &server.environment()).unwrap();
-    let keeper = Keeper::default();
+    let credential_cache = CredentialCache::default();
     let token = || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().build().unwrap();
-        match runtime.block_on(keeper.credential(&access)) {
+        match runtime.block_on(credential_cache.credential(&access)) {
             Ok(Credential::Bearer(token)) => token,
             _ => panic!(),
         }
     };
-    let first = keeper.epoch();
+    let first = credential_cache.epoch();
     assert_eq!(
         (token(), token()),
         ("token-1".to_owned(), "token-1".to_owned())
     );
-    assert!(keeper.renew(&access, first));
+    assert!(credential_cache.renew(&access, first));
     // Nobody has asked yet.
-    assert!(keeper.renew(&access, first));
+    assert!(credential_cache.renew(&access, first));
     assert_eq!(token(), "token-2");
-    assert!(keeper.renew(&access, first));
+    assert!(credential_cache.renew(&access, first));
     assert_eq!(token(), "token-2");
-    assert!(keeper.renew(&access, keeper.epoch()));
+    assert!(credential_cache.renew(&access, credential_cache.epoch()));
     assert_eq!(token(), "token-3");
 }
 

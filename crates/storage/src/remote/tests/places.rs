@@ -46,9 +46,12 @@ fn published(
 ) -> Result<(), StorageError> {
     let mut temp = place.temp_file(None).unwrap();
     temp.write_all(bytes).unwrap();
-    let stamp = place.publish(temp, name, mode, &mut |_| true)?;
-    assert_eq!(stamp.bytes, bytes.len() as u64);
-    assert_eq!(place.stamp(name, &mut |_| true).unwrap(), Some(stamp));
+    let file_version = place.publish(temp, name, mode, &mut |_| true)?;
+    assert_eq!(file_version.bytes, bytes.len() as u64);
+    assert_eq!(
+        place.file_version(name, &mut |_| true).unwrap(),
+        Some(file_version)
+    );
     Ok(())
 }
 
@@ -76,7 +79,7 @@ fn files_are_published_looked_at_and_removed() {
             b"second"
         );
         assert_eq!(place.read("train/none", 100, go_on).unwrap(), None);
-        assert_eq!(place.stamp("train/none", go_on).unwrap(), None);
+        assert_eq!(place.file_version("train/none", go_on).unwrap(), None);
         let entry = |name: &str, is_folder| PlaceEntry {
             name: name.to_owned(),
             is_folder,

@@ -16,7 +16,7 @@ use shardmill_testing::draw::Draw;
 
 use super::shapes::{OTHERS, SHAPES, Shape, keys};
 use crate::fault::RemoteFault;
-use crate::remote::dialect::{Listed, Page, Paging};
+use crate::remote::store_provider::{Listed, Page, Paging};
 use crate::remote::walk::{Pages, Run, Ways};
 
 /// The time of a page.

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use super::Ways;
 use crate::fault::RemoteFault;
-use crate::remote::dialect::{Listed, Page};
+use crate::remote::store_provider::{Listed, Page};
 
 /// Behind every key that begins with what is in front of it.
 pub(super) const LAST: char = '\u{10ffff}';

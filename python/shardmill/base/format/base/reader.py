@@ -42,7 +42,7 @@ class Reader(Array, ABC):
     """A shard, and a sequence of its samples.
 
     Args:
-        dirname: Where the data set is.
+        dirname: Where the dataset is.
         split: The directory beneath it that holds the index; ``None`` and ``''`` for none.
         compression: The compression of the stored files; ``None`` for none.
         hashes: The names of the hashes of each file.

@@ -1,4 +1,4 @@
-"""Writers of data sets: one sample at a time in, shards and an index out.
+"""Writers of datasets: one sample at a time in, shards and an index out.
 
 The work is done in Rust: samples are encoded into the memory that is written, and shards are
     finished and published by
@@ -60,7 +60,7 @@ _FREE = frozenset(
 
 
 class Uploads:
-    """Files of a data set on their way to its remote place, by background threads.
+    """Files of a dataset on their way to its remote place, by background threads.
 
     Args:
         uploader: Knows where files go.
@@ -135,9 +135,9 @@ class Uploads:
 
 
 class Writer(ABC):
-    """Writes a data set, and uploads it where it has a remote place.
+    """Writes a dataset, and uploads it where it has a remote place.
 
-    An exception within a ``with`` block leaves a data set without an index, which is none.
+    An exception within a ``with`` block leaves a dataset without an index, which is none.
 
     Args:
         out: A directory, which must be empty or missing; or a URL; or both, as a tuple.

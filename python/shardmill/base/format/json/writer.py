@@ -23,7 +23,7 @@ __all__ = ['JSONWriter']
 
 
 class JSONWriter(SplitWriter):
-    r"""Writes a data set of JSON lines.
+    r"""Writes a dataset of JSON lines.
 
     Args:
         columns: The encodings of the columns, ``str``, ``int`` or ``float``, by their names.

@@ -28,7 +28,7 @@ __all__ = ['MDSWriter']
 
 
 class MDSWriter(JointWriter):
-    """Writes a data set of MDS shards.
+    """Writes a dataset of MDS shards.
 
     Args:
         columns: The encodings of the columns, by their names.

@@ -23,7 +23,7 @@ __all__ = ['CSVWriter', 'TSVWriter', 'XSVWriter']
 
 
 class XSVWriter(SplitWriter):
-    r"""Writes a data set of lines of values without quotes, beneath a line of their names.
+    r"""Writes a dataset of lines of values without quotes, beneath a line of their names.
 
     Args:
         columns: The encodings of the columns, ``str``, ``int`` or ``float``, by their names.
@@ -178,7 +178,7 @@ class _FixedWriter(XSVWriter):
 
 
 class CSVWriter(_FixedWriter):
-    """Writes a data set of values with commas between them: as `XSVWriter`, but without its
+    """Writes a dataset of values with commas between them: as `XSVWriter`, but without its
     separator.
     """
 
@@ -187,7 +187,7 @@ class CSVWriter(_FixedWriter):
 
 
 class TSVWriter(_FixedWriter):
-    """Writes a data set of values with tabs between them: as `XSVWriter`, but without its
+    """Writes a dataset of values with tabs between them: as `XSVWriter`, but without its
     separator.
     """
 

@@ -1,0 +1,298 @@
+//! When a node needs which shard: what a cache that knows the future asks for.
+//!
+//! The answer comes from the layout of the shuffle and the arithmetic of the deal, not from the samples: it costs a few
+//! operations for each shard part and is known before the first sample is. It names stretches of batches. For `py1s`,
+//! `py2s` and unshuffled epochs they are exact, for `py1br` and `shardmill` those of the blocks that a shard part lies
+//! in, for `py1e` those that its samples can reach, with a margin, and for `naive` the whole epoch. Samples that are
+//! repeated as padding in the last batches are not counted: a cache must be able to fetch what it did not foresee.
+
+use std::ops::Range;
+
+use crate::batch_plan::Method;
+use crate::epoch::{Epoch, Source};
+use crate::error::OrderError;
+use crate::num::{count, index};
+use crate::shuffle::positions_of;
+
+/// A stretch of batches in which samples of a shard are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Use {
+    /// The first batch that may need the shard, counted from where the epoch starts.
+    pub first: u64,
+    /// The last batch that may need it.
+    pub last: u64,
+    /// The shard, counted through all streams.
+    pub shard: usize,
+}
+
+/// For each shard, when it is used: answers "when next?".
+#[derive(Clone, Debug)]
+pub struct AccessSchedule {
+    /// In the order in which they begin.
+    all: Vec<Use>,
+    /// The same by shard; for each shard where its uses begin, and at the end the number of uses.
+    by_shard: Vec<Use>,
+    starts: Vec<usize>,
+}
+
+impl AccessSchedule {
+    fn new(mut all: Vec<Use>, shards: usize) -> Self {
+        all.sort_unstable();
+        all.dedup();
+        let mut by_shard = all.clone();
+        by_shard.sort_by_key(|found| found.shard);
+        let starts = (0..=shards)
+            .map(|shard| by_shard.partition_point(|found| found.shard < shard))
+            .collect();
+        Self {
+            all,
+            by_shard,
+            starts,
+        }
+    }
+
+    /// All uses in the order in which they begin: the order to fetch in.
+    #[must_use]
+    pub fn in_order(&self) -> &[Use] {
+        &self.all
+    }
+
+    /// The uses of one shard in the order in which they begin; none for a shard there is not.
+    #[must_use]
+    pub fn of(&self, shard: usize) -> &[Use] {
+        match (self.starts.get(shard), self.starts.get(shard + 1)) {
+            (Some(start), Some(stop)) => self.by_shard.get(*start..*stop).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
+    /// The first batch from `batch` on that may need the shard, or `None` when it is not needed again in this epoch.
+    #[must_use]
+    pub fn next(&self, shard: usize, batch: u64) -> Option<u64> {
+        let ahead = self.of(shard).iter().filter(|found| found.last >= batch);
+        ahead.map(|found| found.first.max(batch)).min()
+    }
+}
+
+impl Epoch {
+    /// When the ranks of a node, of the world before replication, need which shard. A node that there is not needs
+    /// none.
+    #[must_use]
+    pub fn access_schedule_of_node(&self, node: u64, ranks_per_node: u64) -> AccessSchedule {
+        let first = self.entries_of_rank(node.saturating_mul(ranks_per_node));
+        let last = self.entries_of_rank((node + 1).saturating_mul(ranks_per_node) - 1);
+        match (first, last) {
+            (Ok(first), Ok(last)) => self.uses(first.start..last.end),
+            _ => AccessSchedule::new(Vec::new(), self.inner.table.len()),
+        }
+    }
+
+    /// As [`Epoch::access_schedule_of_node`], and exact for shards of one sample each, of which a stretch that the shuffle can reach
+    /// says next to nothing. `single` names the shard of a sample where it is such a one. Goes through the order of the node
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// [`OrderError`] for a node that there is not.
+    pub fn exact_access_schedule_of_node(
+        &self,
+        node: u64,
+        ranks_per_node: u64,
+        single: &dyn Fn(u64) -> Option<usize>,
+        is_single: &dyn Fn(usize) -> bool,
+    ) -> Result<AccessSchedule, OrderError> {
+        let shards = self.inner.table.len();
+        let mut all = Vec::new();
+        if (0..shards).any(|shard| !is_single(shard)) {
+            all = self.access_schedule_of_node(node, ranks_per_node).all;
+            all.retain(|found| !is_single(found.shard));
+        }
+        let mut entries = Vec::new();
+        for rank in node * ranks_per_node..(node + 1) * ranks_per_node {
+            let mut cursor = self.rank(rank)?;
+            for step in 0..self.batches() {
+                cursor.read(step, &mut entries);
+                let shards = entries.iter().filter_map(|entry| single(entry.sample.0));
+                all.extend(shards.map(|shard| Use {
+                    first: step,
+                    last: step,
+                    shard,
+                }));
+            }
+        }
+        Ok(AccessSchedule::new(all, shards))
+    }
+
+    /// When these entries of the global batches need which shard.
+    #[must_use]
+    pub fn uses(&self, entries: Range<u64>) -> AccessSchedule {
+        let inner = &self.inner;
+        let finder = Finder::new(self, entries);
+        let mut uses = Vec::new();
+        for (place, source) in inner.sources.iter().enumerate() {
+            let tiny = source.units.samples() <= inner.resolved.canonical_nodes;
+            for node in 0..inner.resolved.canonical_nodes {
+                if tiny {
+                    // Fewer samples than canonical nodes: they go round and round.
+                    for unit in source.units.ranges() {
+                        uses.extend(finder.found(
+                            source,
+                            unit.start,
+                            0..inner.batch_plan.batches(),
+                        ));
+                    }
+                    break;
+                }
+                if finder.wants(place, node) {
+                    source
+                        .shuffle
+                        .reaches(&source.units, node, |big, positions| {
+                            let start = positions_of(
+                                source.units.samples(),
+                                node,
+                                inner.resolved.canonical_nodes,
+                            )
+                            .start;
+                            let batches = finder.batches(
+                                place,
+                                node,
+                                positions.start - start..positions.end - start,
+                            );
+                            uses.extend(finder.found(source, big, batches));
+                        });
+                }
+            }
+        }
+        AccessSchedule::new(uses, inner.table.len())
+    }
+}
+
+/// From a place in a canonical node to the batch that deals it.
+struct Finder<'a> {
+    epoch: &'a Epoch,
+    entries: Range<u64>,
+    /// For each stream (and each node of `device_per_stream`) the turns that its batches have.
+    turns: Vec<Vec<Vec<u64>>>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(epoch: &'a Epoch, entries: Range<u64>) -> Self {
+        let streams = epoch.inner.sources.len();
+        let sort = |origins: &[crate::batch_plan::Origin]| {
+            let mut turns = vec![Vec::new(); streams];
+            for (turn, origin) in (0_u64..).zip(origins) {
+                if let Some(turns) = usize::try_from(origin.stream)
+                    .ok()
+                    .and_then(|stream| turns.get_mut(stream))
+                {
+                    turns.push(turn);
+                }
+            }
+            turns
+        };
+        let turns = match &epoch.inner.batch_plan.method {
+            Method::PerStream(_, origins) => vec![sort(origins)],
+            Method::DevicePerStream(_, nodes) => {
+                nodes.iter().map(|origins| sort(origins)).collect()
+            }
+            Method::Random(_) | Method::Stratified(..) => Vec::new(),
+        };
+        Self {
+            epoch,
+            entries,
+            turns,
+        }
+    }
+
+    /// Whether the entries hold anything of a canonical node of a source.
+    fn wants(&self, source: usize, node: u64) -> bool {
+        let batch_plan = &self.epoch.inner.batch_plan;
+        match &batch_plan.method {
+            Method::Random(partition) => partition.batch_plans(node, &self.entries),
+            Method::PerStream(partitions, _) => partitions
+                .get(source)
+                .is_some_and(|partition| partition.batch_plans(node, &self.entries)),
+            Method::Stratified(_, starts) => match (starts.get(source), starts.get(source + 1)) {
+                (Some(start), Some(stop)) => {
+                    *start < self.entries.end && self.entries.start < *stop
+                }
+                _ => false,
+            },
+            Method::DevicePerStream(..) => {
+                let per_node = batch_plan.ranks_per_node * batch_plan.batch_size;
+                let nodes = self.entries.start / per_node..self.entries.end.div_ceil(per_node);
+                // With several ranks on several nodes batches are dealt across nodes.
+                batch_plan.ranks_per_node > 1
+                    || nodes.contains(&(node / (batch_plan.canonical_nodes / batch_plan.nodes)))
+            }
+        }
+    }
+
+    /// The batches that deal `places` of a canonical node; empty when all of them were dealt before.
+    fn batches(&self, source: usize, node: u64, places: Range<u64>) -> Range<u64> {
+        if places.is_empty() {
+            return 0..0;
+        }
+        let last = self.batch(source, node, places.end - 1);
+        let Some(last) = last else {
+            return 0..0;
+        };
+        let first = self.batch(source, node, places.start).unwrap_or(0);
+        first..(last + 1).min(self.epoch.batches())
+    }
+
+    /// The batch that deals one place; `None` before the start, the number of batches or more behind the end.
+    fn batch(&self, source: usize, node: u64, place: u64) -> Option<u64> {
+        let batch_plan = &self.epoch.inner.batch_plan;
+        let nodes = batch_plan.canonical_nodes;
+        let turn = |turns: &Vec<Vec<u64>>, batch: u64| {
+            let turns = turns.get(source)?;
+            Some(turns.get(index(batch)).copied().unwrap_or(u64::MAX >> 8))
+        };
+        let batch = match &batch_plan.method {
+            Method::Random(partition) => partition.batch_of(node, place)?,
+            Method::PerStream(partitions, _) => turn(
+                self.turns.first()?,
+                partitions.get(source)?.batch_of(node, place)?,
+            )?,
+            Method::Stratified(_, starts) => {
+                let share = starts.get(source + 1)? - starts.get(source)?;
+                (place * nodes + node) / share
+            }
+            Method::DevicePerStream(..) => {
+                let canonical = nodes / batch_plan.nodes;
+                let (owner, inside) = (node / canonical, node % canonical);
+                let step = canonical * batch_plan.ranks_per_node;
+                let walk = place / batch_plan.ranks_per_node * step
+                    + inside * batch_plan.ranks_per_node
+                    + place % batch_plan.ranks_per_node;
+                let turn = turn(self.turns.get(index(owner))?, walk / batch_plan.batch_size)?;
+                (turn * batch_plan.nodes + owner) / (batch_plan.nodes * batch_plan.ranks_per_node)
+            }
+        };
+        batch.checked_sub(batch_plan.skipped)
+    }
+
+    fn found(&self, source: &Source, big: u64, batches: Range<u64>) -> Option<Use> {
+        let shard = source.units.shard_of(big)?;
+        (batches.start < batches.end).then(|| Use {
+            first: batches.start,
+            last: batches.end - 1,
+            shard,
+        })
+    }
+}
+
+impl AccessSchedule {
+    /// How many stretches there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        count(self.all.len())
+    }
+
+    /// Whether no shard is used.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}

@@ -1,0 +1,580 @@
+//! From entries to a batch: every sample is copied once, from its shard into the buffers of the columns.
+
+use std::sync::Arc;
+
+use shardmill_memory::{Buffer, Pool};
+use shardmill_order::Entry as OrderEntry;
+
+use crate::batch::{Batch, BatchData, ColumnData, Held};
+use crate::catalog::Catalog;
+use crate::entry::Entry;
+use crate::error::ReaderError;
+use crate::files::{DATA_COLUMN, FILE_COLUMN};
+use crate::open::{OpenShard, Piece};
+use crate::schema::{SampleForm, Schema};
+use crate::shard_cache::{Access, Cancel, Extract, ShardCache};
+use crate::tar::{TarProblem, TarSample};
+
+/// What the threads that fill batches share.
+#[derive(Debug)]
+pub(crate) struct FillContext {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) shard_cache: ShardCache,
+    pub(crate) pool: Arc<Pool>,
+}
+
+/// Fills batches. Each thread has its own, so that finding an open shard takes no lock.
+#[derive(Debug)]
+pub(crate) struct Collator {
+    /// The shards that were used, by number.
+    slots: Vec<Slot>,
+    /// The slots that hold one.
+    held: Vec<usize>,
+    /// When the residency last let a shard go.
+    generation: u64,
+    /// Batches filled so far.
+    filled: u64,
+    places: Vec<(usize, u64)>,
+    missing: Vec<usize>,
+    used: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    open: Option<Arc<OpenShard>>,
+    /// Whether the samples of the shard are read one by one in this batch.
+    alone: bool,
+    /// The last batch that used it, counted from 1.
+    used: u64,
+}
+
+impl Collator {
+    pub(crate) fn new(fill_context: &FillContext) -> Self {
+        let mut slots = Vec::new();
+        slots.resize_with(fill_context.catalog.len(), Slot::default);
+        Self {
+            slots,
+            held: Vec::new(),
+            generation: fill_context.shard_cache.generation(),
+            filled: 0,
+            places: Vec::new(),
+            missing: Vec::new(),
+            used: Vec::new(),
+        }
+    }
+
+    /// Lets go of all shards.
+    pub(crate) fn release(&mut self) {
+        for place in self.held.drain(..) {
+            if let Some(slot) = self.slots.get_mut(place) {
+                slot.open = None;
+            }
+        }
+    }
+
+    /// Lets go of all shards where the residency has let one go since.
+    pub(crate) fn release_old(&mut self, fill_context: &FillContext) {
+        if self.held.is_empty() {
+            return;
+        }
+        let generation = fill_context.shard_cache.generation();
+        if generation != self.generation {
+            self.release();
+            self.generation = generation;
+        }
+    }
+
+    /// How many shards it keeps.
+    #[cfg(test)]
+    pub(crate) const fn holds(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Reads the samples of a batch, which is needed at `tick`. Waits for shards that are not there, or reads the samples
+    /// of the first batch one by one where that is sooner.
+    pub(crate) fn fill(
+        &mut self,
+        fill_context: &FillContext,
+        (step, is_first): (u64, bool),
+        entries: Vec<OrderEntry>,
+        tick: u64,
+        cancel: &Cancel,
+    ) -> Result<Batch, ReaderError> {
+        self.open(fill_context, &entries, (tick, is_first), cancel)?;
+        let alone = self.read_alone(fill_context)?;
+        let data = self.copy(fill_context, &alone)?;
+        let held = self.pinned();
+        for place in &self.used {
+            let slot = self.slots.get(*place);
+            if let Some(open) = slot.and_then(|slot| slot.open.as_deref())
+                && let Err(error) = open.check(&fill_context.catalog)
+            {
+                // Whoever reads it next is to look at the file anew.
+                fill_context.shard_cache.distrust(*place);
+                return Err(error);
+            }
+        }
+        Ok(Batch {
+            step,
+            entries,
+            data,
+            held,
+        })
+    }
+
+    /// The raw files of this batch whose paths were given out, and that could be removed.
+    fn pinned(&self) -> Held {
+        let open = |shard: &usize| self.slots.get(*shard)?.open.as_ref();
+        let pinned = self.used.iter().filter_map(open);
+        Held(pinned.filter(|open| open.is_pinned()).cloned().collect())
+    }
+
+    /// Whether all shards of a batch are open, so that filling it waits for nothing but memory.
+    pub(crate) fn has(&self, fill_context: &FillContext, entries: &[OrderEntry]) -> bool {
+        let current = fill_context.shard_cache.generation() == self.generation;
+        entries.iter().all(|entry| {
+            let place = fill_context.catalog.locate(entry.sample.0);
+            place.is_some_and(|(shard, _)| {
+                let slot = self.slots.get(shard);
+                (current && slot.is_some_and(|slot| slot.open.is_some()))
+                    || fill_context.shard_cache.get(shard).is_some()
+            })
+        })
+    }
+
+    /// Finds the places of all samples and opens their shards.
+    fn open(
+        &mut self,
+        fill_context: &FillContext,
+        entries: &[OrderEntry],
+        (tick, is_first): (u64, bool),
+        cancel: &Cancel,
+    ) -> Result<(), ReaderError> {
+        let generation = fill_context.shard_cache.generation();
+        if generation != self.generation {
+            self.release();
+            self.generation = generation;
+        }
+        self.filled += 1;
+        self.places.clear();
+        self.used.clear();
+        self.missing.clear();
+        for entry in entries {
+            let sample = entry.sample.0;
+            let place = fill_context.catalog.locate(sample);
+            let (shard, at) = place.ok_or_else(|| ReaderError::SampleBeyond {
+                sample,
+                samples: fill_context.catalog.samples(),
+            })?;
+            self.places.push((shard, at));
+            let Some(slot) = self.slots.get_mut(shard) else {
+                continue;
+            };
+            if slot.used == self.filled {
+                continue;
+            }
+            slot.used = self.filled;
+            slot.alone = false;
+            self.used.push(shard);
+            if slot.open.is_none() {
+                match fill_context.shard_cache.get(shard) {
+                    Some(open) => {
+                        slot.open = Some(open);
+                        self.held.push(shard);
+                    }
+                    None => self.missing.push(shard),
+                }
+            }
+        }
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        fill_context.shard_cache.check_room(&self.used)?;
+        let at_once = is_first.then(|| fill_context.shard_cache.at_once(&self.missing, tick));
+        let found = match at_once.flatten() {
+            Some(found) => found,
+            None => fill_context.shard_cache.need(&self.missing, tick, cancel)?,
+        };
+        for (shard, access) in self.missing.iter().zip(found) {
+            let Some(slot) = self.slots.get_mut(*shard) else {
+                continue;
+            };
+            match access {
+                Access::Open(open) => {
+                    slot.open = Some(open);
+                    self.held.push(*shard);
+                }
+                Access::Alone => slot.alone = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the samples whose shards are not kept; empty for those of others.
+    fn read_alone(&self, fill_context: &FillContext) -> Result<Vec<Extract>, ReaderError> {
+        if !self.used.iter().any(|shard| self.is_alone(*shard)) {
+            return Ok(Vec::new());
+        }
+        let wanted: Vec<(usize, u64)> = self
+            .places
+            .iter()
+            .copied()
+            .filter(|(shard, _)| self.is_alone(*shard))
+            .collect();
+        let mut found = fill_context.shard_cache.samples(&wanted)?.into_iter();
+        let sample = |(shard, _): &(usize, u64)| {
+            if self.is_alone(*shard) {
+                found.next().unwrap_or_default()
+            } else {
+                Extract::default()
+            }
+        };
+        Ok(self.places.iter().map(sample).collect())
+    }
+
+    fn is_alone(&self, shard: usize) -> bool {
+        self.slots.get(shard).is_some_and(|slot| slot.alone)
+    }
+
+    fn copy(
+        &self,
+        fill_context: &FillContext,
+        alone: &[Extract],
+    ) -> Result<BatchData, ReaderError> {
+        let mut samples: Vec<Piece<'_>> = Vec::with_capacity(self.places.len());
+        let mut schema: Option<&Arc<Schema>> = None;
+        let mut same = true;
+        for (number, (shard, at)) in self.places.iter().enumerate() {
+            let slot = self.slots.get(*shard);
+            let open = slot.and_then(|slot| slot.open.as_deref());
+            let (piece, own) = match open {
+                Some(open) => (open.sample(*at), Some(open.schema())),
+                None => (
+                    alone.get(number).map(Extract::piece),
+                    fill_context.catalog.schema(*shard),
+                ),
+            };
+            let Some(piece) = piece else {
+                return Err(fill_context.broken(open, *shard, *at));
+            };
+            samples.push(piece);
+            // PERF: schemas are shared, so that comparing addresses is enough.
+            same &= match (schema, own) {
+                (Some(schema), Some(own)) => Arc::ptr_eq(schema, own),
+                _ => true,
+            };
+            schema = own;
+        }
+        match schema {
+            Some(schema) if same => match schema.as_ref() {
+                Schema::Binary {
+                    form: SampleForm::Mds,
+                    ..
+                } => self.columns(fill_context, schema, &samples),
+                Schema::Binary {
+                    form: SampleForm::WebDataset,
+                    ..
+                } => self.tar_columns(fill_context, schema, &samples),
+                Schema::Binary {
+                    form: SampleForm::File,
+                    ..
+                } => self.file_columns(fill_context, schema, &samples),
+                Schema::Fields(_) | Schema::Text(_) => self.rows(fill_context, &samples),
+            },
+            _ => self.rows(fill_context, &samples),
+        }
+    }
+
+    /// One buffer for each column.
+    fn columns(
+        &self,
+        fill_context: &FillContext,
+        schema: &Arc<Schema>,
+        samples: &[Piece<'_>],
+    ) -> Result<BatchData, ReaderError> {
+        let Schema::Binary {
+            columns,
+            head,
+            fixed,
+            ..
+        } = schema.as_ref()
+        else {
+            return self.rows(fill_context, samples);
+        };
+        // First the lengths: the buffers get their sizes, and the heads of all samples are on their way from memory.
+        let variable = columns
+            .iter()
+            .filter(|column| column.size.is_none())
+            .count();
+        let mut ends: Vec<Vec<u64>> = Vec::with_capacity(variable);
+        ends.resize_with(variable, || {
+            let mut ends = Vec::with_capacity(samples.len() + 1);
+            ends.push(0);
+            ends
+        });
+        for (number, piece) in samples.iter().enumerate() {
+            let sample = piece.bytes;
+            let mut bytes = *fixed as u64;
+            let sizes = sample.get(..*head).unwrap_or_default();
+            for (ends, size) in ends.iter_mut().zip(sizes.chunks_exact(4)) {
+                let size = size
+                    .first_chunk::<4>()
+                    .map_or(0, |size| u32::from_le_bytes(*size));
+                bytes += u64::from(size);
+                ends.push(ends.last().copied().unwrap_or(0) + u64::from(size));
+            }
+            if bytes != sample.len() as u64 || sizes.len() != *head {
+                return Err(self.misshapen(fill_context, number));
+            }
+        }
+        let mut lengths = ends.iter();
+        let mut made = Vec::with_capacity(columns.len());
+        for column in columns {
+            let bytes = match column.size {
+                Some(size) => size.saturating_mul(samples.len()),
+                None => {
+                    let end = lengths.next().and_then(|ends| ends.last()).copied();
+                    usize::try_from(end.unwrap_or(0)).unwrap_or(usize::MAX)
+                }
+            };
+            made.push(fill_context.take(bytes)?);
+        }
+        // Then the bytes. The lengths are those of the first look: what somebody writes into the file meanwhile can
+        // change values, never a place.
+        for (number, piece) in samples.iter().enumerate() {
+            let sample = piece.bytes;
+            let mut at = *head;
+            let mut ends = ends.iter();
+            for (column, buffer) in columns.iter().zip(&mut made) {
+                let size = match column.size {
+                    Some(size) => size,
+                    None => ends.next().map_or(0, |ends| length_of(ends, number)),
+                };
+                let Some(value) = sample.get(at..at + size) else {
+                    return Err(self.misshapen(fill_context, number));
+                };
+                at += size;
+                buffer
+                    .extend_from_slice(value)
+                    .map_err(|_| fill_context.no_memory(size))?;
+            }
+        }
+        let mut ends = ends.into_iter();
+        let data = |(column, bytes): (&crate::schema::SchemaColumn, Buffer)| match column.size {
+            Some(size) => ColumnData::Fixed { size, bytes },
+            None => ColumnData::Variable {
+                offsets: ends.next().unwrap_or_default(),
+                bytes,
+            },
+        };
+        Ok(BatchData::Columns {
+            schema: Arc::clone(schema),
+            columns: columns.iter().zip(made).map(data).collect(),
+        })
+    }
+
+    /// One buffer for each field of tar files, and one for the keys.
+    fn tar_columns(
+        &self,
+        fill_context: &FillContext,
+        schema: &Arc<Schema>,
+        samples: &[Piece<'_>],
+    ) -> Result<BatchData, ReaderError> {
+        let Schema::Binary { columns, .. } = schema.as_ref() else {
+            return self.rows(fill_context, samples);
+        };
+        let limits = fill_context.catalog.limits();
+        let fields = columns.len().saturating_sub(1);
+        let mut parsed = Vec::with_capacity(samples.len());
+        for (number, piece) in samples.iter().enumerate() {
+            let sample = TarSample::read(piece.begin, piece.bytes, limits)
+                .map_err(|problem| self.refused(fill_context, number, problem))?;
+            parsed.push(sample);
+        }
+        // The values of a sample stand side by side.
+        let mut cells: Vec<&[u8]> = Vec::with_capacity(samples.len().saturating_mul(fields));
+        for (number, sample) in parsed.iter().enumerate() {
+            let names = columns.iter().skip(1).map(|column| column.name.as_str());
+            sample
+                .cells(names, &mut cells)
+                .map_err(|problem| self.refused(fill_context, number, problem))?;
+        }
+        let mut data = Vec::with_capacity(columns.len());
+        data.push(fill_context.join(samples.len(), || parsed.iter().map(TarSample::key))?);
+        for field in 0..fields {
+            let values = || cells.iter().skip(field).step_by(fields).copied();
+            data.push(fill_context.join(samples.len(), values)?);
+        }
+        Ok(BatchData::Columns {
+            schema: Arc::clone(schema),
+            columns: data,
+        })
+    }
+
+    /// One buffer for each column of raw files.
+    fn file_columns(
+        &self,
+        fill_context: &FillContext,
+        schema: &Arc<Schema>,
+        samples: &[Piece<'_>],
+    ) -> Result<BatchData, ReaderError> {
+        let catalog = &fill_context.catalog;
+        let mut paths: Vec<&str> = Vec::with_capacity(samples.len());
+        let mut files: Vec<String> = Vec::new();
+        let mut columns = Vec::with_capacity(3);
+        for (shard, _) in &self.places {
+            let Some(Entry::File(file, form)) = catalog.entry(*shard) else {
+                return self.rows(fill_context, samples);
+            };
+            paths.push(&file.info.basename);
+            if form.has_file() {
+                files.push(catalog.file_path(*shard).unwrap_or_default());
+            }
+        }
+        for name in schema.names() {
+            columns.push(match name {
+                DATA_COLUMN => {
+                    fill_context.join(samples.len(), || samples.iter().map(|piece| piece.bytes))?
+                }
+                FILE_COLUMN => {
+                    fill_context.join(samples.len(), || files.iter().map(|file| file.as_bytes()))?
+                }
+                _ => {
+                    fill_context.join(samples.len(), || paths.iter().map(|path| path.as_bytes()))?
+                }
+            });
+        }
+        Ok(BatchData::Columns {
+            schema: Arc::clone(schema),
+            columns,
+        })
+    }
+
+    /// Each sample as it is encoded.
+    fn rows(
+        &self,
+        fill_context: &FillContext,
+        samples: &[Piece<'_>],
+    ) -> Result<BatchData, ReaderError> {
+        // What is made of a raw file is longer than the file: its paths are in it.
+        let more = |(shard, _): &(usize, u64)| match fill_context.catalog.entry(*shard) {
+            Some(Entry::File(file, _)) => {
+                let local = fill_context.catalog.file_path(*shard);
+                12 + file.info.basename.len() + local.map_or(0, |local| local.len())
+            }
+            _ => 0,
+        };
+        let total = samples
+            .iter()
+            .map(|piece| piece.bytes.len())
+            .chain(self.places.iter().map(more))
+            .fold(0, usize::saturating_add);
+        // INVARIANT: what is encoded of a sample of a tar file is not longer than it is there, with a header of 512 bytes
+        // for each field and its name.
+        let mut bytes = fill_context.take(total)?;
+        let mut offsets = Vec::with_capacity(samples.len() + 1);
+        let mut schemas = Vec::with_capacity(samples.len());
+        let mut encoded = Vec::new();
+        offsets.push(0);
+        for (number, (piece, (shard, _))) in samples.iter().zip(&self.places).enumerate() {
+            encoded.clear();
+            let schema = fill_context
+                .catalog
+                .encode(*shard, *piece, &mut encoded)
+                .map_err(|problem| self.refused(fill_context, number, problem))?;
+            let sample = match schema.is_made() {
+                true => &encoded,
+                false => piece.bytes,
+            };
+            bytes
+                .extend_from_slice(sample)
+                .map_err(|_| fill_context.no_memory(total))?;
+            offsets.push(bytes.len() as u64);
+            schemas.push(schema);
+        }
+        Ok(BatchData::Samples {
+            offsets,
+            bytes,
+            schemas,
+        })
+    }
+
+    /// Why a sample of a tar file is not given out: what is said of the file comes before what is said of its bytes.
+    fn refused(
+        &self,
+        fill_context: &FillContext,
+        number: usize,
+        problem: TarProblem,
+    ) -> ReaderError {
+        let (shard, at) = self.places.get(number).copied().unwrap_or_default();
+        let slot = self.slots.get(shard);
+        let open = slot.and_then(|slot| slot.open.as_deref());
+        if let Some(Err(error)) = open.map(|open| open.check(&fill_context.catalog)) {
+            return error;
+        }
+        fill_context.catalog.refused(shard, at, problem)
+    }
+
+    /// Why a sample of this batch does not fit its columns.
+    fn misshapen(&self, fill_context: &FillContext, number: usize) -> ReaderError {
+        let (shard, at) = self.places.get(number).copied().unwrap_or_default();
+        let slot = self.slots.get(shard);
+        fill_context.broken(slot.and_then(|slot| slot.open.as_deref()), shard, at)
+    }
+}
+
+fn length_of(ends: &[u64], number: usize) -> usize {
+    match (ends.get(number), ends.get(number + 1)) {
+        (Some(begin), Some(end)) => usize::try_from(end - begin).unwrap_or(usize::MAX),
+        _ => 0,
+    }
+}
+
+impl FillContext {
+    /// A column of values that are each of a length of their own.
+    fn join<'a, I: Iterator<Item = &'a [u8]>>(
+        &self,
+        count: usize,
+        values: impl Fn() -> I,
+    ) -> Result<ColumnData, ReaderError> {
+        let mut offsets = Vec::with_capacity(count + 1);
+        let mut end = 0_u64;
+        offsets.push(end);
+        for value in values() {
+            end = end.saturating_add(value.len() as u64);
+            offsets.push(end);
+        }
+        let total = usize::try_from(end).unwrap_or(usize::MAX);
+        let mut bytes = self.take(total)?;
+        for value in values() {
+            bytes
+                .extend_from_slice(value)
+                .map_err(|_| self.no_memory(total))?;
+        }
+        Ok(ColumnData::Variable { offsets, bytes })
+    }
+
+    fn take(&self, bytes: usize) -> Result<Buffer, ReaderError> {
+        self.pool.take(bytes).map_err(|_| self.no_memory(bytes))
+    }
+
+    fn no_memory(&self, bytes: usize) -> ReaderError {
+        ReaderError::OutOfMemory {
+            bytes: bytes as u64,
+        }
+    }
+
+    /// Why a sample cannot be read: as the format crate says it, else because its file has changed under it.
+    fn broken(&self, open: Option<&OpenShard>, shard: usize, at: u64) -> ReaderError {
+        let changed = || ReaderError::ShardChanged {
+            place: self.catalog.place(shard),
+        };
+        let Some(open) = open else {
+            return changed();
+        };
+        if let Err(error) = open.check(&self.catalog) {
+            return error;
+        }
+        open.explain(&self.catalog, at).unwrap_or_else(changed)
+    }
+}

@@ -1,0 +1,190 @@
+//! Knowing what comes: the order of the next epoch is made while this one is read, and the cache is told about both.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use shardmill_order::{Epoch, EpochConfig};
+
+use crate::cache::AccessPlan;
+use crate::catalog::Catalog;
+use crate::collate::FillContext;
+use crate::error::ReaderError;
+use crate::walks::Walks;
+
+/// What is known of this epoch and the next.
+#[derive(Debug)]
+pub(crate) struct PrefetchPlanner {
+    fill_context: Arc<FillContext>,
+    walks: Walks,
+    known: Mutex<Known>,
+    /// The order that is read, whose walk is still to be kept.
+    unkept: Mutex<Option<Epoch>>,
+    /// The order that is being made ahead.
+    ahead: Mutex<Option<Ahead>>,
+}
+
+#[derive(Debug)]
+struct Ahead {
+    config: EpochConfig,
+    node: u64,
+    thread: JoinHandle<Option<Epoch>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    access_plan: AccessPlan,
+    /// The epoch that was added to the horizon last, and its first tick.
+    last: Option<(EpochConfig, u64, u64)>,
+}
+
+impl PrefetchPlanner {
+    pub(crate) fn new(fill_context: Arc<FillContext>) -> Self {
+        let access_plan = AccessPlan::new(fill_context.catalog.len());
+        Self {
+            walks: Walks::new(&fill_context.catalog),
+            unkept: Mutex::new(None),
+            fill_context,
+            known: Mutex::new(Known {
+                access_plan,
+                last: None,
+            }),
+            ahead: Mutex::new(None),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The order of an epoch, as a rank of `node` is about to read it, and the tick of its first batch.
+    pub(crate) fn begin(
+        &self,
+        config: &EpochConfig,
+        node: u64,
+    ) -> Result<(Epoch, u64), ReaderError> {
+        let ahead = {
+            let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            ahead.take()
+        };
+        let made = ahead.and_then(|ahead| {
+            let wanted = ahead.node == node && ahead.config.is_same_order(config);
+            let epoch = ahead.thread.join().ok().flatten();
+            epoch.filter(|_| wanted)
+        });
+        let epoch = match made {
+            Some(epoch) => epoch,
+            None => self.walks.order(config)?,
+        };
+        // Written when there is time: nothing is to come between the caller and the first batch.
+        *self.unkept.lock().unwrap_or_else(PoisonError::into_inner) = Some(epoch.clone());
+        if !self.fill_context.catalog.is_cached() {
+            return Ok((epoch, 0));
+        }
+        let mut known = self.known();
+        let tick = known.last.as_ref().and_then(|(last, of, tick)| {
+            (*of == node && last.is_same_order(config)).then_some(*tick)
+        });
+        let shard_cache = &self.fill_context.shard_cache;
+        // Before anybody leaves for what is planned now. What was not foretold begins at tick 0.
+        shard_cache.begin_epoch(epoch.resolved().epoch, tick.unwrap_or(0));
+        let tick = match tick {
+            Some(tick) => {
+                // As foretold: what was fetched ahead stays.
+                known.access_plan.forget(tick);
+                shard_cache.extend(known.access_plan.clone());
+                shard_cache.at(tick);
+                tick
+            }
+            None => {
+                // Something else than was foretold: what was known of the future does not hold.
+                known.access_plan = AccessPlan::new(self.fill_context.catalog.len());
+                known.last = None;
+                let tick = known.add(config, node, &epoch, &self.fill_context.catalog);
+                shard_cache.plan(known.access_plan.clone(), tick);
+                tick
+            }
+        };
+        Ok((epoch, tick))
+    }
+
+    /// Starts making the order of the epoch to come. Where a thread cannot be had, it is made when it is needed.
+    pub(crate) fn prepare(self: &Arc<Self>, config: EpochConfig, node: u64) {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        if ahead
+            .as_ref()
+            .is_some_and(|ahead| ahead.node == node && ahead.config.is_same_order(&config))
+        {
+            return;
+        }
+        let (own, wanted) = (Arc::clone(self), config.clone());
+        let thread = std::thread::Builder::new()
+            .name("shardmill-order".to_owned())
+            .spawn(move || own.look_ahead(&wanted, node));
+        *ahead = thread.ok().map(|thread| Ahead {
+            config,
+            node,
+            thread,
+        });
+    }
+
+    /// Makes an order and tells the cache. Errors come up when the epoch is asked for.
+    fn look_ahead(&self, config: &EpochConfig, node: u64) -> Option<Epoch> {
+        let unkept = {
+            let mut unkept = self.unkept.lock().unwrap_or_else(PoisonError::into_inner);
+            unkept.take()
+        };
+        if let Some(epoch) = unkept {
+            self.walks.keep(&epoch);
+        }
+        let epoch = self.walks.order(config).ok()?;
+        self.walks.keep(&epoch);
+        if self.fill_context.catalog.is_cached() {
+            let mut known = self.known();
+            known.add(config, node, &epoch, &self.fill_context.catalog);
+            let access_plan = known.access_plan.clone();
+            drop(known);
+            self.fill_context.shard_cache.extend(access_plan);
+        }
+        Some(epoch)
+    }
+
+    /// Waits for what is being made.
+    pub(crate) fn stop(&self) {
+        let ahead = {
+            let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+            ahead.take()
+        };
+        if let Some(ahead) = ahead {
+            // What it made is not wanted any more.
+            drop(ahead.thread.join());
+        }
+    }
+}
+
+impl Known {
+    /// Adds an epoch behind those that are known; its first tick.
+    fn add(&mut self, config: &EpochConfig, node: u64, epoch: &Epoch, catalog: &Catalog) -> u64 {
+        let tick = self.access_plan.end();
+        let ranks = config.world.ranks_per_node;
+        let is_file = |shard: usize| {
+            catalog
+                .entry(shard)
+                .is_some_and(|entry| entry.raw_file().is_some())
+        };
+        let file_of = |sample: u64| {
+            let (shard, _) = catalog.locate(sample)?;
+            is_file(shard).then_some(shard)
+        };
+        let exact = catalog
+            .has_files()
+            .then(|| epoch.exact_access_schedule_of_node(node, ranks, &file_of, &is_file));
+        let uses = match exact {
+            Some(Ok(uses)) => uses,
+            // What cannot be foreseen is fetched when it is needed.
+            Some(Err(_)) | None => epoch.access_schedule_of_node(node, ranks),
+        };
+        self.access_plan.push(&uses, epoch.batches());
+        self.last = Some((config.clone(), node, tick));
+        tick
+    }
+}

@@ -1,0 +1,221 @@
+//! From the bytes of stored files to a shard that is known to be the one in the index.
+
+use std::io::Read as _;
+
+use shardmill_core::Limits;
+use shardmill_mds::{Digest, FileInfo, HashAlgo, Hasher};
+use shardmill_storage::{FileHandle, StorageError};
+
+use crate::catalog::Catalog;
+use crate::error::ReaderError;
+use crate::open::Body;
+use crate::shard_cache::origin::no_shard;
+
+/// The hashes of the format, strongest first; of equally strong ones the faster first.
+const BY_STRENGTH: [HashAlgo; 17] = [
+    HashAlgo::Sha512,
+    HashAlgo::Blake2b,
+    HashAlgo::Sha3_512,
+    HashAlgo::Sha384,
+    HashAlgo::Sha3_384,
+    HashAlgo::Sha256,
+    HashAlgo::Blake2s,
+    HashAlgo::Sha3_256,
+    HashAlgo::Sha224,
+    HashAlgo::Sha3_224,
+    HashAlgo::Sha1,
+    HashAlgo::Md5,
+    HashAlgo::Xxh3_128,
+    HashAlgo::Xxh128,
+    HashAlgo::Xxh3_64,
+    HashAlgo::Xxh64,
+    HashAlgo::Xxh32,
+];
+
+/// A shard's raw files in memory.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) data: Vec<u8>,
+    pub(crate) meta: Option<Vec<u8>>,
+    /// The compressed files they were made from; empty where there are none.
+    pub(crate) zips: Vec<Vec<u8>>,
+}
+
+/// Checks stored files (data, then offsets) against the index, decompresses them, and checks the result.
+pub(crate) fn unpack(
+    catalog: &Catalog,
+    shard: usize,
+    files: Vec<Vec<u8>>,
+) -> Result<Raw, ReaderError> {
+    let entry = catalog
+        .entry(shard)
+        .ok_or_else(|| no_shard(catalog, shard))?;
+    let mut raws = Vec::with_capacity(2);
+    let mut zips = Vec::new();
+    for (part, bytes) in entry.parts().zip(files) {
+        let stored = part.stored();
+        check_length(catalog, shard, stored, bytes.len() as u64)?;
+        check_bytes(catalog, shard, stored, &bytes, false)?;
+        let Some((_, packing)) = part.zip else {
+            raws.push(bytes);
+            continue;
+        };
+        let place = || catalog.place(shard);
+        let raw = packing.unpack(&bytes, part.raw.bytes, place, catalog.limits())?;
+        if !has_hash(stored) {
+            check_bytes(catalog, shard, part.raw, &raw, true)?;
+        } else if let Some(algo) = catalog.validate(shard)
+            && part.raw.hashes.get(algo).is_some()
+        {
+            // The stored bytes are vouched for; of the raw ones only what was asked for is hashed.
+            check_algo(catalog, shard, part.raw, algo, &raw, true)?;
+        }
+        zips.push(bytes);
+        raws.push(raw);
+    }
+    let mut raws = raws.into_iter();
+    let data = raws.next().unwrap_or_default();
+    let meta = raws.next();
+    Body::open(catalog, shard, data.as_slice(), meta.as_deref())?;
+    Ok(Raw { data, meta, zips })
+}
+
+/// The digests that a file of nobody's has to show; none where the index has no hash.
+pub(crate) fn demands(catalog: &Catalog, shard: usize, info: &FileInfo) -> Vec<Digest> {
+    wanted(catalog, shard, info)
+        .filter_map(|algo| info.hashes.get(algo))
+        .collect()
+}
+
+/// The hashes that a file has to pass: the strongest that the index has, and the one that is asked for.
+fn wanted(catalog: &Catalog, shard: usize, info: &FileInfo) -> impl Iterator<Item = HashAlgo> {
+    let strongest = BY_STRENGTH
+        .into_iter()
+        .find(|algo| info.hashes.get(*algo).is_some());
+    let asked = catalog
+        .validate(shard)
+        .filter(|algo| Some(*algo) != strongest && info.hashes.get(*algo).is_some());
+    strongest.into_iter().chain(asked)
+}
+
+fn check_bytes(
+    catalog: &Catalog,
+    shard: usize,
+    info: &FileInfo,
+    bytes: &[u8],
+    raw: bool,
+) -> Result<(), ReaderError> {
+    for algo in wanted(catalog, shard, info) {
+        check_algo(catalog, shard, info, algo, bytes, raw)?;
+    }
+    Ok(())
+}
+
+fn check_algo(
+    catalog: &Catalog,
+    shard: usize,
+    info: &FileInfo,
+    algo: HashAlgo,
+    bytes: &[u8],
+    raw: bool,
+) -> Result<(), ReaderError> {
+    info.hashes
+        .check(algo, bytes)
+        .map_err(|source| ReaderError::Hash {
+            place: catalog.place(shard),
+            raw,
+            source: Box::new(source),
+        })
+}
+
+fn check_length(
+    catalog: &Catalog,
+    shard: usize,
+    info: &FileInfo,
+    found: u64,
+) -> Result<(), ReaderError> {
+    if found == info.bytes {
+        return Ok(());
+    }
+    Err(ReaderError::ShardLength {
+        place: catalog.place(shard),
+        expected: info.bytes,
+        found,
+    })
+}
+
+/// Which hashes of a file in a folder are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// None: this process has done so before, or another one since the machine was started.
+    Known,
+    /// The one that was asked for: the file is the dataset itself.
+    Own,
+    /// The strongest too.
+    Nobody,
+}
+
+/// Whether the index has a hash of a file.
+fn has_hash(info: &FileInfo) -> bool {
+    BY_STRENGTH
+        .into_iter()
+        .any(|algo| info.hashes.get(algo).is_some())
+}
+
+/// Checks the length of a file that lies in a folder, and its hashes.
+pub(crate) fn check_file(
+    catalog: &Catalog,
+    shard: usize,
+    info: &FileInfo,
+    file: &FileHandle,
+    trust: Trust,
+) -> Result<(), ReaderError> {
+    /// PERF: hashed while it is in the cache of the core.
+    const PIECE: usize = 256 << 10;
+
+    check_length(catalog, shard, info, file.len())?;
+    let limit = catalog.limits().shard_bytes;
+    Limits::check("shard-bytes", file.len(), limit).map_err(|source| ReaderError::Limit {
+        path: file.path().to_owned(),
+        source,
+    })?;
+    let mut hashers: Vec<Hasher> = match trust {
+        Trust::Known => Vec::new(),
+        Trust::Own => catalog
+            .validate(shard)
+            .filter(|algo| info.hashes.get(*algo).is_some())
+            .map(Hasher::new)
+            .into_iter()
+            .collect(),
+        Trust::Nobody => wanted(catalog, shard, info).map(Hasher::new).collect(),
+    };
+    if hashers.is_empty() {
+        return Ok(());
+    }
+    let mut reader = file.reader();
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = reader.read(&mut piece).map_err(|source| StorageError::Io {
+            action: "read",
+            path: file.path().to_owned(),
+            source,
+        })?;
+        if read == 0 {
+            break;
+        }
+        for hasher in &mut hashers {
+            hasher.update(piece.get(..read).unwrap_or_default());
+        }
+    }
+    file.check_unchanged()?;
+    for hasher in hashers {
+        info.hashes
+            .check_digest(hasher.finish())
+            .map_err(|source| ReaderError::Hash {
+                place: catalog.place(shard),
+                raw: false,
+                source: Box::new(source),
+            })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,491 @@
+//! What lies in the folder, whose it is, and what is done when it is not as it should be.
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::time::{Duration, SystemTime};
+
+use shardmill_core::ErrorKind;
+
+use super::*;
+use crate::shard_cache::CacheError;
+
+fn id(result: Result<bool, ReaderError>) -> &'static str {
+    result.unwrap_err().id()
+}
+
+#[test]
+fn a_shard_is_fetched_once_and_a_warm_start_fetches_nothing() {
+    for set in [Set::new(3), Set::with(3, Some("zstd:3"))] {
+        let script = Script::new();
+        let cache = shard_cache(&set, &options(None), &script);
+        for tick in 0..2 {
+            for shard in 0..3 {
+                assert!(read(&cache, shard, tick));
+            }
+        }
+        assert_eq!(script.calls(), [0, 1, 2]);
+        drop(cache);
+        let cache = shard_cache(&set, &options(None), &script);
+        assert!((0..3).all(|shard| read(&cache, shard, 0)));
+        assert_eq!(script.calls(), [0, 1, 2]);
+        assert_eq!(
+            (cache.stats().found_shards, cache.stats().fetched_shards),
+            (3, 0)
+        );
+        // As a folder of the format, readable by other readers of it, and closed to other users.
+        let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(set.shard(0)), mode(set.marker(0))), (0o600, 0o600));
+        assert_eq!(
+            (
+                mode(set.own()),
+                mode(set.root.path().join(".local.shardmill"))
+            ),
+            (0o700, 0o700)
+        );
+        assert!(fs::metadata(set.marker(2)).unwrap().len() <= MARKER_BYTES);
+        assert_eq!(set.temps(), 0);
+    }
+}
+
+#[test]
+fn shards_of_two_files_and_kept_compressed_files() {
+    let mut set = Set::split(2);
+    set.stream.keep_zip = true;
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    let open = |shard, tick| {
+        let found = cache.need(&[shard], tick, &Cancel::new()).unwrap();
+        matches!(&found[0], Access::Open(open) if open.sample(1).unwrap().bytes == format!("{{\"a\": \"{shard}:1\"}}\n").as_bytes())
+    };
+    assert!(open(0, 0));
+    let names = |set: &Set| {
+        let mut names: Vec<_> = fs::read_dir(set.local())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.starts_with("shard"))
+            .collect();
+        names.sort();
+        names
+    };
+    let expected = |shard| {
+        [".json", ".json.meta", ".json.meta.zstd", ".json.zstd"]
+            .map(|end| format!("shard.0000{shard}{end}"))
+            .to_vec()
+    };
+    assert_eq!(names(&set), expected(0));
+    cache.at(1);
+    assert!(open(1, 1));
+    // All four files have gone, and so has the marker.
+    assert_eq!(names(&set), expected(1));
+    assert!(!set.marker(0).exists());
+    assert!(set.usage() <= set.limit(1));
+}
+
+#[test]
+fn the_smallest_limit_is_named() {
+    let set = Set::with(3, Some("zstd:3"));
+    let script = Script::new();
+    let minimum = set.limit(1);
+    assert!(try_shard_cache(&set, &options(Some(minimum)), &script).is_ok());
+    let error = try_shard_cache(&set, &options(Some(minimum - 1)), &script).unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("config-cache-limit", ErrorKind::InvalidInput)
+    );
+    assert!(
+        matches!(error, ReaderError::Cache(CacheError::TooSmall { minimum: found, .. }) if found == minimum)
+    );
+    // Samples of these can be read one by one.
+    assert!(try_shard_cache(&Set::new(3), &options(Some(1)), &script).is_ok());
+}
+
+#[test]
+fn a_sound_file_of_the_users_is_read_and_stays() {
+    let set = Set::new(3);
+    set.catalog();
+    fs::copy(set.root.path().join("remote/shard.00000.mds"), set.shard(0)).unwrap();
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    for tick in 0..3 {
+        cache.at(tick);
+        assert!(read(&cache, usize::try_from(tick).unwrap(), tick));
+    }
+    assert_eq!(script.calls(), [1, 2]);
+    // It is not counted: there was room for one besides it.
+    assert_eq!(set.resident(), [0, 2]);
+    assert!(!set.marker(0).exists());
+    cache.at(3);
+    assert!(read(&cache, 0, 3));
+}
+
+#[test]
+fn an_unsound_file_of_the_users_is_named_and_stays() {
+    for damage in [Fault::Flip, Fault::Cut] {
+        let set = Set::new(2);
+        let mut bytes = fs::read(set.root.path().join("remote/shard.00000.mds")).unwrap();
+        match damage {
+            Fault::Flip => bytes[1500] ^= 1,
+            _ => bytes.truncate(100),
+        }
+        set.catalog();
+        fs::write(set.shard(0), &bytes).unwrap();
+        let script = Script::new();
+        let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+        assert_eq!(id(try_read(&cache, 0, 0)), "cache-foreign");
+        assert!(read(&cache, 1, 0));
+        assert_eq!(fs::read(set.shard(0)).unwrap(), bytes);
+        assert_eq!(script.calls(), [1]);
+    }
+}
+
+#[test]
+fn a_file_put_in_the_place_of_the_caches_own_is_the_users() {
+    let set = Set::new(2);
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    assert!(read(&cache, 0, 0));
+    drop(cache);
+    let bytes = fs::read(set.shard(0)).unwrap();
+    fs::write(set.local().join("new"), &bytes).unwrap();
+    fs::rename(set.local().join("new"), set.shard(0)).unwrap();
+    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    assert!(read(&cache, 0, 0));
+    cache.at(1);
+    assert!(read(&cache, 1, 1));
+    // The marker went, the file stays.
+    assert_eq!(set.resident(), [0, 1]);
+    assert_eq!(fs::read(set.shard(0)).unwrap(), bytes);
+}
+
+#[test]
+fn damaged_files_of_its_own_are_fetched_again() {
+    for damage in [Fault::Flip, Fault::Cut] {
+        let set = Set::new(1);
+        let script = Script::new();
+        drop({
+            let cache = shard_cache(&set, &options(None), &script);
+            assert!(read(&cache, 0, 0));
+            cache
+        });
+        let sound = match damage {
+            Fault::Flip => set.flip(0, false),
+            _ => {
+                let sound = fs::read(set.shard(0)).unwrap();
+                fs::write(set.shard(0), &sound[..100]).unwrap();
+                sound
+            }
+        };
+        let cache = shard_cache(&set, &options(None), &script);
+        assert!(read(&cache, 0, 0));
+        assert_eq!(script.calls(), [0, 0]);
+        assert_eq!(fs::read(set.shard(0)).unwrap(), sound);
+    }
+}
+
+#[test]
+fn what_another_process_has_checked_is_not_hashed_again() {
+    let set = Set::new(1);
+    let script = Script::new();
+    // Whoever fetches it has checked it on the way, and says so.
+    drop({
+        let cache = shard_cache(&set, &options(None), &script);
+        assert!(read(&cache, 0, 0));
+        cache
+    });
+    // The only way to find out whether somebody looks.
+    let sound = set.flip(0, true);
+    let use_again = || {
+        let cache = shard_cache(&set, &options(None), &script);
+        let found = cache.need(&[0], 0, &Cancel::new()).unwrap();
+        assert!(matches!(found[..], [Access::Open(_)]));
+        fs::read(set.shard(0)).unwrap() == sound
+    };
+    assert!(!use_again());
+    assert_eq!(script.calls(), [0]);
+    // Before the machine was started again, somebody has checked another state.
+    let note = fs::read_to_string(set.marker(0)).unwrap();
+    let (head, rest) = note.split_once("\nend\nok ").unwrap();
+    let old = format!("{head}\nend\nok {:012x}{}", 0x5eed, &rest[12..]);
+    fs::write(set.marker(0), old).unwrap();
+    assert!(use_again());
+    assert_eq!(script.calls(), [0, 0]);
+    // Who finds it sound says so as well.
+    let note = fs::read_to_string(set.marker(0)).unwrap();
+    let blank = note.replace(&note[note.find("ok ").unwrap()..], "ok ------------\n");
+    fs::write(set.marker(0), &blank).unwrap();
+    assert!(use_again());
+    assert_eq!(script.calls(), [0, 0]);
+    let again = fs::read_to_string(set.marker(0)).unwrap();
+    assert_ne!(again, blank);
+    assert_eq!(again.lines().count(), blank.lines().count());
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_open_is_looked_at_again() {
+    let set = Set::new(1);
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(None), &script);
+    assert!(read(&cache, 0, 0));
+    let before = cache.generation();
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(set.shard(0))
+        .unwrap();
+    file.set_len(100).unwrap();
+    assert!(cache.get(0).unwrap().check(&cache.catalog).is_err());
+    cache.distrust(0);
+    assert!(cache.get(0).is_none() && cache.generation() > before);
+    assert!(read(&cache, 0, 0));
+    assert_eq!(script.calls(), [0, 0]);
+}
+
+#[test]
+fn what_is_doubted_is_hashed_whoever_has_vouched_for_it() {
+    let set = Set::new(1);
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(None), &script);
+    assert!(read(&cache, 0, 0));
+    set.flip(0, true);
+    cache.distrust(0);
+    assert!(read(&cache, 0, 0));
+    assert_eq!(script.calls(), [0, 0]);
+    // What was fetched for it is trusted like any other.
+    let note = fs::read_to_string(set.marker(0)).unwrap();
+    assert!(!note.contains("ok -"), "{note}");
+    assert!(engine(&cache).lock().doubted.is_empty());
+}
+
+#[test]
+fn markers_without_data_and_temporary_files_of_the_dead() {
+    let set = Set::new(3);
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(Some(set.limit(3))), &script);
+    assert!((0..3).all(|shard| read(&cache, shard, 0)));
+    drop(cache);
+    fs::remove_file(set.shard(1)).unwrap();
+    // Of a process that was killed while it fetched.
+    fs::remove_file(set.shard(2)).unwrap();
+    fs::write(set.marker(2), "123\n").unwrap();
+    fs::write(set.own().join("tmp-2-0123456789abcdef"), [0; 5000]).unwrap();
+    fs::write(set.own().join("tmp-7-0123456789abcdef"), [0; 5000]).unwrap();
+    let other = set.own().join("tmp-0123456789abcdef");
+    fs::write(&other, [0; 50]).unwrap();
+    let limit = set.limit(3) + 50;
+    let cache = shard_cache(&set, &options(Some(limit)), &script);
+    for shard in 0..3 {
+        assert!(read(&cache, shard, 0));
+        assert!(set.usage() <= limit);
+    }
+    assert_eq!(script.calls(), [0, 1, 2, 1, 2]);
+    // Of one of them nobody can tell whose it is: it is counted, until it is old.
+    assert_eq!(set.temps(), 1);
+    drop(cache);
+    let old = SystemTime::now() - Duration::from_secs(2 * 3600);
+    let file = fs::OpenOptions::new().write(true).open(&other).unwrap();
+    file.set_modified(old).unwrap();
+    fs::remove_file(set.shard(1)).unwrap();
+    let cache = shard_cache(&set, &options(None), &script);
+    assert!(read(&cache, 1, 0));
+    assert_eq!(set.temps(), 0);
+}
+
+#[test]
+fn links_are_not_followed() {
+    let set = Set::new(2);
+    set.catalog();
+    let victim = set.root.path().join("victim");
+    fs::write(&victim, b"precious").unwrap();
+    symlink(&victim, set.shard(0)).unwrap();
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    assert_eq!(id(try_read(&cache, 0, 0)), "path-symlink");
+    assert!(read(&cache, 1, 0));
+    drop(cache);
+    // In place of a marker.
+    fs::remove_file(set.shard(1)).unwrap();
+    fs::remove_file(set.marker(1)).unwrap();
+    symlink(&victim, set.marker(1)).unwrap();
+    let cache = shard_cache(&set, &options(Some(set.limit(2))), &script);
+    assert_eq!(id(try_read(&cache, 1, 0)), "path-symlink");
+    drop(cache);
+    // In place of the folder.
+    let (own, away) = (set.own(), set.root.path().join("away"));
+    fs::rename(&own, &away).unwrap();
+    symlink(&away, &own).unwrap();
+    let cache = shard_cache(&set, &options(None), &script);
+    assert_eq!(id(try_read(&cache, 1, 0)), "path-symlink");
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}
+
+#[test]
+fn folders_are_closed_to_others_and_those_of_others_refused() {
+    let set = Set::new(1);
+    let script = Script::new();
+    drop({
+        let cache = shard_cache(&set, &options(None), &script);
+        assert!(read(&cache, 0, 0));
+        cache
+    });
+    fs::set_permissions(set.own(), fs::Permissions::from_mode(0o777)).unwrap();
+    drop({
+        let cache = shard_cache(&set, &options(None), &script);
+        assert!(read(&cache, 0, 0));
+        cache
+    });
+    assert_eq!(
+        fs::metadata(set.own()).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
+    // Only root can give a folder away.
+    if std::os::unix::fs::chown(set.own(), Some(12_345), None).is_ok() {
+        let cache = shard_cache(&set, &options(None), &script);
+        assert_eq!(id(try_read(&cache, 0, 0)), "path-owner");
+    }
+}
+
+#[test]
+fn bad_fetches_are_repeated_twice() {
+    let set = Set::with(3, Some("zstd:3"));
+    let script = Script::new();
+    script.faults(0, &[Fault::Flip, Fault::Cut]);
+    script.faults(1, &[Fault::Flip; 3]);
+    let cache = shard_cache(&set, &options(Some(set.limit(3))), &script);
+    assert!(read(&cache, 0, 0));
+    assert_eq!(script.calls(), [0; 3]);
+    let error = try_read(&cache, 1, 0).unwrap_err();
+    assert_eq!(
+        (error.id(), error.kind()),
+        ("hash-mismatch", ErrorKind::Corrupt)
+    );
+    let text = format!("{} {}", error.place().unwrap(), error.chain());
+    assert!(
+        text.contains("shard.00001.mds.zstd")
+            && text.contains("3 times")
+            && text.contains("samples 4 to 7"),
+        "{text}"
+    );
+    assert_eq!(script.calls()[3..], [1; 3]);
+    // No room is left taken, and asking again is trying again.
+    assert!(!set.marker(1).exists() && set.temps() == 0);
+    assert!(read(&cache, 1, 0));
+    assert_eq!(cache.stats().bad_fetches, 5);
+    // What is not there is not damaged, and is named by where it should be.
+    let place = set.root.path().join("remote/shard.00002.mds.zstd");
+    let away = set.root.path().join("away");
+    fs::rename(&place, &away).unwrap();
+    let error = try_read(&cache, 2, 0).unwrap_err();
+    assert_eq!(error.id(), "shard-missing");
+    let text = format!("{} {}", error.place().unwrap(), error.chain());
+    assert!(
+        text.starts_with(place.to_str().unwrap()) && !text.contains("times"),
+        "{text}"
+    );
+    let calls = || script.calls().iter().filter(|shard| **shard == 2).count();
+    assert_eq!(calls(), 1);
+    fs::rename(&away, &place).unwrap();
+    // What the store gives up is not tried again here.
+    script.faults(2, &[Fault::GiveUp]);
+    assert_eq!(id(try_read(&cache, 2, 0)), "io");
+    assert_eq!(calls(), 2);
+    assert!(read(&cache, 2, 0));
+}
+
+#[test]
+fn a_full_disk_makes_others_leave_and_then_memory_is_used() {
+    let set = Set::new(3);
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(None), &script);
+    assert!(read(&cache, 0, 0));
+    cache.at(1);
+    let folder = engine(&cache).capacity.folder(0).unwrap().unwrap();
+    let full = |times| {
+        folder
+            .full
+            .store(times, std::sync::atomic::Ordering::Relaxed)
+    };
+    // Refused although there seems to be space, twice: what is there is the limit.
+    full(2);
+    assert!(read(&cache, 1, 1));
+    assert_eq!(set.resident(), [1]);
+    assert_eq!((cache.stats().evictions, cache.stats().bypasses), (1, 0));
+    full(5);
+    assert!(read(&cache, 2, 1));
+    assert_eq!(set.resident(), [1]);
+    assert_eq!((cache.stats().evictions, cache.stats().bypasses), (1, 1));
+    assert!(cache.stats().memory_bytes > 0 && !set.marker(2).exists());
+    // Until its batch has been given out.
+    full(0);
+    cache.at(2);
+    assert!(cache.get(2).is_none() && cache.stats().memory_bytes == 0);
+}
+
+#[test]
+fn what_cannot_be_opened_to_be_removed_stays_in_the_capacity() {
+    let set = Set::new(3);
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    assert!(read(&cache, 0, 0));
+    cache.at(1);
+    let folder = engine(&cache).capacity.folder(0).unwrap().unwrap();
+    folder.stuck.store(2, std::sync::atomic::Ordering::Relaxed);
+    // Nobody leaves, so it is held in memory.
+    assert!(read(&cache, 1, 1));
+    assert_eq!(set.resident(), [0]);
+    assert!(set.marker(0).exists() && cache.stats().evictions == 0);
+    folder.stuck.store(0, std::sync::atomic::Ordering::Relaxed);
+    cache.at(2);
+    assert!(read(&cache, 2, 2));
+    assert_eq!(set.resident(), [2]);
+    assert!(!set.marker(0).exists() && cache.stats().evictions == 1);
+}
+
+#[test]
+fn two_streams_do_not_share_a_folder() {
+    let set = Set::new(1);
+    let streams = [set.stream.clone(), set.stream.clone()];
+    let catalog = Arc::new(Catalog::open(&streams, &CatalogOptions::default()).unwrap());
+    let error = ShardCache::new(catalog, &options(None)).unwrap_err();
+    assert_eq!(error.id(), "config-stream-folder");
+}
+
+#[test]
+fn a_compressed_dataset_without_remote_is_unpacked_beside_itself() {
+    let mut set = Set::with(2, Some("zstd:3"));
+    set.stream = StreamOptions::local(set.root.path().join("remote"));
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(None), &script);
+    assert!(read(&cache, 0, 0) && read(&cache, 1, 0));
+    let remote = set.root.path().join("remote");
+    assert!(
+        remote.join("shard.00000.mds").exists() && remote.join("shard.00000.mds.zstd").exists()
+    );
+    drop(cache);
+    // A raw file that is wrong, and that somebody else left, does not count: the compressed one does.
+    fs::remove_file(remote.join("shard.00000.mds")).unwrap();
+    fs::write(remote.join("shard.00000.mds"), b"?").unwrap();
+    let cache = shard_cache(&set, &options(None), &script);
+    assert!(read(&cache, 0, 0));
+    assert_eq!(fs::read(remote.join("shard.00000.mds")).unwrap(), b"?");
+}
+
+#[test]
+fn a_dataset_without_remote_is_read_in_place() {
+    let mut set = Set::new(3);
+    set.stream = StreamOptions::local(set.root.path().join("remote"));
+    let script = Script::new();
+    let few = CacheOptions {
+        open_shards: 2,
+        ..options(None)
+    };
+    let cache = shard_cache(&set, &few, &script);
+    for shard in [0, 1, 0, 2] {
+        assert!(read(&cache, shard, 0));
+    }
+    // The one that was asked for longest ago is closed.
+    assert!(cache.get(0).is_some() && cache.get(1).is_none() && cache.get(2).is_some());
+    assert_eq!(script.calls(), [0_usize; 0]);
+    assert!(!set.root.path().join("remote/.shardmill").exists());
+    assert!(!set.root.path().join(".remote.shardmill").exists());
+    fs::remove_file(set.root.path().join("remote/shard.00001.mds")).unwrap();
+    assert_eq!(id(try_read(&cache, 1, 0)), "shard-missing");
+    assert_eq!(id(try_read(&cache, 3, 0)), "no-such-shard");
+}

@@ -1,0 +1,385 @@
+//! Several readers of one folder. Each has descriptors of its own, so that to the locks they are as good as processes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use shardmill_testing::draw::Draw;
+
+use super::*;
+use crate::shard_cache::Peers;
+use crate::shard_cache::capacity::{Reserved, Scheduler as _, Wanted};
+
+#[test]
+fn one_fetches_and_the_other_waits() {
+    let set = Set::new(1);
+    let script = Script::new();
+    script.hold(true);
+    let threaded = CacheOptions {
+        threads: 1,
+        ..options(None)
+    };
+    let one = shard_cache(&set, &threaded, &script);
+    let two = shard_cache(&set, &threaded, &script);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| read(&one, 0, 0));
+        script.wait_for(1);
+        let second = scope.spawn(|| read(&two, 0, 0));
+        while engine(&two).waiters() < 1 {
+            std::thread::yield_now();
+        }
+        script.answer(0);
+        assert!(first.join().unwrap() && second.join().unwrap());
+    });
+    assert_eq!(script.calls(), [0]);
+    assert_eq!(two.stats().found_shards, 1);
+}
+
+#[test]
+fn waiting_for_another_process_ends_and_names_it() {
+    let set = Set::new(1);
+    let script = Script::new();
+    script.hold(true);
+    let one = shard_cache(&set, &options(None), &script);
+    std::thread::scope(|scope| {
+        scope.spawn(|| read(&one, 0, 0));
+        script.wait_for(1);
+        let short = CacheOptions {
+            timeout: Duration::ZERO,
+            ..options(None)
+        };
+        let two = shard_cache(&set, &short, &script);
+        let error = try_read(&two, 0, 0).unwrap_err();
+        assert_eq!(error.id(), "cache-wait");
+        let text = error.chain();
+        assert!(
+            text.contains(&format!("process {}", std::process::id())),
+            "{text}"
+        );
+        script.answer(0);
+    });
+}
+
+#[test]
+fn who_fetched_and_died_is_replaced() {
+    let set = Set::new(1);
+    let script = Script::new();
+    script.hold(true);
+    let one = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    one.plan(access_plan(1, &[&[&[0]]]), 0);
+    while engine(&one).turn() {}
+    assert!(set.marker(0).exists());
+    fs::write(set.own().join("tmp-0-0123456789abcdef"), [0; 3000]).unwrap();
+    // As a kill does it: the descriptors are closed and nothing else happens.
+    let mut state = engine(&one).lock();
+    let works = state.clear(&mut Default::default());
+    drop(state);
+    drop(works);
+    script.hold(false);
+    let two = shard_cache(&set, &options(Some(set.limit(1))), &script);
+    assert!(read(&two, 0, 0));
+    assert_eq!((script.calls(), set.temps()), (vec![0, 0], 0));
+    assert!(set.usage() <= set.limit(1));
+}
+
+#[test]
+fn what_another_reads_does_not_leave() {
+    let set = Set::new(3);
+    let script = Script::new();
+    let limit = set.limit(2);
+    let one = shard_cache(&set, &options(Some(limit)), &script);
+    assert!(read(&one, 0, 0));
+    let two = shard_cache(&set, &options(Some(limit)), &script);
+    assert!(read(&two, 1, 0));
+    two.at(1);
+    assert!(read(&two, 2, 1));
+    assert_eq!(set.resident(), [0, 2]);
+    // Until its batch has been given out.
+    one.at(1);
+    two.at(2);
+    assert!(read(&two, 1, 2));
+    assert!(set.resident().contains(&1));
+    assert!(set.usage() <= limit);
+}
+
+#[test]
+fn shards_that_a_slower_rank_needs_stay() {
+    let set = Set::new(4);
+    let script = Script::new();
+    let ranks = |rank| CacheOptions {
+        lookahead: Some(0),
+        peers: Some(Peers {
+            rank,
+            ranks: 2,
+            run: 7,
+        }),
+        ..options(Some(set.limit(2) + 64))
+    };
+    let future = access_plan(4, &[&[&[0], &[1], &[2], &[3], &[], &[], &[], &[], &[1]]]);
+    let (fast, slow) = (
+        shard_cache(&set, &ranks(0), &script),
+        shard_cache(&set, &ranks(1), &script),
+    );
+    for cache in [&fast, &slow] {
+        cache.plan(future.clone(), 0);
+        assert!(read(cache, 0, 0));
+        cache.at(1);
+    }
+    assert!(read(&fast, 1, 1));
+    fast.at(2);
+    // For itself, shard 0 would leave before 1. For the slow one, still at 1, it may leave as well, but 1 may not.
+    assert!(read(&fast, 2, 2));
+    assert_eq!(set.resident(), [1, 2]);
+    fast.at(3);
+    // Both of these may still be needed by the slow one, before 3 is.
+    assert!(read(&fast, 3, 3));
+    assert_eq!(set.resident(), [1, 2]);
+    assert_eq!(fast.stats().bypasses, 1);
+    assert!(read(&slow, 1, 1));
+    assert_eq!(script.calls(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn ranks_in_different_epochs_do_not_take_each_others_ticks_for_their_own() {
+    let set = Set::new(4);
+    let script = Script::new();
+    let ranks = |rank| CacheOptions {
+        lookahead: Some(0),
+        peers: Some(Peers {
+            rank,
+            ranks: 2,
+            run: 7,
+        }),
+        ..options(Some(set.limit(1) + 64))
+    };
+    let epoch: &[&[usize]] = &[&[0], &[1], &[2], &[3]];
+    let (fast, slow) = (
+        shard_cache(&set, &ranks(0), &script),
+        shard_cache(&set, &ranks(1), &script),
+    );
+    slow.begin_epoch(0, 0);
+    slow.plan(access_plan(4, &[epoch, epoch]), 0);
+    // Resumed there, so that its time begins with this epoch.
+    fast.begin_epoch(1, 0);
+    fast.plan(access_plan(4, &[epoch]), 0);
+    fast.at(1);
+    for (tick, shard) in (0_u64..).zip(0..4) {
+        assert!(read(&slow, shard, tick));
+        assert_eq!(set.resident(), [shard]);
+        slow.at(tick + 1);
+    }
+    assert_eq!((slow.stats().evictions, slow.stats().bypasses), (3, 0));
+    // Who is an epoch behind needs all of this one.
+    fast.at(3);
+    assert!(read(&fast, 2, 3));
+    assert_eq!(set.resident(), [3]);
+    assert_eq!((fast.stats().evictions, fast.stats().bypasses), (0, 1));
+    // In the same epoch batches count, whatever the ticks.
+    slow.begin_epoch(1, 4);
+    slow.at(5);
+    assert!(read(&slow, 1, 5));
+    assert_eq!((slow.stats().evictions, slow.stats().bypasses), (4, 0));
+    slow.at(6);
+    assert!(read(&fast, 0, 3));
+    assert_eq!(set.resident(), [0]);
+    assert_eq!((fast.stats().evictions, fast.stats().bypasses), (1, 1));
+}
+
+#[test]
+fn a_rank_that_moves_while_it_counts_writes_that_down() {
+    let set = Set::new(1);
+    let script = Script::new();
+    let ranks = |rank| CacheOptions {
+        peers: Some(Peers {
+            rank,
+            ranks: 2,
+            run: 7,
+        }),
+        ..options(Some(set.limit(1) + 64))
+    };
+    let one = shard_cache(&set, &ranks(1), &script);
+    one.begin_epoch(0, 0);
+    one.plan(access_plan(1, &[&[&[0], &[0]]]), 0);
+    one.at(1);
+    let counting = engine(&one).capacity.count_for_test();
+    one.at(2);
+    drop(counting);
+    let bytes = fs::read(set.own().join("positions")).unwrap();
+    assert_eq!(bytes[48..56], 2_u64.to_le_bytes());
+}
+
+#[test]
+fn a_busy_lock_is_waited_for_until_the_deadline() {
+    let set = Set::new(1);
+    let script = Script::new();
+    let short = CacheOptions {
+        timeout: Duration::from_millis(1),
+        ..options(Some(set.limit(1)))
+    };
+    let one = shard_cache(&set, &short, &script);
+    let folder = engine(&one).capacity.folder(0).unwrap().unwrap();
+    let held = folder.capacity().unwrap().unwrap();
+    assert_eq!(try_read(&one, 0, 0).unwrap_err().id(), "cache-wait");
+    drop(held);
+    assert!(read(&one, 0, 0));
+}
+
+#[test]
+fn without_locks_the_winner_of_a_race_is_used() {
+    let set = Set::new(1);
+    let script = Script::new();
+    script.hold(true);
+    let lockless = CacheOptions {
+        locks: false,
+        threads: 1,
+        ..options(None)
+    };
+    let one = shard_cache(&set, &lockless, &script);
+    let two = shard_cache(&set, &lockless, &script);
+    std::thread::scope(|scope| {
+        let readers = [
+            scope.spawn(|| read(&one, 0, 0)),
+            scope.spawn(|| read(&two, 0, 0)),
+        ];
+        script.wait_for(2);
+        script.answer(0);
+        script.answer(0);
+        for reader in readers {
+            assert!(reader.join().unwrap());
+        }
+    });
+    assert_eq!(set.resident(), [0]);
+    assert_eq!(set.temps(), 0);
+}
+
+#[test]
+fn a_reservation_is_counted_before_anything_is_fetched() {
+    let set = Set::new(3);
+    let script = Script::new();
+    script.hold(true);
+    let limit = set.limit(2);
+    let one = shard_cache(&set, &options(Some(limit)), &script);
+    one.plan(access_plan(3, &[&[&[0], &[1], &[2]]]), 0);
+    while engine(&one).turn() {}
+    assert_eq!(script.waiting(), [0, 1]);
+    let two = shard_cache(&set, &options(Some(limit)), &script);
+    let wanted = |shard| Wanted {
+        shard,
+        at: 0,
+        now: 0,
+        urgent: true,
+    };
+    let busy = engine(&two)
+        .capacity
+        .reserve(wanted(0), &**engine(&two))
+        .unwrap();
+    assert!(matches!(busy, Reserved::Busy { pid: Some(pid) } if pid == std::process::id()));
+    let full = engine(&two)
+        .capacity
+        .reserve(wanted(2), &**engine(&two))
+        .unwrap();
+    assert!(matches!(full, Reserved::NoRoom), "{full:?}");
+    assert!(!engine(&two).is_stopped());
+}
+
+/// Readers that come and go, some of them without a word, in one folder with a tight limit.
+fn war(seed: u64, locks: bool) {
+    const SHARDS: usize = 8;
+    const READERS: u64 = 4;
+
+    let set = Set::with(SHARDS, seed.is_multiple_of(2).then_some("zstd:3"));
+    let stranger = set.root.path().join("local/notes.txt");
+    let room = 3;
+    let limit = set.limit(room);
+    fs::write(&stranger, b"mine").unwrap();
+    let most = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for reader in 0..READERS {
+            let (set, most) = (&set, &most);
+            scope.spawn(move || {
+                let mut draw = Draw::new(seed * READERS + reader);
+                for _ in 0..3 {
+                    let own = CacheOptions {
+                        locks,
+                        threads: usize::try_from(draw.below(3)).unwrap(),
+                        memory: draw.below(3) * 5000,
+                        ..options(Some(limit))
+                    };
+                    let cache = shard_cache(set, &own, &Script::new());
+                    let ticks: Vec<Vec<usize>> = (0..12)
+                        .map(|_| {
+                            let count = 1 + draw.below(3);
+                            (0..count)
+                                .map(|_| usize::try_from(draw.below(SHARDS as u64)).unwrap())
+                                .collect()
+                        })
+                        .collect();
+                    let borrowed: Vec<&[usize]> = ticks.iter().map(Vec::as_slice).collect();
+                    if draw.below(2) == 0 {
+                        cache.plan(access_plan(SHARDS, &[&borrowed]), 0);
+                    }
+                    for (tick, needed) in (0_u64..).zip(&ticks) {
+                        for shard in needed {
+                            read(&cache, *shard, tick);
+                        }
+                        cache.at(tick + 1);
+                        // While the books are held nobody comes or goes.
+                        let capacity = loop {
+                            let folder = engine(&cache).capacity.folder(0).unwrap().unwrap();
+                            match folder.capacity().unwrap() {
+                                Some(capacity) => break capacity,
+                                None => std::thread::yield_now(),
+                            }
+                        };
+                        most.fetch_max(set.usage(), Ordering::Relaxed);
+                        drop(capacity);
+                    }
+                    if draw.below(2) == 0 {
+                        // Gone without cleaning up: descriptors are closed, threads are no more.
+                        let mut state = engine(&cache).lock();
+                        let works = state.clear(&mut Default::default());
+                        drop(state);
+                        drop(works);
+                    }
+                }
+            });
+        }
+    });
+    // The stranger is not the cache's.
+    let most = most.load(Ordering::Relaxed) - 4;
+    let heaviest = set.limit(1);
+    // Without locks the folder changes while it is looked at: what left and what came may both be counted.
+    let allowed = if locks {
+        limit
+    } else {
+        limit + 2 * READERS * heaviest
+    };
+    assert!(most <= allowed, "seed {seed}: {most} > {allowed}");
+    assert_eq!(fs::read(&stranger).unwrap(), b"mine");
+    // What is left is sound, and a later reader can use it.
+    let script = Script::new();
+    let cache = shard_cache(&set, &options(Some(limit)), &script);
+    let left = set.resident();
+    for (tick, shard) in (0_u64..).zip(0..SHARDS) {
+        assert!(read(&cache, shard, tick));
+        cache.at(tick + 1);
+    }
+    if locks {
+        assert!(script.calls().len() >= SHARDS - left.len(), "seed {seed}");
+        assert!(set.usage() - 4 <= limit, "seed {seed}");
+    }
+    assert_eq!(set.temps(), 0, "seed {seed}");
+}
+
+#[test]
+fn readers_at_war_get_the_right_samples() {
+    for seed in 0..12 {
+        war(seed, true);
+    }
+}
+
+#[test]
+fn readers_at_war_get_the_right_samples_without_locks() {
+    for seed in 0..12 {
+        war(seed, false);
+    }
+}

@@ -1,0 +1,117 @@
+//! What one process tells those after it of files that it has checked.
+//!
+//! Loader processes live for an epoch, and each would hash all of the shards again. The marker of a shard says which files
+//! have passed, by a digest of which files they are, when they were last changed, and what they had to show: who has to see
+//! more looks himself, and so does who has reason to doubt. It holds until the machine is started again: what the cache writes is not synced, so that a file may come out of a power cut with its length and without its
+//! contents.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::OnceLock;
+
+use shardmill_mds::Digest;
+use shardmill_storage::FileIdentity;
+
+/// Digits of a digest.
+const DIGITS: usize = 12;
+
+/// What a digest stands behind in a marker, and as long as that where there is none.
+const WORD: &str = "ok ";
+const NONE: &str = "ok ------------\n";
+
+/// The part of a marker that says which files have passed. Always as long, so that it is written over in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VerifiedStamp(u64);
+
+impl VerifiedStamp {
+    /// Bytes of the line in a marker.
+    pub(crate) const BYTES: usize = NONE.len();
+
+    /// The line of a marker whose files nobody has checked.
+    pub(crate) const NONE: &'static str = NONE;
+
+    /// For these files as they are now, which have shown these digests. `None` where nothing tells one start of the machine
+    /// from another.
+    pub(crate) fn of(files: &[FileIdentity], digests: &[Digest]) -> Option<Self> {
+        Some(Self::since(boot()?, files, digests))
+    }
+
+    fn since(boot: &str, files: &[FileIdentity], digests: &[Digest]) -> Self {
+        // Another program may hash in another way: then it checks the files itself.
+        let mut hasher = DefaultHasher::new();
+        boot.hash(&mut hasher);
+        files.hash(&mut hasher);
+        digests.hash(&mut hasher);
+        Self(hasher.finish() >> (64 - 4 * DIGITS))
+    }
+
+    pub(crate) fn line(self) -> String {
+        format!("{WORD}{:0width$x}\n", self.0, width = DIGITS)
+    }
+
+    /// What stands at the start of a line.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let digits = line.strip_prefix(WORD)?.get(..DIGITS)?;
+        u64::from_str_radix(digits, 16).ok().map(Self)
+    }
+}
+
+/// What tells one start of this machine from another.
+fn boot() -> Option<&'static str> {
+    static BOOT: OnceLock<Option<String>> = OnceLock::new();
+
+    let id = BOOT.get_or_init(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+    });
+    id.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_mds::{HashAlgo, digest};
+    use shardmill_storage::Dir;
+
+    use super::*;
+
+    #[test]
+    fn a_verified_stamp_is_for_these_files_since_this_start() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "one").unwrap();
+        std::fs::write(folder.path().join("b"), "two").unwrap();
+        let dir = Dir::open(folder.path()).unwrap();
+        let identity = |name: &str| dir.open_file(name).unwrap().identity().unwrap();
+        let (a, b) = (identity("a"), identity("b"));
+        let one = digest(HashAlgo::Xxh3_64, b"one");
+        let two = digest(HashAlgo::Sha256, b"one");
+        let verified_stamp = VerifiedStamp::since("x", &[a, b], &[one]);
+        assert_eq!(VerifiedStamp::since("x", &[a, b], &[one]), verified_stamp);
+        assert_ne!(VerifiedStamp::since("y", &[a, b], &[one]), verified_stamp);
+        assert_ne!(VerifiedStamp::since("x", &[a], &[one]), verified_stamp);
+        assert_ne!(VerifiedStamp::since("x", &[b, a], &[one]), verified_stamp);
+        assert_ne!(VerifiedStamp::since("x", &[a, b], &[two]), verified_stamp);
+        assert_ne!(
+            VerifiedStamp::since("x", &[a, b], &[one, two]),
+            verified_stamp
+        );
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+        let file = std::fs::File::options()
+            .write(true)
+            .open(folder.path().join("b"))
+            .unwrap();
+        file.set_modified(later).unwrap();
+        assert_ne!(
+            VerifiedStamp::since("x", &[a, identity("b")], &[one]),
+            verified_stamp
+        );
+
+        let line = verified_stamp.line();
+        assert_eq!(
+            (line.len(), line.ends_with('\n')),
+            (VerifiedStamp::BYTES, true)
+        );
+        assert_eq!(VerifiedStamp::parse(&line), Some(verified_stamp));
+        assert_eq!(VerifiedStamp::parse(VerifiedStamp::NONE), None);
+        assert_eq!(VerifiedStamp::parse("until 5"), None);
+        assert_eq!(VerifiedStamp::parse(""), None);
+    }
+}

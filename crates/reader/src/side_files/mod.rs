@@ -1,0 +1,556 @@
+//! What a conversion has left beside an index: what its samples hold together, and which of them its table no longer has.
+
+mod error;
+mod pending;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use shardmill_core::{Diagnostic as _, ErrorKind, JOURNAL_NAME, PARTS_FOLDER, Unfinished};
+use shardmill_mds::{Content, HashAlgo, hash_hex};
+use shardmill_storage::{Dir, Folder, Remote, StorageError};
+
+use crate::dataset::INDEX_NAME;
+use crate::live::LiveSamples;
+use crate::report::{ContentReport, Problem};
+
+pub use error::SideError;
+
+pub use pending::{PENDING_BYTES, PENDING_NAME, Pending};
+
+/// The name of the file that says where data came from and how it was made. On purpose none of these names ends in
+/// `.json`: tools that merge the indexes of sub-directories take every nested `*.json` for one.
+pub const PROVENANCE_NAME: &str = "index.provenance";
+
+/// The name of the file that says which samples are the rows of which files of a table.
+pub const RECORD_NAME: &str = "index.increments";
+
+/// The name of the list of samples that the table no longer has.
+pub const TOMBSTONES_NAME: &str = "index.tombstones";
+
+/// What an unfinished conversion into this directory has left there.
+pub(crate) fn unfinished(dir: &Dir) -> Result<Option<Unfinished>, StorageError> {
+    let found = match dir.exists(JOURNAL_NAME) {
+        // No writer makes its journal a link.
+        Err(StorageError::Symlink { .. }) => return Ok(None),
+        found => found?,
+    };
+    if found {
+        return Ok(Some(Unfinished::Conversion));
+    }
+    let parts = match dir.open_dir(PARTS_FOLDER).and_then(|parts| parts.entries()) {
+        Ok(parts) => parts,
+        Err(StorageError::Symlink { .. } | StorageError::NotDirectory { .. }) => return Ok(None),
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let names = parts.iter().filter_map(|entry| entry.name.to_str());
+    let names: Vec<String> = names.map(|name| format!("{PARTS_FOLDER}/{name}")).collect();
+    Ok(Unfinished::among(names.iter().map(String::as_str)))
+}
+
+/// What an unfinished conversion into this folder, which may be in a store, has left there.
+///
+/// # Errors
+///
+/// What the disk or the store says.
+pub fn unfinished_in(folder: &Folder) -> Result<Option<Unfinished>, StorageError> {
+    match folder {
+        Folder::Local(dir) => unfinished(dir),
+        folder if !folder.can_list() => Ok(None),
+        folder => {
+            let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+            Ok(Unfinished::among(names.iter().map(String::as_str)))
+        }
+    }
+}
+
+/// Most bytes of a provenance.
+pub const PROVENANCE_BYTES: u64 = 64 << 20;
+
+/// Most bytes of a record, and of a list of tombstones.
+pub const SIDE_BYTES: u64 = 1 << 30;
+
+/// What a conversion says about the samples of its index.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Converted {
+    content: Content,
+    live: LiveSamples,
+    /// Whether the keys of tar samples are numbers, which do not count either.
+    pub(crate) has_numbers: bool,
+}
+
+/// What was found beside an index.
+#[derive(Debug, Default)]
+pub(crate) struct SideFiles {
+    /// What the samples are compared with; `None` where nothing says it.
+    pub(crate) converted: Option<Converted>,
+    /// The samples that count. All of them where `problem` says why the deleted ones are not known.
+    live: LiveSamples,
+    /// What keeps the side files from being used.
+    problem: Option<SideError>,
+    /// Whether the index has other numbers of samples or shards than its conversion noted.
+    other: Option<SideError>,
+    /// Why there is nothing to compare the samples with.
+    absent: Option<Absent>,
+    /// The files, where samples are deleted.
+    sides: Option<Sides>,
+}
+
+/// The side files of a dataset with deleted samples, as they are.
+#[derive(Debug)]
+pub(crate) struct Sides {
+    pub(crate) provenance: Vec<u8>,
+    pub(crate) tombstones: Vec<u8>,
+}
+
+/// Why an index has no provenance.
+#[derive(Debug)]
+enum Absent {
+    /// There is none: another program may have made the dataset.
+    Missing,
+    /// The store does not say whether there is one.
+    Hidden(StorageError),
+    /// It says nothing about the content.
+    Silent,
+}
+
+/// How carefully side files are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// A dataset without a provenance costs one request.
+    Quick,
+    /// What an interrupted increment has left is considered first, and a provenance that is lost is noticed.
+    Thorough,
+}
+
+/// The list of deleted samples, as its file has it.
+#[derive(Deserialize)]
+struct Tombstones {
+    tombstones: u64,
+    count: u64,
+    samples: Vec<(u64, u64)>,
+}
+
+/// What a provenance says about the list of deleted samples.
+struct Noted {
+    count: u64,
+    /// Length and SHA-256 of the file; older provenance has neither.
+    file: Option<(u64, String)>,
+}
+
+/// Reads a whole file of at most so many bytes from the folder of an index; `None` where there is none.
+pub(crate) type ReadFile<'a> = dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError> + 'a;
+
+/// Where what was asked for is not there, that is no error.
+pub(crate) fn if_there(
+    found: Result<Vec<u8>, StorageError>,
+) -> Result<Option<Vec<u8>>, StorageError> {
+    match found {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Files of the folder of an index.
+struct Files<'a> {
+    read: &'a ReadFile<'a>,
+    /// What a run that was killed had not written yet.
+    pending: BTreeMap<String, String>,
+}
+
+impl Files<'_> {
+    /// A whole file; `None` where there is none.
+    fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {
+        if let Some(text) = self.pending.get(name) {
+            return Ok(Some(text.clone().into_bytes()));
+        }
+        (self.read)(name, most)
+    }
+
+    /// Finds what an increment that was killed has left to be written, where it belongs to the index.
+    fn take_pending(&mut self, index_bytes: u64) -> Result<(), StorageError> {
+        let Some(text) = self.read(PENDING_NAME, PENDING_BYTES)? else {
+            return Ok(());
+        };
+        let Some(pending) = Pending::parse(&text) else {
+            return Ok(());
+        };
+        let index = self.read(INDEX_NAME, index_bytes)?.unwrap_or_default();
+        self.pending = pending.files_of(&index).unwrap_or_default();
+        Ok(())
+    }
+}
+
+/// Reads a whole file of a folder; of a store it is one request.
+pub(crate) fn read_file(
+    folder: &Folder,
+    name: &str,
+    most: u64,
+) -> Result<Option<Vec<u8>>, StorageError> {
+    folder.keep(name, most)?;
+    if_there(folder.open_file(name).and_then(|file| file.read_all(most)))
+}
+
+/// Which samples count of an index of so many samples in so many shards, which has to be the one that its conversion wrote.
+/// `read` reads a file of its folder, of at most so many bytes.
+///
+/// # Errors
+///
+/// What is wrong with the side files; an index of other numbers.
+pub fn check_sides(
+    read: &dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError>,
+    counts: (u64, u64),
+    index_bytes: u64,
+) -> Result<LiveSamples, SideError> {
+    SideFiles::read(read, counts, index_bytes, Care::Thorough).into_checked_live()
+}
+
+/// The hash by which a provenance knows the list of deleted samples.
+fn hash_of(text: &[u8]) -> String {
+    hash_hex(HashAlgo::Sha256, text)
+}
+
+/// What a provenance notes about the list of deleted samples.
+#[must_use]
+pub fn tombstones_note(text: &[u8], count: u64) -> Value {
+    json!({
+        "file": TOMBSTONES_NAME,
+        "count": count,
+        "bytes": text.len(),
+        "sha256": hash_of(text),
+    })
+}
+
+impl SideFiles {
+    /// Reads the side files of an index of so many samples in so many shards.
+    pub(crate) fn read(
+        read: &ReadFile<'_>,
+        counts: (u64, u64),
+        index_bytes: u64,
+        care: Care,
+    ) -> Self {
+        let provenance = match care {
+            Care::Quick => Some(read(PROVENANCE_NAME, PROVENANCE_BYTES)),
+            Care::Thorough => None,
+        };
+        Self::read_with(read, provenance, counts, index_bytes)
+    }
+
+    /// The same where the provenance was asked for already, which is [`Care::Quick`].
+    pub(crate) fn read_with(
+        read: &ReadFile<'_>,
+        provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
+        counts: (u64, u64),
+        index_bytes: u64,
+    ) -> Self {
+        let mut files = Files {
+            read,
+            pending: BTreeMap::new(),
+        };
+        let is_quick = provenance.is_some();
+        let provenance = match provenance {
+            Some(found) => found,
+            None => files
+                .take_pending(index_bytes)
+                .and_then(|()| files.read(PROVENANCE_NAME, PROVENANCE_BYTES)),
+        };
+        let found = Self::of(&files, provenance, counts, is_quick);
+        if found.problem.is_none() && found.other.is_none() {
+            return found;
+        }
+        // An increment may be replacing the files at this moment, or was killed while it did.
+        if files.take_pending(index_bytes).is_err() {
+            return found;
+        }
+        let provenance = files.read(PROVENANCE_NAME, PROVENANCE_BYTES);
+        Self::of(&files, provenance, counts, is_quick)
+    }
+
+    fn of(
+        files: &Files<'_>,
+        provenance: Result<Option<Vec<u8>>, StorageError>,
+        (samples, shards): (u64, u64),
+        is_quick: bool,
+    ) -> Self {
+        let all = Self {
+            live: LiveSamples::all(samples),
+            ..Self::default()
+        };
+        let failed = |problem| Self {
+            problem: Some(problem),
+            live: LiveSamples::all(samples),
+            ..Self::default()
+        };
+        let text = match provenance {
+            Ok(Some(text)) => text,
+            Ok(None) if is_quick => {
+                return Self {
+                    absent: Some(Absent::Missing),
+                    ..all
+                };
+            }
+            Ok(None) => {
+                return match has_lost_provenance(files) {
+                    Ok(Some(name)) => failed(SideError::ProvenanceMissing { name }),
+                    Ok(None) => Self {
+                        absent: Some(Absent::Missing),
+                        ..all
+                    },
+                    Err(error) => failed(error.into()),
+                };
+            }
+            // A store whose objects cannot be listed gives this answer about one that is not there.
+            Err(error @ StorageError::Remote { .. }) if error.kind() == ErrorKind::Permission => {
+                return Self {
+                    absent: Some(Absent::Hidden(error)),
+                    ..all
+                };
+            }
+            Err(error) => return failed(error.into()),
+        };
+        let side = match serde_json::from_slice::<Value>(&text) {
+            Ok(side @ Value::Object(_)) => side,
+            Ok(_) => {
+                let reason = "it is no object".to_owned();
+                return failed(SideError::ProvenanceDamaged { reason });
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                return failed(SideError::ProvenanceDamaged { reason });
+            }
+        };
+        let number = |pointer: &str| side.pointer(pointer).and_then(Value::as_u64);
+        let differs = |noted: Option<u64>, found| noted.is_some_and(|noted| noted != found);
+        let noted = (number("/samples"), number("/shards"));
+        if differs(noted.0, samples) || differs(noted.1, shards) {
+            let other = || SideError::ProvenanceOther {
+                noted: (noted.0.unwrap_or(samples), noted.1.unwrap_or(shards)),
+                found: (samples, shards),
+            };
+            return Self {
+                // The numbers in the list would be those of other samples.
+                problem: Noted::of(&side).map(|_| other()),
+                other: Some(other()),
+                ..all
+            };
+        }
+        let (live, tombstones) = match Noted::of(&side) {
+            None => (LiveSamples::all(samples), None),
+            Some(noted) => match live_samples(files, &noted, samples) {
+                Ok((live, tombstones)) => (live, Some(tombstones)),
+                Err(problem) => return failed(problem),
+            },
+        };
+        let sides = tombstones.map(|tombstones| Sides {
+            provenance: text,
+            tombstones,
+        });
+        let content = side.get("content").and_then(Value::as_str);
+        let Some(content) = content.and_then(Content::parse) else {
+            return Self {
+                live,
+                sides,
+                absent: Some(Absent::Silent),
+                ..Self::default()
+            };
+        };
+        Self {
+            converted: Some(Converted {
+                content,
+                live: live.clone(),
+                has_numbers: side.get("keys").and_then(Value::as_str) == Some("number"),
+            }),
+            live,
+            sides,
+            ..Self::default()
+        }
+    }
+
+    /// The samples that count, and the files that say so.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being known which samples are deleted.
+    pub(crate) fn into_live(self) -> Result<(LiveSamples, Option<Sides>), SideError> {
+        match self.problem {
+            Some(problem) => Err(problem),
+            None => Ok((self.live, self.sides)),
+        }
+    }
+
+    /// The same for an index that has to be the one that its conversion wrote.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::into_live`]; an index of other numbers.
+    pub(crate) fn into_checked_live(self) -> Result<LiveSamples, SideError> {
+        match self.problem.or(self.other) {
+            Some(problem) => Err(problem),
+            None => Ok(self.live),
+        }
+    }
+
+    /// What a merged index takes over: the live samples, and what they hold where that is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::into_checked_live`].
+    pub(crate) fn into_part(self) -> Result<(LiveSamples, Option<Content>, bool), SideError> {
+        let content = self.converted.as_ref().map(|converted| converted.content);
+        let has_provenance = !matches!(self.absent, Some(Absent::Missing | Absent::Hidden(_)));
+        Ok((self.into_checked_live()?, content, has_provenance))
+    }
+
+    /// What `verify` reports: problems, then warnings.
+    pub(crate) fn findings(&self, deep: bool) -> (Option<Problem>, Option<Problem>) {
+        let problem = self.problem.as_ref().or(self.other.as_ref());
+        let warning = match &self.absent {
+            _ if !deep || problem.is_some() => None,
+            Some(Absent::Missing) => Some((
+                "provenance-missing",
+                "there is none, so that the samples are not compared with what their conversion noted"
+                    .to_owned(),
+            )),
+            Some(Absent::Silent) => Some((
+                "provenance-silent",
+                "it says nothing about the content of the samples, so that they are not compared"
+                    .to_owned(),
+            )),
+            Some(Absent::Hidden(error)) => Some((error.id(), error.to_string())),
+            None => None,
+        };
+        let warning = warning.map(|(id, text)| described(PROVENANCE_NAME, id, text, None));
+        (problem.map(SideError::problem), warning)
+    }
+}
+
+/// A file that only a dataset with a provenance has; `None` where there is none.
+fn has_lost_provenance(files: &Files<'_>) -> Result<Option<&'static str>, StorageError> {
+    for name in [TOMBSTONES_NAME, RECORD_NAME] {
+        if files.read(name, SIDE_BYTES)?.is_some() {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+impl Noted {
+    fn of(provenance: &Value) -> Option<Self> {
+        let number = |pointer: &str| provenance.pointer(pointer).and_then(Value::as_u64);
+        let hash = provenance.pointer("/tombstones/sha256");
+        let file = number("/tombstones/bytes").zip(hash.and_then(Value::as_str));
+        let file = file.map(|(bytes, hash)| (bytes, hash.to_owned()));
+        let count = number("/tombstones/count");
+        let count = count.or_else(|| number("/increment/all_tombstones"));
+        let count = count.unwrap_or_default();
+        (count > 0 || file.is_some()).then_some(Self { count, file })
+    }
+}
+
+/// The samples that are left without those that the list names, and the list.
+fn live_samples(
+    files: &Files<'_>,
+    noted: &Noted,
+    samples: u64,
+) -> Result<(LiveSamples, Vec<u8>), SideError> {
+    let damaged = |reason: String| SideError::TombstonesDamaged { reason };
+    let text = files.read(TOMBSTONES_NAME, SIDE_BYTES)?;
+    let Some(text) = text else {
+        return Err(SideError::TombstonesMissing { count: noted.count });
+    };
+    let list: Tombstones = serde_json::from_slice(&text)
+        .map_err(|error| damaged(format!("it is no list: {error}")))?;
+    if list.tombstones != 1 {
+        return Err(damaged(format!(
+            "its version is {}, not 1",
+            list.tombstones
+        )));
+    }
+    let live = LiveSamples::without(samples, list.samples).map_err(|(start, end)| {
+        damaged(format!(
+            "the numbers {start} to {end} are none of {samples} samples, or in disorder"
+        ))
+    })?;
+    if live.deleted() != noted.count || live.deleted() != list.count {
+        return Err(damaged(format!(
+            "it names {} samples, says that there are {}, and {PROVENANCE_NAME} says {}",
+            live.deleted(),
+            list.count,
+            noted.count
+        )));
+    }
+    if let Some((bytes, hash)) = &noted.file
+        && (text.len() as u64 != *bytes || hash_of(&text) != *hash)
+    {
+        return Err(damaged(format!(
+            "it has {} bytes and the sha256 {}, and {PROVENANCE_NAME} says {bytes} and {hash}",
+            text.len(),
+            hash_of(&text),
+        )));
+    }
+    Ok((live, text))
+}
+
+impl Converted {
+    /// Which of the samples with these numbers count.
+    pub(crate) fn counts(&self, numbers: Range<u64>) -> impl Fn(u64) -> bool + use<'_> {
+        // PERF: of most shards all samples count.
+        let all = self.live.count_in(&numbers) == numbers.end - numbers.start;
+        move |number| all || self.live.contains(number)
+    }
+
+    /// Compares; `found` is `None` where not all samples could be read.
+    pub(crate) fn compare(&self, found: Option<Content>) -> (ContentReport, Option<Problem>) {
+        let report = ContentReport {
+            expected: self.content.to_string(),
+            found: found.map(|found| found.to_string()),
+            tombstones: self.live.deleted(),
+        };
+        let problem = found.filter(|found| *found != self.content).map(|found| {
+            let text = format!(
+                "the content of the samples is {found}, and the conversion noted {}: samples were changed, lost or exchanged, and the index with them",
+                self.content
+            );
+            let hint = "fetch the dataset again with its index and side files, or convert it again";
+            described(PROVENANCE_NAME, "content-mismatch", text, Some(hint))
+        });
+        (report, problem)
+    }
+}
+
+fn described(name: &str, id: &'static str, message: String, hint: Option<&'static str>) -> Problem {
+    Problem {
+        id,
+        kind: ErrorKind::Corrupt,
+        object: name.to_owned(),
+        message,
+        hint: hint.map(str::to_owned),
+        shard: None,
+        sample: None,
+        column: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_that_are_gone_do_not_count() {
+        let converted = Converted {
+            live: LiveSamples::without(20, [(2, 4), (7, 8), (11, 15)]).unwrap(),
+            ..Converted::default()
+        };
+        for (from, to) in [(0, 20), (3, 12), (4, 7), (7, 8), (15, 16), (5, 5)] {
+            let counts = converted.counts(from..to);
+            for number in from..to {
+                let is_gone = matches!(number, 2..4 | 7 | 11..15);
+                assert_eq!(counts(number), !is_gone, "{number} of {from}..{to}");
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Columns as they are: a native reader with a choice and order of columns.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+
+use crate::base::{Base, batch, project};
+use crate::names::near_names;
+use crate::{RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit};
+
+/// A native reader as a source.
+pub(crate) struct DirectSource {
+    base: Arc<dyn Base>,
+    schema: SchemaRef,
+    /// The column of the reader behind each column of the source.
+    columns: Vec<usize>,
+}
+
+impl DirectSource {
+    /// All columns, or those that are named.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::ColumnNotFound`] and [`SourceError::DuplicateColumn`].
+    pub(crate) fn new(base: Arc<dyn Base>, wanted: &[SelectColumn]) -> Result<Self, SourceError> {
+        let columns = if wanted.is_empty() {
+            (0..base.schema().fields().len()).collect()
+        } else {
+            find_columns(base.schema(), wanted)?
+        };
+        base.check_columns(&columns)?;
+        Ok(Self {
+            schema: project(base.schema(), &columns),
+            columns,
+            base,
+        })
+    }
+}
+
+fn find_columns(schema: &SchemaRef, wanted: &[SelectColumn]) -> Result<Vec<usize>, SourceError> {
+    let mut columns = Vec::with_capacity(wanted.len());
+    for column in wanted {
+        let (place, _) =
+            schema
+                .column_with_name(&column.name)
+                .ok_or_else(|| SourceError::ColumnNotFound {
+                    clause: "--column",
+                    column: column.name.clone(),
+                    near: near_names(&column.name, schema),
+                })?;
+        if columns.contains(&place) {
+            return Err(SourceError::DuplicateColumn {
+                object: "--column".to_owned(),
+                column: column.name.clone(),
+            });
+        }
+        columns.push(place);
+    }
+    Ok(columns)
+}
+
+impl Source for DirectSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn units(&self) -> &[Unit] {
+        self.base.units()
+    }
+
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        let mut ascending = self.columns.clone();
+        ascending.sort_unstable();
+        let rows = self.base.open(unit, &ascending)?;
+        if ascending == self.columns {
+            return Ok(rows);
+        }
+        let places = self
+            .columns
+            .iter()
+            .filter_map(|column| ascending.binary_search(column).ok())
+            .collect();
+        Ok(Box::new(Reordered {
+            rows,
+            places,
+            schema: Arc::clone(&self.schema),
+        }))
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.base.null_count(*self.columns.get(column)?)
+    }
+
+    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+        match self.columns.get(column) {
+            Some(column) => self.base.first_null(*column),
+            None => Ok(None),
+        }
+    }
+
+    fn key(&self, unit: usize, row: u64) -> Option<String> {
+        self.base.key(unit, row)
+    }
+
+    fn description(&self) -> &SourceDescription {
+        self.base.description()
+    }
+}
+
+struct Reordered {
+    rows: Box<dyn Rows>,
+    places: Vec<usize>,
+    schema: SchemaRef,
+}
+
+impl Rows for Reordered {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let Some(found) = self.rows.next_batch()? else {
+            return Ok(None);
+        };
+        let columns = self
+            .places
+            .iter()
+            .filter_map(|place| found.columns().get(*place).cloned())
+            .collect();
+        batch(&self.schema, columns, found.num_rows()).map(Some)
+    }
+}

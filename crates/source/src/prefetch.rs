@@ -1,0 +1,194 @@
+//! Row groups of objects that are fetched before they are opened, so that decoding does not wait for the network.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::SourceError;
+use crate::objects::Object;
+use crate::walk::FileVersion;
+
+/// Fewest units that are fetched ahead.
+const LEAST: usize = 4;
+
+/// Most units that are fetched ahead, however many threads there are.
+const MOST: usize = 16;
+
+/// Units are fetched ahead while those that nobody has opened have fewer bytes than this. So many are on the disk, and one
+/// unit more.
+const PREFETCH_BYTES: u64 = 256 << 20;
+
+/// What one unit reads of an object.
+pub(crate) struct Wanted {
+    pub object: Object,
+    pub file_version: FileVersion,
+    pub ranges: Vec<Range<u64>>,
+}
+
+impl Wanted {
+    fn bytes(&self) -> u64 {
+        self.ranges
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum()
+    }
+
+    fn fetch(&self) -> Result<File, SourceError> {
+        self.object.open_ranges(self.file_version, &self.ranges)
+    }
+}
+
+/// Fetches units that come next.
+pub(crate) struct Prefetch {
+    state: Mutex<State>,
+    most: usize,
+}
+
+#[derive(Default)]
+struct State {
+    /// The columns that the units are read for.
+    columns: Vec<usize>,
+    /// The units that will be read, ascending; all of them without any.
+    order: Option<Arc<[usize]>>,
+    /// Units that nobody has opened yet, with their bytes.
+    waiting: BTreeMap<usize, (u64, Arc<Slot>)>,
+    opened: BTreeSet<usize>,
+    /// The last unit that was opened or fetched.
+    last: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    result: Mutex<Option<Result<File, SourceError>>>,
+    ready: Condvar,
+}
+
+impl Slot {
+    fn wait(&self) -> Result<File, SourceError> {
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(result) = result.take() {
+                return result;
+            }
+            result = match self.ready.wait(result) {
+                Ok(result) => result,
+                Err(poisoned) => poisoned.into_inner(),
+            };
+        }
+    }
+
+    fn put(&self, found: Result<File, SourceError>) {
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        self.ready.notify_all();
+    }
+}
+
+/// Tells whoever waits for a slot when the thread that should fill it has ended without doing so.
+struct Filling(Arc<Slot>);
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.put(Err(SourceError::Bug {
+                what: "a thread that fetches a row group panicked".to_owned(),
+            }));
+        }
+    }
+}
+
+impl Prefetch {
+    /// For so many threads that open units.
+    pub(crate) fn new(jobs: usize) -> Self {
+        Self {
+            state: Mutex::default(),
+            most: jobs.clamp(LEAST, MOST),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says which units will be read, ascending.
+    pub(crate) fn will_read(&self, units: &[usize]) {
+        self.state().order = Some(units.into());
+    }
+
+    /// What a unit reads, and starts to fetch what those behind it read: `next` says what that is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Object::open_ranges`].
+    pub(crate) fn open(
+        &self,
+        unit: usize,
+        columns: &[usize],
+        wanted: &Wanted,
+        next: impl Fn(usize) -> Option<Wanted>,
+    ) -> Result<File, SourceError> {
+        let (held, units) = self.enter(unit, columns);
+        for unit in units {
+            let Some(wanted) = next(unit) else { break };
+            if !self.start(unit, wanted) {
+                break;
+            }
+        }
+        match held {
+            Some(slot) => slot.wait(),
+            None => wanted.fetch(),
+        }
+    }
+
+    /// What there is of a unit, and the units to fetch next.
+    fn enter(&self, unit: usize, columns: &[usize]) -> (Option<Arc<Slot>>, Vec<usize>) {
+        let mut state = self.state();
+        // Read once more from the start, or for another purpose.
+        if state.columns != columns || !state.opened.insert(unit) {
+            columns.clone_into(&mut state.columns);
+            state.waiting.clear();
+            state.opened = BTreeSet::from([unit]);
+            state.last = unit;
+        }
+        let held = state.waiting.remove(&unit).map(|(_, slot)| slot);
+        state.last = state.last.max(unit);
+        let room = self.most.saturating_sub(state.waiting.len());
+        let last = state.last;
+        let units = match &state.order {
+            None => (last + 1..).take(room).collect(),
+            Some(order) => {
+                let from = order.partition_point(|unit| *unit <= last);
+                order.iter().skip(from).take(room).copied().collect()
+            }
+        };
+        (held, units)
+    }
+
+    /// Starts to fetch a unit; answers whether there is room for more.
+    fn start(&self, unit: usize, wanted: Wanted) -> bool {
+        let slot = Arc::new(Slot::default());
+        let mut state = self.state();
+        let held: u64 = state.waiting.values().map(|(bytes, _)| bytes).sum();
+        if unit <= state.last {
+            return true;
+        }
+        if held >= PREFETCH_BYTES || state.waiting.len() >= self.most {
+            return false;
+        }
+        state.last = unit;
+        state
+            .waiting
+            .insert(unit, (wanted.bytes(), Arc::clone(&slot)));
+        drop(state);
+        let started = std::thread::Builder::new()
+            .name("shardmill-ahead".to_owned())
+            .spawn(move || {
+                let filling = Filling(slot);
+                filling.0.put(wanted.fetch());
+            });
+        if started.is_err() {
+            self.state().waiting.remove(&unit);
+        }
+        started.is_ok()
+    }
+}

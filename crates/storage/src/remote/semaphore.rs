@@ -1,0 +1,182 @@
+//! How many requests are under way at once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Semaphore;
+
+/// Lets so many requests through at once, first come first served. A store that asks to slow down halves their number, and
+/// each round without such an answer adds one, up to where it began.
+#[derive(Debug)]
+pub(super) struct RequestSemaphore {
+    open: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    most: usize,
+    limit: usize,
+    /// Requests under way that leave no room behind when they end.
+    debt: usize,
+    /// Rises with each halving: what began before one does not cause the next.
+    round: u64,
+    /// Requests that succeeded since the limit changed.
+    credit: usize,
+    active: usize,
+    peak: usize,
+}
+
+impl RequestSemaphore {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        let most = most.clamp(1, Semaphore::MAX_PERMITS);
+        Arc::new(Self {
+            open: Semaphore::new(most),
+            state: Mutex::new(State {
+                most,
+                limit: most,
+                debt: 0,
+                round: 0,
+                credit: 0,
+                active: 0,
+                peak: 0,
+            }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for its turn.
+    pub(super) async fn enter(self: &Arc<Self>) -> RequestPermit {
+        // It is never closed; without a permit the pass would only make room that was not taken.
+        if let Ok(permit) = self.open.acquire().await {
+            permit.forget();
+        }
+        let mut state = self.state();
+        state.active += 1;
+        state.peak = state.peak.max(state.active);
+        RequestPermit {
+            semaphore: Arc::clone(self),
+            round: state.round,
+        }
+    }
+
+    /// Most requests at once so far.
+    pub(super) fn peak(&self) -> usize {
+        self.state().peak
+    }
+
+    /// How many it lets through at once now.
+    pub(super) fn limit(&self) -> usize {
+        self.state().limit
+    }
+}
+
+/// The right to one request, until it is dropped.
+#[derive(Debug)]
+pub(super) struct RequestPermit {
+    semaphore: Arc<RequestSemaphore>,
+    round: u64,
+}
+
+impl RequestPermit {
+    /// The request was answered as it should be.
+    pub(super) fn succeeded(&self) {
+        let mut state = self.semaphore.state();
+        if state.limit >= state.most {
+            return;
+        }
+        state.credit += 1;
+        if state.credit >= state.limit {
+            state.credit = 0;
+            state.limit += 1;
+            if state.debt > 0 {
+                state.debt -= 1;
+            } else {
+                self.semaphore.open.add_permits(1);
+            }
+        }
+    }
+
+    /// The store asked to slow down.
+    pub(super) fn throttled(&self) {
+        let mut state = self.semaphore.state();
+        if state.round != self.round {
+            return;
+        }
+        state.round += 1;
+        state.credit = 0;
+        let fewer = state.limit - (state.limit / 2).max(1);
+        state.limit -= fewer;
+        state.debt += fewer - self.semaphore.open.forget_permits(fewer);
+    }
+}
+
+impl Drop for RequestPermit {
+    fn drop(&mut self) {
+        let mut state = self.semaphore.state();
+        state.active -= 1;
+        if state.debt > 0 {
+            state.debt -= 1;
+        } else {
+            self.semaphore.open.add_permits(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Enters as often as it is let in at once.
+    fn fill(semaphore: &Arc<RequestSemaphore>) -> Vec<RequestPermit> {
+        let mut passes = Vec::new();
+        while semaphore.open.available_permits() > 0 {
+            passes.push(futures::executor::block_on(semaphore.enter()));
+        }
+        passes
+    }
+
+    #[test]
+    fn throttling_halves_once_a_round_and_success_grows_slowly() {
+        let semaphore = RequestSemaphore::new(8);
+        let passes = fill(&semaphore);
+        assert_eq!((passes.len(), semaphore.peak()), (8, 8));
+        for request_permit in &passes {
+            request_permit.throttled();
+        }
+        assert_eq!(semaphore.limit(), 4);
+        drop(passes);
+        let passes = fill(&semaphore);
+        assert_eq!(passes.len(), 4);
+        passes[0].throttled();
+        passes[1].throttled();
+        assert_eq!(semaphore.limit(), 2);
+        drop(passes);
+        // Two successes for the third, three for the fourth.
+        let request_permit = futures::executor::block_on(semaphore.enter());
+        for _ in 0..5 {
+            request_permit.succeeded();
+        }
+        assert_eq!(semaphore.limit(), 4);
+        for _ in 0..100 {
+            request_permit.succeeded();
+        }
+        assert_eq!(semaphore.limit(), 8);
+        drop(request_permit);
+        assert_eq!(fill(&semaphore).len(), 8);
+    }
+
+    #[test]
+    fn one_request_is_always_let_through() {
+        let semaphore = RequestSemaphore::new(2);
+        for _ in 0..5 {
+            let request_permit = futures::executor::block_on(semaphore.enter());
+            request_permit.throttled();
+        }
+        assert_eq!(semaphore.limit(), 1);
+        assert_eq!(fill(&semaphore).len(), 1);
+        assert_eq!(RequestSemaphore::new(0).limit(), 1);
+    }
+}

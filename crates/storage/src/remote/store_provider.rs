@@ -1,0 +1,640 @@
+//! What differs between stores: which request does what, and what its answer says. Everything else (retries, budgets,
+//! deadlines, tags, bodies that go on where they broke) is the same for all of them and knows nothing of this.
+
+pub(super) mod azure;
+pub(super) mod files;
+pub(super) mod google;
+pub(super) mod s3;
+pub(super) mod web;
+
+use reqwest::Method;
+
+use super::request::{Digest, Payload, base64, sum_of_parts};
+use super::send::{Answer, inside, protocol_error};
+use super::settings::Access;
+use super::transfer::Failure;
+use super::xml;
+use crate::fault::RemoteFault;
+use crate::location::StoreKind;
+
+/// Most bytes of a page: 1,000 keys of 1,024 bytes, each byte of which may take six, and what goes with them.
+const PAGE: usize = 16 << 20;
+
+/// Most bytes of an answer to a write.
+const ANSWER: usize = 64 << 10;
+
+const SUM: &str = "x-amz-checksum-sha256";
+
+/// How a store is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreProvider {
+    S3,
+    Google,
+    Azure,
+    Files,
+    Http,
+}
+
+/// What an address is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// An object, or the bucket where the key is empty.
+    Object,
+    /// A folder, where folders have addresses of their own.
+    Folder,
+}
+
+/// A request, before it has an address and a signature.
+#[derive(Clone, Debug)]
+pub(super) struct RequestSpec {
+    pub(super) method: Method,
+    pub(super) place: Place,
+    pub(super) key: String,
+    pub(super) query: Vec<(&'static str, String)>,
+    pub(super) headers: Vec<(&'static str, String)>,
+    /// Statuses that the reader of the answer understands.
+    pub(super) accepts: &'static [u16],
+    /// Most bytes of the body of an answer.
+    pub(super) most: usize,
+    /// Whether it changes what readers and other writers see.
+    pub(super) changes: bool,
+}
+
+impl RequestSpec {
+    fn new(method: Method, key: &str, accepts: &'static [u16]) -> Self {
+        Self {
+            changes: method != Method::GET && method != Method::HEAD,
+            method,
+            place: Place::Object,
+            key: key.to_owned(),
+            query: Vec::new(),
+            headers: Vec::new(),
+            accepts,
+            most: ANSWER,
+        }
+    }
+
+    fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+/// What a store knows about an object.
+#[derive(Debug)]
+pub(super) struct Stat {
+    pub(super) bytes: u64,
+    pub(super) etag: Option<String>,
+    pub(super) sum: Option<String>,
+}
+
+/// What a write of an object or of a part came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    /// It is there, with this tag.
+    Done(String),
+    /// Something has the name.
+    Taken,
+    /// The store does not know a header of the request.
+    Unknown,
+}
+
+/// How an object is to be put.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Putting<'a> {
+    pub(super) key: &'a str,
+    pub(super) payload: &'a Payload,
+    pub(super) only_new: bool,
+    /// With the checksum of S3.
+    pub(super) sums: bool,
+    pub(super) acl: Option<&'a str>,
+    /// The part that it is, where it is no whole object.
+    pub(super) part: Option<(&'a Upload, usize)>,
+}
+
+/// An upload in parts that has begun.
+#[derive(Clone, Debug)]
+pub(super) struct Upload {
+    pub(super) key: String,
+    pub(super) id: String,
+    /// Whether parts come with checksums.
+    pub(super) sums: bool,
+}
+
+impl Upload {
+    /// The name of a block: as long as that of all others.
+    fn block(&self, number: usize) -> String {
+        base64(format!("{}-{number:05}", self.id).as_bytes())
+    }
+}
+
+/// A part that is there.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) etag: String,
+    pub(super) digest: Digest,
+    pub(super) bytes: u64,
+}
+
+/// An object on a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) key: String,
+    pub(super) bytes: u64,
+    /// What changes when the object does; empty where the store says nothing of the kind.
+    pub(super) tag: String,
+    /// When it was last changed, where the store says it in a form that is known.
+    pub(super) modified_ms: Option<i64>,
+}
+
+/// One page of a listing.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) objects: Vec<Listed>,
+    /// Beginnings of more keys, up to a slash.
+    pub(super) prefixes: Vec<String>,
+    pub(super) next: Option<String>,
+}
+
+/// Which page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paging<'a> {
+    pub(super) prefix: &'a str,
+    /// Only up to the next slash.
+    pub(super) folded: bool,
+    /// Keys behind this one.
+    pub(super) after: Option<&'a str>,
+    pub(super) token: Option<&'a str>,
+    pub(super) most: u32,
+}
+
+impl StoreProvider {
+    pub(super) const fn kind(self) -> StoreKind {
+        match self {
+            Self::S3 => StoreKind::S3,
+            Self::Google => StoreKind::Google,
+            Self::Azure => StoreKind::Azure,
+            Self::Files => StoreKind::Volumes,
+            Self::Http => StoreKind::Http,
+        }
+    }
+
+    pub(super) const fn can_write(self) -> bool {
+        !matches!(self, Self::Http)
+    }
+
+    pub(super) const fn can_list(self) -> bool {
+        !matches!(self, Self::Http)
+    }
+
+    /// Whether objects may be put in parts.
+    pub(super) const fn has_parts(self) -> bool {
+        matches!(self, Self::S3 | Self::Google | Self::Azure)
+    }
+
+    /// Whether a listing can begin behind a key that need not be there.
+    pub(super) const fn can_begin_anywhere(self) -> bool {
+        matches!(self, Self::S3 | Self::Google)
+    }
+
+    /// Whether what a listing says of the state of an object is its `ETag`.
+    pub(super) const fn tags_are_etags(self) -> bool {
+        matches!(self, Self::S3 | Self::Google | Self::Azure)
+    }
+
+    /// Whether a listing has one folder only.
+    pub(super) const fn has_folders(self) -> bool {
+        matches!(self, Self::Files)
+    }
+
+    /// The checksum that goes with a body.
+    pub(super) fn digest(self, bytes: &[u8]) -> Option<Digest> {
+        match self {
+            Self::S3 => Digest::sha256(bytes),
+            Self::Google | Self::Azure => Some(Digest::md5(bytes)),
+            Self::Files | Self::Http => Some(Digest::None),
+        }
+    }
+
+    /// Most bytes of an object that is put in one request.
+    pub(super) const fn put_most(self) -> u64 {
+        match self {
+            Self::Azure => 5000 << 20,
+            _ => 5 << 30,
+        }
+    }
+
+    /// Most parts of an object.
+    pub(super) const fn parts_most(self) -> u64 {
+        match self {
+            Self::Azure => 50_000,
+            _ => 10_000,
+        }
+    }
+
+    /// Asks for an object without its contents.
+    pub(super) fn stat(self, key: &str) -> RequestSpec {
+        let mut ask = RequestSpec::new(Method::HEAD, key, &[200, 404]);
+        ask.most = 0;
+        match self {
+            Self::S3 => ask.header("x-amz-checksum-mode", "ENABLED"),
+            _ => ask,
+        }
+    }
+
+    pub(super) fn stat_answer(self, answer: Answer) -> Result<Option<Stat>, Failure> {
+        if answer.status == 404 {
+            return Ok(None);
+        }
+        if answer.etag.is_none() && !matches!(self, Self::Files | Self::Http) {
+            return Err(protocol_error("it has no ETag"));
+        }
+        Ok(Some(Stat {
+            bytes: answer
+                .length
+                .ok_or(Failure::ProtocolError(RemoteFault::NoLength))?,
+            etag: answer.etag,
+            sum: answer.sum,
+        }))
+    }
+
+    /// Puts an object, or a part of one.
+    pub(super) fn put(self, putting: Putting<'_>) -> RequestSpec {
+        let Putting {
+            key,
+            payload,
+            only_new,
+            ..
+        } = putting;
+        let sum = payload.sum();
+        match self {
+            Self::S3 | Self::Google => {
+                let mut ask = RequestSpec::new(Method::PUT, key, &[200, 412, 501]);
+                if let Some((upload, number)) = putting.part {
+                    ask = ask
+                        .query("partNumber", number.to_string())
+                        .query("uploadId", &upload.id);
+                }
+                if self == Self::S3 && putting.sums {
+                    ask = ask.header(SUM, sum);
+                } else if self == Self::Google {
+                    ask = ask.header("content-md5", sum);
+                }
+                if only_new && self == Self::S3 {
+                    ask = ask.header("if-none-match", "*");
+                } else if only_new {
+                    ask = ask.header("x-goog-if-generation-match", "0");
+                }
+                match putting.acl {
+                    Some(acl) if putting.part.is_none() && self == Self::S3 => {
+                        ask.header("x-amz-acl", acl)
+                    }
+                    _ => ask,
+                }
+            }
+            Self::Azure => {
+                let ask =
+                    RequestSpec::new(Method::PUT, key, &[201, 409, 412]).header("content-md5", sum);
+                match putting.part {
+                    Some((upload, number)) => ask
+                        .query("comp", "block")
+                        .query("blockid", upload.block(number)),
+                    None if only_new => ask
+                        .header("x-ms-blob-type", "BlockBlob")
+                        .header("if-none-match", "*"),
+                    None => ask.header("x-ms-blob-type", "BlockBlob"),
+                }
+            }
+            Self::Files | Self::Http => RequestSpec::new(Method::PUT, key, &[200, 201, 204, 409])
+                .query("overwrite", if only_new { "false" } else { "true" })
+                .header("content-type", "application/octet-stream"),
+        }
+    }
+
+    pub(super) fn put_answer(self, answer: Answer, putting: &Putting<'_>) -> Result<Put, Failure> {
+        let only_new = putting.only_new;
+        match answer.status {
+            412 if only_new => return Ok(Put::Taken),
+            409 if only_new => {
+                let code = answer.code().unwrap_or_default();
+                return match code.as_str() {
+                    "BlobAlreadyExists"
+                    | "ALREADY_EXISTS"
+                    | "RESOURCE_ALREADY_EXISTS"
+                    | "FILE_ALREADY_EXISTS" => Ok(Put::Taken),
+                    _ => Err(Failure::Transient(format!("status 409, {code}"))),
+                };
+            }
+            409 => return Err(Failure::Transient("status 409".to_owned())),
+            501 if only_new || putting.sums => return Ok(Put::Unknown),
+            200 | 201 | 204 => {}
+            status => {
+                return Err(Failure::Final(RemoteFault::Refused {
+                    status,
+                    code: answer.code(),
+                }));
+            }
+        }
+        let sum = putting.payload.sum();
+        if self == Self::S3 && answer.sum.as_ref().is_some_and(|found| *found != sum) {
+            return Err(protocol_error(
+                "another checksum than that of what was sent",
+            ));
+        }
+        if !answer.body.is_empty()
+            && let Some(code) = answer.code()
+        {
+            return Err(inside(answer.status, Some(code)));
+        }
+        match (self, putting.part) {
+            // A block has no tag but its name.
+            (Self::Azure, Some((upload, number))) => Ok(Put::Done(upload.block(number))),
+            // A page of a proxy has a body and says 200.
+            (Self::Files | Self::Http, _) if answer.status == 200 && !answer.body.is_empty() => {
+                Err(protocol_error("it has a body"))
+            }
+            (Self::Files | Self::Http, _) => Ok(Put::Done(String::new())),
+            (Self::Azure, None) if answer.status != 201 => {
+                Err(protocol_error("it does not say 201"))
+            }
+            _ => answer
+                .etag
+                .map(Put::Done)
+                .ok_or(protocol_error("it has no ETag")),
+        }
+    }
+
+    /// Begins an upload in parts; `None` where parts need no beginning.
+    pub(super) fn begin(self, key: &str, sums: bool, acl: Option<&str>) -> Option<RequestSpec> {
+        if self == Self::Azure {
+            return None;
+        }
+        let mut ask = RequestSpec::new(Method::POST, key, &[200, 501]).query("uploads", "");
+        if self == Self::S3 && sums {
+            ask = ask.header("x-amz-checksum-algorithm", "SHA256");
+        }
+        if let Some(acl) = acl.filter(|_| self == Self::S3) {
+            ask = ask.header("x-amz-acl", acl);
+        }
+        Some(ask)
+    }
+
+    /// The id of an upload that has begun.
+    pub(super) fn begun(answer: &Answer) -> Result<String, Failure> {
+        let text =
+            std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
+        let (mut id, mut is_error) = (None, false);
+        xml::read(text, |path, inside| {
+            match path {
+                ["InitiateMultipartUploadResult", "UploadId"] => id = Some(inside.to_owned()),
+                ["Error"] => is_error = true,
+                _ => {}
+            }
+            Ok(())
+        })
+        .map_err(protocol_error)?;
+        if is_error {
+            return Err(inside(answer.status, answer.code()));
+        }
+        id.filter(|id| !id.is_empty())
+            .ok_or(protocol_error("it has no id of an upload"))
+    }
+
+    /// Makes an object of the parts, and the body that says which.
+    pub(super) fn complete(self, upload: &Upload, parts: &[Part]) -> (RequestSpec, String) {
+        match self {
+            Self::Azure => {
+                let mut list =
+                    String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
+                for part in parts {
+                    list.push_str(&format!("<Latest>{}</Latest>", part.etag));
+                }
+                list.push_str("</BlockList>");
+                let ask = RequestSpec::new(Method::PUT, &upload.key, &[201])
+                    .query("comp", "blocklist")
+                    .header("content-md5", Digest::md5(list.as_bytes()).text());
+                (ask, list)
+            }
+            _ => {
+                let ask = RequestSpec::new(Method::POST, &upload.key, &[200, 404])
+                    .query("uploadId", &upload.id);
+                let list = list_of(parts, upload.sums && self == Self::S3);
+                // The signature of S3 has the checksum of the list in it.
+                match self {
+                    Self::Google => {
+                        let sum = Digest::md5(list.as_bytes()).text();
+                        (ask.header("content-md5", sum), list)
+                    }
+                    _ => (ask, list),
+                }
+            }
+        }
+    }
+
+    /// Whether the store knew the upload.
+    pub(super) fn completed(self, answer: &Answer, parts: &[Part]) -> Result<bool, Failure> {
+        match self {
+            // To say the same list of blocks once more is no error.
+            Self::Azure => Ok(true),
+            _ if answer.status == 404 => match answer.code() {
+                Some(code) if code != "NoSuchUpload" => {
+                    Err(Failure::Final(RemoteFault::NotFound { code: Some(code) }))
+                }
+                _ => Ok(false),
+            },
+            _ => completed(answer, sum_of_parts(parts).as_deref()).map(|()| true),
+        }
+    }
+
+    /// Throws the parts of an upload away; `None` where they go by themselves.
+    pub(super) fn abort(self, upload: &Upload) -> Option<RequestSpec> {
+        let ask = RequestSpec::new(Method::DELETE, &upload.key, &[200, 204, 404]);
+        (self != Self::Azure).then(|| ask.query("uploadId", &upload.id))
+    }
+
+    /// Takes an object away.
+    pub(super) fn remove(key: &str) -> RequestSpec {
+        RequestSpec::new(Method::DELETE, key, &[200, 202, 204, 404])
+    }
+
+    /// Whether something was taken away or was not there; not to be told apart everywhere.
+    pub(super) fn removed(answer: &Answer) -> Result<(), Failure> {
+        match answer.code() {
+            Some(code) if matches!(code.as_str(), "NoSuchBucket" | "ContainerNotFound") => {
+                Err(Failure::Final(RemoteFault::NotFound { code: Some(code) }))
+            }
+            // A page of a proxy.
+            _ if answer.status == 200 && !answer.body.is_empty() => {
+                Err(protocol_error("it has a body"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for a page.
+    pub(super) fn page(self, paging: Paging<'_>) -> RequestSpec {
+        let most = paging.most.to_string();
+        let mut ask = match self {
+            Self::Azure => RequestSpec::new(Method::GET, "", &[200])
+                .query("restype", "container")
+                .query("comp", "list")
+                .query("maxresults", most),
+            Self::Files => {
+                let mut ask = RequestSpec::new(
+                    Method::GET,
+                    paging.prefix.trim_end_matches('/'),
+                    &[200, 404],
+                )
+                .query("page_size", most);
+                ask.place = Place::Folder;
+                ask
+            }
+            _ => RequestSpec::new(Method::GET, "", &[200])
+                .query("list-type", "2")
+                .query("max-keys", most),
+        };
+        ask.most = PAGE;
+        if self != Self::Files {
+            ask = ask.query("prefix", paging.prefix);
+            if paging.folded {
+                ask = ask.query("delimiter", "/");
+            }
+        }
+        if let Some(token) = paging.token {
+            let name = match self {
+                Self::Azure => "marker",
+                Self::Files => "page_token",
+                _ => "continuation-token",
+            };
+            return ask.query(name, token);
+        }
+        match paging.after {
+            Some(after) if self.can_begin_anywhere() => ask.query("start-after", after),
+            _ => ask,
+        }
+    }
+
+    pub(super) fn page_answer(self, answer: &Answer, access: &Access) -> Result<Page, Failure> {
+        let page = match self {
+            Self::Azure => azure::page(answer)?,
+            Self::Files => files::page(answer, access.account.as_deref().unwrap_or_default())?,
+            _ => page(answer)?,
+        };
+        Ok(page)
+    }
+}
+
+/// A page as S3 and Google have it.
+fn page(answer: &Answer) -> Result<Page, Failure> {
+    let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
+    let (mut page, mut truncated, mut root) = (Page::default(), false, "");
+    let (mut key, mut bytes, mut tag, mut modified_ms) = (None, None, String::new(), None);
+    xml::read(text, |path, inside| {
+        match path {
+            ["ListBucketResult", "Contents", "Key"] => key = Some(inside.to_owned()),
+            ["ListBucketResult", "Contents", "Size"] => {
+                let size = inside.trim().parse::<u64>();
+                bytes = Some(size.map_err(|_| "a size that is no number")?);
+            }
+            ["ListBucketResult", "Contents", "ETag"] => inside.trim().clone_into(&mut tag),
+            ["ListBucketResult", "Contents", "LastModified"] => {
+                let time = chrono::DateTime::parse_from_rfc3339(inside.trim()).ok();
+                modified_ms = time.map(|time| time.timestamp_millis());
+            }
+            ["ListBucketResult", "Contents"] => {
+                match (key.take(), bytes.take(), std::mem::take(&mut tag)) {
+                    (Some(key), Some(bytes), tag) => page.objects.push(Listed {
+                        key,
+                        bytes,
+                        tag,
+                        modified_ms: modified_ms.take(),
+                    }),
+                    _ => return Err("an object without a key or a size"),
+                }
+            }
+            ["ListBucketResult", "CommonPrefixes", "Prefix"] => {
+                page.prefixes.push(inside.to_owned())
+            }
+            ["ListBucketResult", "IsTruncated"] => truncated = inside.trim() == "true",
+            ["ListBucketResult", "NextContinuationToken"] => {
+                page.next = Some(inside.to_owned());
+            }
+            [only] => root = only,
+            _ => {}
+        }
+        Ok(())
+    })
+    .map_err(protocol_error)?;
+    match root {
+        "ListBucketResult" => {}
+        "Error" => return Err(inside(answer.status, answer.code())),
+        _ => return Err(protocol_error("it is no listing")),
+    }
+    if truncated && page.next.is_none() {
+        return Err(protocol_error("a listing goes on and does not say where"));
+    }
+    page.next = page.next.filter(|_| truncated);
+    Ok(page)
+}
+
+fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
+    let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
+    let (mut root, mut etag, mut found) = ("", false, None);
+    xml::read(text.trim_start(), |path, inside| {
+        match path {
+            ["CompleteMultipartUploadResult", "ETag"] => etag = !inside.is_empty(),
+            ["CompleteMultipartUploadResult", "ChecksumSHA256"] => found = Some(inside.to_owned()),
+            [only] => root = only,
+            _ => {}
+        }
+        Ok(())
+    })
+    .map_err(protocol_error)?;
+    match root {
+        "CompleteMultipartUploadResult" if !etag => Err(protocol_error("it has no ETag")),
+        // A checksum of the whole, where the store makes one of its own, cannot be compared.
+        "CompleteMultipartUploadResult"
+            if sum.is_some()
+                && found
+                    .is_some_and(|found| found.contains('-') && Some(found.as_str()) != sum) =>
+        {
+            Err(Failure::Final(RemoteFault::Answer {
+                what: "another checksum than that of what was sent",
+            }))
+        }
+        "CompleteMultipartUploadResult" => Ok(()),
+        "Error" => Err(inside(answer.status, answer.code())),
+        _ => Err(protocol_error(
+            "it does not say that the upload is complete",
+        )),
+    }
+}
+
+/// The list of parts that ends an upload.
+fn list_of(parts: &[Part], sums: bool) -> String {
+    let mut list =
+        String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+    for (at, part) in parts.iter().enumerate() {
+        let etag = part
+            .etag
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('"', "&quot;");
+        list.push_str(&format!(
+            "<Part><PartNumber>{}</PartNumber><ETag>{etag}</ETag>",
+            at + 1
+        ));
+        if sums {
+            let sum = part.digest.text();
+            list.push_str(&format!("<ChecksumSHA256>{sum}</ChecksumSHA256>"));
+        }
+        list.push_str("</Part>");
+    }
+    list.push_str("</CompleteMultipartUpload>");
+    list
+}

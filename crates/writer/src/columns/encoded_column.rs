@@ -1,0 +1,156 @@
+//! The encoded values of one column of one batch, before they are scattered into samples.
+
+use std::ops::Range;
+
+use arrow::buffer::{Buffer, OffsetBuffer};
+
+/// Where each value starts in a buffer of values laid end to end.
+#[derive(Clone, Debug)]
+pub(crate) enum Offsets {
+    I32(OffsetBuffer<i32>),
+    I64(OffsetBuffer<i64>),
+    Owned(Vec<usize>),
+}
+
+impl Offsets {
+    /// The bounds of value `row`. Offsets of Arrow arrays are validated when the array is made: they are
+    /// not negative, do not fall, and end within the buffer.
+    fn range(&self, row: usize) -> Range<usize> {
+        match self {
+            Self::I32(offsets) => {
+                to_usize(i64::from(offsets[row]))..to_usize(i64::from(offsets[row + 1]))
+            }
+            Self::I64(offsets) => to_usize(offsets[row])..to_usize(offsets[row + 1]),
+            Self::Owned(offsets) => offsets[row]..offsets[row + 1],
+        }
+    }
+}
+
+fn to_usize(offset: i64) -> usize {
+    usize::try_from(offset).unwrap_or(0)
+}
+
+/// What stands before the values of an array: dtype code and shape.
+#[derive(Clone, Debug)]
+pub(crate) enum Prefixes {
+    /// The same bytes before every value.
+    Same(Vec<u8>),
+    /// Bytes laid end to end, with `rows + 1` offsets.
+    Each { bytes: Vec<u8>, offsets: Vec<usize> },
+}
+
+/// One column of one batch as encoded values. Values are not copied where Arrow already holds them in the
+/// form that the format wants: numbers, text, bytes, and the leaves of lists.
+#[derive(Clone, Debug)]
+pub(crate) enum EncodedColumn {
+    /// Every value has `width` bytes.
+    Fixed { width: usize, bytes: Buffer },
+    /// Values of any length, end to end.
+    Sliced { bytes: Buffer, offsets: Offsets },
+    /// A prefix per value, then a range of a common buffer.
+    Prefixed {
+        prefixes: Prefixes,
+        bytes: Buffer,
+        ranges: Vec<Range<usize>>,
+    },
+}
+
+impl EncodedColumn {
+    /// Values that were rendered into a buffer of their own.
+    pub(crate) fn rendered(bytes: Vec<u8>, offsets: Vec<usize>) -> Self {
+        Self::Sliced {
+            bytes: Buffer::from_vec(bytes),
+            offsets: Offsets::Owned(offsets),
+        }
+    }
+
+    /// The length of value `row` in bytes.
+    pub(crate) fn len(&self, row: usize) -> usize {
+        match self {
+            Self::Fixed { width, .. } => *width,
+            Self::Sliced { offsets, .. } => offsets.range(row).len(),
+            Self::Prefixed {
+                prefixes, ranges, ..
+            } => {
+                let prefix = match prefixes {
+                    Prefixes::Same(bytes) => bytes.len(),
+                    Prefixes::Each { offsets, .. } => offsets[row + 1] - offsets[row],
+                };
+                prefix + ranges[row].len()
+            }
+        }
+    }
+
+    /// The bytes of value `row`, in up to two pieces.
+    pub(crate) fn value(&self, row: usize) -> (&[u8], &[u8]) {
+        match self {
+            Self::Fixed { width, bytes } => (&[], &bytes[row * width..(row + 1) * width]),
+            Self::Sliced { bytes, offsets } => (&[], &bytes[offsets.range(row)]),
+            Self::Prefixed {
+                prefixes,
+                bytes,
+                ranges,
+            } => {
+                let prefix = match prefixes {
+                    Prefixes::Same(bytes) => bytes.as_slice(),
+                    Prefixes::Each { bytes, offsets } => &bytes[offsets[row]..offsets[row + 1]],
+                };
+                (prefix, &bytes[ranges[row].clone()])
+            }
+        }
+    }
+
+    /// Adds the length of each value in `rows` to `sizes`.
+    pub(crate) fn add_sizes(&self, rows: Range<usize>, sizes: &mut [usize]) {
+        match self {
+            Self::Fixed { width, .. } => sizes.iter_mut().for_each(|size| *size += width),
+            Self::Sliced { .. } | Self::Prefixed { .. } => {
+                for (row, size) in rows.zip(sizes) {
+                    *size += self.len(row);
+                }
+            }
+        }
+    }
+
+    /// Copies each value in `rows` to `out` at its cursor, and moves the cursor behind it.
+    ///
+    /// This is the one copy of a sample's bytes on the way from Arrow to a shard.
+    pub(crate) fn scatter(&self, rows: Range<usize>, cursors: &mut [usize], out: &mut [u8]) {
+        match self {
+            Self::Fixed { width, bytes } => match width {
+                1 => scatter_fixed::<1>(bytes, rows, cursors, out),
+                2 => scatter_fixed::<2>(bytes, rows, cursors, out),
+                4 => scatter_fixed::<4>(bytes, rows, cursors, out),
+                8 => scatter_fixed::<8>(bytes, rows, cursors, out),
+                _ => self.scatter_any(rows, cursors, out),
+            },
+            Self::Sliced { .. } | Self::Prefixed { .. } => self.scatter_any(rows, cursors, out),
+        }
+    }
+
+    fn scatter_any(&self, rows: Range<usize>, cursors: &mut [usize], out: &mut [u8]) {
+        for (row, cursor) in rows.zip(cursors) {
+            let (prefix, value) = self.value(row);
+            let middle = *cursor + prefix.len();
+            let end = middle + value.len();
+            if !prefix.is_empty() {
+                out[*cursor..middle].copy_from_slice(prefix);
+            }
+            out[middle..end].copy_from_slice(value);
+            *cursor = end;
+        }
+    }
+}
+
+fn scatter_fixed<const WIDTH: usize>(
+    bytes: &[u8],
+    rows: Range<usize>,
+    cursors: &mut [usize],
+    out: &mut [u8],
+) {
+    let values = bytes[rows.start * WIDTH..rows.end * WIDTH].chunks_exact(WIDTH);
+    for (value, cursor) in values.zip(cursors) {
+        out[*cursor..*cursor + WIDTH].copy_from_slice(value);
+        *cursor += WIDTH;
+    }
+}
