@@ -496,6 +496,9 @@ fn man() {
       -q, --quiet
               Print no progress, no summaries, no notes
 
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
+
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
               --json and `plain` without
@@ -559,6 +562,9 @@ fn verify() {
 
       -q, --quiet
               Print no progress, no summaries, no notes
+
+      -v, --verbose
+              Print more in summaries, such as the time that cores were idle
 
           --progress <HOW>
               How progress is shown on standard error; `auto` is `bar` on a terminal, else `none` with
