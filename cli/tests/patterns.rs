@@ -100,7 +100,7 @@ fn what_a_pattern_names_has_to_be_there() {
     insta::assert_snapshot!(place.shown(&["convert", pattern, "mds"]), @r"
     exit 2
     --- stderr
-    error[not-found]: tars/shard-000002.tar: cannot open: No such file or directory (os error 2)
+    error[source-not-found]: tars/shard-000002.tar: no such file or directory
     ");
     insta::assert_snapshot!(place.shown(&["bench", pattern, "--epochs", "1"]), @r"
     exit 2

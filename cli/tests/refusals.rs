@@ -1,10 +1,6 @@
 //! Conversions that would give something else than what was asked for, and are refused.
 
 use std::fs;
-use std::sync::Arc;
-
-use arrow::array::{Array as _, ArrayRef, Int64Array, ListArray, RecordBatch};
-use arrow::datatypes::{DataType, Int64Type};
 
 use crate::common::Place;
 
@@ -105,28 +101,6 @@ fn longer_names_than_readers_take_are_not_written() {
     assert!(!place.exists("out/index.json"));
     let raised = ["convert", "h.csv", "out", "--limit", "string-bytes=1MiB"];
     place.ok(&raised);
-}
-
-#[test]
-fn a_null_list_has_no_zero_among_arrays() {
-    let place = Place::new();
-    let lists = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1)]), None]);
-    let columns: [(&str, ArrayRef); 2] = [
-        ("id", Arc::new(Int64Array::from(vec![1, 2]))),
-        ("l", Arc::new(lists)),
-    ];
-    assert_eq!(
-        columns[1].1.data_type(),
-        &DataType::new_list(DataType::Int64, true)
-    );
-    place.parquet(
-        "data/x.parquet",
-        &RecordBatch::try_from_iter(columns).unwrap(),
-    );
-    let mask = ["convert", "data", "again", "--nulls", "mask"];
-    assert_eq!(refused(&place, &mask), "config-nulls");
-    assert!(!place.exists("again"));
-    place.ok(&[&mask[..], &["--column", "id", "--column", "l:json"]].concat());
 }
 
 #[test]
