@@ -1,7 +1,7 @@
-//! Which samples of a dataset count: all that its shards store, without those that its table no longer has.
+//! Numbers the samples of a dataset without the deleted ones.
 //!
-//! Every part of the reader that numbers, counts or orders samples takes its numbers from [`LiveSamples`]. A *stored* number
-//! counts all samples of the shards; a *live* number counts those that are left.
+//! Every part of the reader that numbers, counts or orders samples uses [`LiveSamples`]. A *stored* number counts all
+//! samples of the shards. A *live* number counts those that are not deleted.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use shardmill_mds::{HashAlgo, Hasher};
 
 /// The live samples among the stored ones of a dataset.
 ///
-/// Numbers are translated by binary search over the ranges of deleted samples. A clone shares the ranges.
+/// The live samples among the stored samples of a dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveSamples {
     stored: u64,
@@ -38,8 +38,8 @@ impl LiveSamples {
 
     /// The samples that are left of `stored` ones without `deleted`: pairs of the first number and the one after the last,
     /// sorted, with gaps between them.
-    ///
-    /// # Errors
+    /// Returns the samples of a dataset of `stored` samples without the `deleted` ranges. Each range is a pair of its
+    /// first number and the number after its last. The ranges must be sorted, and must not touch each other.
     ///
     /// The first pair that is empty, out of order or beyond the last sample.
     pub fn without(
