@@ -468,8 +468,8 @@ pub(crate) fn read_index(
     expected: Option<Digest>,
     limits: &Limits,
 ) -> Result<Index, ReaderError> {
-    /// PERF: parsing from memory is faster, but the text of a large index is larger than the parsed index: a million
-    /// shards take 530 MB of text, and 340 MB parsed.
+    /// PERF: parsing from memory is faster, but the text of a large index takes more memory than the parsed index. A
+    /// million shards take 530 MB as text, and 340 MB parsed.
     const IN_MEMORY: u64 = 64 << 20;
 
     read_index_within(file, expected, limits, IN_MEMORY)

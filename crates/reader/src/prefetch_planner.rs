@@ -33,7 +33,7 @@ struct Ahead {
 #[derive(Debug)]
 struct Known {
     access_plan: AccessPlan,
-    /// The epoch that was last added to the access plan, its node and its first step.
+    /// The epoch that was last added to the access plan, its node and its first tick.
     last: Option<(EpochConfig, u64, u64)>,
 }
 
@@ -56,7 +56,7 @@ impl PrefetchPlanner {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the order of an epoch that a rank of `node` starts to read, and the step of its first batch.
+    /// Returns the order of an epoch that a rank of `node` starts to read, and the tick of its first batch.
     pub(crate) fn begin(
         &self,
         config: &EpochConfig,
@@ -86,7 +86,7 @@ impl PrefetchPlanner {
         });
         let shard_cache = &self.fill_context.shard_cache;
         // The cache must know the epoch before it evicts for the new plan. An epoch that was not predicted begins at
-        // step 0.
+        // tick 0.
         shard_cache.begin_epoch(epoch.resolved().epoch, tick.unwrap_or(0));
         let tick = match tick {
             Some(tick) => {
@@ -164,7 +164,7 @@ impl PrefetchPlanner {
 }
 
 impl Known {
-    /// Appends an epoch to the access plan and returns its first step.
+    /// Appends an epoch to the access plan and returns its first tick.
     fn add(&mut self, config: &EpochConfig, node: u64, epoch: &Epoch, catalog: &Catalog) -> u64 {
         let tick = self.access_plan.end();
         let ranks = config.world.ranks_per_node;
