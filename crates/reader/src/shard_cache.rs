@@ -1,5 +1,6 @@
-//! The shard cache: prefetches shards in the order of their use, checks them, keeps them within a limit, and shares
-//! them with the other processes of the machine.
+//! The shard cache: prefetches shards in the order of their use and checks them.
+//!
+//! The cache keeps shards within a limit, and shares them with the other processes of the machine.
 //!
 //! This module decides when a shard is fetched, where it is stored and when it is evicted. Other modules decide when
 //! each shard is needed ([`AccessPlan`]) and which one to evict ([`make_room`](crate::cache::make_room)). [`Fetch`]
@@ -67,7 +68,7 @@ pub struct CacheOptions {
     pub memory: u64,
     /// The number of threads that check, decompress and write.
     pub threads: usize,
-    /// How many batches ahead shards are fetched; `None` for as many as there is room for.
+    /// How many batches ahead shards are prefetched; `None` for as many as fit.
     pub lookahead: Option<u64>,
     /// How many batches before its use a prefetched shard may replace one that Belady's policy would keep. An early
     /// replacement costs another fetch later; a late one costs time. `None` for twice the batches that a fetch has
@@ -272,8 +273,8 @@ impl ShardCache {
         }
     }
 
-    /// Returns a number that increases when a shard is evicted. Holders of open shards compare it from time to time,
-    /// and then drop the shards.
+    /// Returns a number that increases when the cache releases an open shard. Holders of open shards compare it from
+    /// time to time, and then drop theirs.
     pub(crate) fn generation(&self) -> u64 {
         self.engines.get().map_or(0, |engine| engine.generation())
     }
