@@ -498,7 +498,7 @@ impl Batches {
             self.shared.room.notify_all();
         }
         for thread in self.threads.drain(..) {
-            // A panic was already reported by `Alarm`.
+            // A panic of the thread was already reported when it happened.
             let _ended = thread.join();
         }
     }

@@ -209,8 +209,8 @@ impl OpenShard {
         self.body.sample(at)
     }
 
-    /// Checks that the bytes read so far are those of the shard: the file was not truncated and, as far as can be
-    /// detected without reading it again, not written to.
+    /// Checks that the bytes read so far are those of the shard: the file was neither truncated nor written to. Writes
+    /// are detected as far as possible without reading the file again.
     pub(crate) fn check(&self, catalog: &Catalog) -> Result<(), ReaderError> {
         let Some(watch) = &self.watch else {
             return Ok(());

@@ -38,7 +38,7 @@ impl Pending {
         serde_json::from_slice(text).ok()
     }
 
-    /// The hash that an index is known by.
+    /// Returns the hash that identifies an index.
     #[must_use]
     pub fn hash(index: &[u8]) -> String {
         hash_hex(HashAlgo::Sha256, index)

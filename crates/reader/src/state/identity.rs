@@ -12,10 +12,10 @@ use super::{Json, Object, StateError, VERSION, text_found};
 /// A hash of everything that decides which samples a run gives, and in what order. A state fits every run with an equal
 /// fingerprint.
 ///
-/// It covers the shard sizes of all streams, the number of samples of each that an epoch takes, the deleted samples,
-/// and the options that decide the order. Those are the shuffle, its algorithm and block size, and the sampling and
-/// batching methods. Batching methods other than `random` count in global batches, so for them it also covers the
-/// global batch size, and for `device_per_stream` the nodes and ranks.
+/// It covers the shard sizes of all streams, the deleted samples, and how many samples of each stream an epoch takes. It
+/// also covers the options that decide the order: the shuffle, its algorithm and block size, and the sampling and
+/// batching methods. Batching methods other than `random` count in global batches, so for them it covers the global
+/// batch size too. For `device_per_stream` it covers the nodes and ranks.
 ///
 /// It does not cover the seed, epoch and canonical nodes, which are in the state, nor anything else of the world. One
 /// state therefore serves every rank and any world.
