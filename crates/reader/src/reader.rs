@@ -41,7 +41,7 @@ pub struct ReaderOptions {
     /// The size of the cache, and how shards are fetched.
     pub cache: CacheOptions,
     /// The hash that every shard must match before it is used. With `None`, a fetched shard is checked against the
-    /// strongest hash of its index entry, and a shard that is read in place is not checked.
+    /// strongest hash of its index entry. A shard that is read in place is then not checked.
     pub validate_hash: Option<HashAlgo>,
 }
 

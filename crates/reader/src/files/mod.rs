@@ -9,7 +9,7 @@
 //!   processes of the machine, and a resumed run, use the same one.
 //! - There are no hashes of raw files. A file is identified by its length and its tag: the `ETag` of a store, or the
 //!   modification time in a file system. A different tag at the time of reading is an error.
-//! - A sample contains the path, the bytes, or both ([`FileForm`]).
+//! - A sample contains the local path, the bytes, or both ([`FileForm`]).
 
 mod error;
 mod list;

@@ -12,8 +12,8 @@ use super::{Json, Object, StateError, VERSION, text_found};
 /// A hash of everything that decides which samples a run gives, and in what order. A state fits every run with an equal
 /// fingerprint.
 ///
-/// It covers the shard sizes of all streams, the deleted samples, and how many samples of each stream an epoch takes. It
-/// also covers the options that decide the order: the shuffle, its algorithm and block size, and the sampling and
+/// It covers the shard sizes of all streams, the deleted samples, and how many samples of each stream an epoch takes.
+/// It also covers the options that decide the order: the shuffle, its algorithm and block size, and the sampling and
 /// batching methods. Batching methods other than `random` count in global batches, so for them it covers the global
 /// batch size too. For `device_per_stream` it covers the nodes and ranks.
 ///

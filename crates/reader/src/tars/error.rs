@@ -161,7 +161,7 @@ impl fmt::Display for PatternFault {
 }
 
 impl TarSetError {
-    /// A damaged shard.
+    /// Makes an error about a damaged shard.
     #[must_use]
     pub fn tar(path: PathBuf, source: TarError) -> Self {
         let source = Box::new(source);
