@@ -1,8 +1,8 @@
 //! The batches of a rank, which threads fill in advance.
 //!
-//! Threads exchange groups of batches. A thread claims the next batches of the order, fills them, and puts them into the
-//! queue of the caller. It wakes the caller once per group. If no batch is ready and no thread has claimed the next one,
-//! the caller fills it. That is cheaper than waking a thread.
+//! Threads exchange groups of batches. A thread claims the next batches of the order, fills them, and puts them into
+//! the queue of the caller. It wakes the caller once per group. If no batch is ready and no thread has claimed the next
+//! one, the caller fills it. That is cheaper than waking a thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -7,11 +7,11 @@
 //! compare it with all others). For shards of different sizes, the optimum is a knapsack problem. This policy takes the
 //! furthest shards first, and then keeps those that turn out to be unnecessary.
 //!
-//! Callers that prefetch must limit how much they prefetch. [`make_room`] prefers every shard of this epoch to any shard
-//! that is kept for the next one, because a shard that is needed now must win. Unlimited prefetching would therefore
-//! keep no shards across epochs. While prefetching evicts residents, the shards that were prefetched for future access
-//! windows must stay below a budget of bytes, or be a single shard. The bytes in flight are such a budget. Free space
-//! can be filled without a limit.
+//! Callers that prefetch must limit how much they prefetch. [`make_room`] prefers every shard of this epoch to any
+//! shard that is kept for the next one, because a shard that is needed now must win. Unlimited prefetching would
+//! therefore keep no shards across epochs. While prefetching evicts residents, the shards that were prefetched for
+//! future access windows must stay below a budget of bytes, or be a single shard. The bytes in flight are such a
+//! budget. Free space can be filled without a limit.
 //!
 //! Source: L. A. Belady, A study of replacement algorithms for a virtual-storage computer, 1966.
 
