@@ -1,4 +1,4 @@
-//! A batch: the samples of one step of a rank, column by column.
+//! A batch: the samples of one step of one rank, stored column by column.
 
 use std::sync::Arc;
 
@@ -15,21 +15,26 @@ use crate::shard_cache::PostExitHold;
 pub struct Batch {
     /// The step, counted from where the epoch started or was resumed.
     pub step: u64,
-    /// Which samples, in order. Those of padding are marked as repeated.
+    /// The samples, in order. Padding samples are marked as repeated.
     pub entries: Vec<Entry>,
-    /// Their values.
+    /// The values of the samples.
     pub data: BatchData,
-    /// What keeps raw files whose paths are among the values from being removed.
+    /// Keeps the raw files whose paths are among the values from being evicted.
     pub held: Held,
 }
 
-/// Raw files of a batch whose paths were given out: as long as it is there, nobody removes them from the cache.
+/// Pins the raw files of a batch whose paths were returned: the cache does not evict them while this value exists.
 #[derive(Clone, Debug, Default)]
 pub struct Held(pub(crate) Vec<Arc<OpenShard>>);
 
 impl Held {
-    /// Before a loader process ends whose batches somebody else still looks at: has the files stay for a minute, or until
-    /// the next epoch of that `owner` begins (see [`CacheOptions::owner`](crate::CacheOptions)).
+    /// Keeps the files in the cache after this process ends: for a minute, or until the next epoch of that `owner`
+    /// begins (see [`CacheOptions::owner`](crate::CacheOptions)). A loader process calls this before it ends, because
+    /// another process may still read its batches.
+    ///
+    /// # Errors
+    ///
+    /// `Storage`.
     ///
     /// # Errors
     ///
@@ -41,7 +46,7 @@ impl Held {
         Ok(())
     }
 
-    /// Whether there is nothing to hold: the files lie where nobody removes them, or no paths were given out.
+    /// Returns whether nothing is pinned: the files lie outside any cache, or no paths were returned.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -51,57 +56,57 @@ impl Held {
 /// The values of the samples of a batch.
 #[derive(Debug)]
 pub enum BatchData {
-    /// All samples have the same columns, of MDS: one buffer for each column.
+    /// All samples have the same MDS columns. Each column has one buffer.
     Columns {
         /// The columns.
         schema: Arc<Schema>,
         /// Their values, in the order of the schema.
         columns: Vec<ColumnData>,
     },
-    /// Samples of text, or of several schemas: each as its encoded bytes.
+    /// The samples are text, or have several schemas. Each is stored as its encoded bytes.
     Samples {
-        /// Where each sample begins in `bytes`, and at the end where the last one ends. Shape: `[samples + 1]`.
+        /// The offset in `bytes` of each sample, then the end of the last one. Shape: `[samples + 1]`.
         offsets: Vec<u64>,
-        /// The encoded samples, one behind the other.
+        /// The encoded samples, concatenated.
         bytes: Buffer,
         /// The columns of each sample. Shape: `[samples]`.
         schemas: Vec<Arc<Schema>>,
     },
 }
 
-/// The values of a column of a batch, as encoded: numbers are little-endian and not copied again.
+/// The encoded values of one column of a batch. Numbers are little-endian and can be used without another copy.
 #[derive(Debug)]
 pub enum ColumnData {
     /// Every value has `size` bytes. Shape of `bytes`: `[samples, size]`.
     Fixed {
-        /// Bytes of a value.
+        /// The size of a value, in bytes.
         size: usize,
         /// The values.
         bytes: Buffer,
     },
     /// Each value has its own length.
     Variable {
-        /// Where each value begins in `bytes`, and at the end where the last one ends. Shape: `[samples + 1]`.
+        /// The offset in `bytes` of each value, then the end of the last one. Shape: `[samples + 1]`.
         offsets: Vec<u64>,
-        /// The values, one behind the other.
+        /// The values, concatenated.
         bytes: Buffer,
     },
 }
 
 impl Batch {
-    /// Samples in it.
+    /// Returns the number of samples.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the batch has no samples.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Bytes of all values.
+    /// Returns the size of all values, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let bytes = match &self.data {
@@ -113,8 +118,8 @@ impl Batch {
         bytes as u64
     }
 
-    /// The encoded value of a column of a sample, by their places in the batch and in the schema; `None` for places that
-    /// there are not, and where samples are not in columns.
+    /// Returns the encoded value of a column of a sample. `sample` and `column` are positions in the batch and in the
+    /// schema. Returns `None` for a position that does not exist, and if samples are not stored in columns.
     #[must_use]
     pub fn value(&self, sample: usize, column: usize) -> Option<&[u8]> {
         match &self.data {
@@ -123,7 +128,7 @@ impl Batch {
         }
     }
 
-    /// The encoded bytes of a sample where samples are not in columns; `None` where they are.
+    /// Returns the encoded bytes of a sample; `None` if samples are stored in columns.
     #[must_use]
     pub fn sample(&self, sample: usize) -> Option<&[u8]> {
         match &self.data {
@@ -136,7 +141,7 @@ impl Batch {
 }
 
 impl ColumnData {
-    /// All values.
+    /// Returns the buffer with all values.
     #[must_use]
     pub const fn buffer(&self) -> &Buffer {
         match self {
@@ -144,7 +149,7 @@ impl ColumnData {
         }
     }
 
-    /// One value; `None` for a sample that there is not.
+    /// Returns one value; `None` for a sample that does not exist.
     #[must_use]
     pub fn value(&self, sample: usize) -> Option<&[u8]> {
         match self {
@@ -157,7 +162,7 @@ impl ColumnData {
     }
 }
 
-/// The bytes between two neighbouring offsets.
+/// Returns the bytes between two neighbouring offsets.
 pub(crate) fn slice_of<'a>(offsets: &[u64], bytes: &'a [u8], place: usize) -> Option<&'a [u8]> {
     let begin = usize::try_from(*offsets.get(place)?).ok()?;
     let end = usize::try_from(*offsets.get(place + 1)?).ok()?;

@@ -1,8 +1,8 @@
-//! The batches of a rank, filled ahead by threads.
+//! The batches of a rank, which threads fill in advance.
 //!
-//! A group of batches is the smallest thing that goes from thread to thread: a thread claims the next batches of the
-//! order, fills them and puts them where the caller takes them from, with one wake-up for the group. Where nothing is
-//! ready and nobody has claimed the next batch, the caller fills it itself: that is cheaper than waking somebody.
+//! Threads exchange groups of batches. A thread claims the next batches of the order, fills them, and puts them into
+//! the queue of the caller. It wakes the caller once per group. If no batch is ready and no thread has claimed the next
+//! one, the caller fills it. That is cheaper than waking a thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,28 +18,29 @@ use crate::error::ReaderError;
 use crate::prefetch_planner::PrefetchPlanner;
 use crate::shard_cache::Cancel;
 
-/// Bytes that are worth waking a thread for.
+/// The bytes that justify waking a thread.
 const GROUP_BYTES: u64 = 512 << 10;
-/// Bytes that are filled ahead at most, two batches excepted: one is being filled while the other waits.
+/// The most bytes that are filled in advance. Two batches are always allowed: one is being filled while the other
+/// waits.
 const QUEUE_BYTES: u64 = 64 << 20;
-/// How long a caller waits before it is asked whether to go on.
+/// How long a caller waits before it is asked whether to continue.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Batches of a group at most.
+/// The most batches of a group.
 const MOST_GROUP: u64 = 8;
 
-/// Asked now and then whether to go on waiting.
+/// A function that is called from time to time and returns whether to continue waiting.
 type GoOn<'a> = &'a mut dyn FnMut() -> bool;
 
-/// How the batches of an epoch are read.
+/// Options for reading the batches of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOptions {
-    /// The rank, of the world before replication.
+    /// The rank, in the world before replication.
     pub rank: u64,
-    /// Which loader process of the rank this is; it takes every `workers_per_rank`-th batch.
+    /// The number of this loader process of the rank. It reads every `workers_per_rank`-th batch.
     pub worker: u64,
-    /// Threads that fill batches ahead; 0 to fill each when it is asked for.
+    /// The number of threads that fill batches in advance; 0 to fill each batch on demand.
     pub threads: usize,
-    /// Batches that are filled ahead at most; fewer of large ones.
+    /// The most batches that are filled in advance; fewer if they are large.
     pub queue: u64,
 }
 
@@ -49,30 +50,30 @@ impl Default for BatchOptions {
             rank: 0,
             worker: 0,
             threads: 1,
-            // As many as a consumer of short steps takes while one shard is opened.
+            // As many as a consumer with short steps reads while one shard is opened.
             queue: 16,
         }
     }
 }
 
-/// What reading has cost so far.
+/// Statistics of reading the batches of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchStats {
-    /// Batches given out.
+    /// Batches returned.
     pub batches: u64,
-    /// Samples given out.
+    /// Samples returned.
     pub samples: u64,
     /// Bytes of their values.
     pub bytes: u64,
-    /// Batches that were not ready when they were asked for.
+    /// Batches that were not ready when the caller needed them.
     pub waits: u64,
-    /// Time the caller spent waiting for batches or filling them itself.
+    /// The time that the caller spent waiting for batches or filling them.
     pub waited: Duration,
-    /// Of this, the time until the first batch.
+    /// The part of this time until the first batch.
     pub first: Duration,
 }
 
-/// The batches of a rank in one epoch, in order. Dropped, it stops its threads and waits for their end.
+/// The batches of a rank in one epoch, in order. Dropping this value stops its threads and waits for them.
 #[derive(Debug)]
 pub struct Batches {
     shared: Arc<Shared>,
@@ -82,7 +83,7 @@ pub struct Batches {
     options: BatchOptions,
     config: EpochConfig,
     stats: BatchStats,
-    /// Whether an error has ended it.
+    /// Whether the epoch has ended, by an error or after its last batch.
     over: bool,
 }
 
@@ -92,41 +93,41 @@ struct Shared {
     epoch: Epoch,
     /// The tick of the first batch of the epoch.
     tick: u64,
-    /// Batches from one of this worker to its next.
+    /// The distance between two batches of this worker.
     stride: u64,
     worker: u64,
-    /// Batches of this worker.
+    /// The number of batches of this worker.
     batches: u64,
     queue: Mutex<Queue>,
-    /// A batch has become ready, or an error has.
+    /// Signals that a batch is ready, or that an error occurred.
     ready: Condvar,
-    /// There is room for more.
+    /// Signals that the queue has space.
     room: Condvar,
     cancel: Cancel,
-    /// A thread has ended before its time.
+    /// Whether a thread has panicked.
     lost: AtomicBool,
-    /// About how large a batch is.
+    /// The size of the last batch in bytes, as an estimate for the next ones.
     batch_bytes: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Queue {
     cursor: Cursor,
-    /// The next batch of this worker that nobody has claimed.
+    /// The next batch of this worker that is not claimed.
     claimed: u64,
-    /// The next batch that the caller takes.
+    /// The next batch that the caller will take.
     next: u64,
-    /// Batches from `next` on that are ready, `None` where one is still being filled.
+    /// The batches from `next` on; `None` for one that is still being filled.
     ready: VecDeque<Option<Result<Batch, ReaderError>>>,
     /// Whether the caller is waiting.
     waiting: bool,
-    /// Threads that wait for room.
+    /// The number of threads that wait for space.
     idle: usize,
 }
 
-/// A batch that somebody has taken on.
+/// A batch that a thread has claimed.
 struct Claim {
-    /// Its number among those of this worker.
+    /// The number of the batch among those of this worker.
     number: u64,
     entries: Vec<Entry>,
 }
@@ -140,13 +141,13 @@ impl Shared {
         number * self.stride + self.worker
     }
 
-    /// Batches that may be filled ahead where `most` were asked for.
+    /// Returns how many batches may be filled in advance, at most `most`.
     fn most(&self, most: u64) -> u64 {
         let bytes = self.batch_bytes.load(Ordering::Relaxed);
         most.min((QUEUE_BYTES / bytes.max(1)).max(2))
     }
 
-    /// Ends what waits for shards.
+    /// Cancels waits for shards.
     fn interrupt(&self) {
         self.cancel.set();
         self.fill_context.shard_cache.wake();
@@ -168,7 +169,7 @@ impl Shared {
 }
 
 impl Queue {
-    /// Takes on the next batch; `None` behind the last one.
+    /// Claims the next batch; `None` after the last one.
     fn claim(&mut self, shared: &Shared) -> Option<Claim> {
         if self.claimed >= shared.batches {
             return None;
@@ -181,7 +182,7 @@ impl Queue {
         Some(Claim { number, entries })
     }
 
-    /// The next batch has been taken by the caller. Whoever waits for room is woken where there is enough of it.
+    /// Removes the batch that the caller has taken, and wakes waiting threads if there is enough space.
     fn taken(&mut self, shared: &Shared, most: u64) {
         self.ready.pop_front();
         self.next += 1;
@@ -254,39 +255,39 @@ impl Batches {
         })
     }
 
-    /// The order that is read.
+    /// Returns the order of the epoch.
     #[must_use]
     pub fn epoch(&self) -> &Epoch {
         &self.shared.epoch
     }
 
-    /// Batches of this worker from where the epoch starts or is resumed.
+    /// Returns the number of batches of this worker from the start of the epoch, or from where it is resumed.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.shared.batches
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no batches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What reading has cost so far.
+    /// Returns the statistics so far.
     #[must_use]
     pub const fn stats(&self) -> BatchStats {
         self.stats
     }
 
-    /// Where a run goes on that stops now: behind the batches that were given out. All workers of a rank together have
-    /// given out `workers_per_rank` times as many as this one.
+    /// Returns the state from which a run can resume after the batches returned so far. It assumes that all workers of
+    /// the rank have returned as many batches as this one.
     #[must_use]
     pub fn state(&self) -> State {
         let steps = self.stats.batches.saturating_mul(self.shared.stride);
         self.shared.epoch.state_after(steps)
     }
 
-    /// The configuration of the epoch after this one: the same, with what a state has brought in kept.
+    /// Returns the configuration of the next epoch. It is the same, with the values that a resumed state has set.
     #[must_use]
     pub fn next_config(&self) -> EpochConfig {
         let resolved = self.shared.epoch.resolved();
@@ -295,7 +296,7 @@ impl Batches {
             epoch,
             num_canonical_nodes: Some(resolved.canonical_nodes),
             shuffle_seed: resolved.seed,
-            // Only a state can say on how many nodes the run began.
+            // Only a state records how many nodes the run began with.
             resume: Some(State {
                 epoch,
                 sample_in_epoch: 0,
@@ -309,11 +310,11 @@ impl Batches {
         }
     }
 
-    /// The next batch, or `None` at the end of the epoch. After an error there is none.
+    /// Returns the next batch, or `None` at the end of the epoch and after an error.
     ///
     /// # Errors
     ///
-    /// Whatever keeps a shard from being fetched, opened or read: see [`ReaderError`].
+    /// Errors of fetching, opening or reading a shard: see [`ReaderError`].
     pub fn next_batch(&mut self) -> Result<Option<Batch>, ReaderError> {
         self.next(None)
     }
@@ -349,7 +350,7 @@ impl Batches {
                     .shard_cache
                     .at(shared.tick + batch.step + 1);
                 if self.stats.batches == 1 {
-                    // Not before: nothing is to come between the caller and the first batch.
+                    // Background work starts after the first batch, so that it does not delay it.
                     self.prefetch_planner
                         .prepare(self.next_config(), self.node());
                     self.start_threads()?;
@@ -364,12 +365,12 @@ impl Batches {
         }
     }
 
-    /// As [`Self::next_batch`]. While it has to wait for shards to be fetched, `go_on` is asked now and then (about every
-    /// 50 milliseconds) whether it should; where not, the epoch ends with an error.
+    /// Like [`Self::next_batch`], but calls `go_on` about every 50 milliseconds while it waits for shards. If `go_on`
+    /// returns false, the epoch ends with an error.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Interrupted`] when `go_on` says no; else as [`Self::next_batch`].
+    /// [`ReaderError::Interrupted`] if `go_on` returns false; otherwise as [`Self::next_batch`].
     pub fn next_batch_while(
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
@@ -377,11 +378,11 @@ impl Batches {
         if !self.shared.fill_context.catalog.is_cached() || self.is_at_hand() {
             return self.next(Some(go_on));
         }
-        // It is filled here, and takes as long as its shards take to come.
+        // A scoped thread fills the batch, which may wait for shards, while this thread calls `go_on`.
         let shared = Arc::clone(&self.shared);
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
-            // Only the receiver knows whether anybody still waits.
+            // A closed channel means that the result is no longer needed.
             let waiting = move || drop(sender.send(self.next_batch()));
             let spawned = std::thread::Builder::new()
                 .name("shardmill-wait".to_owned())
@@ -403,7 +404,7 @@ impl Batches {
         })
     }
 
-    /// Whether the next batch is ready, or somebody is at it, or its shards are open.
+    /// Returns whether the next batch is ready, claimed by a thread, or made of open shards.
     fn is_at_hand(&self) -> bool {
         let mut queue = self.shared.lock();
         if queue.claimed > queue.next || queue.claimed >= self.shared.batches {
@@ -416,7 +417,7 @@ impl Batches {
         self.collator.has(&self.shared.fill_context, &entries)
     }
 
-    /// The next batch where it is ready.
+    /// Returns the next batch if it is ready.
     fn take_ready(&mut self) -> Option<Result<Batch, ReaderError>> {
         let shared = &self.shared;
         let mut queue = shared.lock();
@@ -427,7 +428,7 @@ impl Batches {
         Some(batch)
     }
 
-    /// The next batch, filled here where nobody has begun it.
+    /// Returns the next batch. Fills it on this thread if no thread has claimed it.
     fn take_or_fill(&mut self, mut go_on: Option<GoOn<'_>>) -> Result<Batch, ReaderError> {
         let shared = Arc::clone(&self.shared);
         let mut queue = shared.lock();
@@ -449,7 +450,7 @@ impl Batches {
                 return Err(ReaderError::CollatorLost);
             }
             queue.waiting = true;
-            // No deadline of its own: whoever fills the batch has one, and always puts something there.
+            // No own deadline: the thread that fills the batch has one, and always stores a result.
             let (locked, wait) = shared
                 .ready
                 .wait_timeout(queue, PATIENCE)
@@ -458,7 +459,7 @@ impl Batches {
             if wait.timed_out()
                 && let Some(go_on) = go_on.as_mut()
             {
-                // Whoever is asked may wait for somebody who waits for this lock.
+                // `go_on` may wait for a thread that waits for this lock.
                 drop(queue);
                 if !go_on() {
                     shared.interrupt();
@@ -483,7 +484,7 @@ impl Batches {
             self.threads.push(thread);
         }
         if !self.threads.is_empty() {
-            // From here on others fill: what the first batch was made of is not to be kept from leaving.
+            // From here on, threads fill the batches: the shards of the first batch must not stay pinned here.
             self.collator.release();
         }
         Ok(())
@@ -492,12 +493,12 @@ impl Batches {
     fn stop(&mut self) {
         self.shared.interrupt();
         {
-            // Under the lock, so that nobody is about to wait.
+            // The lock ensures that no thread is between its check and its wait.
             let _queue = self.shared.lock();
             self.shared.room.notify_all();
         }
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so already; there is nothing left of it to wait for.
+            // A panic of the thread was already reported when it happened.
             let _ended = thread.join();
         }
     }
@@ -509,21 +510,21 @@ impl Drop for Batches {
     }
 }
 
-/// Tells the caller when a thread ends before its time, so that nobody waits for what it has begun.
+/// Notifies the caller when a thread panics, so that it does not wait for the batches of that thread.
 struct Alarm<'a>(&'a Shared);
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.lost.store(true, Ordering::Release);
-            // Under the lock, so that the caller is not about to wait.
+            // The lock ensures that the caller is not between its check and its wait.
             let _queue = self.0.lock();
             self.0.ready.notify_all();
         }
     }
 }
 
-/// Fills batches until there are no more, or nobody wants them.
+/// Fills batches until there are no more, or the epoch is cancelled.
 fn work(shared: &Shared, most: u64) {
     let _alarm = Alarm(shared);
     let mut collator = Collator::new(&shared.fill_context);
@@ -540,7 +541,7 @@ fn work(shared: &Shared, most: u64) {
                 if room > 0 {
                     break room;
                 }
-                // Nothing to do: let go of what would keep a shard from being evicted.
+                // Idle threads release their shards, so that those can be evicted.
                 collator.release();
                 queue.idle += 1;
                 queue = shared
@@ -561,7 +562,7 @@ fn work(shared: &Shared, most: u64) {
             let failed = batch.is_err();
             filled.push((number, batch));
             let waiting = {
-                // Whoever waits for this batch should not wait for the rest of the group.
+                // A caller that waits for this batch should not wait for the rest of the group.
                 let mut queue = shared.lock();
                 if queue.waiting || failed {
                     for (number, batch) in filled.drain(..) {

@@ -1,6 +1,6 @@
-//! What a cache that knows the future does: which shard comes next, which one leaves, and what a run will cost.
+//! The cache policy: which shard to fetch next, which one to evict, and what a run will cost.
 //!
-//! Nothing here reads, waits or looks at a clock. The reader and the forecast ask the same functions.
+//! These functions do no I/O, do not wait and read no clock. The reader and the forecast both use them.
 
 mod forecast;
 mod policy;

@@ -1,4 +1,4 @@
-//! The streams of a mix and their shards, numbered through all of them.
+//! Opens all streams of a mix and numbers their shards and samples consecutively.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,36 +21,36 @@ use crate::stream_live::{self, IndexedStream, StreamLive};
 use crate::tar::{Subsets, TarProblem, TarSample};
 use crate::tars::{TarPattern, TarSetError};
 
-/// One dataset of a mix, as the caller names it.
+/// The options of one dataset of a mix.
 #[derive(Clone, Debug, Default)]
 pub struct StreamOptions {
-    /// Where the dataset is kept. `None` when `local` is all there is.
+    /// The source of the dataset. `None` if `local` is the dataset.
     pub remote: Option<Location>,
-    /// Where it is read: the dataset itself, or the folder that shards are fetched to. May be left out where the
-    /// remote is a local directory, which is then read in place.
+    /// The local folder: the dataset itself, or the folder that shards are fetched to. It may be `None` if the remote
+    /// is a local directory, which is then read in place.
     pub local: Option<PathBuf>,
-    /// A folder beneath both, such as `train`.
+    /// A folder within both `remote` and `local`, such as `train`.
     pub split: Option<String>,
-    /// How much of it an epoch takes.
+    /// How many of its samples an epoch takes.
     pub weight: Weight,
     /// Whether the compressed files of fetched shards are kept as well.
     pub keep_zip: bool,
-    /// The hash that every shard of it has to pass before it is used; `None` for that of the reader.
+    /// The hash that every shard of this dataset must match before it is used; `None` for that of the reader.
     pub validate_hash: Option<HashAlgo>,
-    /// The hash that the index has to have, as `sha256:` and 64 hexadecimal digits.
+    /// The expected hash of the index, as `sha256:` and 64 hexadecimal digits.
     pub expect_index: Option<String>,
-    /// The tar files that are its shards, where a pattern names them. `remote` is their folder then, and they are read as
-    /// tar files without an index.
+    /// The tar files that are its shards, if a pattern names them. `remote` is then the folder of the pattern, and the
+    /// tar files are read without an index.
     pub pattern: Option<TarPattern>,
-    /// Set where it is a tree of raw files, each of which is a sample: which of them, and what is given out.
+    /// Set for a tree of raw files, each of which is a sample: which files to read, and which columns to return.
     pub files: Option<FileOptions>,
-    /// Whether samples that the table of the dataset no longer has are read like all others.
+    /// Whether deleted samples are read like all others.
     pub with_deleted: bool,
 }
 
 impl StreamOptions {
-    /// A dataset as people name it: a folder, the URL of a prefix, a tar file, or a pattern of tar files, see
-    /// [`TarPattern`]. Without `remote`, `local` is the dataset.
+    /// Parses the name of a dataset: a folder, the URL of a prefix, a tar file, or a pattern of tar files (see
+    /// [`TarPattern`]). Without `remote`, `local` is the dataset.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl StreamOptions {
             None => remote.map(Location::parse).transpose()?,
         };
         Ok(Self {
-            // A pattern is no folder to fetch to.
+            // A pattern in `local` names tar files, not a folder to fetch to.
             local: local.filter(|_| remote.is_some() || pattern.is_none()),
             remote: location,
             pattern,
@@ -74,7 +74,7 @@ impl StreamOptions {
         })
     }
 
-    /// A dataset on a local disk.
+    /// Returns the options of a dataset on a local disk.
     #[must_use]
     pub fn local(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl StreamOptions {
         }
     }
 
-    /// A dataset somewhere else, and the folder that its shards are fetched to.
+    /// Returns the options of a dataset elsewhere, and of the folder that its shards are fetched to.
     #[must_use]
     pub fn remote(remote: Location, local: impl Into<PathBuf>) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl StreamOptions {
     }
 }
 
-/// Where the shards of a stream come from when they are not there yet.
+/// The source that missing shards of a stream are fetched from.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
     /// An object store.
@@ -103,43 +103,43 @@ pub(crate) enum Origin {
     Folder(Dir),
 }
 
-/// One dataset of a mix, opened.
+/// One opened dataset of a mix.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) shards: Shards,
-    /// Which of their samples count.
+    /// Which samples are not deleted.
     pub(crate) live: StreamLive,
-    /// Where the samples of the first shards are, where that is known from a scan.
+    /// The offsets of the samples of the first shards, if a scan found them.
     offsets: Vec<Offsets>,
     /// The SHA-256 of `index.json`, or of the list of raw files.
     pub(crate) index_digest: [u8; 32],
     /// The number of its first shard among those of all streams.
     pub(crate) first_shard: usize,
-    /// Where its shards lie, or are fetched to.
+    /// The folder of its shards, or the one that they are fetched to.
     pub(crate) local: Dir,
-    /// `None` when they lie there.
+    /// `None` if the shards are read in place.
     pub(crate) origin: Option<Origin>,
     pub(crate) keep_zip: bool,
-    /// The hash that every shard has to pass before it is used.
+    /// The hash that every shard must match before it is used.
     pub(crate) validate: Option<HashAlgo>,
     pub(crate) weight: Weight,
-    /// What it is called in messages: where it comes from.
+    /// The name of the stream in messages: its source.
     pub(crate) shown: String,
-    /// Where its files come from: a folder or a URL.
+    /// The source of its files: a folder or a URL.
     root: String,
 }
 
 impl Stream {
-    /// How many samples of each shard count.
+    /// Returns the number of live samples of each shard.
     pub(crate) fn shard_sizes(&self) -> impl Iterator<Item = u64> {
         let entries = self.shards.iter().enumerate();
         entries.map(|(number, entry)| self.live.samples_of(number, entry.samples()))
     }
 
-    /// What the list of its shards takes up beside them.
+    /// Returns the size of the local copy of the index or file list, in bytes.
     pub(crate) fn index_bytes(&self) -> u64 {
         let index = match &self.shards {
-            // An `index.json` would be one of the files.
+            // The list of a tree is in the cache's own folder, because an `index.json` here would be one of the files.
             Shards::Files(_) => {
                 capacity_folder(&self.local).and_then(|own| own.open_file(files::LIST))
             }
@@ -149,30 +149,30 @@ impl Stream {
     }
 }
 
-/// The shards of all streams. Samples are numbered without those that are deleted.
+/// The shards of all streams. Sample numbers exclude deleted samples.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     streams: Vec<Stream>,
-    /// Whether samples of some stream are deleted.
+    /// Whether any stream has deleted samples.
     has_deleted: bool,
-    /// The first sample of each shard, and at the end the number of samples.
+    /// The number of the first sample of each shard, then the number of samples.
     starts: Vec<u64>,
-    /// For each stretch of `1 << bucket_bits` samples the shard that its first one is in.
+    /// For each range of `1 << bucket_bits` samples, the shard that contains its first sample.
     buckets: Vec<u32>,
     bucket_bits: u32,
-    /// The columns that occur, and for each shard which of them it has.
+    /// The distinct sets of columns, then for each shard the position of its set.
     schemas: Vec<Arc<Schema>>,
     schema_of: Vec<u32>,
     subsets: Subsets,
     limits: Limits,
 }
 
-/// What opening streams needs besides the streams.
+/// Options that apply to all streams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CatalogOptions {
     pub(crate) limits: Limits,
     pub(crate) remote: RemoteOptions,
-    /// The hash that every shard has to pass before it is used.
+    /// The hash that every shard must match before it is used.
     pub(crate) validate: Option<HashAlgo>,
 }
 
@@ -227,7 +227,7 @@ impl Catalog {
         for (size, entry) in all {
             starts.push(samples);
             samples = samples.saturating_add(size);
-            // Shards that follow one another are mostly of the same columns.
+            // Neighbouring shards mostly have the same columns, so the search starts with the last ones.
             let same = |schema: &Arc<Schema>| schema.is_of(entry.columns());
             let place = match schemas.iter().rposition(same) {
                 Some(place) => place,
@@ -239,7 +239,7 @@ impl Catalog {
             schema_of.push(u32::try_from(place).unwrap_or(u32::MAX));
         }
         starts.push(samples);
-        // About as many buckets as shards, so that looking up takes a step or two.
+        // About as many buckets as shards, so that a lookup takes one or two steps.
         let per_shard = samples / (shards.max(1) as u64);
         let bucket_bits = per_shard.max(1).ilog2();
         let mut buckets = Vec::new();
@@ -265,17 +265,17 @@ impl Catalog {
         })
     }
 
-    /// Shards of all streams.
+    /// Returns the number of shards of all streams.
     pub(crate) fn len(&self) -> usize {
         self.schema_of.len()
     }
 
-    /// Samples of all streams.
+    /// Returns the number of samples of all streams.
     pub(crate) fn samples(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Whether shards of some stream are fetched from elsewhere, or unpacked before they are read.
+    /// Returns whether shards of any stream are fetched from a source, or decompressed before they are read.
     pub(crate) fn is_cached(&self) -> bool {
         self.streams
             .iter()
@@ -290,17 +290,17 @@ impl Catalog {
         &self.limits
     }
 
-    /// The hash that a shard has to pass before it is used.
+    /// Returns the hash that a shard must match before it is used.
     pub(crate) fn validate(&self, shard: usize) -> Option<HashAlgo> {
         self.stream_of(shard)?.0.validate
     }
 
-    /// The stream of a shard, and the shard's number in it.
+    /// Returns the stream of a shard, and the number of the shard in it.
     pub(crate) fn stream_of(&self, shard: usize) -> Option<(&Stream, usize)> {
         let behind = self
             .streams
             .partition_point(|stream| stream.first_shard <= shard);
-        // Of several streams that begin here, all but the last are empty.
+        // Of several streams with the same first shard, all but the last are empty.
         let stream = self.streams.get(behind.checked_sub(1)?)?;
         let number = shard - stream.first_shard;
         (number < stream.shards.len()).then_some((stream, number))
@@ -311,8 +311,8 @@ impl Catalog {
         stream.shards.get(number)
     }
 
-    /// The schema of a sample, and, of a sample of a tar file and a raw file, its values in the form of MDS behind what is
-    /// in `out`.
+    /// Returns the schema of a sample. Samples of tar files and raw files are also encoded as MDS samples, and appended
+    /// to `out`.
     pub(crate) fn encode(
         &self,
         shard: usize,
@@ -347,16 +347,16 @@ impl Catalog {
         Ok(schema)
     }
 
-    /// Where a raw file lies on this machine when it is here; `None` for other shards.
+    /// Returns the local path of a raw file when it is on this machine; `None` for other shards.
     pub(crate) fn file_path(&self, shard: usize) -> Option<String> {
         let (stream, number) = self.stream_of(shard)?;
         let file = stream.shards.get(number)?.raw_file()?;
         let path = stream.local.path_of(&file.info.basename);
-        // INVARIANT: looked at when the stream was opened.
+        // INVARIANT: the path is UTF-8; this was checked when the stream was opened.
         path.into_os_string().into_string().ok()
     }
 
-    /// The number of the sample that is a raw file, by its path in the tree of the first stream that is one.
+    /// Returns the sample number of a raw file, by its path in the first stream that is a tree of raw files.
     pub(crate) fn find_file(&self, path: &str) -> Result<u64, FileError> {
         let mut trees = self
             .streams
@@ -375,13 +375,13 @@ impl Catalog {
         }
     }
 
-    /// Whether some streams are trees of raw files.
+    /// Returns whether any stream is a tree of raw files.
     pub(crate) fn has_files(&self) -> bool {
         let is_tree = |stream: &Stream| matches!(stream.shards, Shards::Files(_));
         self.streams.iter().any(is_tree)
     }
 
-    /// The list of the files of a stream; `None` where it is none of raw files.
+    /// Returns the list of the files of a stream; `None` if the stream is not a tree of raw files.
     pub(crate) fn known_files(&self, stream: usize) -> Option<KnownFiles> {
         match &self.streams.get(stream)?.shards {
             Shards::Files(files) => Some(files.known()),
@@ -389,8 +389,8 @@ impl Catalog {
         }
     }
 
-    /// A digest of the paths and lengths of all raw files, which is the same for copies of the same trees; `None` where
-    /// there are none.
+    /// Returns a digest of the paths and lengths of all raw files, which is equal for copies of the same trees. Returns
+    /// `None` if there are no raw files.
     pub(crate) fn files_digest(&self) -> Option<String> {
         let mut hasher = Sha256::new();
         let mut any = false;
@@ -408,7 +408,7 @@ impl Catalog {
         })
     }
 
-    /// Why a sample of a tar file is not given out.
+    /// Returns the error for a sample that cannot be encoded.
     pub(crate) fn refused(&self, shard: usize, at: u64, problem: TarProblem) -> ReaderError {
         let place = self.place(shard);
         let number = self.number_of(shard, at);
@@ -427,24 +427,24 @@ impl Catalog {
         }
     }
 
-    /// Where the samples of a shard are, where that is known from a scan.
+    /// Returns the offsets of the samples of a shard, if a scan found them.
     pub(crate) fn offsets(&self, shard: usize) -> Option<&Offsets> {
         let (stream, number) = self.stream_of(shard)?;
         stream.offsets.get(number)
     }
 
-    /// The columns of a shard.
+    /// Returns the columns of a shard.
     pub(crate) fn schema(&self, shard: usize) -> Option<&Arc<Schema>> {
         let place = usize::try_from(*self.schema_of.get(shard)?).ok()?;
         self.schemas.get(place)
     }
 
-    /// Whether all shards have the same columns.
+    /// Returns the distinct sets of columns of all shards.
     pub(crate) fn schemas(&self) -> &[Arc<Schema>] {
         &self.schemas
     }
 
-    /// The columns, where they are the same in all shards.
+    /// Returns the columns if all shards have the same ones.
     pub(crate) fn single_schema(&self) -> Option<&Arc<Schema>> {
         match self.schemas.as_slice() {
             [schema] => Some(schema),
@@ -452,7 +452,7 @@ impl Catalog {
         }
     }
 
-    /// The number of the first sample of a shard, through all streams.
+    /// Returns the number of the first sample of a shard, over all streams.
     pub(crate) fn first_sample(&self, shard: usize) -> u64 {
         self.starts
             .get(shard)
@@ -460,7 +460,8 @@ impl Catalog {
             .unwrap_or_else(|| self.samples())
     }
 
-    /// The number of the sample at a place in a shard, through all streams; of a deleted one that of the next.
+    /// Returns the number of the sample at position `at` of a shard, over all streams. For a deleted sample it is the
+    /// number of the next live one.
     pub(crate) fn number_of(&self, shard: usize, at: u64) -> u64 {
         let before = match self.stream_of(shard) {
             Some((stream, number)) => stream.live.live_before(number, at),
@@ -469,13 +470,13 @@ impl Catalog {
         self.first_sample(shard).saturating_add(before)
     }
 
-    /// Whether the sample at a place in a shard counts.
+    /// Returns whether the sample at position `at` of a shard is live.
     pub(crate) fn has_sample(&self, shard: usize, at: u64) -> bool {
         let stream = self.stream_of(shard);
         stream.is_none_or(|(stream, number)| stream.live.has(number, at))
     }
 
-    /// The place in its shard of the sample that has this number there.
+    /// Returns the position in its shard of the live sample with this number in the shard.
     fn stored_at(&self, shard: usize, number: u64) -> u64 {
         match self.stream_of(shard) {
             Some((stream, own)) => stream.live.stored_at(own, number),
@@ -483,7 +484,7 @@ impl Catalog {
         }
     }
 
-    /// The shard that holds a sample, and the sample's place in it.
+    /// Returns the shard of a sample, and the position of the sample in it.
     #[inline]
     pub(crate) fn locate(&self, sample: u64) -> Option<(usize, u64)> {
         let bucket = usize::try_from(sample >> self.bucket_bits).ok()?;
@@ -504,12 +505,13 @@ impl Catalog {
         }
     }
 
-    /// A shard's file in messages: with its stream where there are several.
+    /// Returns the place of a shard in messages: its file, with the root of its stream. A raw file of a single stream
+    /// is shown by its listed name alone.
     pub(crate) fn place(&self, shard: usize) -> Place {
         let file = self.stream_of(shard).and_then(|(stream, number)| {
             let entry = stream.shards.get(number)?;
             let name = &entry.parts().next()?.stored().basename;
-            // A raw file is known by the name that was listed.
+            // A raw file of a single stream is shown as it was listed.
             let is_file = matches!(entry, Entry::File(..));
             Some(if is_file && self.streams.len() == 1 {
                 name.to_string()
@@ -520,7 +522,7 @@ impl Catalog {
         Place::file(shard as u64, file.as_deref().unwrap_or("?"))
     }
 
-    /// The streams as the order sees them.
+    /// Returns the configurations of the streams for `shardmill-order`.
     pub(crate) fn stream_configs(&self) -> Vec<StreamConfig> {
         let config = |stream: &Stream| {
             let sizes: Vec<u64> = stream.shard_sizes().collect();
@@ -531,7 +533,7 @@ impl Catalog {
     }
 }
 
-/// Finding out at shard 900,000 that a hash is missing would be late.
+/// Checks when a stream is opened that all hashes are present, rather than failing at shard 900,000.
 fn check_hashes_present(stream: &Stream, algo: HashAlgo) -> Result<(), ReaderError> {
     for (number, entry) in stream.shards.iter().enumerate() {
         for part in entry.parts() {
@@ -621,14 +623,14 @@ fn open_stream(
             local: dir,
             origin,
             keep_zip: false,
-            // There is no hash of a raw file.
+            // The list of raw files has no hashes.
             validate: None,
             weight: stream.weight,
             shown: escape(&shown).into_owned(),
             root,
         });
     }
-    // An index beside the tar files of a pattern may be one of others.
+    // An index in the folder of a pattern may describe other files.
     let answer = stream.pattern.is_none().then(|| {
         let with_deleted = stream.with_deleted;
         stream_live::read_index(&dir, origin.as_ref(), with_deleted, &options.limits)
@@ -658,7 +660,7 @@ fn open_stream(
             (bytes, shards, Vec::new())
         }
         Some(Err(error)) if error.is_no_bucket() => return Err(error.into()),
-        // Whoever names the hash of an index wants that index.
+        // A caller that expects a certain index must not get a scan instead.
         found if is_none(&found) && stream.expect_index.is_none() => {
             let pattern = stream.pattern.as_ref();
             scan_tars(&dir, origin.as_ref(), &shown, pattern, &options.limits)?
@@ -685,7 +687,7 @@ fn open_stream(
     })
 }
 
-/// The files of a tree as shards.
+/// Lists the files of a tree as shards.
 fn open_files(
     dir: &Dir,
     origin: Option<&Origin>,
@@ -715,7 +717,7 @@ fn index_missing(shown: &str) -> ReaderError {
     }
 }
 
-/// Whether a place cannot be listed, however often one tries.
+/// Returns whether an error means that a folder cannot be listed, even with retries.
 fn is_unlisted(error: &StorageError) -> bool {
     let kinds = [
         ErrorKind::NotFound,
@@ -729,8 +731,8 @@ fn read_index(dir: &Dir, limits: &Limits) -> Result<Vec<u8>, StorageError> {
     dir.open_file(INDEX_NAME)?.read_all(limits.index_bytes)
 }
 
-/// The index of tar files that have none, by their headers. Beside a cache it is kept, and used again as long as the tar
-/// files have the same names and lengths.
+/// Builds the index of tar files without one from their headers. The index is stored in the cache folder, and reused as
+/// long as the tar files have the same names and lengths.
 fn scan_tars(
     dir: &Dir,
     origin: Option<&Origin>,
@@ -747,7 +749,7 @@ fn scan_tars(
         Some(pattern) => ListedTars::All(find_tars(shelf, pattern)?),
         None => match list_tars(shelf) {
             Ok(found) => found,
-            // Where nothing may be listed, the index is what is missing.
+            // If the source refuses to list its files, the error is the missing index.
             Err(error) if is_unlisted(&error) && !error.is_no_bucket() => {
                 ListedTars::All(Vec::new())
             }
@@ -792,7 +794,7 @@ fn scan_tars(
     Ok((bytes, Shards::Tar(index.shards), offsets))
 }
 
-/// Opens the folder of a stream; of one that has an index, what is missing is that.
+/// Opens the folder of a stream. If `has_index`, a missing folder is reported as a missing index.
 fn open_dir(path: &Path, has_index: bool) -> Result<Dir, ReaderError> {
     Dir::open(path).map_err(|error| {
         if error.is_not_found() && has_index {

@@ -1,4 +1,4 @@
-//! From entries to a batch: every sample is copied once, from its shard into the buffers of the columns.
+//! Fills batches: copies every sample once, from its shard into the buffers of the columns.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::schema::{SampleForm, Schema};
 use crate::shard_cache::{Access, Cancel, Extract, ShardCache};
 use crate::tar::{TarProblem, TarSample};
 
-/// What the threads that fill batches share.
+/// The state that the threads that fill batches share.
 #[derive(Debug)]
 pub(crate) struct FillContext {
     pub(crate) catalog: Arc<Catalog>,
@@ -23,14 +23,14 @@ pub(crate) struct FillContext {
     pub(crate) pool: Arc<Pool>,
 }
 
-/// Fills batches. Each thread has its own, so that finding an open shard takes no lock.
+/// Fills batches. Each thread has its own collator, so that finding an open shard takes no lock.
 #[derive(Debug)]
 pub(crate) struct Collator {
-    /// The shards that were used, by number.
+    /// One slot for each shard, by number.
     slots: Vec<Slot>,
-    /// The slots that hold one.
+    /// The numbers of the slots with an open shard.
     held: Vec<usize>,
-    /// When the residency last let a shard go.
+    /// The generation of the shard cache when the slots were last checked.
     generation: u64,
     /// Batches filled so far.
     filled: u64,
@@ -44,7 +44,7 @@ struct Slot {
     open: Option<Arc<OpenShard>>,
     /// Whether the samples of the shard are read one by one in this batch.
     alone: bool,
-    /// The last batch that used it, counted from 1.
+    /// The last batch that used the shard, counted from 1.
     used: u64,
 }
 
@@ -63,7 +63,7 @@ impl Collator {
         }
     }
 
-    /// Lets go of all shards.
+    /// Releases all shards.
     pub(crate) fn release(&mut self) {
         for place in self.held.drain(..) {
             if let Some(slot) = self.slots.get_mut(place) {
@@ -72,7 +72,7 @@ impl Collator {
         }
     }
 
-    /// Lets go of all shards where the residency has let one go since.
+    /// Releases all shards if the cache has released any since the last check.
     pub(crate) fn release_old(&mut self, fill_context: &FillContext) {
         if self.held.is_empty() {
             return;
@@ -84,14 +84,14 @@ impl Collator {
         }
     }
 
-    /// How many shards it keeps.
+    /// Returns the number of shards that the collator keeps open.
     #[cfg(test)]
     pub(crate) const fn holds(&self) -> usize {
         self.held.len()
     }
 
-    /// Reads the samples of a batch, which is needed at `tick`. Waits for shards that are not there, or reads the samples
-    /// of the first batch one by one where that is sooner.
+    /// Reads the samples of a batch that is needed at `tick`. Waits for missing shards. The samples of the first batch
+    /// are read one by one if that is faster.
     pub(crate) fn fill(
         &mut self,
         fill_context: &FillContext,
@@ -109,7 +109,7 @@ impl Collator {
             if let Some(open) = slot.and_then(|slot| slot.open.as_deref())
                 && let Err(error) = open.check(&fill_context.catalog)
             {
-                // Whoever reads it next is to look at the file anew.
+                // The next reader must check the file again.
                 fill_context.shard_cache.distrust(*place);
                 return Err(error);
             }
@@ -122,14 +122,14 @@ impl Collator {
         })
     }
 
-    /// The raw files of this batch whose paths were given out, and that could be removed.
+    /// Returns the raw files of this batch whose paths were returned and that must be pinned.
     fn pinned(&self) -> Held {
         let open = |shard: &usize| self.slots.get(*shard)?.open.as_ref();
         let pinned = self.used.iter().filter_map(open);
         Held(pinned.filter(|open| open.is_pinned()).cloned().collect())
     }
 
-    /// Whether all shards of a batch are open, so that filling it waits for nothing but memory.
+    /// Returns whether all shards of a batch are open, so that filling it waits only for memory.
     pub(crate) fn has(&self, fill_context: &FillContext, entries: &[OrderEntry]) -> bool {
         let current = fill_context.shard_cache.generation() == self.generation;
         entries.iter().all(|entry| {
@@ -142,7 +142,7 @@ impl Collator {
         })
     }
 
-    /// Finds the places of all samples and opens their shards.
+    /// Locates all samples and opens their shards.
     fn open(
         &mut self,
         fill_context: &FillContext,
@@ -210,7 +210,7 @@ impl Collator {
         Ok(())
     }
 
-    /// Reads the samples whose shards are not kept; empty for those of others.
+    /// Reads the samples whose shards are not cached; the results for other samples are empty.
     fn read_alone(&self, fill_context: &FillContext) -> Result<Vec<Extract>, ReaderError> {
         if !self.used.iter().any(|shard| self.is_alone(*shard)) {
             return Ok(Vec::new());
@@ -258,7 +258,7 @@ impl Collator {
                 return Err(fill_context.broken(open, *shard, *at));
             };
             samples.push(piece);
-            // PERF: schemas are shared, so that comparing addresses is enough.
+            // PERF: schemas are shared, so comparing addresses is enough.
             same &= match (schema, own) {
                 (Some(schema), Some(own)) => Arc::ptr_eq(schema, own),
                 _ => true,
@@ -285,7 +285,7 @@ impl Collator {
         }
     }
 
-    /// One buffer for each column.
+    /// Copies the values into one buffer per column.
     fn columns(
         &self,
         fill_context: &FillContext,
@@ -301,7 +301,8 @@ impl Collator {
         else {
             return self.rows(fill_context, samples);
         };
-        // First the lengths: the buffers get their sizes, and the heads of all samples are on their way from memory.
+        // The first pass reads the lengths. It gives the sizes of the buffers, and loads the heads of all samples from
+        // memory.
         let variable = columns
             .iter()
             .filter(|column| column.size.is_none())
@@ -339,8 +340,8 @@ impl Collator {
             };
             made.push(fill_context.take(bytes)?);
         }
-        // Then the bytes. The lengths are those of the first look: what somebody writes into the file meanwhile can
-        // change values, never a place.
+        // The second pass copies the bytes with the lengths of the first. A concurrent write to the file can therefore
+        // change values, but never a length.
         for (number, piece) in samples.iter().enumerate() {
             let sample = piece.bytes;
             let mut at = *head;
@@ -373,7 +374,7 @@ impl Collator {
         })
     }
 
-    /// One buffer for each field of tar files, and one for the keys.
+    /// Copies tar samples into one buffer per field, and one for the keys.
     fn tar_columns(
         &self,
         fill_context: &FillContext,
@@ -391,7 +392,7 @@ impl Collator {
                 .map_err(|problem| self.refused(fill_context, number, problem))?;
             parsed.push(sample);
         }
-        // The values of a sample stand side by side.
+        // The values of each sample are adjacent.
         let mut cells: Vec<&[u8]> = Vec::with_capacity(samples.len().saturating_mul(fields));
         for (number, sample) in parsed.iter().enumerate() {
             let names = columns.iter().skip(1).map(|column| column.name.as_str());
@@ -411,7 +412,7 @@ impl Collator {
         })
     }
 
-    /// One buffer for each column of raw files.
+    /// Copies raw files into one buffer per column.
     fn file_columns(
         &self,
         fill_context: &FillContext,
@@ -450,13 +451,13 @@ impl Collator {
         })
     }
 
-    /// Each sample as it is encoded.
+    /// Copies each sample in encoded form.
     fn rows(
         &self,
         fill_context: &FillContext,
         samples: &[Piece<'_>],
     ) -> Result<BatchData, ReaderError> {
-        // What is made of a raw file is longer than the file: its paths are in it.
+        // An encoded raw file is longer than the file, because it contains its paths.
         let more = |(shard, _): &(usize, u64)| match fill_context.catalog.entry(*shard) {
             Some(Entry::File(file, _)) => {
                 let local = fill_context.catalog.file_path(*shard);
@@ -469,8 +470,8 @@ impl Collator {
             .map(|piece| piece.bytes.len())
             .chain(self.places.iter().map(more))
             .fold(0, usize::saturating_add);
-        // INVARIANT: what is encoded of a sample of a tar file is not longer than it is there, with a header of 512 bytes
-        // for each field and its name.
+        // INVARIANT: a tar sample does not become longer when encoded, because its tar form has a header of 512 bytes
+        // per field.
         let mut bytes = fill_context.take(total)?;
         let mut offsets = Vec::with_capacity(samples.len() + 1);
         let mut schemas = Vec::with_capacity(samples.len());
@@ -499,7 +500,8 @@ impl Collator {
         })
     }
 
-    /// Why a sample of a tar file is not given out: what is said of the file comes before what is said of its bytes.
+    /// Returns the error for a tar sample that cannot be encoded. An error about the file takes precedence over one
+    /// about its bytes.
     fn refused(
         &self,
         fill_context: &FillContext,
@@ -515,7 +517,7 @@ impl Collator {
         fill_context.catalog.refused(shard, at, problem)
     }
 
-    /// Why a sample of this batch does not fit its columns.
+    /// Returns the error for a sample whose lengths do not fit its columns.
     fn misshapen(&self, fill_context: &FillContext, number: usize) -> ReaderError {
         let (shard, at) = self.places.get(number).copied().unwrap_or_default();
         let slot = self.slots.get(shard);
@@ -531,7 +533,7 @@ fn length_of(ends: &[u64], number: usize) -> usize {
 }
 
 impl FillContext {
-    /// A column of values that are each of a length of their own.
+    /// Copies values of variable length into a column.
     fn join<'a, I: Iterator<Item = &'a [u8]>>(
         &self,
         count: usize,
@@ -564,7 +566,8 @@ impl FillContext {
         }
     }
 
-    /// Why a sample cannot be read: as the format crate says it, else because its file has changed under it.
+    /// Returns the error for a sample that cannot be read: the one of the format crate, or else that its file has
+    /// changed.
     fn broken(&self, open: Option<&OpenShard>, shard: usize, at: u64) -> ReaderError {
         let changed = || ReaderError::ShardChanged {
             place: self.catalog.place(shard),

@@ -15,38 +15,38 @@ use crate::shard::{Sample, Shard};
 use crate::side_files::{Care, SideFiles, read_file, unfinished, unfinished_in};
 use crate::tars::version_of;
 
-/// What an index is called.
+/// The file name of an index.
 pub(crate) const INDEX_NAME: &str = "index.json";
 
-/// How a dataset is opened.
+/// Options for opening a dataset.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// How much a file may ask for.
+    /// Limits on what a file may demand, such as memory.
     pub limits: Limits,
-    /// The hash that the index has to have, as `sha256:` and 64 hexadecimal digits. The index holds the
-    /// hashes of everything else, so that this is the root of trust. Weak hashes are refused.
+    /// The expected hash of the index, as `sha256:` and 64 hexadecimal digits. The index contains the hashes of all
+    /// other files, so this is the root of trust. Insecure hashes are errors.
     pub expect_index: Option<String>,
-    /// The hash that every shard has to pass when it is read. Without it a shard that is read whole has to pass the
-    /// quickest of those that its index has, if any; one sample of a shard that is not compressed is read alone.
+    /// The hash that every shard must match when it is read. With `None`, a shard that is read whole must match the
+    /// quickest hash of its index entry, if any. A single sample of an uncompressed shard is then read alone, without a
+    /// hash.
     pub validate_hash: Option<HashAlgo>,
-    /// Whether samples that the table of the dataset no longer has are samples like all others. Then the side files of the
-    /// index are not read.
+    /// Whether deleted samples are read like all others. The side files of the index are then not read.
     pub with_deleted: bool,
 }
 
-/// An index and the directory that its shards lie in.
+/// An index and the directory of its shards.
 ///
 /// Samples have *live* numbers: deleted samples are not counted, unless [`OpenOptions::with_deleted`] is set. Within a
-/// [`Shard`] they have the numbers under which they are stored.
+/// [`Shard`], samples have their stored numbers.
 ///
-/// Shared between threads freely. It holds the last shard it read and nothing else of the data.
+/// A dataset can be shared between threads. It caches the last shard that it read, and no other data.
 #[derive(Debug)]
 pub struct Dataset {
     dir: Folder,
     index: Index,
     index_path: PathBuf,
     index_bytes: u64,
-    /// The number under which the first sample of each shard is stored.
+    /// The stored number of the first sample of each shard.
     starts: Vec<u64>,
     live: LiveSamples,
     limits: Limits,
@@ -54,7 +54,7 @@ pub struct Dataset {
     last: Mutex<Last>,
 }
 
-/// What was read last, so that samples in order do not read their shard again and again.
+/// The shard that was read last. It is cached so that reading samples in order reads each shard once.
 #[derive(Debug, Default)]
 struct Last {
     shard: Option<Arc<Shard>>,
@@ -62,13 +62,13 @@ struct Last {
 }
 
 impl Dataset {
-    /// Opens the dataset in a directory with an `index.json`, or that of an index.
+    /// Opens the dataset in a directory with an `index.json`, or the dataset of an index file.
     ///
     /// # Errors
     ///
-    /// `NotFound` for a path that is not there and a directory without index; [`ReaderError::Index`];
-    /// [`ReaderError::IndexMismatch`], [`ReaderError::ExpectIndex`]; [`ReaderError::HashAbsent`] when the hash
-    /// to validate is not in the index.
+    /// `NotFound` for a path that does not exist and a directory without index; [`ReaderError::Index`];
+    /// [`ReaderError::IndexMismatch`], [`ReaderError::ExpectIndex`]; [`ReaderError::HashAbsent`] if the index does not
+    /// have the hash to validate.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, ReaderError> {
         let (dir, file) = open_index(path)?;
         let expected = expected_of(options)?;
@@ -77,12 +77,12 @@ impl Dataset {
         Self::new(Folder::Local(dir), index, place, options)
     }
 
-    /// The same for a location, which may be one in a store: an index is one request there, and a shard is read when it is
-    /// asked for.
+    /// Like [`Dataset::open`], for a local path or a location in a store. In a store, reading the index takes one
+    /// request, and shards are read on demand.
     ///
     /// # Errors
     ///
-    /// As [`Dataset::open`]; what the store says.
+    /// As [`Dataset::open`]; errors of the store.
     pub fn open_at(
         location: &Location,
         options: &OpenOptions,
@@ -100,7 +100,7 @@ impl Dataset {
         }
     }
 
-    /// The dataset whose index has a name in a folder.
+    /// Opens the dataset whose index has this name in a folder.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Dataset {
             starts.push(samples);
             samples = samples.saturating_add(shard.samples);
         }
-        // Side files belong to an index of the usual name.
+        // Side files belong to an index of the usual name only.
         let has_sides = index_path
             .file_name()
             .is_some_and(|name| name == INDEX_NAME);
@@ -167,7 +167,7 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Options are checked before any work: finding out at shard 900,000 would be late.
+    /// Checks all hashes when the dataset is opened, rather than failing at shard 900,000.
     fn check_hashes_present(&self, algo: HashAlgo) -> Result<(), ReaderError> {
         for (shard, entry) in self.index.shards.iter().enumerate() {
             for part in parts(entry) {
@@ -183,49 +183,49 @@ impl Dataset {
         Ok(())
     }
 
-    /// The index.
+    /// Returns the index.
     #[must_use]
     pub const fn index(&self) -> &Index {
         &self.index
     }
 
-    /// The path of the index.
+    /// Returns the path of the index.
     #[must_use]
     pub fn index_path(&self) -> &Path {
         &self.index_path
     }
 
-    /// The length of the index in bytes.
+    /// Returns the length of the index in bytes.
     #[must_use]
     pub const fn index_bytes(&self) -> u64 {
         self.index_bytes
     }
 
-    /// The directory of the index, which the names in it are relative to.
+    /// Returns the directory of the index. The file names in the index are relative to it.
     #[must_use]
     pub const fn dir(&self) -> &Folder {
         &self.dir
     }
 
-    /// Samples in the dataset.
+    /// Returns the number of live samples in the dataset.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.live.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the dataset has no live samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// Which of the stored samples count.
+    /// Returns which of the stored samples are live.
     #[must_use]
     pub const fn live(&self) -> &LiveSamples {
         &self.live
     }
 
-    /// The numbers under which the samples of a shard are stored in the dataset.
+    /// Returns the stored numbers of the samples of a shard.
     #[must_use]
     pub fn stored_samples(&self, shard: usize) -> Range<u64> {
         let start = |shard: usize| {
@@ -235,25 +235,25 @@ impl Dataset {
         start(shard)..start(shard + 1)
     }
 
-    /// How many samples of a shard count.
+    /// Returns the number of live samples of a shard.
     #[must_use]
     pub fn samples_of(&self, shard: usize) -> u64 {
         self.live.count_in(&self.stored_samples(shard))
     }
 
-    /// How much its files may ask for.
+    /// Returns the limits on what a file may demand.
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The number of the first sample of a shard; that of the end for a shard that is not there.
+    /// Returns the number of the first sample of a shard; for a shard that does not exist, the number of samples.
     #[must_use]
     pub fn first_sample(&self, shard: usize) -> u64 {
         self.live.live_before(self.stored_samples(shard).start)
     }
 
-    /// The shard that a sample is in, and the number under which it is stored there, both from 0.
+    /// Returns the shard of a sample and the stored position of the sample in that shard, both from 0.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl Dataset {
             });
         }
         let stored = self.live.stored_number(sample);
-        // Of several shards that start here, all but the last are empty.
+        // Of several shards with the same start, all but the last are empty.
         let shard = self
             .starts
             .partition_point(|start| *start <= stored)
@@ -275,20 +275,20 @@ impl Dataset {
         Ok((shard, stored - self.stored_samples(shard).start))
     }
 
-    /// What tells whether the stored file of a shard is the one that it was: its time of change, or what its store says in
-    /// place of that.
+    /// Returns the version of the stored file of a shard: its modification time, or the version that its store reports.
+    /// Equal versions mean that the file has not changed.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::NoShard`]; what keeps the file from being opened.
+    /// [`ReaderError::NoShard`]; errors of opening the file.
     pub fn version(&self, shard: usize) -> Result<Vec<u8>, ReaderError> {
         let entry = self.entry(shard)?;
         let stored = entry.zip_data.as_ref().unwrap_or(&entry.raw_data);
         Ok(version_of(&self.dir.open_file(&stored.basename)?))
     }
 
-    /// Reads a shard whole: length, hash if asked for, decompression, structure. The last one is kept, and
-    /// given out again while it is.
+    /// Reads a whole shard and checks its length, its hash, its compression and its structure. The last shard is cached
+    /// and returned again.
     ///
     /// # Errors
     ///
@@ -303,7 +303,7 @@ impl Dataset {
             {
                 return Ok(Arc::clone(held));
             }
-            // The old one goes before the new one comes: one shard in memory, not two.
+            // Drop the old shard before reading the new one, so that only one of them is in memory.
             last.shard = None;
         }
         let loaded = Arc::new(self.loader().load(shard, entry)?);
@@ -312,9 +312,8 @@ impl Dataset {
         Ok(loaded)
     }
 
-    /// Reads one sample. From a shard that is not compressed, and whose hash is not to be validated, only the
-    /// bytes of the sample and the few that say where it is; from any other, and wherever something looks
-    /// odd, by way of [`Dataset::shard`].
+    /// Reads one sample. From an uncompressed shard without a hash to validate, it reads only the sample and its
+    /// offsets. For any other shard, and if anything looks wrong, it reads the whole shard as [`Dataset::shard`] does.
     ///
     /// # Errors
     ///
@@ -383,7 +382,7 @@ impl Dataset {
     }
 }
 
-/// Which samples of an index of so many samples in so many shards count.
+/// Reads which samples are live. `counts` holds the numbers of samples and shards in the index.
 fn live_samples(
     folder: &Folder,
     counts: (u64, u64),
@@ -398,7 +397,7 @@ fn live_samples(
     })
 }
 
-/// The directory and the index that a path given by the user stands for.
+/// Opens the directory and the index that a path of the user refers to.
 pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), ReaderError> {
     match Dir::open(path) {
         Ok(dir) => match dir.open_file(INDEX_NAME) {
@@ -418,7 +417,7 @@ pub(crate) fn open_index(path: &Path) -> Result<(Dir, FileHandle), ReaderError> 
     }
 }
 
-/// Whether an index has the hash that is expected of it; `path` names it in messages.
+/// Checks that an index has the expected hash. Error messages name `path`.
 pub(crate) fn check_expected_index(
     bytes: &[u8],
     path: &Path,
@@ -447,7 +446,7 @@ fn expected_of(options: &OpenOptions) -> Result<Option<Digest>, ReaderError> {
     expected.map(parse_expected).transpose()
 }
 
-/// Reads an index in one piece.
+/// Reads and parses a whole index in memory.
 fn parse_index(
     file: &Stored,
     expected: Option<Digest>,
@@ -463,20 +462,20 @@ fn parse_index(
     })
 }
 
-/// Reads an index, which has to have the hash `expected`.
+/// Reads an index and checks that it has the hash `expected`.
 pub(crate) fn read_index(
     file: &FileHandle,
     expected: Option<Digest>,
     limits: &Limits,
 ) -> Result<Index, ReaderError> {
-    /// PERF: parsing from memory is faster, but the text of a large index is larger than what it says: that of
-    /// a million shards has 530 MB, what is kept of it 340.
+    /// PERF: parsing from memory is faster, but the text of a large index takes more memory than the parsed index. A
+    /// million shards take 530 MB as text, and 340 MB parsed.
     const IN_MEMORY: u64 = 64 << 20;
 
     read_index_within(file, expected, limits, IN_MEMORY)
 }
 
-/// Reads an index in one piece up to `in_memory` bytes, and as a stream above.
+/// Reads an index of up to `in_memory` bytes into memory, and a larger one as a stream.
 fn read_index_within(
     file: &FileHandle,
     expected: Option<Digest>,
@@ -500,7 +499,7 @@ fn read_index_within(
             hasher: expected.map(|expected| Hasher::new(expected.algo())),
         };
         let parsed = Index::read(&mut reader, limits);
-        // Whether the bytes are the expected ones does not depend on whether they are an index.
+        // The error of a wrong hash takes precedence, so the rest of the bytes must be hashed as well.
         if parsed.is_err() && expected.is_some() {
             io::copy(&mut reader, &mut io::sink()).map_err(|source| StorageError::Io {
                 action: "read",
@@ -520,7 +519,7 @@ fn read_index_within(
     })
 }
 
-/// A reader that hashes what goes through it.
+/// A reader that hashes the bytes that it returns.
 struct Hashing<R> {
     reader: R,
     hasher: Option<Hasher>,
@@ -536,7 +535,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// `sha256:…`. Hashes that can be forged are no root of trust.
+/// Parses `sha256:…`. Hash algorithms that can be forged are errors: they are no root of trust.
 fn parse_expected(text: &str) -> Result<Digest, ReaderError> {
     let error = || ReaderError::ExpectIndex {
         text: text.to_owned(),

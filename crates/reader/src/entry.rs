@@ -1,5 +1,4 @@
-//! Datasets of the three kinds, MDS, WebDataset and raw files, as the rest of the reader sees them: shards that are one
-//! or two files.
+//! A common view of the shards of MDS, WebDataset and raw file datasets: each shard consists of one or two files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,16 +13,16 @@ use crate::files::{FileEntry, FileForm, FileList};
 /// The shards of a dataset, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Shards {
-    /// MDS, and its relatives of text.
+    /// MDS, and the text formats of the same index (JSONL, CSV, TSV, XSV).
     Mds(Vec<ShardEntry>),
     /// Tar files.
     Tar(Vec<IndexShard>),
-    /// Files that are samples themselves.
+    /// Raw files that are samples themselves.
     Files(FileList),
 }
 
 impl Shards {
-    /// Reads an `index.json` of either kind, which `path` names in messages.
+    /// Parses an `index.json` of MDS or WebDataset. Error messages name `path`.
     pub(crate) fn parse(bytes: &[u8], path: &Path, limits: &Limits) -> Result<Self, ReaderError> {
         if begins_as_tar_index(bytes) {
             return match shardmill_webdataset::Index::parse(bytes, limits) {
@@ -64,14 +63,15 @@ impl Shards {
     }
 }
 
-/// Whether an index is of a WebDataset dataset, by how it begins: only those have their format at the top, and keys are
-/// sorted. Anything else is taken for MDS, whose parser then says what is wrong with it.
+/// Returns whether an index is one of a WebDataset dataset, judged by its first key. Only those indexes have `format`
+/// at the top level, and their keys are sorted. Everything else is parsed as MDS, whose parser then reports what is
+/// wrong.
 pub(crate) fn begins_as_tar_index(bytes: &[u8]) -> bool {
     let body = bytes.trim_ascii_start().strip_prefix(b"{");
     body.is_some_and(|body| body.trim_ascii_start().starts_with(br#""format""#))
 }
 
-/// One shard as its index describes it.
+/// One shard, as its index describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry<'a> {
     Mds(&'a ShardEntry),
@@ -79,7 +79,7 @@ pub(crate) enum Entry<'a> {
     File(&'a FileEntry, FileForm),
 }
 
-/// What the samples of a shard have in common.
+/// The format and columns of all samples of a shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Columns<'a> {
     Mds(&'a Arc<ShardConfig>),
@@ -91,12 +91,12 @@ pub(crate) enum Columns<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Packing {
     Mds(Compression),
-    /// As the file says.
+    /// Detected from the bytes of the file.
     Tar,
 }
 
 impl Packing {
-    /// The raw file of `raw_bytes` bytes that is in a compressed one.
+    /// Decompresses a file whose raw form has `raw_bytes` bytes.
     pub(crate) fn unpack(
         self,
         bytes: &[u8],
@@ -123,7 +123,7 @@ impl Packing {
     }
 }
 
-/// A file of a shard, in the one or two forms that the index names.
+/// A file of a shard: its raw form and, if the index names one, its compressed form.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub(crate) raw: &'a FileInfo,
@@ -131,7 +131,7 @@ pub(crate) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The file that the writer published.
+    /// Returns the file that the writer published.
     pub(crate) fn stored(&self) -> &'a FileInfo {
         self.zip.map_or(self.raw, |(zip, _)| zip)
     }
@@ -146,7 +146,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The file that the samples are in, as they are read.
+    /// Returns the raw file that contains the samples.
     pub(crate) const fn data(self) -> &'a FileInfo {
         match self {
             Self::Mds(entry) => &entry.raw_data,
@@ -155,7 +155,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The file that says where samples are, where there is one beside the data.
+    /// Returns the file with the offset table, if it is separate from the data.
     pub(crate) const fn table(self) -> Option<&'a FileInfo> {
         match self {
             Self::Mds(entry) => entry.raw_meta.as_ref(),
@@ -164,7 +164,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether the data is stored in another form than it is read in.
+    /// Returns whether the data is stored compressed.
     pub(crate) const fn is_packed(self) -> bool {
         match self {
             Self::Mds(entry) => entry.zip_data.is_some(),
@@ -181,11 +181,11 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The data, then what says where samples are, where that is a file of its own.
+    /// Returns the data, then the offset table if it has its own file.
     pub(crate) fn parts(self) -> impl Iterator<Item = Part<'a>> {
         let (data, table) = match self {
             Self::Mds(entry) => {
-                // INVARIANT: an index has compressed files exactly where it has a compression.
+                // INVARIANT: an index lists compressed files exactly if it names a compression.
                 let packing = entry.config.compression.map(Packing::Mds);
                 let part = |raw, zip: Option<&'a FileInfo>| Part {
                     raw,
@@ -214,7 +214,7 @@ impl<'a> Entry<'a> {
         std::iter::once(data).chain(table)
     }
 
-    /// Whether it is of use only as a file on the disk.
+    /// Returns whether samples of the shard are used by path, so that the shard must be a file on the disk.
     pub(crate) const fn needs_file(self) -> bool {
         match self {
             Self::File(_, form) => form.has_file(),
@@ -222,7 +222,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The raw file that it is, if it is one.
+    /// Returns the raw file, if the shard is one.
     pub(crate) const fn raw_file(self) -> Option<&'a FileEntry> {
         match self {
             Self::File(entry, _) => Some(entry),
@@ -230,7 +230,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Bytes of all files, raw and compressed ones.
+    /// Returns the total size of all files, raw and compressed, in bytes.
     pub(crate) fn bytes(self) -> u64 {
         self.parts().fold(0, |sum, part| {
             let zip = part.zip.map_or(0, |(zip, _)| zip.bytes);
@@ -238,8 +238,8 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Where the place of a sample is said: the bytes of the data, or of the table where that is a file of its own; `None`
-    /// where only the shard as a whole tells.
+    /// Returns the byte range of the offset table that holds the offsets of a sample. The range is in the data, or in
+    /// the separate table if there is one. Returns `None` if only the whole shard can be read.
     pub(crate) fn place_of(self, at: u64) -> Option<std::ops::Range<u64>> {
         let (start, bytes) = match self {
             Self::Mds(_) => (at.checked_mul(4)?.checked_add(4)?, 8),
@@ -247,13 +247,13 @@ impl<'a> Entry<'a> {
                 entry.offsets.as_ref()?;
                 (at.checked_mul(8)?, 16)
             }
-            // It is its shard.
+            // A raw file is its only sample.
             Self::File(..) => return None,
         };
         Some(start..start.checked_add(bytes)?)
     }
 
-    /// The bytes of the data that a sample is in, as said in [`Self::place_of`].
+    /// Returns the byte range of a sample in the data, decoded from the bytes at [`Self::place_of`].
     pub(crate) fn range_in(self, place: &[u8]) -> Option<std::ops::Range<u64>> {
         let (begin, end) = match self {
             Self::Mds(_) => {

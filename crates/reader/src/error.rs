@@ -13,21 +13,21 @@ use crate::files::FileError;
 use crate::shard_cache::{CacheError, samples_of};
 use crate::side_files::SideError;
 
-/// Where in a dataset something is.
+/// A place in a dataset: a file, and optionally a sample and a column of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The file, relative to the dataset.
     pub file: String,
     /// The number of the shard in the index, from 0.
     pub shard: u64,
-    /// The number of the sample in the dataset, from 0, where it is one sample.
+    /// The number of the sample in the dataset, from 0, if the place is one sample.
     pub sample: Option<u64>,
-    /// The column, where it is one value.
+    /// The column, if the place is one value.
     pub column: Option<String>,
 }
 
 impl Place {
-    /// A file of a shard.
+    /// Returns the place of a whole file of a shard.
     pub(crate) fn file(shard: u64, file: &str) -> Self {
         Self {
             file: file.to_owned(),
@@ -51,14 +51,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a dataset cannot be opened or read.
+/// An error of opening or reading a dataset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderError {
     /// A file or directory could not be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Raw files.
+    /// An error about raw files.
     #[error(transparent)]
     Files(#[from] FileError),
     /// A directory without an index.
@@ -66,10 +66,10 @@ pub enum ReaderError {
     IndexMissing {
         /// The directory.
         path: PathBuf,
-        /// What an unfinished conversion into it has left.
+        /// What an unfinished conversion into the directory left there.
         unfinished: Option<Unfinished>,
     },
-    /// A directory without an index that has tar files and others, so that it may hold something else.
+    /// A directory without an index that contains tar files and other files, so that it may not be a dataset.
     #[error(
         "holds tar files such as {}, and other files such as {}",
         escape(tar),
@@ -83,12 +83,12 @@ pub enum ReaderError {
         /// The first file of another kind.
         other: String,
     },
-    /// An index would be made of the shards that an unfinished conversion has written so far.
+    /// An index was requested of shards that an unfinished conversion has written so far.
     #[error("{found}")]
     Unfinished {
         /// The directory.
         path: PathBuf,
-        /// What the conversion has left there.
+        /// What the conversion left there.
         found: Unfinished,
     },
     /// An index that cannot be used.
@@ -96,7 +96,7 @@ pub enum ReaderError {
     Index {
         /// The index.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         #[source]
         source: Box<IndexError>,
     },
@@ -105,40 +105,40 @@ pub enum ReaderError {
     TarIndex {
         /// The index.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         #[source]
         source: Box<shardmill_webdataset::IndexError>,
     },
-    /// A file beside the index that says which samples count.
+    /// A side file of the index that lists the deleted samples is invalid.
     #[error("{fault}")]
     Side {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         fault: Box<SideError>,
     },
-    /// Indexes that cannot be one.
+    /// Indexes that cannot be merged.
     #[error("cannot merge the indexes beneath this directory{}", at(source))]
     Merge {
         /// The directory.
         path: PathBuf,
-        /// The reason.
+        /// The underlying error.
         #[source]
         source: Box<IndexError>,
     },
-    /// Another index than the caller expects.
+    /// The index does not have the hash that the caller expects.
     #[error("{algo} of the index is {found}, not {expected} as was asked for")]
     IndexMismatch {
         /// The index.
         path: PathBuf,
         /// The hash.
         algo: HashAlgo,
-        /// What the caller expects.
+        /// The hash that the caller expects.
         expected: String,
-        /// What the file has.
+        /// The hash of the file.
         found: String,
     },
-    /// An expectation that says nothing, or nothing that can be trusted.
+    /// An expected hash that cannot be parsed, or whose algorithm is not secure.
     #[error(
         "`{}` is not the name of a cryptographic hash, a colon and its digits",
         escape(text)
@@ -147,29 +147,29 @@ pub enum ReaderError {
         /// The text as given.
         text: String,
     },
-    /// A file asks for more than the limits allow.
+    /// A file demands more than the limits allow.
     #[error("it asks for too much")]
     Limit {
         /// The file.
         path: PathBuf,
-        /// Which limit.
+        /// The limit that it exceeds.
         #[source]
         source: LimitExceeded,
     },
-    /// A file of a shard is not there.
+    /// A file of a shard is missing.
     #[error("the file is missing, and with it {}", samples_of(*first_sample, *samples))]
     ShardMissing {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
         /// The first sample of the shard, in the dataset.
         first_sample: u64,
         /// Samples in the shard.
         samples: u64,
     },
-    /// Samples without keys.
+    /// Keys were requested of streams that have none.
     #[error("samples have keys in tar files only, and no stream is one of those")]
     NoKeys,
-    /// A key that does not name one sample.
+    /// A key that several samples have.
     #[error(
         "the key `{}` is that of sample {first} and of sample {second}",
         escape(key)
@@ -182,7 +182,7 @@ pub enum ReaderError {
         /// The second one.
         second: u64,
     },
-    /// A tar file that a pattern names is not there.
+    /// A tar file that a pattern names is missing.
     #[error(
         "there is no such tar file, and the pattern `{}` names it",
         escape(pattern)
@@ -193,7 +193,7 @@ pub enum ReaderError {
         /// The pattern.
         pattern: String,
     },
-    /// A pattern of tar files together with a folder beneath it.
+    /// A pattern of tar files was combined with a split.
     #[error(
         "it names tar files, and there is no split `{}` beneath those",
         escape(split)
@@ -204,121 +204,121 @@ pub enum ReaderError {
         /// The split.
         split: String,
     },
-    /// A file of a shard has another length than the index says.
+    /// A file of a shard does not have the length that the index declares.
     #[error("the file has {found} bytes, not {expected} as the index says")]
     ShardLength {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
         /// The length in the index.
         expected: u64,
         /// The length of the file.
         found: u64,
     },
-    /// A file of a shard has another hash than the index says, or none to compare with.
+    /// A file of a shard does not have the hash that the index declares.
     #[error("{}", if *raw { "after decompression the hash is wrong" } else { "the hash is wrong" })]
     Hash {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
         /// Whether it is the hash of the raw bytes of a compressed file.
         raw: bool,
-        /// Which hash, and how.
+        /// The hash, and how it differs.
         #[source]
         source: Box<HashError>,
     },
-    /// The index holds no hash of the algorithm that was to be checked.
+    /// The index has no hash of the algorithm that was to be checked.
     #[error("its hash cannot be checked")]
     HashAbsent {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
-        /// Which hash.
+        /// The missing hash.
         #[source]
         source: Box<HashError>,
     },
     /// A compressed file does not decompress.
     #[error("cannot decompress")]
     Decompress {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
-        /// The reason.
+        /// The underlying error.
         #[source]
         source: Box<CompressionError>,
     },
     /// A compressed tar file does not decompress.
     #[error("cannot decompress")]
     TarDecompress {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
-        /// The reason.
+        /// The underlying error.
         #[source]
         source: Box<shardmill_webdataset::CompressionError>,
     },
     /// A tar file or a sample of it cannot be read.
     #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
     Tar {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
-        /// The reason.
+        /// The underlying error.
         #[source]
         source: Box<TarError>,
     },
-    /// A tar file of another number of samples than its index says.
+    /// A tar file does not have the number of samples that its index declares.
     #[error("it holds {found} samples, and the index says {expected}")]
     TarSamples {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
-        /// What the index says.
+        /// The number in the index.
         expected: u64,
-        /// What there is.
+        /// The number in the file.
         found: u64,
     },
-    /// A sample of a tar file whose fields are not those that the index says.
+    /// A sample of a tar file does not have the fields that the index declares.
     #[error(
         "the sample `{}` has the fields {}, and the index says otherwise",
         escape(key),
         listed(fields)
     )]
     TarFields {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
         /// The key of the sample.
         key: String,
-        /// The fields it has.
+        /// The fields of the sample.
         fields: Vec<String>,
     },
-    /// A shard or a sample of it is not built as its format says.
+    /// A shard or a sample violates its format.
     #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
     Shard {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
-        /// The reason.
+        /// The underlying error.
         #[source]
         source: Box<ShardError>,
     },
-    /// A value is not what its encoding says.
+    /// A value violates its encoding.
     #[error("cannot decode the value")]
     Value {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
-        /// The reason.
+        /// The underlying error.
         #[source]
         source: Box<ValueError>,
     },
-    /// There is no sample of that number.
+    /// The dataset has no sample of that number.
     #[error("there is no sample {sample}: the dataset has {samples}")]
     NoSample {
         /// The dataset.
         path: PathBuf,
-        /// The number asked for.
+        /// The requested number.
         sample: u64,
         /// Samples in the dataset.
         samples: u64,
     },
-    /// There is no shard of that number.
+    /// The dataset has no shard of that number.
     #[error("there is no shard {shard}: the dataset has {shards}")]
     NoShard {
         /// The dataset.
         path: PathBuf,
-        /// The number asked for.
+        /// The requested number.
         shard: u64,
         /// Shards in the dataset.
         shards: u64,
@@ -343,7 +343,7 @@ pub enum ReaderError {
         /// The highest number found.
         last: u64,
     },
-    /// Two files that could both be the same shard.
+    /// Two files are candidates for the same shard.
     #[error("`{}` could be the same shard; only one can be indexed", escape(other))]
     Ambiguous {
         /// One file.
@@ -351,40 +351,41 @@ pub enum ReaderError {
         /// The other.
         other: String,
     },
-    /// A shard whose file is not compressed as its own header says.
+    /// The file of a shard is not compressed as its header declares.
     #[error(
         "its header says it is stored as `{}`, which is not there",
         escape(expected)
     )]
     StoredForm {
-        /// The file that is there.
+        /// The existing file.
         place: Place,
-        /// The name of the file that should be.
+        /// The name of the expected file.
         expected: String,
     },
-    /// One of the two files of a shard is not there.
+    /// One of the two files of a shard is missing.
     #[error("`{}`, which belongs to it, is missing", escape(partner))]
     PartnerMissing {
-        /// The file that is there.
+        /// The existing file.
         place: Place,
-        /// The file that should be.
+        /// The missing file.
         partner: String,
     },
-    /// The header of a shard is for another format than the name of its file.
+    /// The header of a shard declares another format than the name of its file.
     #[error("its header is of a {found} shard")]
     Format {
         /// The file.
         place: Place,
-        /// What the header says.
+        /// The format in the header.
         found: &'static str,
     },
-    /// No index was found to merge.
+    /// No index to merge was found.
     #[error("there is no index.json in any directory beneath this one")]
     NothingToMerge {
         /// The directory.
         path: PathBuf,
     },
-    /// An index to merge that its shards could not be named from.
+    /// An index to merge lies outside the directory of the merged index, so that the merged index cannot name its
+    /// shards.
     #[error("it is not beneath `{}`, where the merged index is to be", escape(&out.to_string_lossy()))]
     Outside {
         /// The index.
@@ -392,28 +393,28 @@ pub enum ReaderError {
         /// The directory of the result.
         out: PathBuf,
     },
-    /// A directory that no index can name.
+    /// A directory whose name no index can contain.
     #[error("an index cannot name this directory")]
     DirectoryName {
         /// The directory.
         path: PathBuf,
-        /// Which rule the name breaks; `None` when it is not UTF-8.
+        /// The rule that the name breaks; `None` if it is not UTF-8.
         #[source]
         source: Option<NameError>,
     },
     /// No stream was named.
     #[error("there is no stream to read")]
     NoStreams,
-    /// A stream without any place.
+    /// A stream without a location.
     #[error("a stream needs a remote, a local folder, or both")]
     StreamNowhere,
-    /// A remote stream without a folder to fetch shards to.
+    /// A stream of a store without a local folder to fetch shards to.
     #[error("a local folder is needed, to fetch its shards to")]
     StreamLocal {
         /// The remote.
         remote: String,
     },
-    /// The folder that shards would be fetched to is another dataset.
+    /// The folder that shards would be fetched to contains another dataset.
     #[error("it is the index of another dataset than that of {}", escape(remote))]
     CacheForeign {
         /// The index in the folder.
@@ -421,35 +422,35 @@ pub enum ReaderError {
         /// The remote.
         remote: String,
     },
-    /// A file of a shard was cut or written to while it was read.
+    /// A file of a shard was truncated or written while it was read.
     #[error("the file was changed while it was read")]
     ShardChanged {
-        /// Where.
+        /// The place in the dataset.
         place: Place,
     },
-    /// There is no sample of that number in all streams.
+    /// The streams have no sample of that number.
     #[error("there is no sample {sample}: the streams have {samples}")]
     SampleBeyond {
-        /// The number asked for.
+        /// The requested number.
         sample: u64,
         /// Samples of all streams.
         samples: u64,
     },
-    /// There is no shard of that number in all streams.
+    /// The streams have no shard of that number.
     #[error("there is no shard {shard}: the streams have {shards}")]
     NoSuchShard {
-        /// The number asked for.
+        /// The requested number.
         shard: u64,
         /// Shards of all streams.
         shards: u64,
     },
-    /// There was not enough memory.
+    /// A memory allocation failed.
     #[error("{bytes} bytes of memory are not to be had")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// The size of the allocation.
         bytes: u64,
     },
-    /// The order of an epoch cannot be made.
+    /// The order of an epoch cannot be computed.
     #[error(transparent)]
     Order(#[from] OrderError),
     /// A thread that fills batches ended without a result.
@@ -458,29 +459,29 @@ pub enum ReaderError {
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread {
-        /// The reason.
+        /// The underlying error.
         #[source]
         source: std::io::Error,
     },
-    /// The cache of fetched shards.
+    /// An error of the cache of fetched shards.
     #[error(transparent)]
     Cache(#[from] CacheError),
-    /// What several threads that waited for the same thing are told.
+    /// An error that several threads receive because they waited for the same operation.
     #[error(transparent)]
     Shared(Arc<ReaderError>),
-    /// Somebody asked to stop.
+    /// The caller requested to stop.
     #[error("stopped before the end")]
     Interrupted,
 }
 
-/// The place in an index, which its error keeps out of its message.
+/// Returns the place in an index, which its error does not include in its message.
 fn at(error: &IndexError) -> String {
     error
         .place()
         .map_or_else(String::new, |place| format!(" at {place}"))
 }
 
-/// The names of fields, as a message shows them.
+/// Formats the names of fields for a message.
 fn listed(fields: &[String]) -> String {
     let names: Vec<String> = fields
         .iter()
@@ -489,7 +490,7 @@ fn listed(fields: &[String]) -> String {
     names.join(", ")
 }
 
-/// Why an index is missing where a commit would write it.
+/// Returns the part of the message that explains why an index is missing.
 fn uncommitted(unfinished: Option<Unfinished>) -> &'static str {
     match unfinished {
         Some(Unfinished::Parts) => ", but uncommitted parts of a conversion",
@@ -499,13 +500,13 @@ fn uncommitted(unfinished: Option<Unfinished>) -> &'static str {
 }
 
 impl ReaderError {
-    /// An error of the format crate at a place. It counts samples in their shard; here and in the message they
-    /// are counted in the dataset.
+    /// Makes an error about a shard from one of the format crate. Sample numbers within the shard become numbers in the
+    /// dataset, both in the place and in the message.
     pub(crate) fn shard(place: Place, first_sample: u64, source: ShardError) -> Self {
         Self::shard_with(place, |at| at.saturating_add(first_sample), source)
     }
 
-    /// The same where `number` says which number the sample at a place in the shard has.
+    /// Like [`Self::shard`], with `number` to convert a position in the shard to a number in the dataset.
     pub(crate) fn shard_with(
         mut place: Place,
         number: impl FnOnce(u64) -> u64,
@@ -545,7 +546,7 @@ impl ReaderError {
         }
     }
 
-    /// An error about the sample of a tar file that has this number.
+    /// Makes an error about the sample of a tar file with this number.
     pub(crate) fn tar(mut place: Place, sample: u64, source: TarError) -> Self {
         place.sample = Some(sample);
         Self::Tar {
@@ -554,7 +555,7 @@ impl ReaderError {
         }
     }
 
-    /// The place in the dataset, where it is known.
+    /// Returns the place in the dataset, if the error has one.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {
@@ -609,7 +610,7 @@ impl ReaderError {
         }
     }
 
-    /// What it is about, with paths beneath `root` shown relative to it.
+    /// Returns the object of the error. A path within `root` is shown relative to it.
     pub(crate) fn object_beneath(&self, root: &Path) -> Option<String> {
         match self.path().and_then(|path| path.strip_prefix(root).ok()) {
             Some(path) if !path.as_os_str().is_empty() => {
@@ -619,7 +620,7 @@ impl ReaderError {
         }
     }
 
-    /// The diagnostic of the innermost crate, which knows best what is wrong.
+    /// Returns the diagnostic of the crate that found the error, which is the most specific one.
     fn inner(&self) -> Option<&dyn Diagnostic> {
         match self {
             Self::Storage(source) => Some(source),
@@ -640,7 +641,7 @@ impl ReaderError {
         }
     }
 
-    /// The message and those of its sources, as `error[id]: object: …` shows them.
+    /// Returns the message and those of its sources, as `error[id]: object: …` shows them.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut source = self.source();

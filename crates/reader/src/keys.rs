@@ -1,4 +1,4 @@
-//! Samples of tar files by their keys.
+//! Finds samples of tar files by their keys.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -9,14 +9,15 @@ use crate::entry::Shards;
 use crate::error::ReaderError;
 use crate::scan::{Found, Shelf, hash_keys};
 
-/// Which sample may have a key: 16 bytes for each sample, whatever its key. The key itself is in the sample.
+/// A map from the hash of a key to the samples that may have that key. It takes 16 bytes for each sample, however long
+/// the keys are: the keys themselves are read from the tar files.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// Hashes of keys, and samples; sorted.
+    /// Pairs of key hash and sample number; sorted.
     rows: Vec<(u64, u64)>,
 }
 
-/// The hash of a key. It is of this process only.
+/// Returns the hash of a key. The hash is valid only in this process.
 pub(crate) fn hash_key(key: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(key.as_bytes());
@@ -57,7 +58,7 @@ impl Keys {
         Ok(Self { rows })
     }
 
-    /// The samples that may have this key, in order.
+    /// Returns the samples that may have this key, in order.
     pub(crate) fn candidates(&self, key: &str) -> impl Iterator<Item = u64> {
         let wanted = hash_key(key);
         let first = self.rows.partition_point(|(hash, _)| *hash < wanted);

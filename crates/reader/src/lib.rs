@@ -1,23 +1,24 @@
-//! Reading shard sets on a disk: open one, find a sample, verify everything, rebuild or merge an index.
+//! Reads datasets: opens them, finds samples, streams batches through a cache, verifies all files, and rebuilds or
+//! merges indexes.
 //!
 //! Raw files that are samples themselves are read in the same order and through the same cache: see [`FileOptions`].
 //!
-//! This crate decides which file of a shard is read, what is checked before its bytes are used (reliability
-//! rules V1 to V7), and in what words a damaged dataset is described. It leaves the meaning of the bytes to
-//! `shardmill-mds`, opening files to `shardmill-storage`, and writing anything at all to its callers.
+//! This crate decides which file of a shard to read and what to check before its bytes are used. It also words the
+//! errors for damaged datasets. `shardmill-mds` decodes the bytes, `shardmill-storage` opens the files, and the callers
+//! do all writing of datasets.
 //!
 //! The model:
 //!
-//! - A [`Dataset`] is an index and the directory it lies in. [`Dataset::locate`] turns the number of a sample
-//!   into a shard and a place in it; [`Dataset::shard`] reads and checks a whole shard; [`Dataset::sample`]
-//!   reads one sample, without the rest of the shard where that is possible.
-//! - Read in place, a shard is checked for length and structure, and for its hash when
+//! - A [`Dataset`] is an index and its directory. [`Dataset::locate`] finds the shard of a sample and its position in
+//!   the shard. [`Dataset::shard`] reads and checks a whole shard. [`Dataset::sample`] reads one sample, without the
+//!   rest of the shard where that is possible.
+//! - A shard that is read in place is checked for length and structure. Its hash is checked as well if
 //!   [`OpenOptions::validate_hash`] names one.
-//! - Of a compressed shard the compressed file is the stored form. The raw file, which other readers leave
-//!   behind as a cache, is read instead of it where it has the length that the index declares, or where it is
-//!   all there is. [`verify`] checks both.
-//! - [`verify`] goes through every file and lists what is wrong, [`rebuild_index`] and [`merge_indexes`] make
-//!   an [`Index`](shardmill_mds::Index) for the caller to publish.
+//! - The stored form of a compressed shard is the compressed file. Other readers cache the raw file next to it. In a
+//!   local directory, that raw file is read instead if it has the length that the index declares. [`verify`] checks
+//!   both.
+//! - [`verify`] reads every file and lists the problems. [`rebuild_index`] and [`merge_indexes`] return an
+//!   [`Index`](shardmill_mds::Index) for the caller to publish.
 //!
 //! ```no_run
 //! use std::path::Path;

@@ -1,33 +1,33 @@
-//! Which samples of a dataset count: all that its shards store, without those that its table no longer has.
+//! Numbers the samples of a dataset without the deleted ones.
 //!
-//! Every part of the reader that numbers, counts or orders samples takes its numbers from [`LiveSamples`]. A *stored* number
-//! counts all samples of the shards; a *live* number counts those that are left.
+//! Every part of the reader that numbers, counts or orders samples uses [`LiveSamples`]. A *stored* number counts all
+//! samples of the shards. A *live* number counts those that are not deleted.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use shardmill_mds::{HashAlgo, Hasher};
 
-/// The live samples among the stored ones of a dataset.
+/// The live samples among the stored samples of a dataset.
 ///
-/// Numbers are translated by binary search over the ranges of deleted samples. A clone shares the ranges.
+/// Numbers are converted by binary search over the ranges of deleted samples. A clone shares the ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveSamples {
     stored: u64,
     gaps: Arc<[Gap]>,
 }
 
-/// Consecutive samples that are deleted.
+/// A range of deleted samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
     start: u64,
     end: u64,
-    /// How many samples are deleted before `start`.
+    /// The number of deleted samples before `start`.
     before: u64,
 }
 
 impl LiveSamples {
-    /// A dataset of `stored` samples of which none is deleted.
+    /// Returns the samples of a dataset of `stored` samples, none of which is deleted.
     #[must_use]
     pub fn all(stored: u64) -> Self {
         Self {
@@ -36,12 +36,12 @@ impl LiveSamples {
         }
     }
 
-    /// The samples that are left of `stored` ones without `deleted`: pairs of the first number and the one after the last,
-    /// sorted, with gaps between them.
+    /// Returns the samples of a dataset of `stored` samples without the `deleted` ranges. Each range is a pair of its
+    /// first number and the number after its last. The ranges must be sorted, and must not touch each other.
     ///
     /// # Errors
     ///
-    /// The first pair that is empty, out of order or beyond the last sample.
+    /// Returns the first range that is empty, out of order or beyond the last sample.
     pub fn without(
         stored: u64,
         deleted: impl IntoIterator<Item = (u64, u64)>,
@@ -62,13 +62,13 @@ impl LiveSamples {
         })
     }
 
-    /// Samples that the shards store.
+    /// Returns the number of samples that the shards store.
     #[must_use]
     pub const fn stored(&self) -> u64 {
         self.stored
     }
 
-    /// Samples that are deleted.
+    /// Returns the number of deleted samples.
     #[must_use]
     pub fn deleted(&self) -> u64 {
         self.gaps
@@ -76,37 +76,37 @@ impl LiveSamples {
             .map_or(0, |gap| gap.before + (gap.end - gap.start))
     }
 
-    /// Samples that are left.
+    /// Returns the number of live samples.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.stored.saturating_sub(self.deleted())
     }
 
-    /// Whether no sample is left.
+    /// Returns whether there are no live samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether no sample is deleted.
+    /// Returns whether no sample is deleted.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.gaps.is_empty()
     }
 
-    /// The ranges of deleted samples, by stored number.
+    /// Returns the ranges of deleted samples, by stored number.
     pub fn deleted_ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         self.gaps.iter().map(|gap| (gap.start, gap.end))
     }
 
-    /// Whether the sample with a stored number is left.
+    /// Returns whether the sample with a stored number is live.
     #[must_use]
     pub fn contains(&self, stored: u64) -> bool {
         let next = self.gaps.partition_point(|gap| gap.end <= stored);
         stored < self.stored && self.gaps.get(next).is_none_or(|gap| stored < gap.start)
     }
 
-    /// How many live samples come before a stored number: the live number of that sample, if it is left.
+    /// Returns how many live samples come before a stored number. If that sample is live, this is its live number.
     #[must_use]
     pub fn live_before(&self, stored: u64) -> u64 {
         let next = self.gaps.partition_point(|gap| gap.end <= stored);
@@ -117,7 +117,7 @@ impl LiveSamples {
         stored - deleted
     }
 
-    /// The stored number of the sample with a live number; the number of stored samples where there is none.
+    /// Returns the stored number of a live sample; the number of stored samples if `live` is out of range.
     #[must_use]
     pub fn stored_number(&self, live: u64) -> u64 {
         // `start - before` is the live number of the first sample after a gap.
@@ -131,14 +131,14 @@ impl LiveSamples {
         live.saturating_add(deleted).min(self.stored)
     }
 
-    /// How many of the samples with these stored numbers are left.
+    /// Returns how many samples of a range of stored numbers are live.
     #[must_use]
     pub fn count_in(&self, stored: &Range<u64>) -> u64 {
         self.live_before(stored.end)
             .saturating_sub(self.live_before(stored.start))
     }
 
-    /// The ranges of live samples among those with these stored numbers.
+    /// Returns the ranges of live samples within a range of stored numbers.
     pub fn live_ranges(&self, stored: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'_> {
         let first = self.gaps.partition_point(|gap| gap.end <= stored.start);
         let mut gaps = self.gaps.get(first..).unwrap_or_default().iter();
@@ -159,7 +159,7 @@ impl LiveSamples {
         })
     }
 
-    /// A digest of which samples are deleted; `None` where none is.
+    /// Returns a digest of the ranges of deleted samples; `None` if no sample is deleted.
     #[must_use]
     pub fn digest(&self) -> Option<[u8; 16]> {
         if self.is_all() {

@@ -1,4 +1,4 @@
-//! From the files of a shard to its raw bytes: which file, and what is checked on the way.
+//! Reads the raw bytes of a shard: chooses between the raw and the compressed file, and checks what it reads.
 
 use shardmill_core::Limits;
 use shardmill_mds::{FileInfo, HashAlgo, ShardEntry};
@@ -9,7 +9,7 @@ use crate::entry::{Entry, Packing, Part};
 use crate::error::{Place, ReaderError};
 use crate::shard::Shard;
 
-/// The data of a shard of MDS, then the offsets where they are a file of their own.
+/// Returns the parts of an MDS shard: the data, then the offsets if they have their own file.
 pub(crate) fn parts(entry: &ShardEntry) -> impl Iterator<Item = Part<'_>> {
     Entry::Mds(entry).parts()
 }
@@ -30,7 +30,7 @@ impl<'a> Loader<'a> {
         self.dataset.limits()
     }
 
-    /// Reads a shard whole.
+    /// Reads a whole shard.
     pub(crate) fn load(&self, shard: usize, entry: &ShardEntry) -> Result<Shard, ReaderError> {
         let mut files = parts(entry).map(|part| self.raw_bytes(shard, entry, part));
         let data = files.next().transpose()?.unwrap_or_default();
@@ -53,7 +53,7 @@ impl<'a> Loader<'a> {
             let file = self.open(shard, entry, part.raw)?;
             return self.read(shard, part.raw, &file);
         };
-        // PERF: of a store it is not asked first whether there is what a cache would have.
+        // PERF: a store holds no files of a cache, so the compressed file is tried first: this saves a request.
         if self.dataset.dir().is_store() {
             match self.open(shard, entry, zip) {
                 Err(ReaderError::ShardMissing { .. }) => {}
@@ -68,7 +68,7 @@ impl<'a> Loader<'a> {
             Err(error) => return Err(error),
         };
         let file = match self.open(shard, entry, zip) {
-            // Then the raw file, which is there, is what is wrong.
+            // Without a compressed file, the error is the wrong length of the raw file.
             Err(ReaderError::ShardMissing { .. })
                 if matches!(raw, ReaderError::ShardLength { .. }) =>
             {
@@ -92,7 +92,7 @@ impl<'a> Loader<'a> {
         packing.unpack(&zipped, part.raw.bytes, place, self.limits())
     }
 
-    /// Opens a file of a shard, with the length that the index declares.
+    /// Opens a file of a shard and checks that it has the length that the index declares.
     pub(crate) fn open(
         &self,
         shard: usize,
@@ -120,7 +120,7 @@ impl<'a> Loader<'a> {
         Ok(file)
     }
 
-    /// Reads an open file into memory that may have been used before.
+    /// Reads an open file into a buffer that may be reused.
     pub(crate) fn read_into(&self, file: &Stored, bytes: &mut Vec<u8>) -> Result<(), ReaderError> {
         let limit = self.limits().shard_bytes;
         Limits::check("shard-bytes", file.len(), limit).map_err(|source| ReaderError::Limit {
@@ -133,7 +133,7 @@ impl<'a> Loader<'a> {
     fn read(&self, shard: usize, info: &FileInfo, file: &Stored) -> Result<Vec<u8>, ReaderError> {
         let mut bytes = Vec::new();
         self.read_into(file, &mut bytes)?;
-        // What is read whole is compared with what the index says of it, asked for or not.
+        // A file that is read whole is always compared with a hash of the index, even if the caller requests none.
         if let Some(algo) = self.hash.or_else(|| info.hashes.quickest()) {
             info.hashes
                 .check(algo, &bytes)

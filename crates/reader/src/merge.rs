@@ -15,19 +15,19 @@ use crate::side_files::{
     tombstones_note,
 };
 
-/// One index of several, and the files that belong beside it.
+/// A merged index, and its side files.
 #[derive(Clone, Debug)]
 pub struct Merged {
     /// The index.
     pub index: Index,
-    /// The side files, by name: what the merged datasets have noted about their samples. There are none where no dataset
-    /// has noted anything.
+    /// The side files, by name: what the merged datasets recorded about their samples. Empty if no dataset recorded
+    /// anything.
     pub files: Vec<(&'static str, String)>,
-    /// Samples that are deleted.
+    /// The number of deleted samples.
     pub deleted: u64,
 }
 
-/// A dataset that is merged with others.
+/// A dataset to merge.
 #[derive(Clone, Debug)]
 pub struct MergePart {
     folder: String,
@@ -38,7 +38,7 @@ pub struct MergePart {
 }
 
 impl MergePart {
-    /// The dataset in a folder; `read` reads a file of it, of at most so many bytes.
+    /// Reads the side files of the dataset in a folder. `read` reads a file of it, up to a number of bytes.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl MergePart {
                 &|name, most| read_file(&here, name, most),
                 limits,
             ),
-            // Side files belong to an index of the usual name.
+            // Side files belong to an index of the usual name only.
             _ => Self::new(folder, index, &|_, _| Ok(None), limits),
         };
         part.map_err(|fault| ReaderError::Side {
@@ -85,11 +85,11 @@ impl MergePart {
     }
 }
 
-/// Merges datasets in this order. The numbers of deleted samples move with their shards.
+/// Merges datasets in this order. Deleted samples are renumbered with their shards.
 ///
 /// # Errors
 ///
-/// Two indexes that name the same file.
+/// Two indexes that list the same file.
 pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, IndexError> {
     let mut deleted: Vec<(u64, u64)> = Vec::new();
     let mut first = 0_u64;
@@ -146,16 +146,16 @@ pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, IndexError> {
     })
 }
 
-/// One index of all the datasets in directories beneath `root`, at any depth, in the order of their paths.
-/// The index of `root` itself is not read. Links to directories are not followed.
+/// Merges the indexes of all datasets in directories below `root`, at any depth, in the order of their paths. The index
+/// of `root` itself is not read. Links to directories are not followed.
 ///
-/// The paths are compared as strings, `/` included, as the original does. Its merge names a nested dataset by
-/// the last directory only; this one by the whole path beneath `root`.
+/// Paths are compared as strings, including `/`, as MosaicML Streaming does. Its merge names a nested dataset by the
+/// last directory only; this one uses the whole path below `root`.
 ///
 /// # Errors
 ///
-/// [`ReaderError::NothingToMerge`]; [`ReaderError::Index`] for one that cannot be read;
-/// [`ReaderError::Merge`] when two would name the same file, as an index and one beneath it do.
+/// [`ReaderError::NothingToMerge`]; [`ReaderError::Index`] for an invalid index; [`ReaderError::Merge`] if two indexes
+/// list the same file, as an index and one below it do.
 pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, ReaderError> {
     let dir = Dir::open(root)?;
     let mut found = Vec::new();
@@ -213,8 +213,8 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, ReaderError
     merge(indexes, root)
 }
 
-/// One index of the given datasets, for a file in the directory `out`. A part is the directory of an index or
-/// an index; it has to lie beneath `out`. The order is kept, and a part that is named again is left out.
+/// Merges the indexes of the given datasets, for an index in the directory `out`. A part is an index or the directory
+/// of one, and must be below `out`. The order is kept, and repeated parts are ignored.
 ///
 /// # Errors
 ///
@@ -236,7 +236,7 @@ pub fn merge_index_list(
             out: out.to_owned(),
         };
         let folder = path.strip_prefix(&root).map_err(|_| outside())?;
-        // The result will be called so, and take its place.
+        // The merged index will have this path.
         if folder.as_os_str().is_empty() && file_name == INDEX_NAME {
             return Err(outside());
         }

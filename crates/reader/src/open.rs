@@ -1,4 +1,4 @@
-//! A shard that is open for reading: its bytes at hand, its structure checked once.
+//! An open shard: its bytes are mapped or in memory, and its structure has been checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::error::ReaderError;
 use crate::schema::Schema;
 use crate::shard_cache::{Marker, PostExitHold, no_shard};
 
-/// How long a file that is in use goes without being looked at again.
+/// The time between two checks of a file in use for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Maps a file.
@@ -52,8 +52,8 @@ impl AsRef<[u8]> for Held {
 
 /// A shard whose header, offsets and config were checked when it was opened.
 ///
-/// A mapped file shows what is in it at the time of reading, so offsets are checked again at each use, and whoever has
-/// copied bytes calls [`OpenShard::check`] before giving them away.
+/// A mapped file shows its current content, so offsets are checked again at each use. A caller that has copied bytes
+/// must call [`OpenShard::check`] before it returns them.
 #[derive(Debug)]
 pub(crate) struct OpenShard {
     shard: usize,
@@ -62,32 +62,32 @@ pub(crate) struct OpenShard {
     body: Body<Held>,
     mark: Option<Mark>,
     watch: Option<Watch>,
-    /// Keeps a raw file whose path was given out from being removed.
+    /// Pins a raw file whose path was returned.
     pin: Option<Marker>,
 }
 
-/// The last byte of the data that is not zero. A file that is cut, and whose missing bytes read as zeros, either has it
-/// no longer, or lost nothing but zeros.
+/// The last byte of the data that is not zero. If the file is truncated, and its missing bytes read as zeros, either
+/// this byte has changed, or only zeros were lost.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: usize,
     byte: u8,
 }
 
-/// Looks at a file again from time to time: whether somebody writes into it.
+/// Checks from time to time whether a file has been written to.
 #[derive(Debug)]
 struct Watch {
     dir: Dir,
     name: String,
     identity: FileIdentity,
     opened: Instant,
-    /// Milliseconds after `opened`.
+    /// The time of the last check, in milliseconds after `opened`.
     looked: AtomicU64,
 }
 
 impl OpenShard {
-    /// Maps the data of a shard and checks what the index says about it. `dir` and the name that the data was opened by
-    /// are kept to notice when it is written to.
+    /// Maps the data of a shard and checks it against its index entry. `dir` and the name of the file are kept to
+    /// detect writes.
     pub(crate) fn map(
         catalog: &Catalog,
         shard: usize,
@@ -107,7 +107,7 @@ impl OpenShard {
             .entry(shard)
             .is_some_and(|entry| matches!(entry, Entry::File(_, form) if !form.has_data()));
         let held = if is_unread {
-            // Only its path is wanted.
+            // Only the path of the file is used.
             Held::Memory(Vec::new())
         } else {
             Held::Mapped(map(data)?)
@@ -126,25 +126,25 @@ impl OpenShard {
         Ok(open)
     }
 
-    /// With what keeps it from being removed.
+    /// Sets the pin that prevents eviction.
     pub(crate) fn with_pin(mut self, pin: Option<Marker>) -> Self {
         self.pin = pin;
         self
     }
 
-    /// Has its file stay for a while after this process has gone.
+    /// Keeps the file in the cache for a while after this process has ended.
     pub(crate) fn leave_in_use(&self, post_exit_hold: PostExitHold) -> Result<(), StorageError> {
         self.pin
             .as_ref()
             .map_or(Ok(()), |pin| pin.leave_in_use(post_exit_hold))
     }
 
-    /// Whether it has to be held as long as somebody uses what was read of it.
+    /// Returns whether the shard must stay open while its samples are in use.
     pub(crate) const fn is_pinned(&self) -> bool {
         self.pin.is_some()
     }
 
-    /// A shard whose bytes are in memory.
+    /// Opens a shard whose bytes are in memory.
     pub(crate) fn in_memory(
         catalog: &Catalog,
         shard: usize,
@@ -191,7 +191,7 @@ impl OpenShard {
         })
     }
 
-    /// Its number among the shards of all streams.
+    /// Returns the number of the shard over all streams.
     pub(crate) const fn number(&self) -> usize {
         self.shard
     }
@@ -200,7 +200,7 @@ impl OpenShard {
         &self.schema
     }
 
-    /// Where the encoded bytes of a sample lie; `None` for one that there is not, or whose offsets lead outside.
+    /// Returns the encoded bytes of a sample; `None` if the sample does not exist, or its offsets are outside the data.
     #[inline]
     pub(crate) fn sample(&self, at: u64) -> Option<Piece<'_>> {
         if at >= self.samples {
@@ -209,8 +209,8 @@ impl OpenShard {
         self.body.sample(at)
     }
 
-    /// Whether the bytes read so far are those of the shard: nobody has cut the file, and as far as can be told
-    /// without reading it again nobody has written to it.
+    /// Checks that the bytes read so far are those of the shard: the file was neither truncated nor written to. Writes
+    /// are detected as far as possible without reading the file again.
     pub(crate) fn check(&self, catalog: &Catalog) -> Result<(), ReaderError> {
         let Some(watch) = &self.watch else {
             return Ok(());
@@ -229,7 +229,7 @@ impl OpenShard {
         Ok(())
     }
 
-    /// Why a sample of this shard cannot be read, as its format says; `None` where it can.
+    /// Returns the format error of a sample of this shard; `None` if the sample is valid.
     pub(crate) fn explain(&self, catalog: &Catalog, at: u64) -> Option<ReaderError> {
         let place = catalog.place(self.shard);
         let number = |at| catalog.number_of(self.shard, at);
@@ -247,24 +247,24 @@ impl OpenShard {
     }
 }
 
-/// Bytes of a shard, and where they begin in it.
+/// Bytes of a shard, and their position in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece<'a> {
     pub(crate) begin: u64,
     pub(crate) bytes: &'a [u8],
 }
 
-/// The bytes of a shard, whose structure has been checked.
+/// The bytes of a shard whose structure has been checked.
 #[derive(Debug)]
 pub(crate) enum Body<B> {
     Mds(MdsShard<B>),
     Tar(TarShard<B>),
-    /// One sample: all of it.
+    /// The whole file is one sample.
     File(B),
 }
 
 impl<B: AsRef<[u8]>> Body<B> {
-    /// Checks the structure of a shard, and what the index says about it.
+    /// Checks the structure of a shard, and compares it with its index entry.
     pub(crate) fn open(
         catalog: &Catalog,
         shard: usize,
@@ -361,7 +361,7 @@ impl Watch {
         self.looked.store(now, Ordering::Relaxed);
         let found = match self.dir.open_file(&self.name) {
             Ok(file) => file.identity()?,
-            // Removed, or another file in its place: the one that is open is whole all the same.
+            // Removed or replaced: the open file is still complete.
             Err(error) if error.is_not_found() => return Ok(true),
             Err(error) => return Err(error.into()),
         };

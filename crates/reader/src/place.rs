@@ -1,4 +1,4 @@
-//! One sample out of an uncompressed shard, without reading the shard.
+//! Reads one sample of an uncompressed shard without reading the whole shard.
 
 use shardmill_core::{Format, Limits};
 use shardmill_mds::{FileHashes, FileInfo, ShardEntry, encode_header, encode_meta};
@@ -7,28 +7,27 @@ use shardmill_storage::{Folder, StorageError, Stored};
 use crate::error::ReaderError;
 use crate::shard::Shard;
 
-/// The open files of a shard whose raw form is there, with the lengths that the index declares, and whose
-/// count and config are those of the index.
+/// The open raw files of a shard. Their lengths, sample count and config match the index.
 #[derive(Debug)]
 pub(crate) struct InPlace {
     shard: usize,
     data: Stored,
-    /// For the formats that keep their offsets apart.
+    /// The file of offsets, for formats that store them separately.
     meta: Option<Stored>,
     config_json: String,
-    /// Where the first sample starts.
+    /// The offset of the first sample.
     first_offset: u64,
 }
 
 impl InPlace {
-    /// Opens a shard for reading in place. `None` wherever it cannot be done or something is not as expected:
-    /// reading the shard whole then finds out what, and says it better.
+    /// Opens a shard for reading in place. Returns `None` if that is impossible or anything looks wrong. The caller
+    /// then reads the whole shard, which gives a better error message.
     pub(crate) fn open(
         dir: &Folder,
         shard: usize,
         entry: &ShardEntry,
     ) -> Result<Option<Self>, ReaderError> {
-        // PERF: where shards are stored compressed, the raw form is only ever beside them in a cache.
+        // PERF: a raw file next to a compressed one exists only in a local cache, never in a store.
         if dir.is_store() && entry.zip_data.is_some() {
             return Ok(None);
         }
@@ -61,7 +60,7 @@ impl InPlace {
         table.read_at(&mut head, 0)?;
         let (count, first) = pair(head);
         self.first_offset = first;
-        // 2^32 at most each, so that nothing here can overflow.
+        // Both are at most 2^32, so nothing here can overflow.
         let after_table = 8 + 4 * count;
         let config_end = if self.meta.is_some() {
             table.len()
@@ -89,8 +88,8 @@ impl InPlace {
         self.shard
     }
 
-    /// A shard of one sample: the one at `at`, whose number in the dataset is `number`. `None` where
-    /// something is not as expected.
+    /// Reads the sample at position `at`, whose stored number is `number`, as a shard of one sample. Returns `None` if
+    /// anything looks wrong.
     pub(crate) fn sample(
         &self,
         entry: &ShardEntry,
@@ -100,7 +99,7 @@ impl InPlace {
     ) -> Result<Option<Shard>, ReaderError> {
         let table = self.meta.as_ref().unwrap_or(&self.data);
         let mut ends = [0; 8];
-        // INVARIANT: at < entry.samples, which is the count that `check` saw, so this is within the table.
+        // INVARIANT: `at < entry.samples`, which equals the count that `check` read, so this is within the table.
         table.read_at(&mut ends, 4 + 4 * at)?;
         let (begin, end) = pair(ends);
         let Some(bytes) = end.checked_sub(begin) else {
@@ -154,7 +153,7 @@ impl InPlace {
     }
 }
 
-/// Opens a raw file if it is there with the right length.
+/// Opens a raw file if it exists and has the right length.
 fn open(dir: &Folder, info: &FileInfo) -> Result<Option<Stored>, StorageError> {
     match dir.open_file(&info.basename) {
         Ok(file) if file.len() == info.bytes => Ok(Some(file)),
@@ -164,7 +163,7 @@ fn open(dir: &Folder, info: &FileInfo) -> Result<Option<Stored>, StorageError> {
     }
 }
 
-/// Two little-endian words.
+/// Decodes two little-endian 32-bit numbers.
 fn pair(bytes: [u8; 8]) -> (u64, u64) {
     let [a, b, c, d, e, f, g, h] = bytes;
     (

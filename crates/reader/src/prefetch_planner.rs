@@ -1,4 +1,4 @@
-//! Knowing what comes: the order of the next epoch is made while this one is read, and the cache is told about both.
+//! Computes the order of the next epoch while this one is read, and passes the accesses of both epochs to the cache.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -11,15 +11,15 @@ use crate::collate::FillContext;
 use crate::error::ReaderError;
 use crate::walks::Walks;
 
-/// What is known of this epoch and the next.
+/// The known accesses of this epoch and the next.
 #[derive(Debug)]
 pub(crate) struct PrefetchPlanner {
     fill_context: Arc<FillContext>,
     walks: Walks,
     known: Mutex<Known>,
-    /// The order that is read, whose walk is still to be kept.
+    /// The order of the current epoch, until its checkpoints of the random generator are saved.
     unkept: Mutex<Option<Epoch>>,
-    /// The order that is being made ahead.
+    /// The order of the next epoch, while a thread computes it.
     ahead: Mutex<Option<Ahead>>,
 }
 
@@ -33,7 +33,7 @@ struct Ahead {
 #[derive(Debug)]
 struct Known {
     access_plan: AccessPlan,
-    /// The epoch that was added to the horizon last, and its first tick.
+    /// The epoch that was last added to the access plan, its node and its first tick.
     last: Option<(EpochConfig, u64, u64)>,
 }
 
@@ -56,7 +56,7 @@ impl PrefetchPlanner {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The order of an epoch, as a rank of `node` is about to read it, and the tick of its first batch.
+    /// Returns the order of an epoch that a rank of `node` starts to read, and the tick of its first batch.
     pub(crate) fn begin(
         &self,
         config: &EpochConfig,
@@ -75,7 +75,7 @@ impl PrefetchPlanner {
             Some(epoch) => epoch,
             None => self.walks.order(config)?,
         };
-        // Written when there is time: nothing is to come between the caller and the first batch.
+        // Saved later, by `look_ahead`: a write must not delay the first batch.
         *self.unkept.lock().unwrap_or_else(PoisonError::into_inner) = Some(epoch.clone());
         if !self.fill_context.catalog.is_cached() {
             return Ok((epoch, 0));
@@ -85,18 +85,19 @@ impl PrefetchPlanner {
             (*of == node && last.is_same_order(config)).then_some(*tick)
         });
         let shard_cache = &self.fill_context.shard_cache;
-        // Before anybody leaves for what is planned now. What was not foretold begins at tick 0.
+        // The cache must know the epoch before it evicts for the new plan. An epoch that was not predicted begins at
+        // tick 0.
         shard_cache.begin_epoch(epoch.resolved().epoch, tick.unwrap_or(0));
         let tick = match tick {
             Some(tick) => {
-                // As foretold: what was fetched ahead stays.
+                // The prediction was right: shards that were prefetched for it stay.
                 known.access_plan.forget(tick);
                 shard_cache.extend(known.access_plan.clone());
                 shard_cache.at(tick);
                 tick
             }
             None => {
-                // Something else than was foretold: what was known of the future does not hold.
+                // The caller reads another epoch than predicted: discard the old plan.
                 known.access_plan = AccessPlan::new(self.fill_context.catalog.len());
                 known.last = None;
                 let tick = known.add(config, node, &epoch, &self.fill_context.catalog);
@@ -107,7 +108,8 @@ impl PrefetchPlanner {
         Ok((epoch, tick))
     }
 
-    /// Starts making the order of the epoch to come. Where a thread cannot be had, it is made when it is needed.
+    /// Starts a thread that computes the order of the next epoch. If the thread cannot start, `begin` computes the
+    /// order.
     pub(crate) fn prepare(self: &Arc<Self>, config: EpochConfig, node: u64) {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         if ahead
@@ -127,7 +129,7 @@ impl PrefetchPlanner {
         });
     }
 
-    /// Makes an order and tells the cache. Errors come up when the epoch is asked for.
+    /// Computes an order and passes its accesses to the cache. Errors are ignored: `begin` will report them.
     fn look_ahead(&self, config: &EpochConfig, node: u64) -> Option<Epoch> {
         let unkept = {
             let mut unkept = self.unkept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,21 +150,21 @@ impl PrefetchPlanner {
         Some(epoch)
     }
 
-    /// Waits for what is being made.
+    /// Waits for the thread that computes the next order.
     pub(crate) fn stop(&self) {
         let ahead = {
             let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
             ahead.take()
         };
         if let Some(ahead) = ahead {
-            // What it made is not wanted any more.
+            // The result is not needed any more.
             drop(ahead.thread.join());
         }
     }
 }
 
 impl Known {
-    /// Adds an epoch behind those that are known; its first tick.
+    /// Appends an epoch to the access plan and returns its first tick.
     fn add(&mut self, config: &EpochConfig, node: u64, epoch: &Epoch, catalog: &Catalog) -> u64 {
         let tick = self.access_plan.end();
         let ranks = config.world.ranks_per_node;
@@ -180,7 +182,7 @@ impl Known {
             .then(|| epoch.exact_access_schedule_of_node(node, ranks, &file_of, &is_file));
         let uses = match exact {
             Some(Ok(uses)) => uses,
-            // What cannot be foreseen is fetched when it is needed.
+            // Files whose accesses cannot be predicted are fetched on demand.
             Some(Err(_)) | None => epoch.access_schedule_of_node(node, ranks),
         };
         self.access_plan.push(&uses, epoch.batches());

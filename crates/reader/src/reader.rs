@@ -1,4 +1,4 @@
-//! Streams, opened for training: epochs of batches, and single samples.
+//! Opens streams for training: returns epochs of batches, and single samples.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -26,26 +26,26 @@ use crate::shard_cache::{
 };
 use crate::tar::TarSample;
 
-/// Free memory that is kept for the next batches.
+/// Free memory that the pool keeps for the next batches.
 const POOL_BYTES: usize = 64 << 20;
-/// What comes through a connection in the time that a request takes to be answered: 30 ms at 35 MB/s.
+/// The bytes that a connection transfers in the latency of one request: 30 ms at 35 MB/s.
 const REQUEST_BYTES: u64 = 1 << 20;
 
-/// How streams are opened.
+/// Options for opening streams.
 #[derive(Clone, Debug, Default)]
 pub struct ReaderOptions {
-    /// How much a file may ask for.
+    /// Limits on what a file may demand, such as memory.
     pub limits: Limits,
-    /// How remote stores are talked to.
+    /// How to connect to remote stores.
     pub remote: RemoteOptions,
-    /// How much of the shards is kept, and how they are fetched.
+    /// The size of the cache, and how shards are fetched.
     pub cache: CacheOptions,
-    /// The hash that every shard has to pass before it is used; `None` for the strongest that a fetched shard has, and
-    /// for none of a shard that is read where it lies.
+    /// The hash that every shard must match before it is used. With `None`, a fetched shard is checked against the
+    /// strongest hash of its index entry. A shard that is read in place is then not checked.
     pub validate_hash: Option<HashAlgo>,
 }
 
-/// Streams that are read together. Shared between threads freely.
+/// Streams that are read together. A reader can be shared between threads.
 ///
 /// ```
 /// # use shardmill_reader::{BatchOptions, Reader, ReaderError, ReaderOptions, StreamOptions};
@@ -71,32 +71,32 @@ pub struct ReaderOptions {
 pub struct Reader {
     fill_context: Arc<FillContext>,
     prefetch_planner: Arc<PrefetchPlanner>,
-    /// Samples of each shard that were asked for one by one since it was last fetched as a whole.
+    /// The number of single samples read from each shard since the whole shard was last fetched.
     asked: Mutex<HashMap<usize, u64>>,
-    /// The last raw file that was asked for by itself.
+    /// The raw file that was last read as a single sample.
     last: Mutex<Option<FileUse>>,
-    /// Which sample has which key, as soon as somebody asked.
+    /// The map from keys to samples; the first lookup of a key builds it.
     keys: Mutex<Option<Arc<Keys>>>,
 }
 
-/// One sample as it is encoded.
+/// One encoded sample.
 #[derive(Clone, Debug)]
 pub struct EncodedSample {
-    /// Its columns.
+    /// The columns of the sample.
     pub schema: Arc<Schema>,
-    /// Its bytes: as in the shard, or, where that is a tar file, in the form of MDS.
+    /// The bytes of the sample: as in the shard, or as an encoded MDS sample if the shard is a tar file or a raw file.
     pub bytes: Vec<u8>,
-    /// What keeps a raw file whose path is among the values from being removed.
+    /// Pins the raw file if its path is among the values.
     pub held: Held,
 }
 
 impl Reader {
-    /// Opens the streams: reads their indexes, nothing else.
+    /// Opens the streams. This reads their indexes only.
     ///
     /// # Errors
     ///
     /// [`ReaderError::IndexMissing`], [`ReaderError::Index`], [`ReaderError::HashAbsent`]; options that contradict each
-    /// other; whatever keeps a remote from being read.
+    /// other; errors of the remote.
     pub fn open(streams: &[StreamOptions], options: &ReaderOptions) -> Result<Self, ReaderError> {
         let catalog = Arc::new(Catalog::open(
             streams,
@@ -120,26 +120,26 @@ impl Reader {
         })
     }
 
-    /// Samples of all streams.
+    /// Returns the number of samples of all streams.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.fill_context.catalog.samples()
     }
 
-    /// The ranges of samples of a stream that are deleted, by the numbers under which they are stored.
+    /// Returns the ranges of deleted samples of a stream, by stored number.
     #[must_use]
     pub fn deleted_samples(&self, stream: usize) -> Vec<(u64, u64)> {
         let stream = self.fill_context.catalog.streams().get(stream);
         stream.map_or_else(Vec::new, |stream| stream.live.deleted_ranges())
     }
 
-    /// Shards of all streams.
+    /// Returns the number of shards of all streams.
     #[must_use]
     pub fn shards(&self) -> usize {
         self.fill_context.catalog.len()
     }
 
-    /// The bytes of the largest shard, raw and compressed files together.
+    /// Returns the size of the largest shard, raw and compressed files together, in bytes.
     #[must_use]
     pub fn largest_shard(&self) -> u64 {
         let catalog = &self.fill_context.catalog;
@@ -150,26 +150,26 @@ impl Reader {
             .unwrap_or(0)
     }
 
-    /// The columns of a sample; `None` for a sample that there is not.
+    /// Returns the columns of a sample; `None` for a sample that does not exist.
     #[must_use]
     pub fn schema(&self, sample: u64) -> Option<&Arc<Schema>> {
         let (shard, _) = self.fill_context.catalog.locate(sample)?;
         self.fill_context.catalog.schema(shard)
     }
 
-    /// The columns, where they are the same in all shards.
+    /// Returns the columns if all shards have the same ones.
     #[must_use]
     pub fn single_schema(&self) -> Option<&Arc<Schema>> {
         self.fill_context.catalog.single_schema()
     }
 
-    /// The columns that occur, each once.
+    /// Returns the distinct sets of columns of all shards.
     #[must_use]
     pub fn schemas(&self) -> &[Arc<Schema>] {
         self.fill_context.catalog.schemas()
     }
 
-    /// A configuration of epoch 0 of these streams with everything else as by default: to be changed, then given to
+    /// Returns a configuration of epoch 0 of these streams with default values. Change it as needed, then pass it to
     /// [`Reader::epoch`].
     #[must_use]
     pub fn epoch_config(&self, batch_size: u64, world: World) -> EpochConfig {
@@ -180,12 +180,12 @@ impl Reader {
         )
     }
 
-    /// The batches of a rank in an epoch. The order of the epoch behind it is made meanwhile, so that there is no pause
-    /// between the two: ask for it with [`Batches::next_config`].
+    /// Returns the batches of a rank in an epoch. The order of the following epoch is computed in the background, so
+    /// the next epoch starts without a pause if its configuration comes from [`Batches::next_config`].
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Order`] for a configuration that cannot be carried out.
+    /// [`ReaderError::Order`] for an invalid configuration.
     pub fn epoch(
         &self,
         config: &EpochConfig,
@@ -201,13 +201,15 @@ impl Reader {
         )
     }
 
-    /// One sample, by its number through all streams. A raw file whose path is given out stays where it is until the next
-    /// sample is asked for, and as long as the result is held. Of a shard that lies in a store, uncompressed, only the bytes of the
-    /// sample are fetched; the whole shard once so many of its samples were asked for that this is less work than going on.
+    /// Reads one sample, by its number over all streams.
+    ///
+    /// A raw file whose path is returned stays in the cache until the next call of this function, and while the result
+    /// exists. For an uncompressed shard in a store, only the bytes of the sample are fetched. Once many samples of the
+    /// shard were read this way, the whole shard is fetched, because that then costs less.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; whatever keeps it from being read.
+    /// [`ReaderError::SampleBeyond`]; errors of reading the shard.
     pub fn sample(&self, sample: u64) -> Result<EncodedSample, ReaderError> {
         let catalog = &self.fill_context.catalog;
         let beyond = || ReaderError::SampleBeyond {
@@ -242,7 +244,7 @@ impl Reader {
         })
     }
 
-    /// Whether a sample can be read without asking a store or another folder for anything.
+    /// Returns whether a sample can be read without access to a store or a source folder.
     #[must_use]
     pub fn is_at_hand(&self, sample: u64) -> bool {
         let catalog = &self.fill_context.catalog;
@@ -255,7 +257,7 @@ impl Reader {
         !is_remote || self.fill_context.shard_cache.get(shard).is_some()
     }
 
-    /// Counts a sample of a shard; whether the shard as a whole should be fetched now.
+    /// Counts a single-sample read of a shard and returns whether the whole shard should be fetched now.
     fn is_asked_often(&self, shard: usize) -> bool {
         let catalog = &self.fill_context.catalog;
         let is_remote = catalog
@@ -275,11 +277,11 @@ impl Reader {
         often
     }
 
-    /// A raw file as a sample.
+    /// Reads a raw file as a sample.
     fn file_sample(&self, shard: usize) -> Result<EncodedSample, ReaderError> {
         let catalog = &self.fill_context.catalog;
         let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not under the lock: it may have to be closed.
+        // Dropped outside the lock, because the drop may close the file.
         let before = last().take();
         drop(before);
         let found = FileUse::new(&self.fill_context, shard, &Cancel::new())?;
@@ -314,7 +316,8 @@ impl Reader {
         })
     }
 
-    /// The number of the sample that is a raw file, by its path in the tree; where there are several trees, in the first.
+    /// Returns the sample number of a raw file, by its path in the tree. With several trees, only the first is
+    /// searched.
     ///
     /// # Errors
     ///
@@ -323,17 +326,17 @@ impl Reader {
         Ok(self.fill_context.catalog.find_file(path)?)
     }
 
-    /// The number of the sample of a tar file that has this key; `None` where there is none.
+    /// Returns the number of the sample of a tar file that has this key; `None` if there is none.
     ///
-    /// The first call reads the headers of all tar files, and keeps 16 bytes for each sample. Every call reads the sample
-    /// that it finds.
+    /// The first call reads the headers of all tar files and keeps 16 bytes for each sample. Every call reads the
+    /// samples that it finds, to compare their keys.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::NoKeys`], [`ReaderError::KeyTwice`]; what keeps shards from being read.
+    /// [`ReaderError::NoKeys`], [`ReaderError::KeyTwice`]; errors of reading the shards.
     pub fn find_key(&self, key: &str) -> Result<Option<u64>, ReaderError> {
         let keys = {
-            // Whoever else asks waits for the same.
+            // The lock is held while the map is built: other threads that look up keys wait for it.
             let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
             match &*keys {
                 Some(keys) => Arc::clone(keys),
@@ -357,11 +360,11 @@ impl Reader {
         Ok(found)
     }
 
-    /// The key of a sample of a tar file; `None` for other samples.
+    /// Returns the key of a sample of a tar file; `None` for other samples.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; what keeps the sample from being read.
+    /// [`ReaderError::SampleBeyond`]; errors of reading the sample.
     pub fn key_of(&self, sample: u64) -> Result<Option<String>, ReaderError> {
         let catalog = &self.fill_context.catalog;
         let beyond = || ReaderError::SampleBeyond {
@@ -381,7 +384,7 @@ impl Reader {
         }
     }
 
-    /// The path of a raw file in its tree; `None` for samples that are none.
+    /// Returns the path of a raw file in its tree; `None` for samples that are not raw files.
     #[must_use]
     pub fn file_path(&self, sample: u64) -> Option<&str> {
         let (shard, _) = self.fill_context.catalog.locate(sample)?;
@@ -389,26 +392,26 @@ impl Reader {
         Some(&file.info.basename)
     }
 
-    /// The list of the files of a stream, for another reader of the same tree: see [`FileOptions::known`](crate::FileOptions::known). `None` where it
-    /// is none of raw files.
+    /// Returns the list of the files of a stream, for another reader of the same tree: see
+    /// [`FileOptions::known`](crate::FileOptions::known). Returns `None` if the stream is not a tree of raw files.
     #[must_use]
     pub fn known_files(&self, stream: usize) -> Option<KnownFiles> {
         self.fill_context.catalog.known_files(stream)
     }
 
-    /// A digest of the paths and lengths of all raw files, the same for copies of the same trees; `None` where there are
-    /// none.
+    /// Returns a digest of the paths and lengths of all raw files, which is equal for copies of the same trees. Returns
+    /// `None` if there are no raw files.
     #[must_use]
     pub fn files_digest(&self) -> Option<String> {
         self.fill_context.catalog.files_digest()
     }
 
-    /// A raw file, brought here where it is not, and held: nobody removes it as long as what is returned is there.
+    /// Fetches a raw file if needed, and pins it: the cache does not evict it while the result exists.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; [`CacheError::NoRoom`](crate::ReaderError::Cache) where others hold too much for too
-    /// long; whatever keeps it from being fetched.
+    /// [`ReaderError::SampleBeyond`]; [`CacheError::NoRoom`](crate::ReaderError::Cache) if other pins fill the cache
+    /// for too long; errors of fetching the file.
     pub fn hold_file(&self, sample: u64) -> Result<FileUse, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
@@ -430,11 +433,11 @@ impl Reader {
         Ok(file.ok_or(FileError::NoTree)?)
     }
 
-    /// The bytes of a raw file from where it comes from, past the cache.
+    /// Reads the bytes of a raw file from its source, bypassing the cache.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`], [`FileError::NoTree`]; whatever keeps it from being read.
+    /// [`ReaderError::SampleBeyond`], [`FileError::NoTree`]; errors of reading the source.
     pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
@@ -444,11 +447,11 @@ impl Reader {
             .map_or_else(Vec::new, |piece| piece.bytes.to_vec()))
     }
 
-    /// Asks the place that a raw file comes from whether it is still the one that was listed.
+    /// Checks that a raw file at its source is still the one that was listed.
     ///
     /// # Errors
     ///
-    /// [`FileError::Missing`], [`FileError::Changed`]; whatever keeps the place from answering.
+    /// [`FileError::Missing`], [`FileError::Changed`]; errors of the source.
     pub fn check_file(&self, sample: u64) -> Result<(), ReaderError> {
         let catalog = &self.fill_context.catalog;
         let shard = self.shard_of(sample)?;
@@ -462,7 +465,7 @@ impl Reader {
                 let found = store.look_up(name, &mut |_| true)?;
                 found.map(|found| {
                     let (listed, now) = (file.tag.trim_matches('"'), found.tag.trim_matches('"'));
-                    // Where only one of them says anything, there is nothing to compare.
+                    // Without a tag on both sides there is nothing to compare.
                     let same = listed == now || listed.is_empty() || now.is_empty();
                     (found.bytes, same)
                 })
@@ -493,12 +496,12 @@ impl Reader {
         }
     }
 
-    /// The least limit that has room for so many raw files at a time whose paths are given out, the largest of them; 0 where
-    /// there are none that are kept.
+    /// Returns the smallest cache limit that can hold the `count` largest raw files at the same time; 0 if the cache
+    /// keeps no raw files.
     ///
     /// # Errors
     ///
-    /// What keeps the folder from being looked at.
+    /// Errors of reading the cache folder.
     pub fn least_limit(&self, count: usize) -> Result<u64, ReaderError> {
         let mut sizes: Vec<u64> = Vec::new();
         for stream in self.fill_context.catalog.streams() {
@@ -515,17 +518,17 @@ impl Reader {
         Ok(largest.fold(base, |sum, size| sum.saturating_add(*size)))
     }
 
-    /// The least cache limit that these streams can be opened with; 0 where any limit will do.
+    /// Returns the smallest cache limit that these streams can be opened with; 0 if any limit works.
     ///
     /// # Errors
     ///
-    /// What keeps the folders of the cache from being opened.
+    /// Errors of opening the cache folders.
     pub fn least_cache_limit(&self) -> Result<u64, ReaderError> {
         self.fill_context.shard_cache.minimum()
     }
 
-    /// Has raw files fetched in this order, in the background, as far as there is room for them. How many were not known to
-    /// be here is the result.
+    /// Prefetches raw files in this order, in the background, as far as the cache has space. Returns how many of them
+    /// were not known to be in the cache.
     ///
     /// # Errors
     ///
@@ -536,23 +539,23 @@ impl Reader {
         self.fill_context.shard_cache.preload(&shards)
     }
 
-    /// How many of the files that were to be fetched ahead are still to come.
+    /// Returns how many of the prefetched files are still queued or in flight.
     #[must_use]
     pub fn preloading(&self) -> u64 {
         self.fill_context.shard_cache.under_way()
     }
 
-    /// Whether the shard of a sample lies on this machine.
+    /// Returns whether the shard of a sample is on this machine.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; whatever keeps the folder from being looked into.
+    /// [`ReaderError::SampleBeyond`]; errors of reading the cache folder.
     pub fn is_here(&self, sample: u64) -> Result<bool, ReaderError> {
         self.fill_context.shard_cache.has(self.shard_of(sample)?)
     }
 
-    /// What the stores were asked for so far, all streams together; nothing for streams of folders. Streams of one store
-    /// share its connections, so the most and the present number of them are the largest of any stream.
+    /// Returns the statistics of all requests to stores so far, summed over the streams. Streams of one store share its
+    /// connections, so the connection counts are the maximum over all streams.
     #[must_use]
     pub fn remote_stats(&self) -> RemoteStats {
         let mut all = RemoteStats::default();
@@ -569,19 +572,19 @@ impl Reader {
         all
     }
 
-    /// What the cache has done so far.
+    /// Returns the statistics of the cache so far.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
         self.fill_context.shard_cache.stats()
     }
 }
 
-/// A raw file that is used: it stays where it is until this is dropped.
+/// A raw file in use: it is pinned until this is dropped.
 #[derive(Debug)]
 pub struct FileUse {
     fill_context: Arc<FillContext>,
     shard: usize,
-    /// `None` for one that is read each time, because there is no room for it.
+    /// `None` for a file that is read from its source each time, because the cache has no space for it.
     open: Option<Arc<OpenShard>>,
 }
 
@@ -599,7 +602,7 @@ impl FileUse {
         })
     }
 
-    /// Where it lies.
+    /// Returns the local path of the file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         let path = self.fill_context.catalog.file_path(self.shard);
@@ -616,7 +619,7 @@ impl Drop for FileUse {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // What it holds would keep the cache from ending.
+        // The cache does not shut down while files are pinned.
         let last = self
             .last
             .get_mut()

@@ -13,28 +13,27 @@ use crate::error::{Place, ReaderError};
 use crate::side_files::unfinished;
 use shardmill_core::parallel;
 
-/// How an index is rebuilt.
+/// Options for rebuilding an index.
 #[derive(Clone, Debug, Default)]
 pub struct RebuildOptions {
-    /// How much a file may ask for.
+    /// Limits on what a file may demand, such as memory.
     pub limits: Limits,
-    /// Shards read side by side; 0 for one per core.
+    /// The number of shards to read in parallel; 0 for one per core.
     pub jobs: usize,
 }
 
-/// The index of the shards that lie in a directory, from what their own headers say: the one that their
-/// writer made, as long as all of them are there. An `index.json` that is there is not read.
+/// Rebuilds the index of the shards in a directory from their own headers. If all shards exist, this is the index that
+/// their writer made. An existing `index.json` is not read.
 ///
-/// Only files called as shards are looked at, `shard.00000.mds.zstd` and so on. Where the header says that a
-/// shard is compressed, the compressed file counts and a raw one beside it is ignored; likewise the other way
-/// round.
+/// Only files named like shards are read, such as `shard.00000.mds.zstd`. If the header declares a compression, the
+/// compressed file is the shard and a raw one next to it is ignored, and vice versa.
 ///
 /// # Errors
 ///
-/// [`ReaderError::Unfinished`] where an unfinished conversion has left its journal or uncommitted parts; [`ReaderError::NoShards`]; [`ReaderError::Gap`] when a number is missing;
-/// [`ReaderError::Ambiguous`], [`ReaderError::Format`], [`ReaderError::StoredForm`],
-/// [`ReaderError::PartnerMissing`] when the files do not fit each other; [`ReaderError::Shard`] and
-/// [`ReaderError::Decompress`] for damaged shards; `Interrupted`.
+/// [`ReaderError::Unfinished`] if an unfinished conversion left its journal or uncommitted parts;
+/// [`ReaderError::NoShards`]; [`ReaderError::Gap`] if a number is missing; [`ReaderError::Ambiguous`],
+/// [`ReaderError::Format`], [`ReaderError::StoredForm`], [`ReaderError::PartnerMissing`] if the files do not match;
+/// [`ReaderError::Shard`] and [`ReaderError::Decompress`] for damaged shards; `Interrupted`.
 pub fn rebuild_index(
     path: &Path,
     options: &RebuildOptions,
@@ -83,7 +82,7 @@ pub fn rebuild_index(
     })
 }
 
-/// The files of one shard, by the names they have.
+/// The files of one shard, according to their names.
 #[derive(Debug)]
 struct Files {
     number: u64,
@@ -92,14 +91,14 @@ struct Files {
     meta: Forms,
 }
 
-/// Whether a file is there raw, and how it is compressed where it is there compressed.
+/// Which forms of a file exist: the raw one, and a compressed one with its compression.
 #[derive(Clone, Copy, Debug, Default)]
 struct Forms {
     raw: bool,
     zip: Option<Compression>,
 }
 
-/// A name taken apart: number, format, whether it is the offsets, compression.
+/// Parses the name of a shard file: its number, format, whether it is the offsets, and its compression.
 fn parse_name(name: &str) -> Option<(u64, Format, bool, Option<Compression>)> {
     let mut rest = name.strip_prefix("shard.")?.split('.');
     let number: u64 = rest.next()?.parse().ok()?;
@@ -109,7 +108,7 @@ fn parse_name(name: &str) -> Option<(u64, Format, bool, Option<Compression>)> {
     if meta {
         last = rest.next();
     }
-    // Extensions are the names of compressions without a level.
+    // File extensions are the names of compressions without a level.
     let compression: Option<Compression> = last.map(str::parse).transpose().ok()?;
     let exact = basename(number, format, meta, compression.as_ref()) == name;
     exact.then_some((number, format, meta, compression))
@@ -177,7 +176,7 @@ impl Files {
         basename(self.number, self.format, meta, compression)
     }
 
-    /// Every file there is.
+    /// Returns the names of all existing files.
     fn names(&self) -> impl Iterator<Item = String> {
         [(false, self.data), (true, self.meta)]
             .into_iter()
@@ -201,7 +200,7 @@ impl Files {
 struct Loaded {
     name: String,
     raw: Vec<u8>,
-    /// As it is stored, when that is not raw.
+    /// The stored bytes, if the file is compressed.
     zipped: Option<Vec<u8>>,
 }
 
@@ -221,7 +220,7 @@ impl Rebuild<'_> {
         let mut head = self.load(split, forms.zip)?;
         let (mut config, mut samples) = self.read_config(&head, split)?;
         if forms.zip.is_some() && forms.raw && config.compression.is_none() {
-            // The compressed file is somebody's copy.
+            // The compressed file is a copy that another program made.
             head = self.load(split, None)?;
             (config, samples) = self.read_config(&head, split)?;
         }
@@ -258,7 +257,7 @@ impl Rebuild<'_> {
         Ok(entry)
     }
 
-    /// Both files of a shard have to be there, in whatever form.
+    /// Checks that both files of a shard exist, in any form.
     fn check_partner(&self, split: bool) -> Result<(), ReaderError> {
         let is_there = |meta| {
             let Forms { raw, zip } = self.files.forms(meta);
@@ -275,7 +274,7 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// The file has to be of the format and in the form that its own config says.
+    /// Checks that the file has the format and the compression of its own config.
     fn check_form(&self, name: &str, meta: bool, config: &ShardConfig) -> Result<(), ReaderError> {
         if config.format() != self.files.format {
             return Err(ReaderError::Format {
@@ -303,7 +302,7 @@ impl Rebuild<'_> {
             .map_err(|source| self.shard_error(&head.name, source))
     }
 
-    /// What an index says of a file: raw, and as stored when that is not raw.
+    /// Returns the index entries of a file: the raw one, and the compressed one if the file is compressed.
     fn infos(
         &self,
         file: &Loaded,
@@ -368,8 +367,8 @@ impl Rebuild<'_> {
         Ok(bytes)
     }
 
-    /// The same config once for all shards that have it. Compared with the latest few, since a dataset has
-    /// one or, when merged, a few in a row.
+    /// Returns the shared copy of a config. Only the latest configs are compared: a dataset has one, or a few in a row
+    /// if it was merged.
     fn shared(&self, config: ShardConfig) -> Arc<ShardConfig> {
         const LATEST: usize = 16;
         let mut configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);

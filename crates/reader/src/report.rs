@@ -5,18 +5,18 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 
 use crate::error::ReaderError;
 
-/// Most problems, and most warnings, that a report lists; the counts go on.
+/// The most problems, and the most warnings, that a report lists. The counts include those beyond this limit.
 pub const MOST_FINDINGS: usize = 10_000;
 
-/// Something wrong with a dataset.
+/// A problem or a warning that the check of a dataset found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The stable id, as in `error[id]`.
     pub id: &'static str,
-    /// What it means; decides the exit code when nothing worse is found.
+    /// The kind of error. The kind of the first problem decides the exit code.
     #[serde(skip)]
     pub kind: ErrorKind,
-    /// The file, sample and column it is about, printable.
+    /// The printable name of the file, sample and column that it is about.
     pub object: String,
     /// What is wrong, with numbers.
     pub message: String,
@@ -50,21 +50,21 @@ impl Problem {
     }
 }
 
-/// The samples, compared with what the conversion noted that made them.
+/// The hash of the samples, compared with the one that the conversion recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContentReport {
-    /// What `index.provenance` says: a hash over all samples, whatever their order and their shards.
+    /// The hash in `index.provenance`: over all samples, independent of their order and of how shards split them.
     pub expected: String,
-    /// That of the samples that were read; `None` where some of them could not be.
+    /// The hash of the samples that were read; `None` if some of them could not be read.
     pub found: Option<String>,
-    /// Samples that do not count, because their table no longer has them.
+    /// Deleted samples, which the hash excludes.
     pub tombstones: u64,
 }
 
-/// What [`verify`](crate::verify()) looked at and found.
+/// What [`verify`](crate::verify()) checked and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
-    /// Shards in the index; all of them were looked at.
+    /// Shards in the index; all of them were checked.
     pub shards: u64,
     /// Shards with a problem.
     pub damaged_shards: u64,
@@ -74,41 +74,41 @@ pub struct VerifyReport {
     pub sound_samples: u64,
     /// Whether every value was decoded.
     pub deep: bool,
-    /// Files read, the index among them.
+    /// Files read, including the index.
     pub files: u64,
     /// Bytes of the files read.
     pub stored_bytes: u64,
-    /// Raw bytes of the shards among them, after decompression.
+    /// Raw bytes of the shards that were read, after decompression.
     pub raw_bytes: u64,
     /// Hashes compared.
     pub hashes: u64,
-    /// The content of all samples, where every value was decoded and the conversion has noted it.
+    /// The comparison of the content hash; `None` unless every value was decoded and the conversion recorded a hash.
     pub content: Option<ContentReport>,
-    /// What is wrong, by shard; at most [`MOST_FINDINGS`].
+    /// Problems, in the order of their shards; at most [`MOST_FINDINGS`].
     pub problems: Vec<Problem>,
     /// How many problems there are, listed or not.
     pub problem_count: u64,
-    /// What is odd but keeps nobody from reading; at most [`MOST_FINDINGS`].
+    /// Oddities that do not prevent reading; at most [`MOST_FINDINGS`].
     pub warnings: Vec<Problem>,
     /// How many warnings there are, listed or not.
     pub warning_count: u64,
 }
 
 impl VerifyReport {
-    /// Whether there is no problem. Warnings do not count.
+    /// Returns whether there is no problem. Warnings do not count.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.problem_count == 0
     }
 
-    /// The kind of the first problem, which decides the exit code; `None` for a sound dataset.
+    /// Returns the kind of the first problem, which decides the exit code; `None` for a sound dataset.
     #[must_use]
     pub fn kind(&self) -> Option<ErrorKind> {
         self.problems.first().map(|problem| problem.kind)
     }
 }
 
-/// Findings of several shards, of which the first are kept whatever order they come in.
+/// Findings of several shards. Those of the lowest shards are kept, in whatever order the shards are added.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<(usize, Vec<Problem>)>,
@@ -129,7 +129,7 @@ impl Findings {
         }
     }
 
-    /// Keeps the findings of the lowest shards.
+    /// Drops findings beyond [`MOST_FINDINGS`], those of the highest shards first.
     fn trim(&mut self) {
         self.kept.sort_by_key(|(shard, _)| *shard);
         self.held = 0;
@@ -146,7 +146,7 @@ impl Findings {
     }
 }
 
-/// Findings of one shard, in the order they were made.
+/// Findings of one shard, in the order in which they were made.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     kept: Vec<Problem>,
@@ -154,7 +154,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// `describe` is called only while there is room: a million bad samples cost no million texts.
+    /// Counts a finding. It calls `describe` only while the list has room: a million bad samples must not build a
+    /// million texts.
     pub(crate) fn push(&mut self, describe: impl FnOnce() -> Problem) {
         self.count += 1;
         if self.kept.len() < MOST_FINDINGS {

@@ -1,4 +1,4 @@
-//! Tar files without an index: the headers of all of them are read once, and say what an index would.
+//! Builds the index of tar files that have none, by reading the headers of all of them once.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,24 +21,24 @@ use crate::tars::{
 };
 use shardmill_core::parallel::for_each;
 
-/// Samples whose places are kept from the scan, over all shards: 8 bytes each. Beyond that a shard is scanned again when
-/// it is opened.
+/// The most samples whose offsets are kept from the scan, over all shards: 8 bytes each. Shards beyond that are scanned
+/// again when they are opened.
 const KEPT_OFFSETS: usize = 8 << 20;
-/// Read at once of an object: about what comes in the time that a request takes.
+/// The bytes of an object that are read at once: about what a connection transfers in the latency of a request.
 const STORE_WINDOW: u64 = 1 << 20;
-/// Shards of a store that are scanned side by side: each holds a window.
+/// The number of shards of a store that are scanned in parallel: each holds one window.
 const STORE_SHARDS: usize = 64;
-/// Objects that are listed at most.
+/// The most objects that are listed.
 const MOST_OBJECTS: u64 = 10_000_000;
 
-/// Where tar files lie.
+/// The location of tar files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shelf<'a> {
     Folder(&'a Dir),
     Store(&'a Remote),
 }
 
-/// A tar file that was found.
+/// A tar file that a listing found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     name: String,
@@ -47,7 +47,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// A file that is called like a shard.
+    /// Returns the file if its name is one of a tar shard.
     fn of(name: &str, bytes: u64) -> Option<Self> {
         if !is_tar_name(name) {
             return None;
@@ -67,7 +67,7 @@ impl Found {
         })
     }
 
-    /// The file that an index names.
+    /// Returns the file of an index entry.
     pub(crate) fn listed(entry: &IndexShard) -> Self {
         let stored = entry.stored();
         Self {
@@ -77,7 +77,7 @@ impl Found {
         }
     }
 
-    /// Its name and length.
+    /// Returns its name and length.
     pub(crate) fn file(&self) -> (&str, u64) {
         (&self.name, self.bytes)
     }
@@ -109,10 +109,10 @@ impl Found {
     }
 }
 
-/// Where each sample of a shard begins, and where the last one ends.
+/// The offset of each sample of a shard, then the end of the last one.
 pub(crate) type Offsets = Arc<[u64]>;
 
-/// An index of tar files, in their order, and the places of samples in the first of them.
+/// Builds an index of tar files in the given order. Also returns the offsets of the samples of the first shards.
 pub(crate) fn scan(
     shelf: Shelf<'_>,
     found: &[Found],
@@ -124,7 +124,7 @@ pub(crate) fn scan(
     let mut shards = Vec::with_capacity(scanned.len());
     let mut places = Vec::new();
     let mut room = KEPT_OFFSETS;
-    // A million shards of the same fields share one set.
+    // Shards with equal fields share one set: there may be a million of them.
     let mut last: Option<Arc<FieldSet>> = None;
     for (mut shard, offsets) in scanned {
         if let Some(left) = room.checked_sub(offsets.len())
@@ -144,16 +144,16 @@ pub(crate) fn scan(
 
 /// The tar files of a folder.
 pub(crate) enum ListedTars {
-    /// A conversion is not finished: some of them are missing.
+    /// A conversion is unfinished, so that some tar files are missing.
     Unfinished(Unfinished),
-    /// There are other files; one of both.
+    /// There are other files as well: a tar file and one of those.
     Stray([String; 2]),
-    /// All of them.
+    /// All tar files.
     All(Vec<Found>),
 }
 
-/// The tar files below a folder, in the order of the bytes of their names: those that [`TarSet`](crate::TarSet) finds
-/// there. Of a folder with datasets there are none.
+/// Lists the tar files below a folder, sorted by the bytes of their names. These are the files that
+/// [`TarSet`](crate::TarSet) finds. A folder that contains datasets has none.
 pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
     let mut found = Vec::new();
     match shelf {
@@ -198,7 +198,7 @@ pub(crate) fn list_tars(shelf: Shelf<'_>) -> Result<ListedTars, StorageError> {
     Ok(ListedTars::All(found))
 }
 
-/// Whether an object is the index of a dataset in the folder that was listed.
+/// Returns whether an object is the index of a dataset in a subfolder.
 fn is_index_below(name: &str) -> bool {
     match name.split_once('/') {
         Some((folder, name)) => name == INDEX_NAME && !folder.starts_with('.'),
@@ -206,7 +206,7 @@ fn is_index_below(name: &str) -> bool {
     }
 }
 
-/// The tar files of a pattern, in its order; all of them have to be there.
+/// Finds the tar files of a pattern, in its order. A missing file is an error.
 pub(crate) fn find_tars(shelf: Shelf<'_>, pattern: &TarPattern) -> Result<Vec<Found>, ReaderError> {
     let names = pattern.names();
     let sizes = Mutex::new(vec![0; names.len()]);
@@ -243,7 +243,7 @@ pub(crate) fn find_tars(shelf: Shelf<'_>, pattern: &TarPattern) -> Result<Vec<Fo
         .collect())
 }
 
-/// The hashes of the keys of tar files, each in the order of its samples.
+/// Returns the hashes of the keys of tar files, in the order of their samples.
 pub(crate) fn hash_keys(
     shelf: Shelf<'_>,
     found: &[Found],
@@ -255,7 +255,7 @@ pub(crate) fn hash_keys(
     })
 }
 
-/// Reads the headers of tar files, and makes of each what `make` makes of them.
+/// Reads the headers of tar files, and returns the result of `make` for each.
 fn scan_each<T: Send>(
     shelf: Shelf<'_>,
     found: &[Found],
@@ -286,7 +286,7 @@ fn scan_folder<T: Send>(
             let mapping = map(&file)?;
             let mut scan = ShardScan::new(file.len(), limits);
             let need = step(&mut scan, shard, number, 0, mapping.bytes());
-            // What is gone reads as zeros, which have errors of their own.
+            // Missing bytes of a truncated file read as zeros, which cause other errors: report the change instead.
             if mapping.is_damaged() || need?.is_some() {
                 return Err(shard.changed(number));
             }
@@ -317,7 +317,7 @@ fn scan_store<T>(
             .iter()
             .map(|shard| ShardScan::new(shard.bytes, limits))
             .collect();
-        // Which part of which shard is to be read next, all at once.
+        // The range of each shard to read next; all of them are requested at once.
         let mut wanted: Vec<(usize, Range<u64>)> = Vec::new();
         for (place, shard) in shards.iter().enumerate() {
             if shard.compression.is_some() {
@@ -356,13 +356,13 @@ fn scan_store<T>(
     Ok(done)
 }
 
-/// A range with what lies behind it, up to a window and to the end of the object.
+/// Extends a range to a whole window, but not beyond the end of the object.
 fn widened(range: &Range<u64>, length: u64) -> Range<u64> {
     let end = range.end.max(range.start.saturating_add(STORE_WINDOW));
     range.start..end.min(length.max(range.start))
 }
 
-/// Goes on with a scan. A file without any bytes has no end either.
+/// Continues a scan with more bytes, and returns the next range that it needs.
 fn step(
     scan: &mut ShardScan,
     shard: &Found,
@@ -375,7 +375,7 @@ fn step(
         source: Box::new(source),
     })?;
     match need {
-        // INVARIANT: a scan asks for less than it was given only where the file is shorter than when it was listed.
+        // INVARIANT: a scan requests bytes that it already got only if the file is shorter than it was when listed.
         Some(range) if range.start == at && range.end <= at.saturating_add(bytes.len() as u64) => {
             Err(shard.changed(number))
         }

@@ -1,4 +1,4 @@
-//! The columns of a shard, compiled for reading many samples.
+//! The columns of a shard, in a form that makes reading many samples fast.
 
 use std::sync::Arc;
 
@@ -8,46 +8,45 @@ use shardmill_webdataset::FieldSet;
 use crate::entry::Columns;
 use crate::tar::{KEY_COLUMN, in_order};
 
-/// A column as a batch shows it.
+/// A column of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaColumn {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
     /// How its values are encoded.
     pub encoding: Encoding,
-    /// The length of every value in bytes; `None` where each has its own.
+    /// The length of every value in bytes; `None` if values have different lengths.
     pub size: Option<usize>,
 }
 
-/// What kind of shard the samples of a schema lie in.
+/// The kind of shard that contains the samples of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleForm {
     /// MDS: the encoding of each column is known.
     Mds,
-    /// WebDataset: the column `__key__`, and the fields as their bytes.
+    /// WebDataset: the column `__key__`, and the bytes of each field.
     WebDataset,
     /// Raw files: their paths and bytes.
     File,
 }
 
-/// The columns of a shard. Shards that differ only in how they are stored share one.
+/// The columns of a shard. Shards with equal columns share one schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schema {
-    /// Of MDS, of raw files, and of tar files whose samples all have the same fields: values as bytes.
+    /// MDS, raw files, and tar files whose samples all have the same fields. Values are bytes.
     Binary {
-        /// What they lie in.
+        /// The kind of shard.
         form: SampleForm,
         /// The columns, in the order of the index.
         columns: Vec<SchemaColumn>,
         /// Bytes before the first value of a sample: four for each column without a fixed size.
         head: usize,
-        /// The length of a sample without its values of variable size.
+        /// The length of a sample without its values of variable size, in bytes.
         fixed: usize,
     },
-    /// Of tar files whose samples have different fields. A sample that was read has a schema of its own, which is
-    /// [`Schema::Binary`].
+    /// Tar files whose samples have different fields. Each sample that is read has its own [`Schema::Binary`].
     Fields(Arc<FieldSet>),
-    /// Of JSON, CSV, TSV and XSV: a line of text.
+    /// JSON, CSV, TSV and XSV: each sample is a line of text.
     Text(Layout),
 }
 
@@ -103,7 +102,7 @@ impl Schema {
         }
     }
 
-    /// That of samples of tar files with these fields.
+    /// Returns the schema of samples of tar files with these fields.
     pub(crate) fn of_fields<'a>(fields: impl Iterator<Item = &'a str>) -> Self {
         let column = |name: &str, encoding| SchemaColumn {
             name: name.to_owned(),
@@ -122,7 +121,7 @@ impl Schema {
         }
     }
 
-    /// Whether it is that of a shard.
+    /// Returns whether this is the schema of shards with these columns.
     pub(crate) fn is_of(&self, columns: Columns<'_>) -> bool {
         match (self, columns) {
             (Self::Binary { form, columns, .. }, Columns::Mds(config)) => match &config.layout {
@@ -153,7 +152,7 @@ impl Schema {
         }
     }
 
-    /// Whether samples have to be put into the form of MDS: those of tar files, and raw files.
+    /// Returns whether samples must be re-encoded as MDS samples. That is so for tar files and raw files.
     pub(crate) const fn is_made(&self) -> bool {
         matches!(
             self,
@@ -165,7 +164,7 @@ impl Schema {
         )
     }
 
-    /// The names of its columns.
+    /// Returns the names of the columns.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         match self {

@@ -13,7 +13,7 @@ pub struct Shard {
     owned: OwnedShard,
     number: usize,
     first_sample: u64,
-    /// The file it came from, for messages.
+    /// The file that the shard was read from, for messages.
     file: String,
 }
 
@@ -38,37 +38,37 @@ impl Shard {
         })
     }
 
-    /// Its number in the index, from 0.
+    /// Returns the number of the shard in the index, from 0.
     #[must_use]
     pub const fn number(&self) -> usize {
         self.number
     }
 
-    /// The number under which its first sample is stored in the dataset: deleted samples count.
+    /// Returns the stored number of the first sample in the dataset, which counts deleted samples.
     #[must_use]
     pub const fn first_sample(&self) -> u64 {
         self.first_sample
     }
 
-    /// Samples in the shard.
+    /// Returns the number of samples in the shard.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.view().len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the shard has no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The shard as the format crate shows it.
+    /// Returns the view of the shard in `shardmill-mds`.
     #[must_use]
     pub fn view(&self) -> ShardView<'_> {
         self.owned.view()
     }
 
-    /// The encoded bytes of a sample, by its number in the shard.
+    /// Returns the encoded bytes of a sample, by its number in the shard.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Shard {
             .map_err(|source| self.error(at, source))
     }
 
-    /// The columns of an MDS sample, by its number in the shard.
+    /// Returns the columns of an MDS sample, by its number in the shard.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Shard {
             .map_err(|source| self.error(at, source))
     }
 
-    /// The columns and values of a sample of any format, by its number in the shard.
+    /// Returns the columns and values of a sample of any format, by its number in the shard.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Shard {
     }
 }
 
-/// One sample, with the bytes it lies in.
+/// One sample, which keeps the shard that contains its bytes in memory.
 #[derive(Clone, Debug)]
 pub struct Sample {
     shard: Arc<Shard>,
@@ -119,30 +119,30 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The sample at a place in a shard, which has a number in the dataset.
+    /// Makes the sample at position `at` of a shard, with its number in the dataset.
     pub(crate) const fn new(shard: Arc<Shard>, at: u64, number: u64) -> Self {
         Self { shard, at, number }
     }
 
-    /// Its number in the dataset.
+    /// Returns the number of the sample in the dataset.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The number of its shard in the index.
+    /// Returns the number of the sample's shard in the index.
     #[must_use]
     pub fn shard_number(&self) -> usize {
         self.shard.number
     }
 
-    /// How the shard is laid out.
+    /// Returns the config of the sample's shard: its format and columns.
     #[must_use]
     pub fn config(&self) -> &ShardConfig {
         self.shard.view().config()
     }
 
-    /// Its encoded bytes.
+    /// Returns the encoded bytes of the sample.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ impl Sample {
         self.shard.sample(self.at)
     }
 
-    /// Its columns, for MDS.
+    /// Returns the columns of an MDS sample.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl Sample {
         self.shard.fields(self.at)
     }
 
-    /// Its columns and values, for any format.
+    /// Returns the columns and values of a sample of any format.
     ///
     /// # Errors
     ///

@@ -1,19 +1,21 @@
-//! Which shards are here: fetched ahead in the order of their use, checked, kept within a limit, shared with the other
-//! processes of the machine.
+//! The shard cache: prefetches shards in the order of their use and checks them.
 //!
-//! This module decides when a shard is fetched, where it goes and when it leaves. It leaves to others which shard is
-//! needed when ([`AccessPlan`]) and who leaves for whom ([`make_room`](crate::cache::make_room)), how bytes are moved
-//! ([`Fetch`]), and what a shard looks like (`OpenShard`).
+//! The cache keeps shards within a limit, and shares them with the other processes of the machine.
+//!
+//! This module decides when a shard is fetched, where it is stored and when it is evicted. Other modules decide when
+//! each shard is needed ([`AccessPlan`]) and which one to evict ([`make_room`](crate::cache::make_room)). [`Fetch`]
+//! transfers the bytes, and `OpenShard` reads them.
 //!
 //! The model:
 //!
-//! - A shard is absent, worked on, ready (on the disk), open, or failed. The table of that is under one lock, which is
-//!   never held while a file is touched (`state`).
-//! - What is done to a shard is a job. Jobs that somebody waits for come first, and whoever waits helps. Threads are
-//!   there only from the first fetch on, so that a dataset on a local disk has none (`engine`).
-//! - Room is counted in the folders themselves, under a lock between processes (`capacity`, `usage_file`, `folder`).
-//! - A shard for which nobody may leave is held in memory, or else its samples are read one by one.
-//! - Nothing survives a fork: a child starts with an empty table, and shares the folder as any other process does.
+//! - A shard is absent, busy, ready (on the disk), open, or failed. One lock protects the table of these states. No
+//!   file is accessed while it is held (`state`).
+//! - Each operation on a shard is a job. Jobs that a thread waits for come first, and the waiting thread helps. Threads
+//!   start with the first fetch, so that a dataset on a local disk has none (`engine`).
+//! - The used space is recorded in the cache folders, under a lock between processes (`capacity`, `usage_file`,
+//!   `folder`).
+//! - If no shard can be evicted for a new one, the new one is held in memory, or its samples are read one by one.
+//! - No state survives a fork: a child starts with an empty table, and shares the folder like any other process.
 
 mod capacity;
 mod check;
@@ -54,44 +56,44 @@ use engine::Engine;
 use origin::{Fetch, Origins};
 use process::PerProcess;
 
-/// How shards are fetched and kept.
+/// Options for fetching and caching shards.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// Most bytes that the cache takes up on the disk, of all streams and all processes together: shards, what is
-    /// being written, the indexes, its own books. `None` for no limit.
+    /// The most bytes that the cache uses on the disk, over all streams and processes. This includes shards, files
+    /// being written, the indexes and the cache's own records. `None` for no limit.
     pub limit: Option<u64>,
-    /// Most bytes on their way at a time, compressed and raw.
+    /// The most bytes in flight at a time, compressed and raw.
     pub in_flight: u64,
-    /// Most bytes of shards in memory, for which there is no room on the disk.
+    /// The most bytes of shards in memory that do not fit on the disk.
     pub memory: u64,
-    /// Threads that check, decompress and write.
+    /// The number of threads that check, decompress and write.
     pub threads: usize,
-    /// How many batches ahead shards are fetched; `None` for as many as there is room for.
+    /// How many batches ahead shards are prefetched; `None` for as many as fit.
     pub lookahead: Option<u64>,
-    /// How many batches before it is needed a shard that is fetched ahead may take the place of one that the best order
-    /// would keep. That costs a fetch later; waiting longer costs time. `None`: twice as many as a fetch has lasted so
-    /// far.
+    /// How many batches before its use a prefetched shard may replace one that Belady's policy would keep. An early
+    /// replacement costs another fetch later; a late one costs time. `None` for twice the batches that a fetch has
+    /// taken so far.
     pub slack: Option<u64>,
-    /// How long another process is waited for.
+    /// How long to wait for another process.
     pub timeout: Duration,
-    /// Most shards open at a time. Of those that are not needed by the batches being read, the ones that were asked
-    /// for longest ago are closed.
+    /// The most shards that are open at a time. Shards that the current batches do not need are closed, the least
+    /// recently used first.
     pub open_shards: usize,
-    /// Most shards that other processes are kept from removing. Each takes an open file.
+    /// The most shards that are pinned against eviction by other processes. Each pin takes an open file.
     pub pins: usize,
-    /// Where this rank is among those that share the folder, so that shards are kept for the slower ones.
+    /// The position of this rank among those that share the folder. With it, shards are kept for slower ranks.
     pub peers: Option<Peers>,
-    /// For whom batches are read: a number of the training process, which its loader processes share; 0 for nobody else.
-    /// What a loader process of his has left in use when it ended counts until his next epoch.
+    /// A number of the training process, which all its loader processes share; 0 for none. Files that a loader process
+    /// still used when it ended stay pinned until the next epoch of the same owner.
     pub owner: u64,
-    /// Whether locks are taken. Only tests turn this off, to see what happens where they do nothing.
+    /// Whether to take locks. Only tests turn this off, to see what happens on file systems where locks have no effect.
     #[doc(hidden)]
     pub locks: bool,
 }
 
 impl Default for CacheOptions {
-    /// No limit; 256 MiB on their way and as much in memory; two threads; two minutes of waiting; 8,192 shards open,
-    /// which is an eighth of the regions that a process may map (`vm.max_map_count`).
+    /// No limit; 256 MiB in flight and as much in memory; two threads; a timeout of two minutes. 8,192 shards may be
+    /// open, which is an eighth of the regions that a process may map (`vm.max_map_count`).
     fn default() -> Self {
         Self {
             limit: None,
@@ -110,38 +112,39 @@ impl Default for CacheOptions {
     }
 }
 
-/// The ranks of one machine that read the same run.
+/// The ranks of one machine that take part in the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peers {
-    /// This rank among those of the machine, from 0.
+    /// The number of this rank on the machine, from 0.
     pub rank: u64,
-    /// Ranks of the machine.
+    /// The number of ranks on the machine.
     pub ranks: u64,
-    /// A number that the ranks of one run share and those of another do not: positions are compared only within it.
+    /// A number that the ranks of one run share, and that differs between runs. Positions are compared only within a
+    /// run.
     pub run: u64,
 }
 
-/// What the cache has done so far, in this process.
+/// Statistics of the cache in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Fetches of whole shards, those that had to be made again among them.
+    /// Fetches of whole shards, including repeated ones.
     pub fetched_shards: u64,
-    /// Bytes of what was fetched, as it is stored.
+    /// Fetched bytes, as stored.
     pub fetched_bytes: u64,
-    /// Fetches that brought something else than the shard.
+    /// Fetches that returned wrong bytes.
     pub bad_fetches: u64,
-    /// Shards that were found in the folder when they were first looked for.
+    /// Shards that were already in the folder when they were first needed.
     pub found_shards: u64,
-    /// Times that somebody had to wait for a shard.
+    /// The number of times that a thread waited for a shard.
     pub waits: u64,
-    /// How long they waited, all together.
+    /// The total time of those waits.
     pub waited: Duration,
-    /// Shards removed from the folder to make room.
+    /// Shards evicted from the folder.
     pub evictions: u64,
-    /// Shards held in memory for want of room.
+    /// Shards held in memory because the disk had no space for them.
     pub bypasses: u64,
-    /// Samples read one by one for want of room.
+    /// Samples read one by one because there was no space for their shard.
     pub alone_samples: u64,
     /// Bytes in the folders when they were last counted; 0 for a cache without a limit.
     pub resident_bytes: u64,
@@ -154,13 +157,13 @@ pub struct CacheStats {
 /// How a shard can be read.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
-    /// As a whole.
+    /// As a whole shard.
     Open(Arc<OpenShard>),
     /// Sample by sample, by [`ShardCache::samples`].
     Alone,
 }
 
-/// Tells whoever waits to stop waiting. Clones are of the same request.
+/// A request to stop waiting. Clones share the request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
@@ -169,7 +172,7 @@ impl Cancel {
         Self::default()
     }
 
-    /// Asks to stop; then call [`ShardCache::wake`].
+    /// Requests to stop. The caller must then call [`ShardCache::wake`].
     pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -179,7 +182,7 @@ impl Cancel {
     }
 }
 
-/// The shards that are here, for one reader. See the module.
+/// The cache of one reader. See the module documentation.
 pub(crate) struct ShardCache {
     catalog: Arc<Catalog>,
     options: CacheOptions,
@@ -196,8 +199,7 @@ impl fmt::Debug for ShardCache {
 }
 
 impl ShardCache {
-    /// Checks the options. Makes no thread, no lock, no socket and no file: those come with the first need, in the
-    /// process that has it.
+    /// Checks the options. Threads, locks, sockets and files are created on first use, in the process that uses them.
     pub(crate) fn new(catalog: Arc<Catalog>, options: &CacheOptions) -> Result<Self, ReaderError> {
         Self::with_fetch(catalog, options, Arc::new(Origins))
     }
@@ -216,7 +218,7 @@ impl ShardCache {
         })
     }
 
-    /// What this process has, which a child of it has not.
+    /// Returns the engine of this process. A forked child makes its own.
     fn engine(&self) -> Result<&Arc<Engine>, ReaderError> {
         self.engines.get_or_make(|| {
             Engine::new(
@@ -227,12 +229,12 @@ impl ShardCache {
         })
     }
 
-    /// A shard that is open; at once or not at all.
+    /// Returns a shard if it is open. This never waits.
     pub(crate) fn get(&self, shard: usize) -> Option<Arc<OpenShard>> {
         self.engines.get()?.get(shard)
     }
 
-    /// Makes shards readable that a batch needs at `tick`, and waits until all are.
+    /// Makes the shards readable that a batch needs at `tick`, and waits for all of them.
     pub(crate) fn need(
         &self,
         shards: &[usize],
@@ -242,57 +244,59 @@ impl ShardCache {
         self.engine()?.need(shards, tick, cancel)
     }
 
-    /// An epoch begins at a tick: what those left in use who read an earlier one for the same owner is in use no longer.
+    /// Starts an epoch at a tick. Files that processes of the same owner left in use in earlier epochs may now be
+    /// evicted.
     pub(crate) fn begin_epoch(&self, epoch: u64, tick: u64) {
         if let Ok(engine) = self.engine() {
             engine.capacity.begin_epoch(epoch, tick);
         }
     }
 
-    /// What comes, and where in it the consumer begins. Starts fetching ahead.
+    /// Sets the plan of future accesses and the current tick, and starts prefetching.
     pub(crate) fn plan(&self, access_plan: AccessPlan, now: u64) {
         if let Ok(engine) = self.engine() {
             engine.foresee(access_plan, Some(now));
         }
     }
 
-    /// More of what comes; the consumer stays where it is.
+    /// Replaces the plan by a longer one. The current tick stays.
     pub(crate) fn extend(&self, access_plan: AccessPlan) {
         if let Ok(engine) = self.engine() {
             engine.foresee(access_plan, None);
         }
     }
 
-    /// The consumer has come to a tick: batches before it have been given out.
+    /// Sets the current tick: all batches before it have been returned.
     pub(crate) fn at(&self, tick: u64) {
         if let Some(engine) = self.engines.get() {
             engine.at(tick);
         }
     }
 
-    /// Rises when a shard was let go. Who holds open shards compares it from time to time and drops them.
+    /// Returns a number that increases when the cache releases an open shard. Holders of open shards compare it from
+    /// time to time, and then drop theirs.
     pub(crate) fn generation(&self) -> u64 {
         self.engines.get().map_or(0, |engine| engine.generation())
     }
 
-    /// The encoded bytes of samples, each by its shard and its place in it. Those of shards that are not here, and that
-    /// are stored uncompressed, are fetched alone, all at once; their hash cannot be checked. Where hashes have to be
-    /// checked, and for compressed shards, the whole shard is fetched.
+    /// Returns the encoded bytes of samples, each given by its shard and its position in the shard. Samples of missing,
+    /// uncompressed shards are fetched individually and in parallel, without a check of their hash. If hashes must be
+    /// checked, or a shard is compressed, the whole shard is fetched.
     pub(crate) fn samples(&self, wanted: &[(usize, u64)]) -> Result<Vec<Extract>, ReaderError> {
         self.engine()?.samples(wanted)
     }
 
-    /// Bytes that the folders take up before there is anything in them.
+    /// Returns the bytes that empty cache folders take.
     pub(crate) fn base(&self) -> Result<u64, ReaderError> {
         Ok(self.engine()?.capacity.base())
     }
 
-    /// The least limit that the cache of these streams can be opened with.
+    /// Returns the smallest limit that the cache of these streams can be opened with.
     pub(crate) fn minimum(&self) -> Result<u64, ReaderError> {
         Ok(self.engine()?.capacity.minimum())
     }
 
-    /// Whether there can be room for raw files whose paths are wanted at the same time.
+    /// Checks that the limit has space for raw files whose paths are needed at the same time.
     pub(crate) fn check_room(&self, shards: &[usize]) -> Result<(), ReaderError> {
         if self.options.limit.is_none() {
             return Ok(());
@@ -300,7 +304,7 @@ impl ShardCache {
         self.engine()?.capacity.check_room(shards)
     }
 
-    /// A raw file, which stays where it is as long as it is held.
+    /// Fetches a raw file and pins it while the result exists; `None` if there is no space for it.
     pub(crate) fn hold(
         &self,
         shard: usize,
@@ -315,45 +319,45 @@ impl ShardCache {
         })
     }
 
-    /// A shard from where it comes from, past the folder. Only the last one is kept.
+    /// Reads a shard from its source, bypassing the folder. Only the last one is cached.
     pub(crate) fn once(&self, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
         self.engine()?.load_once(shard)
     }
 
-    /// Whether a shard lies in the folder, or is open.
+    /// Returns whether a shard is in the folder, or open.
     pub(crate) fn has(&self, shard: usize) -> Result<bool, ReaderError> {
         self.engine()?.has(shard)
     }
 
-    /// Has shards fetched in this order, as far as there is room. How many were not there is the result.
+    /// Prefetches shards in this order, as far as there is space. Returns how many were missing.
     pub(crate) fn preload(&self, shards: &[usize]) -> Result<u64, ReaderError> {
         Ok(self.engine()?.preload(shards))
     }
 
-    /// How many of the shards that were to be fetched are still on their way.
+    /// Returns how many shards of [`Self::preload`] are queued or in flight.
     pub(crate) fn under_way(&self) -> u64 {
         self.engines.get().map_or(0, |engine| engine.under_way())
     }
 
-    /// Lets a shard go that nobody holds any more, so that it may leave.
+    /// Releases a shard that is no longer in use, so that it can be evicted.
     pub(crate) fn close(&self, shard: usize) {
         if let Some(engine) = self.engines.get() {
             engine.close(shard);
         }
     }
 
-    /// Makes a shard readable as a whole, for samples that are asked for one by one; it is kept as long as there is room.
+    /// Makes a whole shard readable, for reads of single samples. It stays as long as there is space.
     pub(crate) fn bring(&self, shard: usize) -> Result<(), ReaderError> {
         self.engine()?.bring(shard)
     }
 
-    /// How these shards can be read at once: those that are open as a whole, the others sample by sample while they are
-    /// fetched. `None` where that is no gain.
+    /// Returns how these shards can be read without waiting: open ones as a whole, and the others sample by sample
+    /// while they are fetched. Returns `None` if that gains nothing.
     pub(crate) fn at_once(&self, shards: &[usize], tick: u64) -> Option<Vec<Access>> {
         self.engines.get()?.at_once(shards, tick)
     }
 
-    /// Looks at a shard anew when it is needed next: somebody found that it was changed.
+    /// Marks a shard as changed, so that it is checked again when it is next needed.
     pub(crate) fn distrust(&self, shard: usize) {
         if let Some(engine) = self.engines.get() {
             engine.distrust(shard);
@@ -366,14 +370,14 @@ impl ShardCache {
             .map_or_else(CacheStats::default, |engine| engine.stats())
     }
 
-    /// Everybody who waits looks whether to stop.
+    /// Wakes all waiting threads, so that they check whether to stop.
     pub(crate) fn wake(&self) {
         if let Some(engine) = self.engines.get() {
             engine.wake();
         }
     }
 
-    /// Ends the threads of this process and calls off what is being fetched. What is needed afterwards is an error.
+    /// Stops the threads of this process and cancels transfers in flight. Later requests for shards are errors.
     pub(crate) fn stop(&self) {
         if let Some(engine) = self.engines.get() {
             engine.stop();

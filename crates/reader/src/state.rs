@@ -1,8 +1,8 @@
-//! Where a run stands, as JSON: the five keys of MosaicML Streaming, and what tells whose state it is.
+//! The state of a run as JSON: the five keys of MosaicML Streaming, and one that identifies the run.
 //!
-//! A state comes from a checkpoint, and so from outside: it is bounded, read strictly, and compared with the run that
-//! wants to go on from it (reliability rules O3 and O5). Keys that are not known are passed over, because later versions
-//! of either program may add some.
+//! A state comes from a checkpoint, and is therefore untrusted. Its size is limited, it is parsed strictly, and it is
+//! compared with the run that resumes from it. Unknown keys are ignored, because later versions of either program may
+//! add some.
 
 use std::fmt;
 use std::path::Path;
@@ -17,18 +17,18 @@ mod identity;
 
 pub use identity::{Fingerprint, OrderDifferences, OrderIdentity};
 
-/// No state is longer (reliability limit L12).
+/// The most bytes of a state.
 pub const MOST_STATE_BYTES: u64 = 64 << 10;
 
-/// The newest form of the key `shardmill` that is understood.
+/// The newest version of the key `shardmill` that this program reads.
 const VERSION: u64 = 1;
 
-/// Larger counts are not exact in the floats of other programs, and no order has them.
+/// Larger counts are not exact as floats in other programs, and no order has them.
 const MOST: u64 = 1 << 53;
 
-/// A state and the order that it was made for.
+/// A state, and the identity of the order that it was made for.
 ///
-/// As JSON it is what MosaicML Streaming writes and reads, with one key more:
+/// As JSON it has the keys that MosaicML Streaming writes and reads, and one more:
 ///
 /// ```
 /// use shardmill_reader::RunState;
@@ -41,13 +41,13 @@ const MOST: u64 = 1 << 53;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunState {
-    /// Where the run stands.
+    /// The position of the run.
     pub state: State,
     identity: Option<OrderIdentity>,
 }
 
 impl RunState {
-    /// A state of a run with this order.
+    /// Makes the state of a run with this order.
     #[must_use]
     pub const fn new(state: State, identity: OrderIdentity) -> Self {
         Self {
@@ -56,10 +56,10 @@ impl RunState {
         }
     }
 
-    /// Reads a state from JSON.
+    /// Parses a state from JSON.
     ///
-    /// COMPAT: MosaicML Streaming counts epochs from the start of an iteration, so that its state from before the first one
-    /// has the epoch -1. Here it is the start of epoch 0, with the seed and the canonical nodes of the state.
+    /// COMPAT: MosaicML Streaming increments the epoch when an iteration starts, so a state from before the first one
+    /// has the epoch -1. Here that is the start of epoch 0, with the seed and the canonical nodes of the state.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl RunState {
             reason: error.to_string(),
         })?;
         let root = Object::new("the state", &root)?;
-        // A newer form may mean something else by every key, so its version comes first.
+        // The version is checked first, because a newer version may change the meaning of every key.
         let identity = root
             .get("shardmill")
             .map(OrderIdentity::from_json)
@@ -98,7 +98,7 @@ impl RunState {
         Ok(Self { state, identity })
     }
 
-    /// Reads a state from a file that the user named.
+    /// Reads a state from a file.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl RunState {
         Self::parse(&file.read_all(MOST_STATE_BYTES)?)
     }
 
-    /// The state as JSON on one line.
+    /// Formats the state as JSON on one line.
     #[must_use]
     pub fn render(&self) -> String {
         let number =
@@ -128,17 +128,17 @@ impl RunState {
         )
     }
 
-    /// Which run it was made in; `None` for a state of MosaicML Streaming.
+    /// Returns the fingerprint of the order that the state was made for; `None` for a state of MosaicML Streaming.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.identity.as_ref().map(OrderIdentity::fingerprint)
     }
 
-    /// The state for a run that is to go on from it, which has to have the same samples in the same order.
+    /// Returns the state for a run that resumes from it. The run must have the same samples in the same order.
     ///
     /// # Errors
     ///
-    /// [`StateError::Foreign`] with what differs; [`StateError::Order`] for weights that cannot be.
+    /// [`StateError::Foreign`] with the differences; [`StateError::Order`] for invalid weights.
     pub fn resume(&self, config: &EpochConfig) -> Result<State, StateError> {
         if let Some(identity) = &self.identity {
             identity.check(config, self.state.num_canonical_nodes)?;
@@ -157,11 +157,12 @@ fn check_size(bytes: u64) -> Result<(), StateError> {
     Ok(())
 }
 
-/// What it is that is not JSON and could run code when others read it.
+/// Recognizes formats that could run code when other programs read them, and returns their name.
 fn pickled(bytes: &[u8]) -> Option<&'static str> {
     match (bytes.first()?, bytes.last()?) {
         (0x80, _) => Some("a pickle"),
-        // Protocols 0 and 1, which have no header: a mark, an empty dictionary or list, a class; and the stop.
+        // Protocols 0 and 1 have no header. They start with a mark, an empty dictionary or list, or a class, and end
+        // with a stop.
         (b'(' | b'}' | b']' | b'c', b'.') => Some("a pickle"),
         _ if bytes.starts_with(b"PK\x03\x04") => {
             Some("a file of torch.save, or another zip archive")
@@ -170,44 +171,44 @@ fn pickled(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Why a state cannot be used.
+/// An error of reading or using a state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// Too long for a state.
+    /// The state is too long.
     #[error("it has {bytes} bytes, more than the {most} of the longest state")]
     Size {
         /// Its length.
         bytes: u64,
-        /// The longest that is read.
+        /// The maximum length.
         most: u64,
     },
-    /// Something that is not read because it could run code.
+    /// A format that is not read, because it could run code.
     #[error("it is {what}, which is not read because it could run code")]
     Pickle {
-        /// What it is.
+        /// The name of the format.
         what: &'static str,
     },
-    /// Something that is not one JSON value, or has a key twice.
+    /// Not a single JSON value, or a JSON object with a repeated key.
     #[error("it is not the JSON of a state: {reason}")]
     NotJson {
-        /// What is wrong and where.
+        /// What is wrong, and its position.
         reason: String,
     },
-    /// A key that has to be there is not.
+    /// A required key is missing.
     #[error("it has no {field}")]
     Missing {
         /// The key.
         field: &'static str,
     },
-    /// A value of another type, or none that a state can have.
+    /// A value has the wrong type, or is invalid in a state.
     #[error("{field} is {found}, not {expected}")]
     Field {
         /// The key.
         field: &'static str,
         /// The value.
         found: String,
-        /// What it has to be.
+        /// The expected value.
         expected: &'static str,
     },
     /// A position that no epoch has.
@@ -217,18 +218,18 @@ pub enum StateError {
         field: &'static str,
         /// The value.
         found: u64,
-        /// The largest that is possible.
+        /// The largest possible position.
         most: u64,
     },
-    /// Written by a later version in another form.
+    /// The state was written by a later version in another form.
     #[error("its version is {found}, and the newest that is known is {known}")]
     Newer {
-        /// Its version.
+        /// The version of the state.
         found: u64,
-        /// The newest that this program reads.
+        /// The newest version that this program reads.
         known: u64,
     },
-    /// Made in a run over other shards or in another order.
+    /// The state was made in a run over other shards or in another order.
     #[error(
         "it was made for the order {found}, and this run has the order {expected}{differences}"
     )]
@@ -237,10 +238,10 @@ pub enum StateError {
         found: Fingerprint,
         /// The fingerprint of this run.
         expected: Fingerprint,
-        /// What differs, where the state says what its order depends on.
+        /// The differences, if the state records the terms of its order.
         differences: OrderDifferences,
     },
-    /// Streams or weights that no order can be made of.
+    /// Streams or weights that no order can be computed for.
     #[error(transparent)]
     Order(#[from] OrderError),
     /// The file cannot be read.
@@ -299,7 +300,7 @@ impl Diagnostic for StateError {
     }
 }
 
-/// A JSON value in which no object has a key twice.
+/// A JSON value without repeated keys in its objects.
 #[derive(Debug)]
 enum Json {
     Null,
@@ -327,7 +328,7 @@ impl fmt::Display for Json {
     }
 }
 
-/// A string from a state, for a message.
+/// Formats a string from a state for a message.
 fn text_found(text: &str) -> String {
     let mut shown: String = text.chars().take(40).collect();
     if shown.len() < text.len() {
@@ -376,7 +377,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json, A::Error> {
-        // What a list holds is of no use, but has to be JSON without double keys too.
+        // The elements of a list are not used, but must be JSON without repeated keys too.
         while items.next_element::<Json>()?.is_some() {}
         Ok(Json::List)
     }
@@ -401,7 +402,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// The keys of an object, with its name for messages.
+/// The keys and values of an object.
 struct Object<'a>(&'a [(String, Json)]);
 
 impl<'a> Object<'a> {
@@ -423,7 +424,7 @@ impl<'a> Object<'a> {
             .map(|(_, value)| value)
     }
 
-    /// The fields that are numbers or strings, as they are shown in messages.
+    /// Returns the fields that are numbers or strings, formatted for messages.
     fn texts(&self) -> Vec<(String, String)> {
         let shown = |value: &Json| match value {
             Json::Text(text) => Some(text.chars().take(40).collect()),
@@ -451,7 +452,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A number of epochs or samples.
+    /// Reads a number of epochs or samples.
     fn count(&self, field: &'static str) -> Result<u64, StateError> {
         match self.whole(field)? {
             found if found > MOST => Err(StateError::Position {
@@ -463,7 +464,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A number of nodes, which may not be known.
+    /// Reads a number of nodes, which may be `null`.
     fn nodes(&self, field: &'static str, value: &Json) -> Result<Option<u64>, StateError> {
         match value {
             Json::Null => Ok(None),

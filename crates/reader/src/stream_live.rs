@@ -1,4 +1,4 @@
-//! Which samples of a stream count: read beside its index, and kept beside a copy of it.
+//! Reads which samples of a stream are deleted, and copies the side files that say so next to a cached index.
 
 use std::path::PathBuf;
 use std::thread;
@@ -16,14 +16,15 @@ use crate::side_files::{
     TOMBSTONES_NAME, if_there,
 };
 
-/// What was read of the folder of a stream.
+/// The files that describe a stream, as read from its folder or store.
 pub(crate) struct IndexAnswer {
     pub(crate) index: Result<Vec<u8>, StorageError>,
-    /// The provenance, where it was asked for together with the index.
+    /// The provenance, if it was requested together with the index.
     pub(crate) provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
 }
 
-/// Reads the index of a stream. Of a store, its provenance is asked for at the same time unless deleted samples are wanted.
+/// Reads the index of a stream. From a store, it requests the provenance at the same time, unless deleted samples are
+/// wanted.
 pub(crate) fn read_index(
     dir: &Dir,
     origin: Option<&Origin>,
@@ -46,7 +47,7 @@ pub(crate) fn read_index(
                 if_there(store.read(PROVENANCE_NAME, PROVENANCE_BYTES))
             });
         let index = store.read(INDEX_NAME, most);
-        // Without a thread it is asked for afterwards.
+        // If the thread cannot start, `IndexedStream::live` requests the provenance later.
         let provenance = provenance.ok().and_then(|thread| thread.join().ok());
         IndexAnswer { index, provenance }
     })
@@ -65,12 +66,12 @@ impl IndexAnswer {
     }
 }
 
-/// Which samples of a stream count, and where its shards begin.
+/// The live samples of a stream, by shard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamLive {
     live: LiveSamples,
-    /// The number under which the first sample of each shard is stored, and at the end the number of stored samples. Empty
-    /// where all samples count.
+    /// The stored number of the first sample of each shard, then the number of stored samples. Empty if no sample is
+    /// deleted.
     starts: Vec<u64>,
 }
 
@@ -89,22 +90,22 @@ impl StreamLive {
         Self { live, starts }
     }
 
-    /// Whether all samples count.
+    /// Returns whether no sample is deleted.
     pub(crate) const fn is_all(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// A digest of which samples are deleted; `None` where none is.
+    /// Returns a digest of the ranges of deleted samples; `None` if no sample is deleted.
     pub(crate) fn digest(&self) -> Option<[u8; 16]> {
         self.live.digest()
     }
 
-    /// The ranges of deleted samples, by stored number.
+    /// Returns the ranges of deleted samples, by stored number.
     pub(crate) fn deleted_ranges(&self) -> Vec<(u64, u64)> {
         self.live.deleted_ranges().collect()
     }
 
-    /// How many samples of a shard count, of those that it stores.
+    /// Returns how many of the `stored` samples of a shard are live.
     pub(crate) fn samples_of(&self, shard: usize, stored: u64) -> u64 {
         match self.starts.get(shard) {
             None => stored,
@@ -112,7 +113,7 @@ impl StreamLive {
         }
     }
 
-    /// The place in its shard of the live sample that has this number there.
+    /// Returns the position in its shard of the live sample with this number in the shard.
     pub(crate) fn stored_at(&self, shard: usize, live: u64) -> u64 {
         let Some(start) = self.starts.get(shard) else {
             return live;
@@ -121,7 +122,7 @@ impl StreamLive {
         self.live.stored_number(before.saturating_add(live)) - start
     }
 
-    /// How many live samples of a shard come before a place in it.
+    /// Returns how many live samples of a shard come before a position in it.
     pub(crate) fn live_before(&self, shard: usize, stored: u64) -> u64 {
         let Some(start) = self.starts.get(shard) else {
             return stored;
@@ -129,28 +130,28 @@ impl StreamLive {
         self.live.count_in(&(*start..start.saturating_add(stored)))
     }
 
-    /// Whether the sample at a place in a shard counts.
+    /// Returns whether the sample at a position in a shard is live.
     pub(crate) fn has(&self, shard: usize, stored: u64) -> bool {
         let start = self.starts.get(shard);
         start.is_none_or(|start| self.live.contains(start.saturating_add(stored)))
     }
 }
 
-/// A stream whose index was read.
+/// A stream whose index has been read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexedStream<'a> {
-    /// Where its shards lie, or are fetched to.
+    /// The folder of its shards, or the one that they are fetched to.
     pub(crate) dir: &'a Dir,
     pub(crate) origin: Option<&'a Origin>,
     pub(crate) shards: &'a Shards,
-    /// What it is called in messages.
+    /// The name of the stream in messages.
     pub(crate) shown: &'a str,
     pub(crate) with_deleted: bool,
 }
 
 impl IndexedStream<'_> {
-    /// Which of its samples count. A folder that its shards are fetched to gets copies of the side files that say so, for
-    /// readers that have nothing but that folder.
+    /// Returns which samples of the stream are live. If shards are fetched to a folder, the side files are copied
+    /// there, for readers that have only that folder.
     pub(crate) fn live(
         self,
         provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
@@ -202,10 +203,10 @@ impl IndexedStream<'_> {
     }
 }
 
-/// Brings the side files of a folder that shards are fetched to up to date.
+/// Updates the side files in a folder that shards are fetched to.
 fn keep_sides(dir: &Dir, sides: Option<&Sides>) -> Result<(), StorageError> {
     let Some(sides) = sides else {
-        // What says otherwise is about an older state of the dataset.
+        // The existing files describe an older state of the dataset.
         if dir.exists(TOMBSTONES_NAME)? {
             dir.remove(PROVENANCE_NAME)?;
             dir.remove(TOMBSTONES_NAME)?;
@@ -229,8 +230,8 @@ fn keep_sides(dir: &Dir, sides: Option<&Sides>) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Puts the index beside the shards that will be fetched, so that the folder is a dataset. Another index that lies
-/// there belongs to another dataset, which is not mixed with this one.
+/// Writes the index next to the fetched shards, so that the folder is a dataset. A different existing index belongs to
+/// another dataset and is an error.
 pub(crate) fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), ReaderError> {
     let foreign = || ReaderError::CacheForeign {
         path: dir.path_of(INDEX_NAME),
@@ -248,7 +249,7 @@ pub(crate) fn keep_index(dir: &Dir, bytes: &[u8], remote: &str) -> Result<(), Re
         }
         match dir.publish_bytes(None, INDEX_NAME, bytes, PublishMode::CreateNew) {
             Ok(()) => return Ok(()),
-            // Somebody else was faster: what did they put there?
+            // Another process created the file first: compare its content.
             Err(StorageError::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
         }

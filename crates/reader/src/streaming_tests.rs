@@ -1,4 +1,4 @@
-//! Reading in batches, from local datasets.
+//! Tests of reading local datasets in batches.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -22,24 +22,24 @@ use crate::{
     Batch, BatchData, BatchOptions, Dataset, Reader, ReaderError, ReaderOptions, StreamOptions,
 };
 
-/// What samples are made of.
+/// The format of the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Two columns of fixed size.
     Fixed,
     /// Two columns of text around a number.
     Mixed,
-    /// The same, compressed.
+    /// The same as `Mixed`, compressed.
     Zipped,
     /// Lines of JSON.
     Json,
     /// Tar files with tables of offsets.
     Tar,
-    /// Tar files without.
+    /// Tar files without tables of offsets.
     BareTar,
-    /// Tar files of zstd, and samples of different fields.
+    /// Tar files compressed with zstd, whose samples have different fields.
     ZstdTar,
-    /// Tar files of gzip.
+    /// Tar files compressed with gzip.
     GzipTar,
 }
 
@@ -89,7 +89,7 @@ impl Kind {
         Some(set)
     }
 
-    /// The fields of a sample of a tar file.
+    /// Returns the fields of a sample of a tar file.
     fn fields(self, id: u64) -> Vec<(&'static str, Vec<u8>)> {
         let text = format!("sample {id} ").repeat(usize::try_from(id % 5).unwrap());
         let bytes = usize::try_from(id * 71 % 3000).unwrap();
@@ -159,7 +159,7 @@ fn open(dirs: &[&Path]) -> Reader {
     Reader::open(&streams, &ReaderOptions::default()).unwrap()
 }
 
-/// The encoded samples of a batch, put together from its columns again.
+/// Rebuilds the encoded samples of a batch from its columns.
 fn encoded(batch: &Batch) -> Vec<Vec<u8>> {
     match &batch.data {
         BatchData::Columns { schema, columns } => {
@@ -437,15 +437,15 @@ fn stopping_anywhere_leaves_nothing_running() {
         for _ in 0..draw.below(30) {
             batches.next_batch().unwrap();
         }
-        // Joins its threads: it would hang here if one of them went on waiting.
+        // Dropping joins the threads, and would hang if one of them still waited.
         drop(batches);
     }
 }
 
-/// The kinds of shards that are read where they lie.
+/// The kinds of shards that are read in place.
 const IN_PLACE: [Kind; 3] = [Kind::Mixed, Kind::Tar, Kind::BareTar];
 
-/// The path of a shard.
+/// Returns the path of a shard.
 fn shard(kind: Kind, dir: &Path, number: usize) -> PathBuf {
     dir.join(match kind.tar() {
         Some(_) => format!("shard-{number:06}.tar"),
@@ -491,7 +491,7 @@ fn a_shard_that_is_cut_while_it_is_read_is_an_error_and_never_a_wrong_sample() {
             kind.write(temp.path(), &[300], 0);
             fs::read(shard(kind, temp.path(), 0)).unwrap()
         };
-        // Every length near the end, where no page vanishes, and some all over the file.
+        // Every length near the end, where no page vanishes, and some lengths across the file.
         let near = (1..300).map(|cut| whole.len() - cut);
         let far = (0..whole.len()).step_by(4099);
         for length in near.chain(far) {
@@ -507,7 +507,7 @@ fn a_shard_that_is_cut_while_it_is_read_is_an_error_and_never_a_wrong_sample() {
             });
             match error {
                 Some(error) => assert_eq!(error.id(), "shard-changed", "cut to {length}: {error}"),
-                // Nothing but zeros is missing, which is what was read.
+                // Only zeros are missing, and they were read as zeros.
                 None => assert!(whole[length..].iter().all(|byte| *byte == 0), "{length}"),
             }
         }
@@ -533,7 +533,7 @@ fn a_shard_that_is_written_to_is_an_error_soon() {
             .unwrap();
         file.seek(SeekFrom::Start(5000)).unwrap();
         file.write_all(b"something else").unwrap();
-        // Files are looked at every second.
+        // Files are checked every second.
         let start = Instant::now();
         let error = loop {
             match read(&config) {

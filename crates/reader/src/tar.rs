@@ -1,4 +1,4 @@
-//! Samples of tar files in the form of those of MDS: the key first, then the fields in the order of the schema.
+//! Encodes samples of tar files as MDS samples: the key first, then the fields in the order of the schema.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -11,23 +11,23 @@ use shardmill_webdataset::{Field, FieldSet, TarError, read_sample};
 
 use crate::schema::Schema;
 
-/// The column that holds the keys of samples.
+/// The column of the keys of samples.
 pub const KEY_COLUMN: &str = "__key__";
 
-/// Why a sample of a tar file cannot be given out.
+/// An error of encoding a sample of a tar file.
 #[derive(Debug)]
 pub(crate) enum TarProblem {
-    /// It cannot be read.
+    /// The sample cannot be read.
     Read(TarError),
-    /// Its fields are not those of the index.
+    /// The fields of the sample are not those of the index.
     Fields { key: String, fields: Vec<String> },
-    /// A value is longer than its length can say.
+    /// The length of a value does not fit into 32 bits.
     Large { bytes: u64 },
-    /// There is no such shard.
+    /// The shard does not exist.
     Absent,
 }
 
-/// A sample as it lies in a tar file, taken apart.
+/// A parsed sample of a tar file.
 #[derive(Debug, Default)]
 pub(crate) struct TarSample<'a> {
     key: String,
@@ -35,7 +35,7 @@ pub(crate) struct TarSample<'a> {
 }
 
 impl<'a> TarSample<'a> {
-    /// Reads the headers of the sample that lies in `bytes`, which begin at `begin` in their shard.
+    /// Parses the headers of the sample in `bytes`, which begin at offset `begin` of their shard.
     pub(crate) fn read(begin: u64, bytes: &'a [u8], limits: &Limits) -> Result<Self, TarProblem> {
         let mut fields = Vec::new();
         match read_sample(begin, bytes, &mut fields, limits) {
@@ -48,7 +48,7 @@ impl<'a> TarSample<'a> {
         self.key.as_bytes()
     }
 
-    /// The fields of these names, in this order, into `cells`; the sample has to have these and no others.
+    /// Appends the fields with these names to `cells`, in this order. The sample must have exactly these fields.
     pub(crate) fn cells(
         &self,
         names: impl ExactSizeIterator<Item = &'a str>,
@@ -65,7 +65,7 @@ impl<'a> TarSample<'a> {
         Ok(())
     }
 
-    /// The values behind their lengths, as a sample of MDS with the columns of `schema`.
+    /// Appends the sample to `out` as an MDS sample with the columns of `schema`: the lengths, then the values.
     pub(crate) fn encode(&self, schema: &'a Schema, out: &mut Vec<u8>) -> Result<(), TarProblem> {
         let Schema::Binary { columns, .. } = schema else {
             return Err(self.unexpected());
@@ -94,8 +94,8 @@ impl<'a> TarSample<'a> {
     }
 }
 
-/// All fields, by code point, and whether every sample has them: so that a field stands at the same place among the others
-/// in every shard.
+/// Returns all fields by code point, and whether every sample has them. The sorting gives fields the same relative
+/// order in every shard.
 pub(crate) fn in_order(set: &FieldSet) -> Vec<(&str, bool)> {
     let always = set.always.iter().map(|name| (&**name, true));
     let sometimes = set.sometimes.iter().map(|name| (&**name, false));
@@ -104,17 +104,17 @@ pub(crate) fn in_order(set: &FieldSet) -> Vec<(&str, bool)> {
     all
 }
 
-/// The schemas of samples that have only some of the fields of their shard: the same one for the same fields.
+/// The schemas of samples that have only some fields of their shard. Equal sets of fields share one schema.
 #[derive(Debug, Default)]
 pub(crate) struct Subsets {
     known: Mutex<HashMap<Subset, Arc<Schema>>>,
 }
 
-/// The address of a field set, which the schema of its shard keeps alive, and the places of fields in it.
+/// The address of a field set, which the schema of its shard keeps alive, and positions of fields in it.
 type Subset = (usize, Box<[u16]>);
 
 impl Subsets {
-    /// The schema of a sample of a shard with these fields.
+    /// Returns the schema of a sample of a shard with these fields.
     pub(crate) fn schema_of(
         &self,
         set: &Arc<FieldSet>,

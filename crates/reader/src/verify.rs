@@ -18,7 +18,7 @@ use crate::side_files::{
 };
 use shardmill_core::parallel;
 
-/// What lies beside an index without being named in it: where the data came from, and a writer's work folder.
+/// Files next to an index that the index does not list: its side files, and the work folder of a writer.
 const COMPANIONS: [&str; 5] = [
     INDEX_NAME,
     PROVENANCE_NAME,
@@ -27,29 +27,28 @@ const COMPANIONS: [&str; 5] = [
     WORK_FOLDER,
 ];
 
-/// How thoroughly to verify, and how fast.
+/// Options for verifying a dataset.
 #[derive(Clone, Debug, Default)]
 pub struct VerifyOptions {
-    /// Decode every value of every sample, and compare the samples with the content that their conversion has noted in
-    /// `index.provenance`.
+    /// Decode every value of every sample, and compare the samples with the content hash that the conversion recorded
+    /// in `index.provenance`.
     pub deep: bool,
-    /// Shards looked at side by side; 0 for one per core.
+    /// The number of shards to check in parallel; 0 for one per core.
     pub jobs: usize,
-    /// Most bytes of shards in memory at a time, at least one shard; `None` for as many as `jobs` need.
+    /// The most bytes of shards in memory at a time, but at least one shard; `None` for as many as `jobs` need.
     pub memory_limit: Option<u64>,
 }
 
-/// Looks at every file of a dataset: is it there, has it its length and its hashes, does it decompress to
-/// the raw length and hashes, is its structure sound; with `deep`, can every value be decoded, and are the samples the ones
-/// that were converted. Files that the index does not name are warnings.
+/// Checks every file of a dataset: its existence, length, hashes, decompression and structure. With `deep`, it also
+/// decodes every value, and compares the samples with those that were converted. Files that the index does not list are
+/// warnings.
 ///
-/// Where a shard is there both compressed and raw, both files are checked. A file whose hash is wrong is not
-/// looked at further. The report is the same whatever the number of threads.
+/// If a shard exists both compressed and raw, both files are checked. A file with a wrong hash is not checked further.
+/// The report does not depend on the number of threads.
 ///
 /// # Errors
 ///
-/// Only [`ReaderError::Interrupted`]. What is wrong with the data, unreadable files among it, is in the
-/// report.
+/// Only [`ReaderError::Interrupted`]. Errors in the data, including unreadable files, are in the report.
 pub fn verify(
     dataset: &Dataset,
     options: &VerifyOptions,
@@ -140,7 +139,7 @@ pub fn verify(
     })
 }
 
-/// The number of threads that the memory allows for the largest shard.
+/// Returns the number of threads for which the memory suffices, given the largest shard.
 fn affordable_jobs(dataset: &Dataset, options: &VerifyOptions) -> usize {
     let jobs = parallel::threads(options.jobs);
     let Some(limit) = options.memory_limit else {
@@ -170,7 +169,7 @@ struct Collected {
     problems: Findings,
     warnings: Findings,
     content: Content,
-    /// Whether that of some shard is not known.
+    /// Whether the content of any shard is unknown.
     without_content: bool,
 }
 
@@ -187,7 +186,7 @@ impl Collected {
     }
 }
 
-/// What one thread uses again for each shard.
+/// Buffers that a thread reuses for each shard.
 #[derive(Debug, Default)]
 struct Memory {
     stored: Vec<u8>,
@@ -203,9 +202,9 @@ struct ShardCheck<'a> {
     counts: VerifyReport,
     problems: Found,
     warnings: Found,
-    /// What the samples are to be compared with.
+    /// What to compare the samples with.
     converted: Option<&'a Converted>,
-    /// What they hold, when all of them were read.
+    /// The content hash of the samples, if all of them were read.
     content: Option<Content>,
 }
 
@@ -265,7 +264,7 @@ impl ShardCheck<'_> {
         self.problem(&ReaderError::shard(place, first_sample, source));
     }
 
-    /// Checks the files of a part and leaves its raw bytes in `raw`; answers whether they are to be trusted.
+    /// Checks the files of a part and stores its raw bytes in `raw`. Returns whether those bytes are valid.
     fn part(&mut self, part: Part<'_>, stored: &mut Vec<u8>, raw: &mut Vec<u8>) -> bool {
         let Some((zip, packing)) = part.zip else {
             return match self.open(part.raw) {
@@ -292,7 +291,7 @@ impl ShardCheck<'_> {
                 };
                 let file = match zipped {
                     Ok(file) => file,
-                    // The cache was all there was, and its trouble is reported.
+                    // Only the raw file exists, and its error is already reported.
                     Err(ReaderError::ShardMissing { .. }) if !cache_sound => return false,
                     Err(error) => {
                         self.problem(&error);
@@ -302,7 +301,7 @@ impl ShardCheck<'_> {
                 if !self.read(zip, &file, stored, false) {
                     return false;
                 }
-                // The raw bytes of the shard before would otherwise stay until these are there.
+                // Frees the raw bytes of the previous shard before decompressing this one.
                 *raw = Vec::new();
                 let place = || self.place(&zip.basename, None, None);
                 let limits = self.loader.dataset.limits();
@@ -376,7 +375,7 @@ impl ShardCheck<'_> {
             if let Err(source) = outcome {
                 self.shard_problem(Some(at), source);
             }
-            // PERF: the sample was just looked at, so that its bytes are near.
+            // PERF: the sample was just decoded, so its bytes are in the CPU cache.
             if counts
                 .as_ref()
                 .is_some_and(|counts| counts(first.saturating_add(at)))
@@ -414,8 +413,8 @@ impl ShardCheck<'_> {
                     place,
                     source: Box::new(source),
                 }),
-                // COMPAT: the original stores bytes as they are whatever the column declares, so that a PNG
-                // in a `jpeg` column is common and read by everybody.
+                // COMPAT: MosaicML Streaming stores bytes unchanged, whatever the column declares. A PNG in a `jpeg`
+                // column is therefore common, and all readers accept it.
                 Ok(_) => {
                     let error = ReaderError::Value {
                         place,
@@ -430,7 +429,7 @@ impl ShardCheck<'_> {
     }
 }
 
-/// The side files of a dataset. An index that has another name has none.
+/// Reads the side files of a dataset. An index with another name than the usual one has none.
 fn side_files(dataset: &Dataset) -> SideFiles {
     if dataset
         .index_path()
@@ -450,7 +449,7 @@ fn stored_name(entry: &ShardEntry) -> &str {
         .map_or("", |part| &part.stored().basename)
 }
 
-/// Files beside the shards that the index does not name.
+/// Finds files in the folders of the shards that the index does not list.
 fn unlisted(dataset: &Dataset) -> Found {
     let mut listed: Vec<&str> = dataset
         .index()
@@ -485,7 +484,7 @@ fn unlisted(dataset: &Dataset) -> Found {
     let dir = match dataset.dir() {
         Folder::Local(dir) => dir,
         folder => {
-            // One listing has the names of all folders. A store that has none to give has no such files.
+            // One listing has the names of all folders. A store that cannot list has no findings.
             let names = folder.all_names(Remote::LIST_MOST);
             for full in names.ok().flatten().unwrap_or_default() {
                 let (folder, name) = full.rsplit_once('/').unwrap_or(("", &full));
@@ -500,7 +499,7 @@ fn unlisted(dataset: &Dataset) -> Found {
         }
     };
     for folder in folders {
-        // A folder that cannot be opened has had all its shards reported already.
+        // If a folder cannot be opened, errors of all its shards are already reported.
         let entries = match folder {
             "" => dir.entries(),
             folder => dir.open_dir(folder).and_then(|dir: Dir| dir.entries()),

@@ -1,8 +1,8 @@
-//! Walks of the generator that are kept beside the cache, so that the next start, and the other ranks of a node, need not
-//! make them again.
+//! Stores checkpoints of the random generator ("walks") in the cache folder. With them, the next start and the other
+//! ranks of a node compute the order of an epoch faster.
 //!
-//! A walk says what it was made from and has a hash of its own ([`Epoch::with_walk`]): what is found is used if it fits.
-//! Nothing depends on its being there, so whatever keeps it from being written or read costs time only.
+//! A walk records what it was computed from, and has its own hash ([`Epoch::with_walk`]): a stored walk is used only if
+//! it fits. A missing walk costs time only, so errors when reading or writing one are ignored.
 
 use shardmill_order::{Epoch, EpochConfig, OrderError};
 use shardmill_storage::{Dir, PublishMode};
@@ -10,22 +10,24 @@ use shardmill_storage::{Dir, PublishMode};
 use crate::catalog::Catalog;
 use crate::shard_cache::own_folder;
 
-/// Samples of an epoch from which on its walk is kept: it takes about a nanosecond for each.
+/// The number of samples from which on the walk of an epoch is stored. Computing it takes about a nanosecond per
+/// sample.
 const FROM: u64 = 4_000_000;
-/// The largest walk that is kept or read; one of 10^9 samples has 3 MB.
+/// The largest walk that is written or read, in bytes. The walk of 10^9 samples has 3 MB.
 const MAX_BYTES: u64 = 64 << 20;
 const PREFIX: &str = "walk-";
 
-/// The folder of the walks, where there is one.
+/// The folder of the stored walks, if the dataset has a cache.
 #[derive(Debug)]
 pub(crate) struct Walks {
-    /// The folder of the shards, and the hash of the index.
+    /// The folder of the cache, and the hash of the index.
     home: Option<(Dir, [u8; 32])>,
     from: u64,
 }
 
 impl Walks {
-    /// Beside the cache of the first stream that has one: nothing is written beside a dataset that is read in place.
+    /// Uses the cache folder of the first stream that has one. Nothing is written next to a dataset that is read in
+    /// place.
     pub(crate) fn new(catalog: &Catalog) -> Self {
         let cached = catalog
             .streams()
@@ -37,7 +39,7 @@ impl Walks {
         }
     }
 
-    /// The order of an epoch, by the walk that is kept where one fits.
+    /// Computes the order of an epoch, from the stored walk if one fits.
     pub(crate) fn order(&self, config: &EpochConfig) -> Result<Epoch, OrderError> {
         let samples = config
             .streams
@@ -59,7 +61,7 @@ impl Walks {
             .ok()
     }
 
-    /// Keeps the walk of an epoch that was made without one, in the place of those of epochs that are over.
+    /// Stores the walk of an epoch that was computed without one, and removes the walks of past epochs.
     pub(crate) fn keep(&self, epoch: &Epoch) {
         if !epoch.has_walked() || epoch.samples() < self.from {
             return;
@@ -70,7 +72,7 @@ impl Walks {
             return;
         }
         let number = epoch.resolved().epoch;
-        // Not an error where it fails: a full disk, say, has others tell of it.
+        // Errors are ignored here. A full disk, for example, is reported by the writes of shards.
         if let Ok(entries) = folder.entries() {
             for entry in entries {
                 let of = entry.name.to_str().and_then(epoch_of);
@@ -135,11 +137,11 @@ mod tests {
             walks.keep(&first);
             let again = walks.order(&config(epoch)).unwrap();
             assert!(!again.has_walked());
-            // Nothing to be written again.
+            // This writes nothing.
             walks.keep(&again);
         }
         assert_eq!(names(&walks), ["walk-2", "walk-3"]);
-        // Another seed: the walk does not fit, and is replaced.
+        // With another seed the stored walk does not fit, and is replaced.
         let mut other = config(3);
         other.shuffle_seed += 1;
         let epoch = walks.order(&other).unwrap();
@@ -147,7 +149,7 @@ mod tests {
         walks.keep(&epoch);
         assert!(!walks.order(&other).unwrap().has_walked());
         assert!(walks.order(&config(3)).unwrap().has_walked());
-        // Damage costs time only.
+        // A damaged walk costs time only.
         let path = walks.folder().unwrap().path().join("walk-3");
         fs::write(&path, b"SMWALK1\nnot a walk").unwrap();
         assert!(walks.order(&other).unwrap().has_walked());

@@ -1,4 +1,4 @@
-//! What the caller and the threads owe each other, and what the next epoch is foretold from.
+//! Tests of the exchange between the caller and the threads, and of the prediction of the next epoch.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn cached(temp: &TempDir, shards: u64) -> Reader {
     open(StreamOptions::remote(remote, temp.path().join("local")))
 }
 
-/// Waits until the thread has filled all it may and rests.
+/// Waits until the thread has filled all that it may, and is idle.
 fn wait_for_rest(batches: &Batches) {
     let start = Instant::now();
     loop {
@@ -69,7 +69,7 @@ fn a_queue_of_one_batch_is_filled_again_however_it_was_emptied() {
         wait_for_rest(&batches);
         let batch = match step % 2 {
             0 => batches.next_batch().unwrap().unwrap(),
-            // As when it became ready while the caller waited for it.
+            // This is the path for a batch that becomes ready while the caller waits for it.
             _ => batches.take_or_fill(None).unwrap(),
         };
         assert_eq!(batch.step, step);
@@ -94,7 +94,7 @@ fn who_does_not_fill_holds_no_shards() {
     let mut alone = read(0);
     alone.collator.release_old(&alone.shared.fill_context);
     assert_eq!(alone.collator.holds(), 1);
-    // Somebody lets it go.
+    // The cache releases the shard.
     alone.shared.fill_context.shard_cache.distrust(0);
     alone.collator.release_old(&alone.shared.fill_context);
     assert_eq!(alone.collator.holds(), 0);
@@ -118,13 +118,13 @@ fn an_epoch_that_begins_with_a_state_of_its_start_is_the_one_that_was_foretold()
             initial_physical_nodes: None,
         });
         let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
-        // Time goes on, and the order is the one that was made ahead: only that one says on how many nodes it began.
+        // The tick advances, and the order is the prefetched one: only that one records the initial number of nodes.
         assert_eq!(batches.shared.tick, epoch * 8);
         let nodes = batches.epoch().resolved().initial_nodes;
         assert_eq!(nodes, (epoch > 0).then_some(1));
         while batches.next_batch().unwrap().is_some() {}
     }
-    // Another one begins anew.
+    // Any other epoch starts with a new plan.
     config.epoch = 7;
     config.resume = None;
     let batches = reader.epoch(&config, BatchOptions::default()).unwrap();

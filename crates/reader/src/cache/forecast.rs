@@ -1,16 +1,17 @@
-//! What a training run will fetch, hit, pad and wait for, before it is run.
+//! Predicts what a training run will fetch, hit, pad and wait for.
 //!
-//! Each node is gone through event by event, with the same [`AccessPlan`] and the same choice of who leaves as in the
-//! reader: shards are fetched in the order of next use, as many at a time as connections and bytes in flight allow; a
-//! shard is held from the first to the last batch that may need it; while there is nothing else to do, those that come
-//! next are fetched ahead.
+//! The forecast simulates each node event by event, with the [`AccessPlan`] and the eviction policy of the reader.
+//! Shards are fetched in the order of next use, limited by the number of connections and the bytes in flight. A shard
+//! is pinned from the first to the last batch that may need it. Idle connections prefetch the next shards.
 //!
-//! What is a model and not the reader: the line is shared equally by all transfers and nothing is lost on it; each
-//! transfer waits once for its first byte, however many requests it is cut into; all ranks of a node step together and
-//! no node waits for another. A batch waits for the shards whose first sample lies in it; where in its stretch that is,
-//! is drawn from the distribution that the number of its samples gives. A shard for which there is no room among those
-//! that are needed at once is read past the cache: every process of the node that needs it fetches it once for its
-//! stretch and holds it in memory.
+//! The model differs from the reader in these points. All transfers share the bandwidth equally, without losses. Each
+//! transfer waits once for its first byte, however many requests it takes. All ranks of a node step together, and no
+//! node waits for another.
+//!
+//! A batch waits for the shards whose first sample is in it. The position of that sample in the access window is drawn
+//! from the distribution for the shard's number of samples. A shard that does not fit with the other shards in use
+//! bypasses the cache. Every process of the node that needs it then fetches it once per access window and holds it in
+//! memory.
 
 mod net;
 mod node;
@@ -26,47 +27,47 @@ use super::simulate::{Policy, share};
 use node::Node;
 pub use timeline::Point;
 
-/// Entries of an epoch up to which repeated samples are counted one by one where their number does not follow from
-/// the arithmetic of the deal: a tenth of a second.
+/// The largest epoch, in entries, whose repeated samples are counted one by one, if their number does not follow from
+/// the batching. That takes a tenth of a second.
 const MOST_COUNTED: u64 = 1 << 22;
 
-/// What a shard costs.
+/// The cost of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShardCost {
     /// Bytes that are fetched.
     pub fetch_bytes: u64,
-    /// Bytes that it takes up in the cache.
+    /// Bytes that the shard takes in the cache.
     pub cache_bytes: u64,
-    /// Bytes that must be free before it is fetched: of a compressed shard both forms.
+    /// Bytes that must be free before the fetch. A compressed shard needs both of its forms.
     pub reserve_bytes: u64,
 }
 
-/// How a run is gone through.
+/// Options of a forecast.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForecastOptions {
     /// Epochs of the run.
     pub epochs: u64,
-    /// Most bytes in the cache of a node; `None` for no limit.
+    /// The most bytes in the cache of a node; `None` for no limit.
     pub cache_limit: Option<u64>,
-    /// Most bytes that are fetched at a time, and most that are fetched ahead in the place of others.
+    /// The most bytes that are fetched at a time, and the most that are prefetched by evicting other shards.
     pub in_flight: u64,
-    /// Bytes a second that reach a node.
+    /// The bandwidth of a node, in bytes per second.
     pub bandwidth: u64,
-    /// Time from a request to its first byte.
+    /// The time from a request to its first byte.
     pub latency: Duration,
-    /// Shards that are fetched at a time.
+    /// The most shards that are fetched at a time.
     pub connections: usize,
-    /// Time of a step, without waiting for data.
+    /// The time of a step, without waiting for data.
     pub step: Duration,
-    /// Epochs that are known, the one under way included; 0 counts as 1.
+    /// How many epochs are known, including the current one; 0 counts as 1.
     pub known_epochs: u64,
-    /// Most nodes that are gone through: evenly spaced ones where there are more. 0 counts as 1.
+    /// The most nodes to simulate. If the run has more, evenly spaced ones are chosen. 0 counts as 1.
     pub most_nodes: u64,
 }
 
 impl Default for ForecastOptions {
-    /// Three epochs, as that is where the second and the third show what the cache keeps; 1 GB/s, 30 ms, 64 connections
-    /// and 256 MiB in flight as the reader has them, steps of 100 ms, two known epochs, 16 nodes.
+    /// Three epochs, because the second and third show what the cache keeps. 1 GB/s, 30 ms, 64 connections and 256 MiB
+    /// in flight, as in the reader; steps of 100 ms; two known epochs; 16 nodes.
     fn default() -> Self {
         Self {
             epochs: 3,
@@ -82,97 +83,97 @@ impl Default for ForecastOptions {
     }
 }
 
-/// What a run will do.
+/// The forecast of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Forecast {
-    /// Nodes of the world after replication.
+    /// The number of nodes after replication.
     pub nodes_in_all: u64,
-    /// What the order says of each epoch.
+    /// Facts of each epoch that follow from the sample order.
     pub epochs: Vec<EpochFacts>,
-    /// The nodes that were gone through.
+    /// The simulated nodes.
     pub nodes: Vec<NodeForecast>,
 }
 
-/// What the order says of an epoch.
+/// Facts of an epoch that follow from the sample order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EpochFacts {
-    /// The epoch.
+    /// The number of the epoch.
     pub epoch: u64,
     /// Samples that are drawn.
     pub samples: u64,
     /// Steps of every rank.
     pub steps: u64,
-    /// Samples that are given a second time so that all ranks have as many. `None`: too many to count.
+    /// Samples that are repeated so that all ranks have the same number. `None` if there are too many to count.
     pub padded: Option<u64>,
-    /// Samples that nobody is given, because they do not fill a batch. `None`: too many to count.
+    /// Samples that are dropped, because they do not fill a batch. `None` if there are too many to count.
     pub dropped: Option<u64>,
 }
 
-/// What a node will do.
+/// The forecast of a node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeForecast {
-    /// The node.
+    /// The number of the node.
     pub node: u64,
-    /// With the cache that knows what comes.
+    /// With Belady's policy, as in the reader.
     pub belady: CacheForecast,
-    /// With the same cache and the same fetching ahead, if it let go what was used longest ago.
+    /// With the same cache and prefetching, but least recently used eviction.
     pub lru: CacheForecast,
-    /// Shards that it reads in the whole run, and what they take up in the cache.
+    /// Distinct shards that the node reads in the whole run.
     pub distinct_shards: u64,
-    /// What they take up in the cache: with so much nothing is fetched twice.
+    /// Bytes that those shards take in the cache. With this limit, no shard is fetched twice.
     pub distinct_bytes: u64,
-    /// Most that shards which are needed in the same batches take up: with less, shards are read past the cache.
+    /// The most bytes of shards that the same batches need. With less, shards bypass the cache.
     pub needed_at_once_bytes: u64,
-    /// Most that shards between their first and their last use in an epoch take up: with so much nothing is fetched
+    /// The most bytes of shards between their first and last use in an epoch. With this limit, no shard is fetched
     /// twice in an epoch.
     pub needed_in_epoch_bytes: u64,
 }
 
-/// What a cache will do on one node.
+/// The forecast of one cache on one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CacheForecast {
-    /// From the start to the first batch.
+    /// Time from the start to the first batch.
     pub first_batch_seconds: f64,
-    /// From the start to the end of the last step.
+    /// Time from the start to the end of the last step.
     pub seconds: f64,
-    /// Most bytes in the cache, those that are on their way included.
+    /// The most bytes in the cache, including shards in flight.
     pub most_resident_bytes: u64,
-    /// Each epoch.
+    /// The epochs.
     pub epochs: Vec<CacheEpoch>,
     /// The history of the whole run.
     pub timeline: Vec<Point>,
 }
 
-/// What a cache will do in one epoch.
+/// The forecast of one cache in one epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CacheEpoch {
-    /// The epoch.
+    /// The number of the epoch.
     pub epoch: u64,
-    /// Stretches in which a shard is needed.
+    /// Access windows: ranges of batches that need a shard.
     pub uses: u64,
-    /// Those whose shard was there from before.
+    /// Access windows whose shard was already in the cache.
     pub hits: u64,
-    /// Shards whose fetch began, for this epoch or the next.
+    /// Shards whose fetch began in this epoch, for this epoch or the next.
     pub fetched_shards: u64,
-    /// Their bytes.
+    /// The bytes of those shards.
     pub fetched_bytes: u64,
-    /// Shards that left the cache.
+    /// Shards evicted from the cache.
     pub evictions: u64,
-    /// Shards that were read past the cache.
+    /// Shards that bypassed the cache.
     pub bypasses: u64,
-    /// Their bytes: every process of the node fetches them for itself.
+    /// The bytes of those shards. Every process of the node fetches them for itself.
     pub bypassed_bytes: u64,
-    /// Bytes fetched if the processes of the node are so far apart that none uses what another one has fetched. The same
-    /// as `fetched_bytes` where everything fits, or with one process.
+    /// Fetched bytes if the processes of the node are so far apart that they share no fetches. Equal to `fetched_bytes`
+    /// if everything fits, or with one process.
     pub most_fetched_bytes: u64,
-    /// From its first to its last step.
+    /// Time from the first to the last step of the epoch.
     pub seconds: f64,
-    /// Time in it that was spent waiting for shards, without the wait for the first batch of the run.
+    /// Time in the epoch that was spent waiting for shards, except for the first batch of the run.
     pub wait_seconds: f64,
 }
 
 impl CacheForecast {
-    /// Uses whose shard was there, of all from epoch `first` on; 0 where there are none.
+    /// Returns the share of uses that were hits, from epoch `first` on; 0 if there are none.
     #[must_use]
     pub fn hit_share(&self, first: usize) -> f64 {
         let epochs = self.epochs.get(first..).unwrap_or_default().iter();
@@ -182,27 +183,28 @@ impl CacheForecast {
         share(hits, uses)
     }
 
-    /// Bytes fetched in the whole run.
+    /// Returns the bytes fetched in the whole run.
     #[must_use]
     pub fn fetched_bytes(&self) -> u64 {
         self.epochs.iter().map(|epoch| epoch.fetched_bytes).sum()
     }
 
-    /// Time spent waiting in the whole run, without the wait for the first batch.
+    /// Returns the time spent waiting in the whole run, except for the first batch.
     #[must_use]
     pub fn wait_seconds(&self) -> f64 {
         self.epochs.iter().map(|epoch| epoch.wait_seconds).sum()
     }
 }
 
-/// Goes through a run of `config`, from its epoch on. `shards` are those of all streams; one that is missing costs
+/// Simulates a run of `config`, starting with its epoch. `shards` are those of all streams; a missing one costs
 /// nothing.
 ///
-/// Deterministic. Costs about a nanosecond a sample and a few microseconds a shard, node and epoch; memory 50 to 100
-/// bytes a shard and epoch.
+/// The result is deterministic. A forecast takes about a nanosecond per sample and a few microseconds per shard, node
+/// and epoch. It needs 50 to 100 bytes of memory per shard and epoch.
 ///
 /// # Errors
-/// `InvalidInput` when the order cannot be made.
+///
+/// `InvalidInput` if the order cannot be computed.
 pub fn forecast(
     config: &EpochConfig,
     shards: &[ShardCost],
@@ -210,13 +212,13 @@ pub fn forecast(
 ) -> Result<Forecast, OrderError> {
     let mut config = config.clone();
     let mut epochs = Vec::new();
-    // The reader looks ahead beyond the last epoch as well.
+    // The reader also looks beyond the last epoch.
     let shown = options.epochs.max(1);
     let known = shown.saturating_add(options.known_epochs.max(1) - 1);
     for _ in 0..known {
         let epoch = Epoch::new(&config)?;
         config.epoch = epoch.resolved().epoch.saturating_add(1);
-        // Later epochs keep what a state fixed.
+        // Later epochs keep the canonical nodes of the first, as a resumed run does.
         config.num_canonical_nodes = Some(epoch.resolved().canonical_nodes);
         config.resume = None;
         epochs.push(epoch);
@@ -230,7 +232,7 @@ pub fn forecast(
     let nodes_in_all = world.map_or(0, |world| world.nodes);
     let shown = nodes_in_all.min(options.most_nodes.max(1));
     let nodes = (0..shown).map(|place| {
-        // Evenly spaced, without the product that may be too large.
+        // Evenly spaced, computed without a product that may overflow.
         let node = place * (nodes_in_all / shown) + (nodes_in_all % shown) * place / shown;
         one_node(node, &epochs, shards, options)
     });
@@ -293,7 +295,7 @@ fn one_node(
     }
 }
 
-/// How much room shards need, whatever the cache.
+/// The space that shards need, independent of the cache.
 struct Sets<'a> {
     shards: &'a [ShardCost],
     seen: Vec<bool>,
@@ -319,7 +321,7 @@ impl<'a> Sets<'a> {
         self.shards.get(shard).map_or(0, |cost| cost.cache_bytes)
     }
 
-    /// The epoch that begins at `from` and is the last one of the horizon.
+    /// Counts the epoch that begins at `from`, which must be the last one of the access plan.
     fn count(&mut self, access_plan: &AccessPlan, from: u64) {
         let mut held: Vec<(u64, u64, u64)> = Vec::new();
         let mut spans: Vec<Option<(u64, u64)>> = vec![None; self.shards.len()];
@@ -345,9 +347,9 @@ impl<'a> Sets<'a> {
     }
 }
 
-/// Most bytes of stretches (first and last tick, bytes) that have a tick in common.
+/// Returns the most bytes of overlapping ranges, each given by its first tick, last tick and bytes.
 fn most_at_once(stretches: impl Iterator<Item = (u64, u64, u64)>) -> u64 {
-    // At one tick the ends of those before it come first.
+    // At the same tick, ranges that end sort before ranges that begin.
     let mut changes: Vec<(u64, bool, u64)> = Vec::new();
     for (first, last, bytes) in stretches {
         changes.push((first, true, bytes));
@@ -362,7 +364,8 @@ fn most_at_once(stretches: impl Iterator<Item = (u64, u64, u64)>) -> u64 {
     most
 }
 
-/// Padding stands in the ragged end; where streams are dealt one by one, it may stand anywhere.
+/// Counts the padded and dropped samples of an epoch. Padding is in the ragged end, but with batching per stream it may
+/// be anywhere.
 fn epoch_facts(epoch: &Epoch, method: BatchingMethod) -> EpochFacts {
     let (samples, steps) = (epoch.samples(), epoch.batches());
     let resumed_at = epoch.resolved().sample_in_epoch.min(samples);

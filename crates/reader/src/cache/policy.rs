@@ -1,17 +1,17 @@
-//! When a node needs which shard, and who leaves when there is no room.
+//! The access plan of a node, and the choice of shards to evict.
 //!
-//! Time is counted in *ticks*: batches of a rank from the start of the first epoch that a [`AccessPlan`] was given.
+//! Time is counted in *ticks*: batches of a rank from the start of the first epoch of an [`AccessPlan`].
 //!
-//! The policy is Belady's over the epochs that are known, with bypass: who is needed last leaves first, and nobody
-//! leaves for a shard that is needed later than himself. With shards of one size no policy fetches less often (the
-//! tests compare it with all others). With shards of different sizes the best choice is a knapsack; this one takes the
-//! farthest first and gives back those that turn out to be more than was needed.
+//! The policy is Belady's over the known epochs, with bypass. It evicts the shard whose next use is furthest away. It
+//! never evicts a shard for one that is needed later. For shards of equal size, no policy fetches less often (the tests
+//! compare it with all others). For shards of different sizes, the optimum is a knapsack problem. This policy takes the
+//! furthest shards first, and then keeps those that turn out to be unnecessary.
 //!
-//! Who fetches ahead bounds by himself how much: [`make_room`] prefers everything that comes in this epoch to anything
-//! that is kept for the next one, as it must for a shard that is needed now. Fetching ahead without a bound therefore
-//! keeps nothing across epochs. While residents have to leave for it, the shards that were fetched for a stretch that
-//! has not begun stay below a budget of bytes, such as that of the fetches in flight, or are one shard; into free room
-//! everything may be fetched.
+//! Callers that prefetch must limit how much they prefetch. [`make_room`] prefers every shard of this epoch to any
+//! shard that is kept for the next one, because a shard that is needed now must win. Unlimited prefetching would
+//! therefore keep no shards across epochs. While prefetching evicts residents, the shards that were prefetched for
+//! future access windows must stay below a budget of bytes, or be a single shard. The bytes in flight are such a
+//! budget. Free space can be filled without a limit.
 //!
 //! Source: L. A. Belady, A study of replacement algorithms for a virtual-storage computer, 1966.
 
@@ -20,20 +20,20 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use shardmill_order::AccessSchedule;
 
-/// Ticks in which samples of a shard are needed, without a gap.
+/// A range of consecutive ticks in which samples of a shard are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccessWindow {
     /// The first tick that may need the shard.
     pub first: u64,
     /// The last tick that may need it.
     pub last: u64,
-    /// The shard, counted through all streams.
+    /// The number of the shard over all streams.
     pub shard: usize,
 }
 
-/// The stretches of one or more epochs, one after the other.
+/// The access windows of one or more consecutive epochs.
 ///
-/// Memory: 40 bytes a stretch and 8 a shard for each epoch that is not forgotten.
+/// It takes 40 bytes of memory per access window, and 8 bytes per shard and epoch that is not forgotten.
 #[derive(Clone, Debug, Default)]
 pub struct AccessPlan {
     shards: usize,
@@ -41,23 +41,24 @@ pub struct AccessPlan {
     epochs: VecDeque<Span>,
 }
 
-/// The stretches of one epoch.
+/// The access windows of one epoch.
 #[derive(Clone, Debug, Default)]
 struct Span {
-    /// Where the next epoch begins.
+    /// The first tick of the next epoch.
     end: u64,
-    /// By first tick, then last tick, then shard.
+    /// Sorted by first tick, then last tick, then shard.
     order: Vec<AccessWindow>,
-    /// The latest last tick of all stretches up to this place: it never falls.
+    /// For each position in `order`, the latest last tick up to it. These values never decrease.
     ends: Vec<u64>,
-    /// Places in `order`, shard by shard, each shard's in order. The stretches of a shard do not overlap.
+    /// Positions in `order`, grouped by shard and sorted within each shard. The access windows of a shard do not
+    /// overlap.
     places: Vec<usize>,
-    /// Where in `places` a shard begins, and at the end the length of `places`.
+    /// The first position of each shard in `places`, then the length of `places`.
     starts: Vec<usize>,
 }
 
 impl Span {
-    /// `found` by shard and first tick, without overlaps; `starts` as in the struct.
+    /// Builds the tables of an epoch. `found` must be sorted by shard and first tick, without overlaps.
     fn new(end: u64, found: Vec<AccessWindow>, shards: usize) -> Self {
         let mut starts = Vec::with_capacity(shards + 1);
         let mut at = 0;
@@ -77,7 +78,7 @@ impl Span {
                 latest
             })
             .collect();
-        // Going through the order, each stretch is the next one of its shard.
+        // In this order, each access window is the next one of its shard.
         let mut free = starts.clone();
         let mut places = vec![0; order.len()];
         for (place, access_window) in order.iter().enumerate() {
@@ -109,7 +110,8 @@ impl Span {
         places.get(ended).and_then(at).copied()
     }
 
-    /// How many stretches at the start of the order end before a tick, with nothing between them that does not.
+    /// Returns how many access windows at the start of the order have ended before a tick, up to the first that has
+    /// not.
     fn ended(&self, tick: u64) -> usize {
         self.ends.partition_point(|end| *end < tick)
     }
@@ -121,7 +123,7 @@ impl Span {
 }
 
 impl AccessPlan {
-    /// No epoch yet, of so many shards.
+    /// Returns a plan without epochs, for this number of shards.
     #[must_use]
     pub fn new(shards: usize) -> Self {
         Self {
@@ -130,8 +132,7 @@ impl AccessPlan {
         }
     }
 
-    /// Appends an epoch of so many batches. What is used of it may begin anywhere: a resumed epoch is appended with the
-    /// batches that are left of it.
+    /// Appends an epoch of `batches` batches. A resumed epoch is appended with its remaining batches.
     pub fn push(&mut self, uses: &AccessSchedule, batches: u64) {
         let found = (0..self.shards).flat_map(|shard| uses.of(shard));
         self.append(
@@ -140,7 +141,7 @@ impl AccessPlan {
         );
     }
 
-    /// Appends an epoch of shards, first and last batches: by shard and first batch.
+    /// Appends an epoch of (shard, first batch, last batch), sorted by shard and first batch.
     pub(crate) fn append(&mut self, uses: impl Iterator<Item = (usize, u64, u64)>, batches: u64) {
         let mut found: Vec<AccessWindow> = Vec::new();
         for (shard, first, last) in uses {
@@ -149,7 +150,7 @@ impl AccessPlan {
                 self.end.saturating_add(last),
             );
             match found.last_mut() {
-                // Overlapping stretches and those without a tick between them are one.
+                // Overlapping and adjacent access windows are merged.
                 Some(before) if before.shard == shard && first <= before.last.saturating_add(1) => {
                     before.last = before.last.max(last);
                 }
@@ -162,33 +163,33 @@ impl AccessPlan {
             .push_back(Span::new(self.end, found, self.shards));
     }
 
-    /// Where the next epoch would begin.
+    /// Returns the tick at which the next epoch would begin.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     #[must_use]
     pub fn shards(&self) -> usize {
         self.shards
     }
 
-    /// The stretch of a shard that contains a tick, else the first one behind it. `None` when the shard is not needed
-    /// again as far as is known.
+    /// Returns the access window of a shard that contains a tick, or else the first one after it. Returns `None` if the
+    /// shard has no known use any more.
     #[must_use]
     pub fn next(&self, shard: usize, tick: u64) -> Option<AccessWindow> {
         let ahead = self.epochs.iter().filter(|span| span.end > tick);
         ahead.filter_map(|span| span.next(shard, tick)).next()
     }
 
-    /// When a shard is needed from a tick on: that very tick while a stretch of it lasts.
+    /// Returns the next tick at which a shard is needed, from a tick on. Within an access window this is `tick` itself.
     #[must_use]
     pub fn next_use(&self, shard: usize, tick: u64) -> Option<u64> {
         self.next(shard, tick).map(|found| found.first.max(tick))
     }
 
-    /// All stretches that do not end before `from`, by their first tick: the order to fetch in.
+    /// Returns all access windows that do not end before `from`, by their first tick. This is the order to fetch in.
     pub fn in_order(&self, from: u64) -> impl Iterator<Item = AccessWindow> + '_ {
         self.epochs
             .iter()
@@ -196,8 +197,8 @@ impl AccessPlan {
             .flat_map(move |span| span.in_order(from))
     }
 
-    /// Gives back the memory of stretches that end before a tick. They may still be seen until enough of them have
-    /// come together to be worth the work.
+    /// Frees the memory of access windows that end before a tick. The windows remain visible until enough of them have
+    /// ended to be worth the work.
     pub fn forget(&mut self, before: u64) {
         while self.epochs.front().is_some_and(|span| span.end <= before) {
             self.epochs.pop_front();
@@ -207,8 +208,8 @@ impl AccessPlan {
         let Some(span) = self.epochs.front_mut() else {
             return;
         };
-        // Done when half of them have ended, the work for each stretch is constant on the whole. The shards' table
-        // counts too: it is made anew.
+        // When half of the access windows have ended, the amortized work per window is constant. The threshold includes
+        // the table of shards, because it is rebuilt too.
         if span.ended(before) <= span.order.len() / 2 + shards / 8 {
             return;
         }
@@ -218,13 +219,13 @@ impl AccessPlan {
         *span = Span::new(span.end, left, shards);
     }
 
-    /// Stretches in memory.
+    /// Returns the number of access windows in memory.
     #[must_use]
     pub fn len(&self) -> usize {
         self.epochs.iter().map(|span| span.order.len()).sum()
     }
 
-    /// Whether no stretch is known.
+    /// Returns whether no access window is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.epochs.iter().all(|span| span.order.is_empty())
@@ -234,23 +235,23 @@ impl AccessPlan {
 /// A shard in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resident {
-    /// Which one.
+    /// The number of the shard.
     pub shard: usize,
-    /// What it takes up.
+    /// Bytes that it takes.
     pub bytes: u64,
-    /// Whether somebody reads it, so that it cannot leave.
+    /// Whether it is in use, so that it cannot be evicted.
     pub pinned: bool,
 }
 
-/// Which residents leave so that `bytes` more fit within `limit`, of which `used` are taken.
+/// Returns the residents to evict so that `bytes` more fit within `limit`, of which `used` are taken.
 ///
-/// Those whose next use is farthest leave, first of all those without one; of equals the larger, then the lower
-/// number. Never one that is pinned, or that is needed at `wanted_at` or before; `u64::MAX` stands for a shard that is
-/// not known to be needed again. An empty list: there is room. `None`: it cannot be done, or is not worth it, because
-/// those who would have to leave are needed sooner.
+/// The residents whose next use is furthest away are evicted, first of all those without one. Among equals, larger ones
+/// come first, then lower numbers. Residents that are pinned, or needed at `wanted_at` or before, are never evicted.
+/// `u64::MAX` means that a shard has no known next use. An empty list means that there is enough space. `None` means
+/// that eviction is impossible, or not worth it because the evicted shards would be needed sooner.
 ///
-/// Deterministic, whatever the order of `residents`. `next_use` is asked once for each resident that is not pinned, and
-/// only where room is short.
+/// The result does not depend on the order of `residents`. `next_use` is called once for each resident that is not
+/// pinned, and only if space is short.
 pub fn make_room(
     residents: &[Resident],
     used: u64,
@@ -262,7 +263,7 @@ pub fn make_room(
     if bytes > limit {
         return None;
     }
-    // Not `used + bytes - limit`, which may be beyond 64 bits.
+    // `used + bytes - limit` may overflow 64 bits.
     let missing = used.saturating_sub(limit - bytes);
     if missing == 0 {
         return Some(Vec::new());
@@ -282,7 +283,7 @@ pub fn make_room(
         freed = freed.saturating_add(bytes);
         leaving.push((shard, bytes));
     }
-    // A large one that came last may have made others unnecessary: those needed soonest stay.
+    // A large resident that was taken last may make others unnecessary: those needed soonest stay.
     let mut spare = freed - missing;
     let mut chosen: Vec<usize> = Vec::with_capacity(leaving.len());
     for (shard, bytes) in leaving.into_iter().rev() {

@@ -1,27 +1,27 @@
-//! Residents sorted by when they are needed, so that the farthest are found without looking at all of them.
+//! Keeps residents sorted by their next use, so that those furthest away are found without inspecting all.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::policy::{Resident, make_room};
 
-/// The residents that may leave, and when each is needed next; `u64::MAX` stands for never.
+/// The residents that can be evicted, and the next use of each; `u64::MAX` means never.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranks {
-    /// Next use, bytes, and the shard backwards: the last one leaves first.
+    /// Next use, bytes, and the shard in reverse order: the last entry is evicted first.
     sorted: BTreeSet<(u64, u64, Reverse<usize>)>,
     known: BTreeMap<usize, (u64, u64)>,
 }
 
 impl Ranks {
-    /// Adds a resident, or changes when it is needed.
+    /// Adds a resident, or updates its next use.
     pub(crate) fn insert(&mut self, shard: usize, bytes: u64, next_use: u64) {
         self.remove(shard);
         self.known.insert(shard, (next_use, bytes));
         self.sorted.insert((next_use, bytes, Reverse(shard)));
     }
 
-    /// Takes a resident out; false where there is none.
+    /// Removes a resident; returns false if it is not present.
     pub(crate) fn remove(&mut self, shard: usize) -> bool {
         let Some((next_use, bytes)) = self.known.remove(&shard) else {
             return false;
@@ -29,12 +29,12 @@ impl Ranks {
         self.sorted.remove(&(next_use, bytes, Reverse(shard)))
     }
 
-    /// When a resident is needed.
+    /// Returns the next use of a resident.
     pub(crate) fn next_use(&self, shard: usize) -> Option<u64> {
         self.known.get(&shard).map(|(next_use, _)| *next_use)
     }
 
-    /// As [`make_room`] of all residents: it takes the farthest, so it need not see more than suffice.
+    /// Calls [`make_room`] with the residents furthest away, as many as suffice to free the missing bytes.
     pub(crate) fn make_room(
         &self,
         used: u64,

@@ -1,7 +1,7 @@
-//! One node's cache over epochs of accesses: how often a shard is fetched under each policy.
+//! Simulates one node's cache over epochs of accesses, and counts the fetches under each policy.
 //!
-//! An access to a shard that is not there fetches it and reads it; then it is kept or not. Time is the number of the
-//! access. Belady's policy knows this epoch and as many after it as it is told, and nothing behind them.
+//! An access to a missing shard fetches and reads it; the shard is then kept or not. Time is the number of the access.
+//! Belady's policy knows the current epoch and the given number of epochs after it.
 
 use std::collections::VecDeque;
 
@@ -9,51 +9,52 @@ use serde::Serialize;
 
 use super::ranks::Ranks;
 
-/// Who leaves a full cache.
+/// The eviction policy of a full cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// The one that is needed last; and a shard that is needed later than all residents is not kept.
+    /// Evicts the shard whose next use is furthest away, and does not keep a shard that is needed later than all
+    /// residents.
     Belady {
-        /// Epochs that are known, the one under way included; 0 counts as 1.
+        /// How many epochs are known, including the current one; 0 counts as 1.
         known: usize,
     },
-    /// The one that was used longest ago.
+    /// Evicts the least recently used shard.
     Lru,
 }
 
-/// What a cache did.
+/// The result of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SimReport {
-    /// Accesses to a shard that was not there.
+    /// Accesses to a shard that was missing.
     pub fetches: u64,
-    /// Accesses to a shard that was there.
+    /// Accesses to a shard that was in the cache.
     pub hits: u64,
     /// Fetched shards that were not kept.
     pub bypasses: u64,
-    /// Residents that left.
+    /// Evicted shards.
     pub evictions: u64,
-    /// Most bytes of residents.
+    /// The most bytes of residents.
     pub most_bytes: u64,
-    /// The same of each epoch.
+    /// The counts of each epoch.
     pub epochs: Vec<SimEpoch>,
 }
 
-/// What a cache did in one epoch.
+/// The counts of one epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SimEpoch {
-    /// Accesses to a shard that was not there.
+    /// Accesses to a shard that was missing.
     pub fetches: u64,
-    /// Accesses to a shard that was there.
+    /// Accesses to a shard that was in the cache.
     pub hits: u64,
     /// Fetched shards that were not kept.
     pub bypasses: u64,
-    /// Residents that left.
+    /// Evicted shards.
     pub evictions: u64,
 }
 
 impl SimReport {
-    /// Accesses to a shard that was there, of all from epoch `first` on; 0 where there are none.
+    /// Returns the share of accesses that were hits, from epoch `first` on; 0 if there are none.
     #[must_use]
     pub fn hit_share(&self, first: usize) -> f64 {
         let epochs = self.epochs.get(first..).unwrap_or_default().iter();
@@ -64,7 +65,7 @@ impl SimReport {
     }
 }
 
-/// `part` of `whole`; 0 of nothing.
+/// Returns `part / whole`; 0 if `whole` is 0.
 #[expect(clippy::cast_precision_loss, reason = "a share has a few digits")]
 pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 {
@@ -73,10 +74,10 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// Reads the shards of `epochs`, each in the order of use, through a cache of `limit` bytes. Shards beyond
-/// `shard_bytes` take no room.
+/// Reads the shards of `epochs`, each in the order of use, through a cache of `limit` bytes. Shards without an entry in
+/// `shard_bytes` take no space.
 ///
-/// Deterministic. Costs some hundred nanoseconds an access, whatever the size of the cache.
+/// The result is deterministic. An access takes some hundred nanoseconds, for any size of the cache.
 #[must_use]
 pub fn simulate(
     policy: Policy,
@@ -127,7 +128,7 @@ struct Cache<'a> {
     limit: u64,
     used: u64,
     ranks: Ranks,
-    /// The accesses to come that are known, shard by shard.
+    /// The known future accesses of each shard.
     coming: Vec<VecDeque<u64>>,
 }
 
@@ -136,13 +137,13 @@ impl Cache<'_> {
         self.shard_bytes.get(shard).copied().unwrap_or(0)
     }
 
-    /// Takes note of an epoch whose first access is number `known`.
+    /// Adds an epoch whose first access has the number `known`.
     fn learn(&mut self, epoch: &[usize], known: &mut u64) {
         for shard in epoch {
             if let Some(coming) = self.coming.get_mut(*shard) {
                 coming.push_back(*known);
             }
-            // A resident that was not known to be needed again.
+            // This resident had no known next use until now.
             if self.policy != Policy::Lru && self.ranks.next_use(*shard) == Some(u64::MAX) {
                 self.ranks.insert(*shard, self.bytes(*shard), *known);
             }
@@ -162,7 +163,7 @@ impl Cache<'_> {
                 let next_use = next_use.unwrap_or(u64::MAX);
                 (next_use, next_use)
             }
-            // The older, the farther; and everyone is farther than the one that is read now.
+            // Older uses rank as further away, and every resident ranks further away than the shard that is read now.
             Policy::Lru => (u64::MAX - now, 0),
         };
         if self.ranks.next_use(shard).is_some() {
@@ -194,7 +195,7 @@ mod tests {
 
     use shardmill_order::rng::Pcg64;
 
-    /// Epochs of one of `nodes` nodes that reads a fresh part of the shards in a fresh order in each.
+    /// Returns the epochs of one of `nodes` nodes, each with a new part of the shards in a new order.
     fn epochs(seed: u128, shards: usize, nodes: usize, epochs: usize) -> Vec<Vec<usize>> {
         let mut rng = Pcg64::new(seed);
         (0..epochs)
@@ -207,10 +208,10 @@ mod tests {
             .collect()
     }
 
-    /// The figures that the choice of policy rests on. The cache of *each node* holds the given share of the whole dataset,
-    /// not of the part that the node reads in an epoch. Half of the shards need two known epochs to come close to
-    /// what knowing everything gives; of a quarter, most are needed again only after the next epoch, and each further
-    /// one that is known pays.
+    /// The numbers that justify the choice of policy. The cache of *each node* holds the given share of the whole
+    /// dataset, not of the part that the node reads in an epoch. With two nodes, two known epochs come close to knowing
+    /// everything. With four nodes, most shards are next needed after the following epoch, so each further known epoch
+    /// helps.
     #[test]
     fn belady_hits_where_lru_does_not() {
         const ALL: usize = 24;
@@ -232,7 +233,7 @@ mod tests {
                 let epochs = epochs(seed, 1000, nodes, ALL);
                 let report = simulate(policy, &[64; 1000], &epochs, limit);
                 assert!(report.most_bytes <= limit);
-                // The first epochs start from nothing; the last ones see the end of the run.
+                // The first epochs start with an empty cache; the last ones see the end of the run.
                 let steady = SimReport {
                     epochs: report.epochs[4..ALL - 6].to_vec(),
                     ..report

@@ -4,11 +4,11 @@ use shardmill_core::{Diagnostic, ErrorKind, escape};
 
 use crate::error::Place;
 
-/// What a tree of files can be wrong about.
+/// An error about a tree of raw files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// A tree without files.
+    /// A tree without files to read.
     #[error(
         "there are no files{}",
         if *filtered { " that the patterns take" } else { "" }
@@ -16,28 +16,28 @@ pub enum FileError {
     Empty {
         /// The tree.
         location: String,
-        /// Whether there are files that the patterns leave out.
+        /// Whether patterns were given, which may exclude all files.
         filtered: bool,
     },
-    /// A pattern that is none.
+    /// An invalid pattern.
     #[error("`{}` is no pattern: {reason}", escape(pattern))]
     Pattern {
-        /// Where it was given.
+        /// The option that it was passed in.
         option: &'static str,
         /// The pattern.
         pattern: String,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A store with an object that is called like a folder of others, which no folder of a machine can hold.
+    /// An object of a store whose name is also a folder of other objects, which a local folder cannot represent.
     #[error("it is a file, and `{}` lies in a folder of that name", escape(other))]
     Clash {
         /// The object.
         object: String,
-        /// One beneath it.
+        /// An object in the folder of that name.
         other: String,
     },
-    /// The local folder keeps files of another tree, or by other patterns.
+    /// The local folder contains the files of another tree, or of other patterns.
     #[error(
         "the folder keeps the files of {}, by other patterns or from another place",
         escape(kept)
@@ -45,10 +45,10 @@ pub enum FileError {
     Other {
         /// The list in the folder.
         path: PathBuf,
-        /// Where those come from.
+        /// The source of those files.
         kept: String,
     },
-    /// The list that is kept is damaged.
+    /// The stored list is damaged.
     #[error("the list of files cannot be read: {what}")]
     List {
         /// The list.
@@ -56,33 +56,33 @@ pub enum FileError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The list of files is not the one that the caller expects.
+    /// The list of files does not have the digest that the caller expects.
     #[error(
         "the list of files has the digest {found}, not {expected}: files came, went or have other lengths"
     )]
     Digest {
-        /// The tree, or all of them.
+        /// The tree, or all trees.
         location: String,
-        /// What the caller expects.
+        /// The expected digest.
         expected: String,
-        /// What it is.
+        /// The digest of the list.
         found: String,
     },
-    /// Files that are fetched by the old list are in use.
+    /// Files of the previous list are in use.
     #[error("{files} files of the old list are in use")]
     InUse {
         /// The list.
         path: PathBuf,
-        /// How many.
+        /// The number of files in use.
         files: u64,
     },
-    /// A file that was listed is gone.
+    /// A listed file does not exist any more.
     #[error("the file is gone since it was listed")]
     Missing {
-        /// Where.
+        /// The place of the file.
         place: Place,
     },
-    /// A file that was listed is another one now.
+    /// A listed file has changed.
     #[error(
         "the file has changed since it was listed: {listed} bytes then, {found} now{}",
         match (listed == found, store) {
@@ -92,7 +92,7 @@ pub enum FileError {
         }
     )]
     Changed {
-        /// Where.
+        /// The place of the file.
         place: Place,
         /// Its length in the list.
         listed: u64,
@@ -101,16 +101,16 @@ pub enum FileError {
         /// Whether it is an object of a store.
         store: bool,
     },
-    /// An object of a store is not the one that was listed.
+    /// A listed object of a store has changed.
     #[error("the object has changed since it was listed: it has another ETag")]
     ObjectChanged {
-        /// Where.
+        /// The place of the file.
         place: Place,
     },
-    /// A file of the local folder that the cache did not write.
+    /// A file in the local folder that the cache did not write, so that it may not be the listed one.
     #[error("nothing tells whether it is the file that was listed")]
     Untold {
-        /// Where.
+        /// The place of the file.
         place: Place,
     },
     /// The list has no such file.
@@ -121,13 +121,13 @@ pub enum FileError {
         /// The tree.
         location: String,
     },
-    /// Files are asked for by name where there are none.
+    /// Files were requested by name, but no stream is a tree of raw files.
     #[error("the dataset has no raw files")]
     NoTree,
 }
 
 impl FileError {
-    /// The place in the dataset, where it is known.
+    /// Returns the place in the dataset, if the error has one.
     #[must_use]
     pub const fn place(&self) -> Option<&Place> {
         match self {
@@ -150,7 +150,7 @@ impl FileError {
 }
 
 impl FileError {
-    /// Whether the place has another file than was listed, however often it is asked.
+    /// Returns whether the file at the source differs from the listed one, so that retries cannot help.
     pub(crate) const fn is_change(&self) -> bool {
         matches!(self, Self::Changed { .. } | Self::ObjectChanged { .. })
     }

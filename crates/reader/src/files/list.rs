@@ -1,4 +1,4 @@
-//! Which files there are: listed by the place itself, or by who was here before.
+//! Lists the files of a tree, or reads the list that an earlier process stored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use super::{FileEntry, FileError, FileForm, FileList, FileOptions, KnownFiles};
 use crate::error::ReaderError;
 use crate::shard_cache::{capacity_folder, forget};
 
-/// The list, in the cache's own folder.
+/// The name of the list in the cache's own folder.
 pub(crate) const LIST: &str = "files.list";
-/// The first line of a list: what it is, and its form.
+/// The first line of a list: its type and version.
 const MAGIC: &str = "shardmill-files 1";
-/// The listing of a store on its way, one for each process.
+/// The prefix of the file for a listing in progress; each process has its own.
 const LISTING: &str = "listing-";
 
-/// Case matters, and `*` stays in its folder.
+/// Patterns are case-sensitive, and `*` does not match `/`.
 const RULES: MatchOptions = MatchOptions {
     case_sensitive: true,
     require_literal_separator: true,
     require_literal_leading_dot: true,
 };
 
-/// Where a tree lies.
+/// The location of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shelf<'a> {
     Folder(&'a Dir),
@@ -74,8 +74,8 @@ impl Filter {
     }
 }
 
-/// The list of a tree. `local` is where files are fetched to; a tree that is read where it lies has none, and nothing is
-/// written beside it.
+/// Returns the list of a tree. `local` is the folder that files are fetched to. It is `None` for a tree that is read in
+/// place: then nothing is written.
 pub(crate) fn open_list(
     shelf: Shelf<'_>,
     local: Option<&Dir>,
@@ -103,7 +103,7 @@ pub(crate) fn open_list(
     let own = capacity_folder(local)?;
     let path = own.path_of(LIST);
     let mut relist = options.relist;
-    // Of several processes that come here at once, one list is kept, and all of them use it.
+    // If several processes list the tree at once, one list is stored and all processes use it.
     for _ in 0..3 {
         let kept = match own.open_file(LIST) {
             Ok(file) => Some(file.read_all(limits.index_bytes)?),
@@ -120,7 +120,7 @@ pub(crate) fn open_list(
             if text == kept {
                 return finish(found, &text);
             }
-            // The files of the old list go with it: nothing else tells later which of them still count.
+            // Without the old list, nothing identifies its files, so they are removed with it.
             if let Ok(old) = parse(&kept, &head_in(&kept), &path) {
                 let old = FileList::new(&head, old, &kept, options.form);
                 let files = forget(local, &old)?;
@@ -135,7 +135,7 @@ pub(crate) fn open_list(
         let text = render(&head, &found);
         match own.publish_bytes(None, LIST, &text, PublishMode::CreateNew) {
             Ok(()) => return finish(found, &text),
-            // Somebody was faster: their list counts.
+            // Another process stored its list first: use that one.
             Err(StorageError::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -148,7 +148,7 @@ pub(crate) fn open_list(
 }
 
 impl FileList {
-    /// What `text` says: the entries, of which tree and which patterns.
+    /// Makes the list with these entries. `head` identifies the tree and the patterns, and `text` is the whole list.
     fn new(head: &str, entries: Vec<ManifestEntry>, text: &[u8], form: FileForm) -> Self {
         Self {
             known: KnownFiles {
@@ -178,7 +178,7 @@ fn finish(
     Ok(FileList::new(head, entries, text, options.form))
 }
 
-/// Asks the place for its files.
+/// Lists the files at the source.
 fn list(
     shelf: Shelf<'_>,
     own: Option<&Dir>,
@@ -216,7 +216,7 @@ fn list_store(
 ) -> Result<Vec<ManifestEntry>, ReaderError> {
     let mut found = Vec::new();
     let mut take = |entry: ManifestEntry| -> Result<(), StorageError> {
-        // The folder itself has no name.
+        // The folder itself has an empty name.
         if entry.is_marker() || entry.name.is_empty() || !filter.takes(&entry.name) {
             return Ok(());
         }
@@ -243,7 +243,7 @@ fn list_store(
     let name = format!("{LISTING}{}", std::process::id());
     let listed = store.list_to("", own, &name, &ListOptions::default(), &mut |_| true);
     let manifest = listed.and_then(|_| Manifest::open(own, &name));
-    // It is open; without a name nobody has to clean up.
+    // The manifest stays open without its name, so a killed process leaves no file.
     let removed = own.remove(&name);
     for entry in manifest?.entries() {
         take(entry?)?;
@@ -252,14 +252,14 @@ fn list_store(
     Ok(found)
 }
 
-/// A store may have both `a` and `a/b`; a folder cannot.
+/// Checks that no object is also a folder of others: a store may have `a` and `a/b`, but a folder cannot.
 fn check_clashes(entries: &[ManifestEntry]) -> Result<(), FileError> {
     let mut last = "";
     for entry in entries {
         let Some((folder, _)) = entry.name.rsplit_once('/') else {
             continue;
         };
-        // Files of one folder mostly follow one another.
+        // Files of the same folder are mostly adjacent.
         if folder == last {
             continue;
         }
@@ -281,12 +281,12 @@ fn check_clashes(entries: &[ManifestEntry]) -> Result<(), FileError> {
     Ok(())
 }
 
-/// The second line of a list: whose it is.
+/// Returns the second line of a list, which identifies the tree and the patterns.
 fn head_of(location: &str, options: &FileOptions) -> String {
     serde_json::json!([location, options.include, options.exclude]).to_string()
 }
 
-/// The second line of a list, whatever it says.
+/// Returns the second line of a stored list.
 fn head_in(text: &[u8]) -> String {
     let line = text.split(|byte| *byte == b'\n').nth(1);
     String::from_utf8_lossy(line.unwrap_or_default()).into_owned()
@@ -299,7 +299,7 @@ fn render(head: &str, entries: &[ManifestEntry]) -> Vec<u8> {
         text.push_str(&line.to_string());
         text.push('\n');
     }
-    // A list that is cut off is none.
+    // The last line detects a truncated list.
     text.push_str(&format!("end {}\n", entries.len()));
     text.into_bytes()
 }

@@ -1,16 +1,15 @@
-//! A tree of files as a dataset: each file is a shard of one sample.
+//! Reads a tree of files as a dataset: each file is a shard of one sample.
 //!
-//! This module decides which files a tree has and in what order, where that list is kept, and what a file has to be so that
-//! it is the one that was listed. Fetching, keeping and removing files is that of shards (`shard_cache`), and so is their
-//! order.
+//! This module lists the files of a tree, sorts and stores the list, and checks that a file is still the one that was
+//! listed. `shard_cache` fetches, stores and evicts files like shards, in the same order.
 //!
 //! The model:
 //!
-//! - Files are listed once and sorted by the bytes of their paths. Beside a cache the list is kept, so that all processes of
-//!   the machine, and a run that is resumed, have the same one.
-//! - Nothing says what the bytes of a file have to be, so its length and its stamp count: the `ETag` of a store, the time of
-//!   change of a file system. Another stamp when it is read is an error.
-//! - A path or the bytes are given out, or both ([`FileForm`]).
+//! - Files are listed once and sorted by the bytes of their paths. The list is stored next to the cache, so that all
+//!   processes of the machine, and a resumed run, use the same one.
+//! - There are no hashes of raw files. A file is identified by its length and its tag: the `ETag` of a store, or the
+//!   modification time in a file system. A different tag at the time of reading is an error.
+//! - A sample contains the local path, the bytes, or both ([`FileForm`]).
 
 mod error;
 mod list;
@@ -30,37 +29,37 @@ use crate::schema::SchemaColumn;
 
 /// The column of the bytes of a file.
 pub const DATA_COLUMN: &str = "data";
-/// The column of the path where a file lies on this machine.
+/// The column of the local path of a file.
 pub const FILE_COLUMN: &str = "file";
 /// The column of the path of a file in its tree.
 pub const PATH_COLUMN: &str = "path";
 
-/// What is given out of a file, besides its path in the tree (column `path`).
+/// What a sample contains of a file, besides its path in the tree (column `path`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FileForm {
-    /// Its bytes, as the column `data`.
+    /// The bytes, as the column `data`.
     #[default]
     Data,
-    /// The path where it lies on this machine, as the column `file`. Nothing is read.
+    /// The local path, as the column `file`. The file is not read.
     File,
     /// Both.
     Both,
 }
 
 impl FileForm {
-    /// Whether the bytes are given out.
+    /// Returns whether samples contain the bytes.
     #[must_use]
     pub const fn has_data(self) -> bool {
         matches!(self, Self::Data | Self::Both)
     }
 
-    /// Whether the file has to lie on the disk.
+    /// Returns whether the file must be on the disk.
     #[must_use]
     pub const fn has_file(self) -> bool {
         matches!(self, Self::File | Self::Both)
     }
 
-    /// The columns of a sample, in order.
+    /// Returns the columns of a sample, in order.
     pub(crate) fn columns(self) -> Vec<SchemaColumn> {
         let column = |name: &&str| SchemaColumn {
             name: (*name).to_owned(),
@@ -74,7 +73,8 @@ impl FileForm {
         self.names().iter().map(column).collect()
     }
 
-    /// The names of the columns: in the order that writers of MDS put them in, so that a tree can be mixed with it.
+    /// Returns the names of the columns, sorted as MDS writers sort them, so that a tree can be mixed with MDS
+    /// datasets.
     pub(crate) const fn names(self) -> &'static [&'static str] {
         match self {
             Self::Data => &[DATA_COLUMN, PATH_COLUMN],
@@ -83,7 +83,7 @@ impl FileForm {
         }
     }
 
-    /// The values of a sample, in the order of the columns.
+    /// Returns the values of a sample, in the order of the columns.
     pub(crate) fn values<'a>(
         self,
         data: &'a [u8],
@@ -96,43 +96,44 @@ impl FileForm {
     }
 }
 
-/// Which files of a tree are read, and what is given out of them.
+/// Which files of a tree to read, and what to return of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileOptions {
-    /// What is given out.
+    /// What samples contain.
     pub form: FileForm,
-    /// Patterns of which a file has to match one; without any all files do. `*` and `?` stand for letters of a name,
-    /// `**` for any number of folders. A pattern without a `/` is compared with the name of the file, another one with
-    /// its path. Names that begin with a dot are matched by patterns that do.
+    /// Patterns of files to read; if empty, all files match. `*` and `?` match characters within a name, `**` matches
+    /// any number of folders. A pattern without a `/` is compared with the name of the file, any other with its path.
+    /// Names that begin with a dot match only patterns that do.
     pub include: Vec<String>,
-    /// Patterns of which a file must not match any.
+    /// Patterns of files to ignore.
     pub exclude: Vec<String>,
-    /// Whether the list that is kept beside the cache is made anew. What was fetched by the old one goes.
+    /// Whether to list the tree again, instead of using the list next to the cache. If the list has changed, fetched
+    /// files are removed.
     pub relist: bool,
-    /// The digest that the list has to have: see [`Reader::files_digest`](crate::Reader::files_digest).
+    /// The expected digest of the list: see [`Reader::files_digest`](crate::Reader::files_digest).
     pub expect: Option<String>,
-    /// The list of a reader that was opened before, which is used again where it is of the same tree and the same patterns:
-    /// see [`Reader::known_files`](crate::Reader::known_files).
+    /// The list of another reader. It is reused if it is of the same tree with the same patterns: see
+    /// [`Reader::known_files`](crate::Reader::known_files).
     pub known: Option<KnownFiles>,
 }
 
-/// The list of a tree as a reader has it, for another reader of this tree: nothing is listed again. It has no threads and no
-/// locks, so that a forked child can use that of its parent.
+/// The list of a tree of one reader, for another reader of the same tree, which then need not list it. It has no
+/// threads and locks, so a forked child can use the one of its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownFiles {
-    /// Of which tree and which patterns.
+    /// Identifies the tree and the patterns.
     head: Arc<str>,
     entries: Arc<[FileEntry]>,
-    /// Of all that the list says.
+    /// The digest of the whole list.
     digest: [u8; 32],
 }
 
 /// A file of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileEntry {
-    /// Its path in the tree, and its length.
+    /// The path of the file in the tree, and its length.
     pub(crate) info: FileInfo,
-    /// What changes when it does; empty where nothing tells.
+    /// A value that changes with the file; empty if its source reports none.
     pub(crate) tag: Box<str>,
 }
 
@@ -148,7 +149,7 @@ impl FileEntry {
         }
     }
 
-    /// Whether a file of a file system is the one that was listed.
+    /// Returns whether a file of a file system is the one that was listed.
     pub(crate) fn is(&self, file: &FileHandle) -> bool {
         file.len() == self.info.bytes && (self.tag.is_empty() || *self.tag == *file.tag())
     }
@@ -170,17 +171,17 @@ impl FileList {
         self.known.entries.get(number)
     }
 
-    /// The list for another reader.
+    /// Returns the list for another reader.
     pub(crate) fn known(&self) -> KnownFiles {
         self.known.clone()
     }
 
-    /// Of all that the list says.
+    /// Returns the digest of the whole list.
     pub(crate) fn digest(&self) -> [u8; 32] {
         self.known.digest
     }
 
-    /// The number of a path.
+    /// Returns the number of the file with a path.
     pub(crate) fn find(&self, path: &str) -> Option<usize> {
         self.known
             .entries
@@ -188,7 +189,7 @@ impl FileList {
             .ok()
     }
 
-    /// Paths and lengths, and nothing that differs between copies of the same tree.
+    /// Hashes the paths and lengths, but nothing that differs between copies of the same tree.
     pub(crate) fn hash_into(&self, hasher: &mut Sha256) {
         for entry in self.known.entries.iter() {
             hasher.update((entry.info.basename.len() as u64).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Trees of files: in place, fetched from a folder, fetched from a store.
+//! Tests of trees of files: in place, fetched from a folder, and fetched from a store.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::{
 
 mod stores;
 
-/// A tree, and a folder to keep it in.
+/// A tree, and a folder to cache it in.
 struct Tree {
     root: tempfile::TempDir,
 }
@@ -74,14 +74,14 @@ impl Tree {
         }
     }
 
-    /// Bytes of all files in the cache, its own among them.
+    /// Returns the size of all files in the cache, including its own records.
     fn used(&self) -> u64 {
         fn sum(path: &Path) -> u64 {
             let entries = fs::read_dir(path).into_iter().flatten();
             entries
                 .map(|entry| {
                     let path = entry.unwrap().path();
-                    // What leaves in this moment takes no room.
+                    // A file that is being evicted right now takes no space.
                     match fs::symlink_metadata(&path) {
                         Ok(found) if found.is_dir() => sum(&path),
                         Ok(found) => found.len(),
@@ -115,7 +115,7 @@ fn open_for(stream: &StreamOptions, limit: Option<u64>, owner: u64) -> Result<Re
     Reader::open(std::slice::from_ref(stream), &options)
 }
 
-/// The values of the samples of a batch, by the names of their columns.
+/// Returns the values of the samples of a batch, by column name.
 fn rows(batch: &Batch) -> Vec<BTreeMap<String, Vec<u8>>> {
     let BatchData::Columns { schema, columns } = &batch.data else {
         panic!("samples of one schema");
@@ -135,7 +135,7 @@ fn text(row: &BTreeMap<String, Vec<u8>>, column: &str) -> String {
     String::from_utf8(row[column].clone()).unwrap()
 }
 
-/// The samples of an epoch that are not padding, and their paths and bytes.
+/// Reads the samples of an epoch without padding, and returns their paths and bytes.
 fn read(
     reader: &Reader,
     config: &EpochConfig,
@@ -204,7 +204,7 @@ fn a_run_goes_on_from_every_batch_with_what_a_new_reader_finds() {
     config.shuffle = true;
     let whole = read(&first, &config, 0, 0);
     assert_eq!(whole.len(), 97);
-    // What came since does not count: the list is kept.
+    // A new file is ignored, because the list is stored.
     tree.write("a/new", b"new");
     for stop in 0..97 {
         let mut batches = first.epoch(&config, BatchOptions::default()).unwrap();
@@ -244,7 +244,7 @@ fn paths_of_a_tree_in_place_are_its_own_and_nothing_is_written() {
     assert_eq!(before.differences(&after), Vec::<String>::new());
 }
 
-/// Files of one size, so that the limit is a number of them and what their list takes.
+/// Makes a tree of files of one size, so that a limit is a number of files and the size of their list.
 fn even(files: usize) -> Tree {
     let tree = Tree::new(0);
     for number in 0..files {
@@ -254,7 +254,7 @@ fn even(files: usize) -> Tree {
     tree
 }
 
-/// A limit for so many files of [`even`].
+/// Returns a limit for this number of files of [`even`].
 fn room(tree: &Tree, files: u64) -> u64 {
     let list = tree.root.path().join(".local.shardmill/files.list");
     fs::metadata(list).unwrap().len() + files * (1000 + 256)
@@ -278,7 +278,7 @@ fn paths_are_good_until_the_batch_is_let_go_and_the_limit_holds() {
         while let Some(batch) = batches.next_batch().unwrap() {
             let files: Vec<String> = rows(&batch).iter().map(|row| text(row, "file")).collect();
             count += files.len();
-            // Those of the batch before are held as well.
+            // The files of the previous batch are pinned as well.
             for file in held.iter().flat_map(|(files, _)| files).chain(&files) {
                 assert_eq!(fs::read(file).unwrap().len(), 1000, "{file}");
             }
@@ -307,7 +307,7 @@ fn what_a_loader_process_leaves_stays_until_the_next_epoch_of_its_owner() {
     let files: Vec<String> = rows(&batch).iter().map(|row| text(row, "file")).collect();
     batch.held.leave_in_use(7, 0).unwrap();
     drop((batch, batches, first));
-    // The other half of the files, for somebody else, and for the same epoch.
+    // Another process needs the other half of the files, in the same epoch.
     let mut behind = config.clone();
     behind.resume = Some(shardmill_order::State {
         epoch: 0,
@@ -328,7 +328,7 @@ fn what_a_loader_process_leaves_stays_until_the_next_epoch_of_its_owner() {
             assert_eq!(fs::read(file).unwrap().len(), 1000);
         }
     }
-    // What is left is found to be the cache's own.
+    // The files left in use are recognized as files of the cache.
     let reader = open_for(&stream, limit, 8).unwrap();
     drop(reader.hold_file(number_in(&reader, 0)).unwrap());
     assert_eq!(reader.cache_stats().fetched_shards, 0);
@@ -357,7 +357,7 @@ fn a_batch_that_cannot_fit_is_told_with_the_least_that_will_do() {
         format!("give at least {least} bytes")
     );
     assert_eq!(reader.least_limit(4).unwrap(), least);
-    // Their bytes go past the folder.
+    // The bytes of the files bypass the folder.
     let tree = Tree::new(0);
     tree.write("large", &vec![b'l'; 100_000]);
     tree.write("small", b"s");
@@ -388,7 +388,7 @@ fn files_that_went_or_changed_are_named() {
             let error = sample(&name(1)).unwrap_err();
             assert_eq!(error.id(), "file-changed", "{form:?} {cached}");
             assert!(error.object().unwrap().contains(&name(1)));
-            // As long as before, but later.
+            // The same length, but a later modification time.
             let path = tree.remote().join(name(2));
             let file = fs::File::options().write(true).open(path).unwrap();
             file.set_modified(std::time::SystemTime::UNIX_EPOCH)
@@ -461,13 +461,13 @@ fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
     tree.write(&name(0), b"changed, and longer than it was");
     let number = reader.find_file(&name(0)).unwrap();
     assert_eq!(reader.check_file(number).unwrap_err().id(), "file-changed");
-    // The list is as it was, and so is the file that was fetched by it.
+    // The list is unchanged, and so is the file that was fetched with it.
     assert_eq!(open(&stream).unwrap().files_digest(), digest);
-    // Other patterns are another list.
+    // Other patterns need another list.
     let mut other = stream.clone();
     other.files.as_mut().unwrap().include = vec!["*".to_owned()];
     assert_eq!(open(&other).unwrap_err().id(), "cache-foreign");
-    // What a caller expects is compared.
+    // The expected digest is compared with the list.
     stream.files.as_mut().unwrap().expect = digest.clone();
     drop(open(&stream).unwrap());
     stream.files.as_mut().unwrap().expect = Some("0".repeat(64));
@@ -480,12 +480,12 @@ fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
     assert!(!file.exists(), "what the old list fetched is gone");
     again.sample(number).unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"changed, and longer than it was");
-    // Nothing has changed: nothing is fetched again.
+    // Nothing has changed, so nothing is fetched again.
     let third = open(&stream).unwrap();
     third.sample(number).unwrap();
     assert_eq!(third.cache_stats().fetched_shards, 0);
     drop((again, third));
-    // A list that is cut off is told.
+    // A truncated list is an error.
     let list = tree.root.path().join(".local.shardmill/files.list");
     let bytes = fs::read(&list).unwrap();
     stream.files.as_mut().unwrap().relist = false;
@@ -508,7 +508,7 @@ fn a_list_that_is_known_is_used_again_for_the_same_tree() {
         tree.write("a/later.bin", b"not listed");
         let with = |include: &[&str], relist| {
             let mut stream = stream.clone();
-            // The list that is kept beside a cache is another one.
+            // The list next to a cache is stored separately.
             stream.local = stream.remote.is_none().then(|| tree.remote());
             stream
                 .local
@@ -633,22 +633,22 @@ fn files_by_name_are_held_preloaded_and_leave_by_their_last_use() {
             std::thread::yield_now();
         }
     };
-    // As many as there is room for.
+    // The cache prefetches as many files as fit.
     let names: Vec<u64> = (0..12).map(number).collect();
     assert_eq!(reader.preload(&names).unwrap(), 12);
     wait();
-    // In their order, but for the two threads that ask for room.
+    // They arrive in order, except that two threads request space.
     assert_eq!(here().len(), 5);
     assert!(here().iter().all(|name| *name < 7), "{:?}", here());
     let there: Vec<u64> = here().into_iter().map(number).collect();
     assert_eq!(reader.preload(&there).unwrap(), 0);
-    // One that is used takes the place of one that is to be used.
+    // A file in use replaces a prefetched one.
     let held: Vec<_> = [7, 8]
         .map(|name| reader.hold_file(number(name)).unwrap())
         .into();
     assert_eq!(here().len(), 5);
     assert!(here().contains(&7) && here().contains(&8));
-    // All that is there is held: the next one waits, and is told.
+    // When all files are pinned, the next one waits, and then fails.
     let left: Vec<usize> = here().into_iter().filter(|name| *name < 7).collect();
     let more: Vec<_> = left
         .iter()
@@ -663,7 +663,7 @@ fn files_by_name_are_held_preloaded_and_leave_by_their_last_use() {
     for file in held.iter().chain(&more) {
         assert_eq!(fs::read(file.path()).unwrap().len(), 1000);
     }
-    // Another process would not get them either; here another reader stands for it.
+    // Another process would fail as well; here another reader acts as one.
     let other = open_with(&tree.cached(FileForm::File), Some(limit)).unwrap();
     assert_eq!(
         other.hold_file(number(11)).unwrap_err().id(),
@@ -671,12 +671,12 @@ fn files_by_name_are_held_preloaded_and_leave_by_their_last_use() {
     );
     drop(held);
     drop(more);
-    // Who was used longest ago leaves first: 7, then 8.
+    // Least recently used files are evicted first: 7, then 8.
     drop(reader.hold_file(number(10)).unwrap());
     assert!(!here().contains(&7) && here().contains(&8));
     drop(reader.hold_file(number(11)).unwrap());
     assert!(!here().contains(&8), "{:?}", here());
-    // What is there is known to who comes later.
+    // A later reader finds the files that are in the cache.
     let found = here();
     drop((reader, other));
     let reader = open_with(&tree.cached(FileForm::File), Some(limit)).unwrap();

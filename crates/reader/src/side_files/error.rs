@@ -3,52 +3,52 @@ use shardmill_storage::StorageError;
 
 use super::{PROVENANCE_NAME, Problem, TOMBSTONES_NAME, described};
 
-/// Why it is not known which samples of a dataset are deleted, or whether its index is the one that was written.
+/// An error of reading which samples are deleted, or of matching the index with its conversion.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SideError {
-    /// A file that belongs to a provenance, without one.
+    /// The provenance is missing, although a file that belongs to one exists.
     #[error("there is none, though {name} belongs to one")]
     ProvenanceMissing {
-        /// The file that is there.
+        /// The existing file.
         name: &'static str,
     },
-    /// A provenance that cannot be read.
+    /// The provenance is invalid.
     #[error("it cannot be read: {reason}")]
     ProvenanceDamaged {
         /// What is wrong with it.
         reason: String,
     },
-    /// A provenance of another index.
+    /// The provenance belongs to another index.
     #[error(
         "the conversion noted {} samples in {} shards, and the index has {} in {}",
         noted.0, noted.1, found.0, found.1
     )]
     ProvenanceOther {
-        /// Samples and shards that the conversion noted.
+        /// The samples and shards that the conversion recorded.
         noted: (u64, u64),
-        /// Samples and shards of the index.
+        /// The samples and shards of the index.
         found: (u64, u64),
     },
     /// The list of deleted samples is missing.
     #[error("the file is missing, and with it which {count} samples are gone from the table")]
     TombstonesMissing {
-        /// How many samples are deleted.
+        /// The number of deleted samples.
         count: u64,
     },
-    /// A list of deleted samples that is not the one that was written.
+    /// The list of deleted samples is invalid, or not the one that the provenance records.
     #[error("{reason}")]
     TombstonesDamaged {
         /// What is wrong with it.
         reason: String,
     },
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
 impl SideError {
-    /// The name of the file that it is about.
+    /// Returns the name of the file that the error is about.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What a conversion has left beside an index: what its samples hold together, and which of them its table no longer has.
+//! The side files that a conversion writes next to an index: the hash of all samples, and the list of deleted samples.
 
 mod error;
 mod pending;
@@ -20,20 +20,20 @@ pub use error::SideError;
 
 pub use pending::{PENDING_BYTES, PENDING_NAME, Pending};
 
-/// The name of the file that says where data came from and how it was made. On purpose none of these names ends in
-/// `.json`: tools that merge the indexes of sub-directories take every nested `*.json` for one.
+/// The name of the file that records the source of the data and how it was converted. None of these names ends in
+/// `.json`, because tools that merge the indexes of subdirectories take every nested `*.json` for an index.
 pub const PROVENANCE_NAME: &str = "index.provenance";
 
-/// The name of the file that says which samples are the rows of which files of a table.
+/// The name of the file that maps samples to the rows of the files of a table.
 pub const RECORD_NAME: &str = "index.increments";
 
-/// The name of the list of samples that the table no longer has.
+/// The name of the list of deleted samples.
 pub const TOMBSTONES_NAME: &str = "index.tombstones";
 
-/// What an unfinished conversion into this directory has left there.
+/// Returns what an unfinished conversion left in this directory.
 pub(crate) fn unfinished(dir: &Dir) -> Result<Option<Unfinished>, StorageError> {
     let found = match dir.exists(JOURNAL_NAME) {
-        // No writer makes its journal a link.
+        // No writer creates its journal as a link.
         Err(StorageError::Symlink { .. }) => return Ok(None),
         found => found?,
     };
@@ -51,11 +51,11 @@ pub(crate) fn unfinished(dir: &Dir) -> Result<Option<Unfinished>, StorageError> 
     Ok(Unfinished::among(names.iter().map(String::as_str)))
 }
 
-/// What an unfinished conversion into this folder, which may be in a store, has left there.
+/// Returns what an unfinished conversion left in this folder, which may be in a store.
 ///
 /// # Errors
 ///
-/// What the disk or the store says.
+/// Errors of the disk or the store.
 pub fn unfinished_in(folder: &Folder) -> Result<Option<Unfinished>, StorageError> {
     match folder {
         Folder::Local(dir) => unfinished(dir),
@@ -67,66 +67,66 @@ pub fn unfinished_in(folder: &Folder) -> Result<Option<Unfinished>, StorageError
     }
 }
 
-/// Most bytes of a provenance.
+/// The most bytes of a provenance file.
 pub const PROVENANCE_BYTES: u64 = 64 << 20;
 
-/// Most bytes of a record, and of a list of tombstones.
+/// The most bytes of a record, and of a list of deleted samples.
 pub const SIDE_BYTES: u64 = 1 << 30;
 
-/// What a conversion says about the samples of its index.
+/// What a conversion recorded about the samples of its index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Converted {
     content: Content,
     live: LiveSamples,
-    /// Whether the keys of tar samples are numbers, which do not count either.
+    /// Whether the keys of tar samples are numbers. The hash then excludes the keys.
     pub(crate) has_numbers: bool,
 }
 
-/// What was found beside an index.
+/// The side files of an index, as they were read.
 #[derive(Debug, Default)]
 pub(crate) struct SideFiles {
-    /// What the samples are compared with; `None` where nothing says it.
+    /// What to compare the samples with; `None` if no file records it.
     pub(crate) converted: Option<Converted>,
-    /// The samples that count. All of them where `problem` says why the deleted ones are not known.
+    /// The live samples. If `problem` is set, these are all samples.
     live: LiveSamples,
-    /// What keeps the side files from being used.
+    /// The error that prevents the use of the side files.
     problem: Option<SideError>,
-    /// Whether the index has other numbers of samples or shards than its conversion noted.
+    /// Set if the index does not have the numbers of samples and shards that its conversion recorded.
     other: Option<SideError>,
     /// Why there is nothing to compare the samples with.
     absent: Option<Absent>,
-    /// The files, where samples are deleted.
+    /// The files, if samples are deleted.
     sides: Option<Sides>,
 }
 
-/// The side files of a dataset with deleted samples, as they are.
+/// The bytes of the side files of a dataset with deleted samples.
 #[derive(Debug)]
 pub(crate) struct Sides {
     pub(crate) provenance: Vec<u8>,
     pub(crate) tombstones: Vec<u8>,
 }
 
-/// Why an index has no provenance.
+/// Why there is no content hash.
 #[derive(Debug)]
 enum Absent {
-    /// There is none: another program may have made the dataset.
+    /// The provenance does not exist: another program may have made the dataset.
     Missing,
-    /// The store does not say whether there is one.
+    /// The store does not reveal whether a provenance exists.
     Hidden(StorageError),
-    /// It says nothing about the content.
+    /// The provenance has no content hash.
     Silent,
 }
 
-/// How carefully side files are looked for.
+/// How thoroughly side files are searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Care {
-    /// A dataset without a provenance costs one request.
+    /// Reading takes one request for a dataset without a provenance.
     Quick,
-    /// What an interrupted increment has left is considered first, and a provenance that is lost is noticed.
+    /// Also applies the changes of an interrupted increment first, and detects a missing provenance.
     Thorough,
 }
 
-/// The list of deleted samples, as its file has it.
+/// The list of deleted samples, as in its file.
 #[derive(Deserialize)]
 struct Tombstones {
     tombstones: u64,
@@ -134,17 +134,17 @@ struct Tombstones {
     samples: Vec<(u64, u64)>,
 }
 
-/// What a provenance says about the list of deleted samples.
+/// What a provenance records about the list of deleted samples.
 struct Noted {
     count: u64,
-    /// Length and SHA-256 of the file; older provenance has neither.
+    /// Length and SHA-256 of the file; older provenance files lack both.
     file: Option<(u64, String)>,
 }
 
-/// Reads a whole file of at most so many bytes from the folder of an index; `None` where there is none.
+/// Reads a whole file of the folder of an index, up to a number of bytes; `None` if the file does not exist.
 pub(crate) type ReadFile<'a> = dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError> + 'a;
 
-/// Where what was asked for is not there, that is no error.
+/// Turns the error for a missing file into `None`.
 pub(crate) fn if_there(
     found: Result<Vec<u8>, StorageError>,
 ) -> Result<Option<Vec<u8>>, StorageError> {
@@ -155,15 +155,15 @@ pub(crate) fn if_there(
     }
 }
 
-/// Files of the folder of an index.
+/// The files of the folder of an index.
 struct Files<'a> {
     read: &'a ReadFile<'a>,
-    /// What a run that was killed had not written yet.
+    /// Files that a killed run had not written yet.
     pending: BTreeMap<String, String>,
 }
 
 impl Files<'_> {
-    /// A whole file; `None` where there is none.
+    /// Reads a whole file; `None` if it does not exist.
     fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {
         if let Some(text) = self.pending.get(name) {
             return Ok(Some(text.clone().into_bytes()));
@@ -171,7 +171,7 @@ impl Files<'_> {
         (self.read)(name, most)
     }
 
-    /// Finds what an increment that was killed has left to be written, where it belongs to the index.
+    /// Loads the files that a killed increment had not written, if they belong to the index.
     fn take_pending(&mut self, index_bytes: u64) -> Result<(), StorageError> {
         let Some(text) = self.read(PENDING_NAME, PENDING_BYTES)? else {
             return Ok(());
@@ -185,7 +185,7 @@ impl Files<'_> {
     }
 }
 
-/// Reads a whole file of a folder; of a store it is one request.
+/// Reads a whole file of a folder; in a store this takes one request.
 pub(crate) fn read_file(
     folder: &Folder,
     name: &str,
@@ -195,12 +195,12 @@ pub(crate) fn read_file(
     if_there(folder.open_file(name).and_then(|file| file.read_all(most)))
 }
 
-/// Which samples count of an index of so many samples in so many shards, which has to be the one that its conversion wrote.
-/// `read` reads a file of its folder, of at most so many bytes.
+/// Returns the live samples of an index with these `counts` of samples and shards, and checks that its conversion wrote
+/// it. `read` reads a file of its folder, up to a number of bytes.
 ///
 /// # Errors
 ///
-/// What is wrong with the side files; an index of other numbers.
+/// Invalid side files; an index with other counts.
 pub fn check_sides(
     read: &dyn Fn(&str, u64) -> Result<Option<Vec<u8>>, StorageError>,
     counts: (u64, u64),
@@ -209,12 +209,12 @@ pub fn check_sides(
     SideFiles::read(read, counts, index_bytes, Care::Thorough).into_checked_live()
 }
 
-/// The hash by which a provenance knows the list of deleted samples.
+/// Returns the hash by which a provenance identifies the list of deleted samples.
 fn hash_of(text: &[u8]) -> String {
     hash_hex(HashAlgo::Sha256, text)
 }
 
-/// What a provenance notes about the list of deleted samples.
+/// Returns the entry of a provenance about the list of deleted samples.
 #[must_use]
 pub fn tombstones_note(text: &[u8], count: u64) -> Value {
     json!({
@@ -226,7 +226,7 @@ pub fn tombstones_note(text: &[u8], count: u64) -> Value {
 }
 
 impl SideFiles {
-    /// Reads the side files of an index of so many samples in so many shards.
+    /// Reads the side files of an index with these counts of samples and shards.
     pub(crate) fn read(
         read: &ReadFile<'_>,
         counts: (u64, u64),
@@ -240,7 +240,7 @@ impl SideFiles {
         Self::read_with(read, provenance, counts, index_bytes)
     }
 
-    /// The same where the provenance was asked for already, which is [`Care::Quick`].
+    /// Like [`Self::read`], with a provenance that was already read, which corresponds to [`Care::Quick`].
     pub(crate) fn read_with(
         read: &ReadFile<'_>,
         provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
@@ -262,7 +262,7 @@ impl SideFiles {
         if found.problem.is_none() && found.other.is_none() {
             return found;
         }
-        // An increment may be replacing the files at this moment, or was killed while it did.
+        // An increment may be replacing the files right now, or was killed while it did.
         if files.take_pending(index_bytes).is_err() {
             return found;
         }
@@ -303,7 +303,7 @@ impl SideFiles {
                     Err(error) => failed(error.into()),
                 };
             }
-            // A store whose objects cannot be listed gives this answer about one that is not there.
+            // A store without the permission to list gives this answer for a missing object.
             Err(error @ StorageError::Remote { .. }) if error.kind() == ErrorKind::Permission => {
                 return Self {
                     absent: Some(Absent::Hidden(error)),
@@ -332,7 +332,7 @@ impl SideFiles {
                 found: (samples, shards),
             };
             return Self {
-                // The numbers in the list would be those of other samples.
+                // The numbers in the list would refer to other samples.
                 problem: Noted::of(&side).map(|_| other()),
                 other: Some(other()),
                 ..all
@@ -370,11 +370,11 @@ impl SideFiles {
         }
     }
 
-    /// The samples that count, and the files that say so.
+    /// Returns the live samples, and the files that list the deleted ones.
     ///
     /// # Errors
     ///
-    /// What keeps it from being known which samples are deleted.
+    /// The error that prevents reading which samples are deleted.
     pub(crate) fn into_live(self) -> Result<(LiveSamples, Option<Sides>), SideError> {
         match self.problem {
             Some(problem) => Err(problem),
@@ -382,11 +382,11 @@ impl SideFiles {
         }
     }
 
-    /// The same for an index that has to be the one that its conversion wrote.
+    /// Returns the live samples, and checks that the conversion wrote this index.
     ///
     /// # Errors
     ///
-    /// As [`Self::into_live`]; an index of other numbers.
+    /// As [`Self::into_live`]; an index with other counts.
     pub(crate) fn into_checked_live(self) -> Result<LiveSamples, SideError> {
         match self.problem.or(self.other) {
             Some(problem) => Err(problem),
@@ -394,7 +394,8 @@ impl SideFiles {
         }
     }
 
-    /// What a merged index takes over: the live samples, and what they hold where that is known.
+    /// Returns what a merged index takes over: the live samples, the content hash if it is known, and whether there is
+    /// a provenance.
     ///
     /// # Errors
     ///
@@ -405,7 +406,7 @@ impl SideFiles {
         Ok((self.into_checked_live()?, content, has_provenance))
     }
 
-    /// What `verify` reports: problems, then warnings.
+    /// Returns the problem and the warning that `verify` reports.
     pub(crate) fn findings(&self, deep: bool) -> (Option<Problem>, Option<Problem>) {
         let problem = self.problem.as_ref().or(self.other.as_ref());
         let warning = match &self.absent {
@@ -428,7 +429,7 @@ impl SideFiles {
     }
 }
 
-/// A file that only a dataset with a provenance has; `None` where there is none.
+/// Returns the name of a file that only a dataset with a provenance has; `None` if there is none.
 fn has_lost_provenance(files: &Files<'_>) -> Result<Option<&'static str>, StorageError> {
     for name in [TOMBSTONES_NAME, RECORD_NAME] {
         if files.read(name, SIDE_BYTES)?.is_some() {
@@ -451,7 +452,7 @@ impl Noted {
     }
 }
 
-/// The samples that are left without those that the list names, and the list.
+/// Reads the list of deleted samples. Returns the live samples and the bytes of the list.
 fn live_samples(
     files: &Files<'_>,
     noted: &Noted,
@@ -496,14 +497,14 @@ fn live_samples(
 }
 
 impl Converted {
-    /// Which of the samples with these numbers count.
+    /// Returns a function that tells whether one of the samples with these numbers is live.
     pub(crate) fn counts(&self, numbers: Range<u64>) -> impl Fn(u64) -> bool + use<'_> {
-        // PERF: of most shards all samples count.
+        // PERF: most shards have no deleted samples.
         let all = self.live.count_in(&numbers) == numbers.end - numbers.start;
         move |number| all || self.live.contains(number)
     }
 
-    /// Compares; `found` is `None` where not all samples could be read.
+    /// Compares the content hash; `found` is `None` if some samples could not be read.
     pub(crate) fn compare(&self, found: Option<Content>) -> (ContentReport, Option<Problem>) {
         let report = ContentReport {
             expected: self.content.to_string(),

@@ -1,7 +1,7 @@
 //! The note of the files that change together with an index.
 //!
-//! Whoever replaces an index writes this note first, then the index, which decides, then the files. Whoever finds the note
-//! takes the files from it where it is about the index that is there.
+//! A writer that replaces an index first writes this note, then the index, which commits the change, then the files. A
+//! reader that finds a note for the current index takes the files from it.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use shardmill_mds::{HashAlgo, hash_hex};
 /// The name of the note.
 pub const PENDING_NAME: &str = ".shardmill/generation";
 
-/// Most bytes of a note.
+/// The most bytes of a note.
 pub const PENDING_BYTES: u64 = 2 * super::SIDE_BYTES;
 
-/// What belongs to a new index: whole files, by name.
+/// The files that belong to a new index, by name.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Pending {
     /// The hash of the new index.
@@ -23,7 +23,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The note for the files of an index.
+    /// Makes the note for the files of an index.
     pub fn new(index: &str, files: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         let files = files.into_iter();
         Self {
@@ -32,25 +32,25 @@ impl Pending {
         }
     }
 
-    /// Reads a note. What is no note is none: it was torn.
+    /// Parses a note; `None` for invalid bytes, which are a torn write.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         serde_json::from_slice(text).ok()
     }
 
-    /// The hash that an index is known by.
+    /// Returns the hash that identifies an index.
     #[must_use]
     pub fn hash(index: &[u8]) -> String {
         hash_hex(HashAlgo::Sha256, index)
     }
 
-    /// The files that belong to the index, by name; `None` where the note is about another one.
+    /// Returns the files that belong to the index, by name; `None` if the note is for another index.
     #[must_use]
     pub fn files_of(self, index: &[u8]) -> Option<BTreeMap<String, String>> {
         (self.index == Self::hash(index)).then_some(self.files)
     }
 
-    /// The files, by name.
+    /// Returns the files, by name.
     #[must_use]
     pub const fn files(&self) -> &BTreeMap<String, String> {
         &self.files

@@ -1,4 +1,4 @@
-//! The identity of an order: what tells whether a state belongs to a run.
+//! The identity of an order, which decides whether a state belongs to a run.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -9,25 +9,29 @@ use shardmill_order::{BatchingMethod, EpochConfig, OrderError, ShuffleAlgo, Worl
 
 use super::{Json, Object, StateError, VERSION, text_found};
 
-/// Tells runs apart that would not give the same samples in the same order: a state fits a run whose fingerprint is equal.
+/// A hash of everything that decides which samples a run gives, and in what order. A state fits every run with an equal
+/// fingerprint.
 ///
-/// Covers the shard sizes of all streams, how many samples of each an epoch takes, and the options that decide the order:
-/// shuffle, algorithm, block size, sampling and batching method. For the batching methods other than `random`, which count
-/// in global batches, also the size of one, and for `device_per_stream` nodes and ranks. Not seed, epoch and canonical
-/// nodes, which are in the state, nor anything else about the world: one state serves every rank and any world.
+/// It covers the shard sizes of all streams, the deleted samples, and how many samples of each stream an epoch takes.
+/// It also covers the options that decide the order: the shuffle, its algorithm and block size, and the sampling and
+/// batching methods. Batching methods other than `random` count in global batches, so for them it covers the global
+/// batch size too. For `device_per_stream` it covers the nodes and ranks.
+///
+/// It does not cover the seed, epoch and canonical nodes, which are in the state, nor anything else of the world. One
+/// state therefore serves every rank and any world.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 16]);
 
-/// What an order depends on, by name, and its fingerprint.
+/// The named terms that an order depends on, and its fingerprint.
 ///
-/// The names and values are for messages; the fingerprint alone decides. States of earlier versions have no names.
+/// The names and values are for messages; only the fingerprint decides. States of earlier versions have no names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderIdentity {
     fingerprint: Fingerprint,
     terms: Vec<(String, String)>,
 }
 
-/// Collects what an order depends on, for its fingerprint and for messages.
+/// Collects the terms of an order, for its fingerprint and for messages.
 struct Terms {
     hasher: Hasher,
     named: Vec<(String, String)>,
@@ -49,11 +53,11 @@ impl Terms {
 }
 
 impl OrderIdentity {
-    /// The identity of the order of a run with so many canonical nodes, on which the default of the block size depends.
+    /// Computes the identity of the order of a run. The default of the block size depends on `canonical_nodes`.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for streams without samples, weights and replications that cannot be.
+    /// `InvalidInput` for streams without samples, and for invalid weights or replications.
     pub fn new(config: &EpochConfig, canonical_nodes: Option<u64>) -> Result<Self, OrderError> {
         let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle_seed)?;
         let mixed = config.batching_method != BatchingMethod::Random;
@@ -80,7 +84,7 @@ impl OrderIdentity {
             }
         }
         for (number, stream) in (0_u64..).zip(&config.streams) {
-            // Without deleted samples, the fingerprint is that of versions that did not know of any.
+            // Without deleted samples, the fingerprint equals that of versions without this feature.
             if let Some(deleted) = stream.deleted {
                 terms.put(number);
                 for half in deleted.chunks(8) {
@@ -139,7 +143,7 @@ impl OrderIdentity {
         Ok(Self::of(Fingerprint(bytes), terms.named))
     }
 
-    /// Reads what [`OrderIdentity::render`] writes: the value of the key `shardmill` of a state.
+    /// Parses the output of [`OrderIdentity::render`], which is the value of the key `shardmill` of a state.
     ///
     /// # Errors
     ///
@@ -197,13 +201,13 @@ impl OrderIdentity {
         Ok(Self::of(fingerprint, terms))
     }
 
-    /// JSON objects have no order, so that the terms have one of their own.
+    /// Sorts the terms, because the keys of JSON objects have no order.
     fn of(fingerprint: Fingerprint, mut terms: Vec<(String, String)>) -> Self {
         terms.sort_unstable();
         Self { fingerprint, terms }
     }
 
-    /// The identity as a JSON object on one line.
+    /// Formats the identity as a JSON object on one line.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = format!(
@@ -228,7 +232,7 @@ impl OrderIdentity {
         text
     }
 
-    /// Its fingerprint.
+    /// Returns the fingerprint.
     #[must_use]
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
@@ -238,7 +242,7 @@ impl OrderIdentity {
     ///
     /// # Errors
     ///
-    /// [`StateError::Foreign`] with what differs; [`StateError::Order`] for weights that cannot be.
+    /// [`StateError::Foreign`] with the differences; [`StateError::Order`] for invalid weights.
     pub fn check(
         &self,
         config: &EpochConfig,
@@ -283,7 +287,7 @@ fn short(hasher: Hasher) -> String {
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What differs between the order of a state and that of a run: a name, and both values.
+/// The differences between the order of a state and that of a run: names, and both values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OrderDifferences(Vec<(String, String, String)>);
 

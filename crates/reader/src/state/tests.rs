@@ -57,13 +57,13 @@ fn states_of_the_original_are_read() {
             None,
             None,
         ),
-        // From before the first epoch.
+        // A state from before the first epoch.
         (
             r#"{"epoch":-1,"sample_in_epoch":0,"num_canonical_nodes":64,"shuffle_seed":0,"initial_physical_nodes":1}"#,
             Some(64),
             Some(1),
         ),
-        // With what later versions may add.
+        // A state with keys that later versions may add.
         (
             r#"{"epoch":0,"sample_in_epoch":0,"num_canonical_nodes":1,"shuffle_seed":0,"more":{"a":[1.5,{"b":null}]},"x":-1}"#,
             Some(1),
@@ -87,7 +87,7 @@ fn states_of_the_original_are_read() {
     }
 }
 
-/// A sound state in which one text is replaced by another.
+/// Returns a valid state in which one text is replaced by another.
 fn with(from: &str, to: &str) -> String {
     let text = SOUND.replacen(from, to, 1);
     assert_ne!(text, SOUND, "{from}");
@@ -265,7 +265,7 @@ fn what_is_no_state_is_refused_by_name() {
             with(r#""version": 1"#, r#""version": 2"#),
             "error[state-newer]: state: its version is 2, and the newest that is known is 1; read it with the version that wrote it, or a later one",
         ),
-        // A newer one is called that, whatever else it holds.
+        // A newer version is reported first, whatever else the state contains.
         (
             r#"{"shardmill": {"version": 7}}"#.into(),
             "error[state-newer]: state: its version is 7, and the newest that is known is 1; read it with the version that wrote it, or a later one",
@@ -352,7 +352,7 @@ fn what_is_no_state_is_refused_by_name() {
     assert!(refused(b"{\"epoch\": \"\xff\"}").starts_with("error[state-format]"));
 }
 
-/// The state of a run with an order, after a few steps.
+/// Returns the state of a run with an order, after a few steps.
 fn state_of(config: &EpochConfig) -> RunState {
     let epoch = Epoch::new(config).unwrap();
     let identity = OrderIdentity::new(config, Some(epoch.resolved().canonical_nodes)).unwrap();
@@ -418,7 +418,7 @@ fn what_differs_is_named() {
     let mut config = config();
     config.num_canonical_nodes = Some(2);
     let state = state_of(&config);
-    // As it comes from a checkpoint.
+    // The state goes through JSON, as in a checkpoint.
     let state = RunState::parse(state.render().as_bytes()).unwrap();
     for (change, expected) in changes {
         let mut other = config.clone();
@@ -536,7 +536,7 @@ fn the_fingerprint_changes_with_the_order_and_not_with_the_world() {
         assert!(!seen.contains(&found), "{what}");
         seen.push(found);
     }
-    // Methods that count in global batches.
+    // Batching methods that count in global batches depend on the world.
     for (method, by_world) in [
         (BatchingMethod::Stratified, false),
         (BatchingMethod::PerStream, false),
@@ -596,7 +596,7 @@ proptest! {
         };
         let text = state.render();
         prop_assert_eq!(&RunState::parse(text.as_bytes()).unwrap(), &state);
-        // Strictly JSON, in any layout.
+        // The state is strict JSON, in any layout.
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let other = serde_json::to_vec_pretty(&value).unwrap();
         prop_assert_eq!(RunState::parse(&other).unwrap(), state);

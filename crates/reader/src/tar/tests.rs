@@ -1,4 +1,4 @@
-//! WebDataset datasets, and what is wrong with them.
+//! Tests of WebDataset datasets, and of damaged ones.
 
 use std::fs;
 use std::path::Path;
@@ -160,7 +160,7 @@ fn damaged_shards_are_named() {
         ("shard-missing", &|| fs::remove_file(&shard).unwrap()),
         ("shard-missing", &|| fs::remove_file(&table).unwrap()),
         ("shard-length", &|| fs::write(&shard, b"short").unwrap()),
-        // The checksum of a header, and a name that is another key.
+        // A wrong checksum of a header, and a name with another key.
         ("tar-checksum", &|| flip(&shard, 0, 1)),
         ("tar-offsets", &|| flip(&table, 9, 1)),
         ("tar-fields", &|| swap(r#""bin", "txt""#, r#""bin", "tot""#)),
@@ -210,7 +210,7 @@ fn tar_files_without_an_index_are_scanned() {
         fs::remove_file(dir.join("index.json")).unwrap();
         fs::write(dir.join("notes.txt"), b"no shard").unwrap();
         assert_eq!(read(&dir).unwrap(), 30);
-        // Nothing is written beside what is read in place, but what was unpacked.
+        // Nothing is written next to a dataset that is read in place, except decompressed shards.
         assert!(!dir.join("index.json").exists());
     }
     let empty = tempfile::tempdir().unwrap();
@@ -240,7 +240,7 @@ fn beside_a_cache_a_scan_is_kept_while_the_tar_files_are_the_same() {
         ["__key__", "bin", "txt"]
     );
     drop(reader);
-    // The headers are not read again: that this one is damaged is found when its shard is.
+    // The headers are not read again, so damage to this one is found when its shard is opened.
     let path = remote.join("shard-000001.tar");
     let sound = fs::read(&path).unwrap();
     let mut bytes = sound.clone();
@@ -249,7 +249,7 @@ fn beside_a_cache_a_scan_is_kept_while_the_tar_files_are_the_same() {
     let reader = open().unwrap();
     assert_eq!(reader.samples(), 30);
     drop(reader);
-    // Another length is another dataset.
+    // A file of another length belongs to another dataset.
     fs::write(
         &path,
         sound.iter().chain(&[0; 512]).copied().collect::<Vec<_>>(),
@@ -284,7 +284,7 @@ fn single_samples_of_another_folder_are_read_by_their_bytes() {
     assert_eq!((stats.alone_samples, stats.fetched_shards), (1, 0));
 }
 
-/// Tar files of ten samples each below a folder, and what a reader must not take for more of them.
+/// Writes tar files of ten samples each below a folder, and files that must not be read as tar shards.
 fn nested(root: &Path) -> Vec<String> {
     let bare = TarSet {
         offsets: false,
@@ -302,7 +302,7 @@ fn nested(root: &Path) -> Vec<String> {
         bare.write(&root.join(hidden), &plain(1));
     }
     fs::write(root.join("b/.hidden.tar"), b"no shard").unwrap();
-    // By the bytes of their names, in which a dot comes before a slash.
+    // Sorted by the bytes of the names: a dot comes before a slash.
     ["a.tar", "b/c.tar", "b/c/1.tar", "z/0.tar"]
         .map(str::to_owned)
         .to_vec()
@@ -343,11 +343,11 @@ fn tar_files_in_folders_below_are_read_as_the_command_line_finds_them() {
             Some("fetched"),
         ),
     ] {
-        // The second time from what the first one kept.
+        // The second time, the list of the first time is used.
         for _ in 0..2 {
             let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
             assert_eq!((reader.samples(), reader.shards()), (40, 4), "{copy:?}");
-            // The numbers of the shards as they were written, in the order of their names.
+            // The numbers in which the shards were written, in the order of their names.
             for (place, written) in [0, 2, 1, 3].into_iter().enumerate() {
                 let key = format!("{written}-3");
                 assert_eq!(
@@ -376,7 +376,7 @@ fn a_stray_tar_file_is_no_dataset() {
     let root = tempfile::tempdir().unwrap();
     let tars = root.path().join("tars");
     nested(&tars);
-    // What writers leave beside tar files.
+    // Files that writers leave next to tar files.
     for name in [
         "a.json",
         "b/c_stats.json",
@@ -437,7 +437,7 @@ fn a_folder_of_datasets_is_none_of_tar_files() {
     let streams = [StreamOptions::remote(store, copy.path().join("local"))];
     let error = Reader::open(&streams, &options).unwrap_err();
     assert_eq!(error.id(), "index-missing");
-    // A hidden one is somebody's cache.
+    // A hidden folder is a cache of another program.
     fs::rename(root.path().join("train"), root.path().join(".train")).unwrap();
     assert!(crate::holds_tars(root.path()).unwrap());
     assert_eq!(read(root.path()).unwrap(), 40);
@@ -453,7 +453,7 @@ fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_dataset() {
     TarSet::default().write(&tars, &plain(2));
     fs::create_dir(tars.join(".shardmill")).unwrap();
     fs::write(tars.join(shardmill_core::JOURNAL_NAME), b"{}\n").unwrap();
-    // What changes a dataset leaves it in the meantime.
+    // A journal next to an index does not prevent reading: the dataset is being changed.
     assert_eq!(read(&tars).unwrap(), 20);
     fs::remove_file(tars.join("index.json")).unwrap();
     let names_the_conversion = |error: &ReaderError| {
@@ -467,7 +467,7 @@ fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_dataset() {
     let opened = crate::Dataset::open(&tars, &crate::OpenOptions::default());
     names_the_conversion(&opened.unwrap_err());
 
-    // In a store it is a folder of objects.
+    // In a store, the same is a prefix with objects.
     let journal = fs::read(tars.join(shardmill_core::JOURNAL_NAME)).unwrap();
     let shard = fs::read(tars.join("shard-000000.tar")).unwrap();
     let server = S3Server::start(
@@ -507,12 +507,12 @@ fn a_single_tar_file_is_a_dataset() {
     for (remote, local) in [
         (None, tar.clone()),
         (Some(text), path("copy")),
-        // The second time from the copy.
+        // The second time, the copy is read.
         (Some(text), path("copy")),
     ] {
         let stream = StreamOptions::named(remote, Some(local)).unwrap();
         let reader = Reader::open(&[stream], &ReaderOptions::default()).unwrap();
-        // Whatever an index beside it says.
+        // An index next to the tar file is ignored.
         assert_eq!((reader.samples(), reader.shards()), (10, 1));
         assert_eq!(reader.key_of(4).unwrap().unwrap(), "1-4");
     }

@@ -1,4 +1,4 @@
-//! The raw bytes of a tar shard.
+//! Reads the raw bytes of a tar shard.
 
 use shardmill_core::Limits;
 use shardmill_memory::Mapping;
@@ -10,13 +10,13 @@ use shardmill_webdataset::{
 use super::{TarFile, TarSetError};
 use crate::open::map;
 
-/// Bytes that are read at a time where headers are looked for. The next header is mostly within them or far away.
+/// The bytes that are read at a time while searching headers. The next header is mostly within them, or far away.
 const WINDOW_BYTES: u64 = 64 << 10;
 
-/// The same of an object in a store, where a request takes as long as some megabytes do.
+/// The window for an object in a store, where a request takes as long as the transfer of some megabytes.
 const OBJECT_WINDOW_BYTES: u64 = 8 << 20;
 
-/// Bytes by which the kind of a file is known.
+/// The bytes that identify the compression of a file.
 const MAGIC_BYTES: u64 = 4;
 
 /// A raw shard, mapped or decompressed.
@@ -41,8 +41,8 @@ impl AsRef<[u8]> for TarData {
 }
 
 impl TarData {
-    /// Whether the file could not be read, or was cut, since it was opened; bytes that were handed out since then do not
-    /// count.
+    /// Returns whether the file could not be read, or was truncated, since it was opened. If so, bytes that were read
+    /// since then are invalid.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         match &self.held {
@@ -57,7 +57,7 @@ fn compression(file: &Stored) -> Result<Option<TarCompression>, StorageError> {
     Ok(TarCompression::sniff(&head))
 }
 
-/// The bytes of a shard that is not compressed.
+/// Returns the bytes of an uncompressed shard.
 fn held(file: &Stored, limits: &Limits) -> Result<Held, StorageError> {
     match file.as_file() {
         Some(file) => Ok(Held::Mapped(map(file)?)),
@@ -66,25 +66,25 @@ fn held(file: &Stored, limits: &Limits) -> Result<Held, StorageError> {
 }
 
 impl TarFile {
-    /// How the file is compressed, by how it begins.
+    /// Returns the compression of the file, detected from its first bytes.
     ///
     /// # Errors
     ///
-    /// What keeps it from being read.
+    /// Errors of reading the file.
     pub fn compression(&self) -> Result<Option<TarCompression>, TarSetError> {
         Ok(compression(&self.open()?)?)
     }
 
-    /// The raw shard. A file that is not compressed is mapped.
+    /// Returns the raw shard. An uncompressed file is mapped.
     ///
     /// # Errors
     ///
-    /// [`TarSetError`]: what cannot be read or decompressed, and another length than the index says.
+    /// [`TarSetError`]: a file that cannot be read or decompressed, or that does not have the length in the index.
     pub fn load(&self, limits: &Limits) -> Result<TarData, TarSetError> {
         self.load_with(limits, |_| Ok(()))
     }
 
-    /// The same, once the file has passed the quickest of the hashes that its index has, if any.
+    /// Returns the raw shard, after checking the quickest hash of its index entry, if any.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl TarFile {
         })
     }
 
-    /// `check` gets the bytes of the file as it is stored.
+    /// Returns the raw shard. `check` is called with the stored bytes of the file.
     fn load_with(
         &self,
         limits: &Limits,
@@ -145,11 +145,11 @@ impl TarFile {
         Ok(TarData { held })
     }
 
-    /// Whatever can be had of a raw shard that may be damaged, and what is wrong with its compression.
+    /// Returns the readable part of a raw shard that may be damaged, and the error of its compression.
     ///
     /// # Errors
     ///
-    /// [`TarSetError`]: what cannot be read.
+    /// [`TarSetError`]: a file that cannot be read.
     pub fn salvage(&self, limits: &Limits) -> Result<(TarData, Option<TarSetError>), TarSetError> {
         let file = self.open()?;
         if compression(&file)?.is_none() {
@@ -166,16 +166,16 @@ impl TarFile {
         Ok((TarData { held }, problem.map(fail)))
     }
 
-    /// What the headers of the shard say. Of a file that is not compressed nothing else is read.
+    /// Surveys the headers of the shard. Of an uncompressed file, only the headers are read.
     ///
     /// # Errors
     ///
-    /// [`TarSetError`]: what cannot be read or decompressed. What is wrong with the archive is in the survey.
+    /// [`TarSetError`]: a file that cannot be read or decompressed. Errors in the archive are in the survey.
     pub fn survey(&self, limits: &Limits) -> Result<Survey, TarSetError> {
         Ok(self.look(limits)?.0)
     }
 
-    /// What [`survey`](Self::survey) says, how the file is compressed, and its length.
+    /// Like [`survey`](Self::survey), and also returns the compression and the length of the file.
     ///
     /// # Errors
     ///
@@ -185,7 +185,8 @@ impl TarFile {
         limits: &Limits,
     ) -> Result<(Survey, Option<TarCompression>, u64), TarSetError> {
         let file = self.open()?;
-        // PERF: of an object, a request for each header takes longer than all of it; but of large members most is left out.
+        // PERF: in a store, a request per header takes longer than reading the whole object. Large members are still
+        // skipped.
         let window_bytes = match file.as_file() {
             Some(_) => WINDOW_BYTES,
             None => OBJECT_WINDOW_BYTES,

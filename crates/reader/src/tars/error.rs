@@ -8,11 +8,11 @@ use shardmill_webdataset::{BraceError, CompressionError, HashError, IndexError, 
 use crate::error::ReaderError;
 use crate::side_files::SideError;
 
-/// Why tar shards cannot be read.
+/// An error of finding, reading or verifying tar shards.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TarSetError {
-    /// The disk refused.
+    /// An error of the disk or the store.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// A folder without tar files and without an index.
@@ -21,7 +21,7 @@ pub enum TarSetError {
         /// The folder.
         path: PathBuf,
     },
-    /// A folder without an index that has tar files and others, so that it may hold something else.
+    /// A folder without an index that contains tar files and other files, so that it may not be a dataset.
     #[error(
         "holds tar files such as {}, and other files such as {}",
         escape(tar),
@@ -32,97 +32,97 @@ pub enum TarSetError {
         path: PathBuf,
         /// The first tar file.
         tar: String,
-        /// The first file that is about none.
+        /// The first file that belongs to no tar file.
         other: String,
     },
-    /// A folder without an index into which a conversion was begun: some of its tar files are missing.
+    /// A folder without an index that contains an unfinished conversion, so that some tar files are missing.
     #[error("{found}")]
     Unfinished {
         /// The folder.
         path: PathBuf,
-        /// What the conversion has left there.
+        /// What the conversion left there.
         found: Unfinished,
     },
-    /// A pattern of tar files that stands for nothing.
+    /// A pattern of tar files that cannot be expanded.
     #[error(transparent)]
     Braces(#[from] BraceError),
-    /// A pattern whose tar files are no dataset together.
+    /// A pattern whose tar files do not form one dataset.
     #[error("the pattern `{}` {fault}", escape(pattern))]
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What keeps them from being one.
+        /// The reason.
         fault: PatternFault,
     },
-    /// An index of a dataset of another format.
+    /// An index of another format.
     #[error("the index is of {format} shards, and not of tar files")]
     OtherFormat {
-        /// Where it lies.
+        /// The path of the index.
         path: PathBuf,
         /// The format of its shards.
         format: &'static str,
     },
-    /// An index that cannot be used.
+    /// An invalid index.
     #[error("the index cannot be used")]
     Index {
-        /// Where it lies.
+        /// The path of the index.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: IndexError,
     },
-    /// A shard that is damaged.
+    /// A damaged shard.
     #[error("the shard is damaged")]
     Tar {
-        /// Where it lies.
+        /// The path of the shard.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: Box<TarError>,
     },
     /// A compressed shard that cannot be decompressed.
     #[error("the shard cannot be decompressed")]
     Compression {
-        /// Where it lies.
+        /// The path of the shard.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         #[source]
         source: CompressionError,
     },
-    /// A shard of another length than its index says.
+    /// A shard that does not have the length in its index.
     #[error("the file has {found} bytes, the index says {expected}")]
     Length {
-        /// Where it lies.
+        /// The path of the shard.
         path: PathBuf,
         /// The length that the index declares.
         expected: u64,
         /// Its length.
         found: u64,
     },
-    /// A shard with another hash than its index says.
+    /// A shard that does not have a hash in its index.
     #[error("the shard is damaged")]
     Hash {
-        /// Where it lies.
+        /// The path of the shard.
         path: PathBuf,
-        /// Which hash, and how.
+        /// The hash, and how it differs.
         #[source]
         source: HashError,
     },
-    /// A file that changed, or that the disk gave up on, while it was read.
+    /// A file that changed, or became unreadable, while it was read.
     #[error("the file changed, or could not be read, while it was looked at")]
     Changed {
-        /// Where it lies.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// An index that is to have a hash, and is missing or has another one.
+    /// The index is missing, or does not have the expected hash.
     #[error(transparent)]
     Pinned(Box<ReaderError>),
-    /// A file beside the index that says which samples count.
+    /// A side file of the index that lists the deleted samples is invalid.
     #[error("{fault}")]
     Side {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         fault: Box<SideError>,
     },
     /// Stopped before the end.
@@ -130,22 +130,22 @@ pub enum TarSetError {
     Interrupted,
 }
 
-/// What keeps the tar files of a pattern from being one dataset.
+/// The reason why the tar files of a pattern do not form one dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PatternFault {
-    /// They lie in several stores, or buckets.
+    /// They are in several stores or buckets.
     Apart,
-    /// One is named twice.
+    /// A file occurs twice.
     Twice {
-        /// Which.
+        /// The name of the file.
         name: String,
     },
-    /// A name that is none.
+    /// A name is invalid.
     Name {
-        /// Which.
+        /// The name.
         name: String,
-        /// Why.
+        /// The rule that it breaks.
         fault: NameError,
     },
 }
@@ -161,7 +161,7 @@ impl fmt::Display for PatternFault {
 }
 
 impl TarSetError {
-    /// A shard that is damaged.
+    /// Makes an error about a damaged shard.
     #[must_use]
     pub fn tar(path: PathBuf, source: TarError) -> Self {
         let source = Box::new(source);
@@ -190,7 +190,7 @@ impl TarSetError {
     }
 }
 
-/// What to do about tar files among others.
+/// The hint for a folder that mixes tar files with other files.
 pub(crate) const STRAY_HINT: &str = "name the tar files, as in train-{000..146}.tar, or the folder that has nothing but them; `shardmill convert --from tree` and `FileDataset` take every file as it is";
 
 impl Diagnostic for TarSetError {

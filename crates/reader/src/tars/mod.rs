@@ -1,5 +1,4 @@
-//! Tar shards as files: which ones a location holds, what is in them, and whether they are sound. With or without an
-//! `index.json`.
+//! Finds the tar shards of a location, reads their contents and verifies them, with or without an `index.json`.
 
 mod data;
 mod error;
@@ -35,14 +34,14 @@ use crate::error::ReaderError;
 use crate::live::LiveSamples;
 use crate::side_files::{Care, SideError, SideFiles, read_file, unfinished};
 
-/// Folders of a store that are asked for an index of their own: a dataset has fewer splits, and a table may have very many
-/// partitions.
+/// The most folders of a store that are checked for an index of their own. A dataset has fewer splits, but a table may
+/// have very many partitions.
 pub const MOST_SPLITS: usize = 64;
 
-/// How deep below a location tar files are looked for.
+/// How deep below a location tar files are searched.
 const MOST_DEPTH: usize = 64;
 
-/// The tar shards of some locations, in order.
+/// The tar shards of one or more locations, in order.
 #[derive(Debug, Default)]
 pub struct TarSet {
     shards: Vec<TarFile>,
@@ -52,34 +51,35 @@ pub struct TarSet {
 /// An index that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundIndex {
-    /// Where it lies.
+    /// The path of the index.
     pub path: PathBuf,
-    /// Its length.
+    /// The length of the index in bytes.
     pub bytes: u64,
-    /// Which shards of the set it names.
+    /// The range of shards of the set that the index lists.
     pub(crate) shards: Range<usize>,
 }
 
 /// One tar file.
 #[derive(Clone, Debug)]
 pub struct TarFile {
-    /// The folder that its name is relative to.
+    /// The folder that the name is relative to.
     root: PathBuf,
-    /// The same where it is in a store.
+    /// The same folder, if it is in a store.
     store: Option<Folder>,
     name: String,
     entry: Option<IndexShard>,
-    /// Which of the samples of its dataset count, and the number under which its first one is stored; `None` where all do.
+    /// The live samples of its dataset, and the stored number of its own first sample; `None` if no sample is deleted.
     live: Option<(LiveSamples, u64)>,
 }
 
-/// Whether a file may be a tar shard, by its name: `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`.
+/// Returns whether the name of a file is one of a tar shard: `.tar`, `.tar.gz`, `.tgz` or `.tar.zst`.
 #[must_use]
 pub fn is_tar_name(name: &str) -> bool {
     FileClass::of(name) == FileClass::Tar
 }
 
-/// What tells whether a file is the one that it was: its time of change, or what its store says in place of that.
+/// Returns the version of a file: its modification time, or the tag that its store reports. Equal versions mean that
+/// the file has not changed.
 #[must_use]
 pub fn version_of(file: &Stored) -> Vec<u8> {
     match (file.as_file(), file.tag()) {
@@ -92,9 +92,9 @@ pub fn version_of(file: &Stored) -> Vec<u8> {
     }
 }
 
-/// What a tar file is called when it is not compressed.
+/// Returns the name of a tar file after decompression.
 pub(crate) fn raw_tar_name(name: &str) -> String {
-    // INVARIANT: an ending of ASCII, so that the cut is between characters.
+    // INVARIANT: the suffix is ASCII, so the cut is at a character boundary.
     let cut = |ending: usize| name.get(..name.len().saturating_sub(ending));
     let lower = name.to_ascii_lowercase();
     let raw = if lower.ends_with(".tgz") {
@@ -109,7 +109,7 @@ pub(crate) fn raw_tar_name(name: &str) -> String {
     raw.unwrap_or_else(|| name.to_owned())
 }
 
-/// Drops those that lie beside a compressed file of the same shard: unpacked, it is that shard still.
+/// Drops raw files next to a compressed file of the same shard: both are the same shard.
 pub(crate) fn drop_unpacked<T>(found: &mut Vec<T>, name: impl Fn(&T) -> &str) {
     let packed: HashSet<String> = found
         .iter()
@@ -120,12 +120,12 @@ pub(crate) fn drop_unpacked<T>(found: &mut Vec<T>, name: impl Fn(&T) -> &str) {
     found.retain(|shard| !packed.contains(name(shard)));
 }
 
-/// Whether a location holds tar shards: a tar file, a folder whose `index.json` is one of tar files, or a folder without
-/// an index that has tar files.
+/// Returns whether a location contains tar shards. That is a tar file, a folder whose `index.json` lists tar files, or
+/// a folder with tar files and without an index.
 ///
 /// # Errors
 ///
-/// [`TarSetError::Stray`] for a folder with tar files and others; what keeps the location from being inspected.
+/// [`TarSetError::Stray`] for a folder with tar files and other files; errors of reading the location.
 pub fn holds_tars(location: &Path) -> Result<bool, TarSetError> {
     if location.is_file() {
         let name = location.file_name().map(|name| name.to_string_lossy());
@@ -147,7 +147,7 @@ pub fn holds_tars(location: &Path) -> Result<bool, TarSetError> {
     Ok(!below.tars.is_empty())
 }
 
-/// Whether folders in a folder have indexes. Beneath it, each is looked at for itself then.
+/// Returns whether subfolders of a folder have indexes. Each of them is then a dataset of its own.
 pub(crate) fn holds_datasets(dir: &Dir) -> Result<bool, StorageError> {
     let is_dataset = |name: &str| {
         !name.starts_with('.') && matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true))
@@ -157,12 +157,12 @@ pub(crate) fn holds_datasets(dir: &Dir) -> Result<bool, StorageError> {
     }))
 }
 
-/// Whether a prefix in a store holds tar shards, as [`holds_tars`] says it of a folder. Its index is read, and kept for
-/// whoever reads it next.
+/// Returns whether a folder or a prefix in a store contains tar shards, like [`holds_tars`]. The index of a prefix is
+/// read and cached in `folder` for the next read.
 ///
 /// # Errors
 ///
-/// [`TarSetError::Stray`]; what the store says.
+/// [`TarSetError::Stray`]; errors of the store.
 pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, TarSetError> {
     if let Folder::Local(dir) = folder {
         return holds_tars(dir.path());
@@ -176,7 +176,7 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, TarSe
     if !folder.can_list() {
         return Ok(false);
     }
-    // Beneath a folder with datasets, each is looked at for itself.
+    // Subfolders with an index are datasets of their own.
     let entries = folder.entries()?;
     for entry in entries
         .iter()
@@ -194,7 +194,7 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, TarSe
     Ok(!below.tars.is_empty())
 }
 
-/// Whether an object beneath a prefix is one of its tar shards: it lies in no hidden folder.
+/// Returns whether the name of a file below a folder is one of a tar shard that is not in a hidden folder.
 pub(crate) fn is_tar_below(name: &str) -> bool {
     let (_, file) = name.rsplit_once('/').unwrap_or(("", name));
     is_tar_name(file)
@@ -202,20 +202,20 @@ pub(crate) fn is_tar_below(name: &str) -> bool {
         && check_relative_path(name).is_ok()
 }
 
-/// The files below a folder, hidden ones left out.
+/// The files below a folder, without hidden ones.
 #[derive(Debug, Default)]
 pub(crate) struct Below {
-    /// The tar shards, by the bytes of their names.
+    /// The tar shards, sorted by the bytes of their names.
     pub tars: Vec<String>,
     /// Some of the other files.
     others: Vec<String>,
 }
 
-/// Most other files that are compared with the tar files.
+/// The most other files that are compared with the tar files.
 const MOST_OTHERS: usize = 1 << 16;
 
 impl Below {
-    /// The same for the names of all objects below a prefix.
+    /// Sorts the names of all objects below a prefix into tar shards and others.
     pub(crate) fn of(names: Vec<String>) -> Self {
         let mut below = Self::default();
         for name in names {
@@ -241,7 +241,7 @@ impl Below {
         self.tars.sort();
     }
 
-    /// A tar file, and a file that is about none of them, where there is one.
+    /// Returns a tar file and a file that belongs to no tar file, if there is one.
     pub(crate) fn stray(&self) -> Option<[String; 2]> {
         let tar = self.tars.first()?;
         let all = self.tars.iter().chain(&self.others);
@@ -251,7 +251,7 @@ impl Below {
     }
 }
 
-/// Refuses a folder in which tar files may be stray ones.
+/// Checks that a folder with tar files contains no unrelated files.
 fn check_strays(below: &Below, folder: &Path) -> Result<(), TarSetError> {
     match below.stray() {
         None => Ok(()),
@@ -263,7 +263,7 @@ fn check_strays(below: &Below, folder: &Path) -> Result<(), TarSetError> {
     }
 }
 
-/// The files below a folder.
+/// Lists the files below a folder.
 pub(crate) fn below(dir: &Dir) -> Result<Below, StorageError> {
     let mut below = Below::default();
     list(dir, "", 0, &mut |name| below.add(name))?;
@@ -271,18 +271,18 @@ pub(crate) fn below(dir: &Dir) -> Result<Below, StorageError> {
     Ok(below)
 }
 
-/// The tar shards below a folder, hidden ones left out, by the bytes of their names.
+/// Lists the tar shards below a folder, without hidden ones, sorted by the bytes of their names.
 fn tars_below(dir: &Dir) -> Result<Vec<String>, StorageError> {
     Ok(below(dir)?.tars)
 }
 
-/// Whether an index is one of tar files.
+/// Returns whether an index lists tar files.
 fn is_tar_index(file: &FileHandle) -> Result<bool, StorageError> {
     let head = file.read_range(0, file.len().min(256))?;
     Ok(begins_as_tar_index(&head))
 }
 
-/// Calls `each` with the files below a folder.
+/// Calls `each` with the name of every file below a folder.
 fn list(
     dir: &Dir,
     folder: &str,
@@ -312,13 +312,14 @@ fn list(
 }
 
 impl TarSet {
-    /// Finds the shards of locations: tar files as they are, folders by their index, and without one all tar files below
-    /// them, by the bytes of their names. One that lies there compressed and unpacked is one shard, the compressed one.
+    /// Finds the shards of local locations. A tar file is one shard. A folder has the shards of its index; without an
+    /// index, all tar files below it, sorted by the bytes of their names. If a tar file exists both compressed and raw,
+    /// the compressed one is the shard.
     ///
     /// # Errors
     ///
-    /// [`TarSetError`]: locations and indexes that cannot be read, folders without tar files or with those of a
-    /// conversion that is not finished.
+    /// [`TarSetError`]: locations and indexes that cannot be read, folders without tar files, and folders with an
+    /// unfinished conversion.
     pub fn open(locations: &[PathBuf], limits: &Limits) -> Result<Self, TarSetError> {
         let mut set = Self::default();
         for location in locations {
@@ -327,18 +328,19 @@ impl TarSet {
         Ok(set)
     }
 
-    /// The same for locations that may be in stores. Of a prefix the index is read, and without one its names are listed.
+    /// Finds the shards of locations that may be in stores. For a prefix, the index is read; without one, its names are
+    /// listed.
     ///
     /// # Errors
     ///
-    /// As [`TarSet::open`]; what the store says.
+    /// As [`TarSet::open`]; errors of the store.
     pub fn open_at(
         locations: &[Location],
         limits: &Limits,
         remote: &RemoteOptions,
     ) -> Result<Self, TarSetError> {
         let mut set = Self::default();
-        // Shards that are named one by one mostly lie in one folder.
+        // Shards that are named one by one are mostly in the same folder, which is then opened once.
         let mut last: Option<(RemoteLocation, Folder)> = None;
         for location in locations {
             match location {
@@ -363,7 +365,7 @@ impl TarSet {
         Ok(set)
     }
 
-    /// One file in a folder.
+    /// Returns a set of one file in a folder.
     #[must_use]
     pub fn of_file(folder: &Folder, name: &str) -> Self {
         Self {
@@ -372,11 +374,11 @@ impl TarSet {
         }
     }
 
-    /// The tar files that lie in a folder itself, by the bytes of their names, whatever an index says.
+    /// Returns the tar files directly in a folder, sorted by the bytes of their names. An index is ignored.
     ///
     /// # Errors
     ///
-    /// [`TarSetError::NoShards`]; a folder that cannot be read.
+    /// [`TarSetError::NoShards`]; errors of reading the folder.
     pub fn lying_in(folder: &Path) -> Result<Self, TarSetError> {
         let dir = Dir::open(folder)?;
         let mut names = Vec::new();
@@ -401,11 +403,12 @@ impl TarSet {
         })
     }
 
-    /// The shards that a pattern names, whether they are there or not: what is missing is said where it is opened.
+    /// Returns the shards that a pattern names, whether they exist or not. A missing shard is reported when it is
+    /// opened.
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// Errors of the store.
     pub fn of_pattern(pattern: &TarPattern, remote: &RemoteOptions) -> Result<Self, TarSetError> {
         let folder = match pattern.folder() {
             Location::Local(path) => Folder::Local(Dir::open(path)?),
@@ -418,7 +421,7 @@ impl TarSet {
         })
     }
 
-    /// The shards in a folder.
+    /// Finds the shards in a folder.
     ///
     /// # Errors
     ///
@@ -432,11 +435,11 @@ impl TarSet {
         Ok(set)
     }
 
-    /// The shards that the index of a folder names, which has to have this hash, such as `sha256:` and its digits.
+    /// Returns the shards in the index of a folder, and checks the hash of the index, such as `sha256:` and its digits.
     ///
     /// # Errors
     ///
-    /// As [`TarSet::open_at`]; `index-missing`, `index-mismatch`; a text that is no hash.
+    /// As [`TarSet::open_at`]; `index-missing`, `index-mismatch`; an `expected` that is not a hash.
     pub fn open_pinned(
         folder: &Folder,
         expected: &str,
@@ -462,7 +465,7 @@ impl TarSet {
         Ok(set)
     }
 
-    /// The shards that an index names.
+    /// Adds the shards that an index lists.
     fn add_index(
         &mut self,
         folder: &Folder,
@@ -523,7 +526,7 @@ impl TarSet {
 
     fn add(&mut self, location: &Path, limits: &Limits) -> Result<(), TarSetError> {
         let is_index = location.file_name().is_some_and(|name| name == INDEX_NAME);
-        // A tar file that is missing is said where it is opened.
+        // A missing tar file is reported when it is opened.
         let is_gone = || {
             let name = location.file_name().and_then(|name| name.to_str());
             name.is_some_and(is_tar_name) && !location.exists()
@@ -577,7 +580,7 @@ impl TarSet {
         Ok(())
     }
 
-    /// The side files of an index of this set.
+    /// Reads the side files of an index of this set.
     pub(crate) fn side_files(&self, index: &FoundIndex, limits: &Limits) -> SideFiles {
         let shards = self.shards.get(index.shards.clone()).unwrap_or_default();
         let Some(first) = shards.first() else {
@@ -590,7 +593,7 @@ impl TarSet {
         SideFiles::read(&read, counts, limits.index_bytes, Care::Thorough)
     }
 
-    /// The same set without the samples that their tables no longer have, by the lists beside its indexes.
+    /// Returns the set without deleted samples, according to the side files of its indexes.
     ///
     /// # Errors
     ///
@@ -619,7 +622,7 @@ impl TarSet {
         Ok(self)
     }
 
-    /// A digest for each index that samples are left out of.
+    /// Returns a digest of the deleted samples, for each index that has some.
     #[must_use]
     pub fn deleted_digests(&self) -> Vec<[u8; 16]> {
         let firsts = self.indexes.iter();
@@ -628,13 +631,13 @@ impl TarSet {
         live.filter_map(|(live, _)| live.digest()).collect()
     }
 
-    /// The shards.
+    /// Returns the shards.
     #[must_use]
     pub fn shards(&self) -> &[TarFile] {
         &self.shards
     }
 
-    /// The indexes that were read.
+    /// Returns the indexes that were read.
     #[must_use]
     pub fn indexes(&self) -> &[FoundIndex] {
         &self.indexes
@@ -642,7 +645,7 @@ impl TarSet {
 }
 
 impl TarFile {
-    /// A shard in a store that no index names.
+    /// Makes a shard from a file of a folder, without an index entry.
     fn stored(folder: &Folder, name: String) -> Self {
         let store = folder.is_store().then(|| folder.clone());
         Self {
@@ -654,7 +657,7 @@ impl TarFile {
         }
     }
 
-    /// The shard that an entry of an index of that folder stands for.
+    /// Makes a shard from an entry of the index of a local folder.
     #[must_use]
     pub fn new(root: &Path, entry: IndexShard) -> Self {
         Self {
@@ -666,7 +669,7 @@ impl TarFile {
         }
     }
 
-    /// The same for an index in a folder that may be in a store.
+    /// Makes a shard from an entry of the index of a folder that may be in a store.
     #[must_use]
     pub fn of_entry(folder: &Folder, entry: IndexShard) -> Self {
         Self {
@@ -675,25 +678,25 @@ impl TarFile {
         }
     }
 
-    /// Its name in its folder.
+    /// Returns the name of the file in its folder.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is called when it is not compressed.
+    /// Returns the name of the file after decompression.
     #[must_use]
     pub fn raw_name(&self) -> String {
         raw_tar_name(&self.name)
     }
 
-    /// The folder that its name is relative to.
+    /// Returns the folder that the name is relative to.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Its path.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         if self.root == Path::new(".") {
@@ -702,17 +705,17 @@ impl TarFile {
         self.root.join(&self.name)
     }
 
-    /// What the index says about it.
+    /// Returns the entry of the index, if an index lists the file.
     #[must_use]
     pub const fn entry(&self) -> Option<&IndexShard> {
         self.entry.as_ref()
     }
 
-    /// Opens the file. What an index names is looked for beneath its folder only.
+    /// Opens the file. A file that an index lists is opened below the folder of the index only.
     ///
     /// # Errors
     ///
-    /// What keeps it from being opened.
+    /// Errors of opening the file.
     pub fn open(&self) -> Result<Stored, StorageError> {
         match (&self.store, &self.entry) {
             (Some(folder), _) => folder.open_file(&self.name),
@@ -721,7 +724,7 @@ impl TarFile {
         }
     }
 
-    /// How many of the samples that it stores are left; `stored` is how many there are.
+    /// Returns how many samples of this shard are live, if it stores `stored` samples.
     #[must_use]
     pub fn live_samples(&self, stored: u64) -> u64 {
         match &self.live {
@@ -730,7 +733,7 @@ impl TarFile {
         }
     }
 
-    /// The ranges of samples that are left, by their numbers in this shard; `stored` is how many there are.
+    /// Returns the ranges of live samples by their position in this shard, if it stores `stored` samples.
     #[must_use]
     pub fn live_ranges(&self, stored: u64) -> Vec<Range<u64>> {
         match &self.live {
@@ -742,7 +745,7 @@ impl TarFile {
         }
     }
 
-    /// Reads another file of its folder.
+    /// Reads another file of its folder; `None` if the file does not exist.
     fn read_beside(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {
         match &self.store {
             Some(folder) => read_file(folder, name, most),
@@ -754,7 +757,7 @@ impl TarFile {
     ///
     /// # Errors
     ///
-    /// What keeps it from being opened.
+    /// Errors of opening the file.
     pub(crate) fn open_side_files(&self, name: &str) -> Result<Stored, StorageError> {
         match &self.store {
             Some(folder) => folder.open_file(name),

@@ -1,4 +1,4 @@
-//! Patterns as users of webdataset write them: `train-{000000..000146}.tar`, several of them with `::` between.
+//! Parses patterns as users of webdataset write them: `train-{000000..000146}.tar`, or several of them joined by `::`.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,13 +18,13 @@ pub struct TarPattern {
 }
 
 impl TarPattern {
-    /// Reads a pattern. `None` for what is none: a text without braces and `::`, the name of a file that is there, and what
-    /// stands for other things than tar files.
+    /// Parses a pattern. Returns `None` for a text that is not a pattern of tar files: one without braces and `::`, or
+    /// one that names other files. The name of an existing file is not a pattern either.
     ///
     /// # Errors
     ///
-    /// [`TarSetError::Braces`]: braces that do not pair, and more than [`MOST_NAMES`] files. [`TarSetError::Pattern`]: files that
-    /// lie in several stores, or that are named twice. [`TarSetError::Storage`]: what is no location.
+    /// [`TarSetError::Braces`]: unmatched braces, or more than [`MOST_NAMES`] files. [`TarSetError::Pattern`]: files in
+    /// several stores, or repeated files. [`TarSetError::Storage`]: an invalid location.
     pub fn parse(text: &str) -> Result<Option<Self>, TarSetError> {
         if !(text.contains('{') || text.contains("::")) || Path::new(text).exists() {
             return Ok(None);
@@ -33,7 +33,7 @@ impl TarPattern {
         for part in parts(text) {
             match expand_braces(part) {
                 Ok(names) => all.extend(names),
-                // Braces in anything else are nobody's business here.
+                // Braces in names of other files are not an error.
                 Err(_) if !part.contains(".tar") && !part.contains(".tgz") => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
@@ -51,8 +51,8 @@ impl TarPattern {
         Self::of_all(text, &all).map(Some)
     }
 
-    /// What a text names as a dataset: a pattern, or a single tar file, which is a pattern of one. `None` for folders and
-    /// whatever else is not called like a tar file. A local file need not be there.
+    /// Parses the name of a dataset of tar files: a pattern, or a single tar file, which is a pattern of one. Returns
+    /// `None` for folders and for names that are not those of tar files. A local file need not exist.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl TarPattern {
         Self::of_all(text, &[text.to_owned()]).map(Some)
     }
 
-    /// The files of these names, which the text stands for.
+    /// Makes a pattern of the files that the text names.
     fn of_all(text: &str, all: &[String]) -> Result<Self, TarSetError> {
         let fail = |fault| TarSetError::Pattern {
             pattern: text.to_owned(),
@@ -116,35 +116,35 @@ impl TarPattern {
         })
     }
 
-    /// As it was written.
+    /// Returns the text of the pattern.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The folder that all of its files lie in, or beneath.
+    /// Returns the folder that contains all of its files, directly or in subfolders.
     #[must_use]
     pub const fn folder(&self) -> &Location {
         &self.folder
     }
 
-    /// Its files, relative to the folder, in the order of the pattern.
+    /// Returns the names of its files, relative to the folder, in the order of the pattern.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Where each of its files lies.
+    /// Returns the locations of its files.
     pub fn locations(&self) -> impl Iterator<Item = Location> {
         self.names.iter().map(|name| match &self.folder {
-            // As it was written, and not with a dot in front.
+            // Paths stay as they were written, without a leading dot.
             Location::Local(path) if path == Path::new(".") => Location::from(Path::new(name)),
             folder => folder.join(name),
         })
     }
 }
 
-/// A list of patterns taken apart. An IPv6 address in brackets is no list.
+/// Splits a list of patterns at `::`, except within an IPv6 address in brackets.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -167,7 +167,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// What all of them begin with, up to a slash.
+/// Returns the common prefix of all names, up to a slash.
 fn common_folder(all: &[String]) -> &str {
     let Some((first, rest)) = all.split_first() else {
         return "";
@@ -191,12 +191,12 @@ fn has_url(all: &[String]) -> bool {
     all.iter().any(|one| one.contains("://"))
 }
 
-/// The name of a file in its folder.
+/// Returns the name of a file relative to the folder.
 fn beneath(folder: &Location, common: &str, full: &str) -> Result<Option<String>, StorageError> {
     if let (Location::Local(_), false) = (folder, common.contains("://")) {
         return Ok(full.strip_prefix(common).map(str::to_owned));
     }
-    // In a URL, a character can be written in several ways.
+    // A URL can encode the same character in several ways.
     Ok(match (folder, Location::parse(full)?) {
         (Location::Local(folder), Location::Local(path)) => {
             let rest = path.strip_prefix(folder).ok();

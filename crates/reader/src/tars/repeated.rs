@@ -1,7 +1,7 @@
-//! Keys that occur in more than one shard, found in bounded memory.
+//! Finds keys that occur in more than one shard, in bounded memory.
 //!
-//! Keys are gathered in a buffer of [`BUFFER_BYTES`]. A full buffer is sorted and written as a run to one temporary file,
-//! and at the end the runs are merged. Whole keys are compared, so two different keys are never taken for one.
+//! Keys are collected in a buffer of [`BUFFER_BYTES`]. A full buffer is sorted and written as a run to one temporary
+//! file, and at the end the runs are merged. Whole keys are compared, so there are no false positives.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -11,29 +11,29 @@ use std::os::unix::fs::FileExt as _;
 
 use shardmill_storage::StorageError;
 
-/// Most bytes of keys in memory, with what is noted of each.
+/// The most bytes of keys and their entries in memory.
 const BUFFER_BYTES: usize = 32 << 20;
 
-/// Bytes of each run that are read at a time while runs are merged.
+/// The bytes of each run that are read at a time during the merge.
 const STEP_BYTES: usize = 64 << 10;
 
-/// Bytes that stand before a key in a run: its length, its shard and its place.
+/// The bytes before each key in a run: its length, shard and position.
 const HEAD_BYTES: usize = 16;
 
-/// A key that an earlier shard has as well.
+/// A key that an earlier shard contains as well.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RepeatedKey {
-    /// The shard that repeats it.
+    /// The shard that repeats the key.
     pub shard: usize,
-    /// Its place there, as it was given.
+    /// The position of the key in that shard, as passed to [`RepeatedKeys::push`].
     pub at: u64,
-    /// The first shard that has it.
+    /// The first shard with the key.
     pub first: usize,
     /// The key.
     pub key: String,
 }
 
-/// Gathers the keys of shards, and finds those that occur in several of them.
+/// Collects the keys of shards, and finds those that occur in several shards.
 ///
 /// ```
 /// use shardmill_reader::RepeatedKeys;
@@ -50,15 +50,15 @@ pub struct RepeatedKey {
 #[derive(Debug)]
 pub struct RepeatedKeys {
     limit: usize,
-    /// Keys, one after the other.
+    /// The keys, concatenated.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     file: Option<File>,
-    /// Where each run ends in the file.
+    /// The end of each run in the file.
     ends: Vec<u64>,
 }
 
-/// What is noted of a key in memory.
+/// The position of a key in the buffer, and its shard.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: u32,
@@ -67,7 +67,7 @@ struct Entry {
     at: u64,
 }
 
-/// A key in the order of the merge: by its bytes, then by shard and place.
+/// A key in the order of the merge: by its bytes, then by shard and position.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     key: Vec<u8>,
@@ -92,11 +92,11 @@ impl RepeatedKeys {
         }
     }
 
-    /// Adds a key of a shard. `at` is where it is there, in whatever unit the caller wants to have it back.
+    /// Adds a key of a shard. `at` is its position in the shard, in any unit; it is returned in [`RepeatedKey::at`].
     ///
     /// # Errors
     ///
-    /// The disk refuses the temporary file.
+    /// Errors of writing the temporary file.
     pub fn push(&mut self, key: &str, shard: usize, at: u64) -> Result<(), StorageError> {
         let used = self.bytes.len() + self.entries.len() * size_of::<Entry>();
         if used + key.len() + size_of::<Entry>() > self.limit && !self.entries.is_empty() {
@@ -107,7 +107,7 @@ impl RepeatedKeys {
             u32::try_from(key.len()),
             u32::try_from(shard),
         ) else {
-            // INVARIANT: the limits allow neither such names nor so many shards.
+            // INVARIANT: the limits exclude keys of this length and this many shards.
             return Err(failed(io::ErrorKind::InvalidInput.into()));
         };
         self.bytes.extend_from_slice(key.as_bytes());
@@ -120,11 +120,11 @@ impl RepeatedKeys {
         Ok(())
     }
 
-    /// Calls `found` with each shard that repeats a key of an earlier one, by keys, once for each key and shard.
+    /// Calls `found` for each shard that repeats a key of an earlier one, sorted by key, once per key and shard.
     ///
     /// # Errors
     ///
-    /// The disk refuses the temporary file.
+    /// Errors of the temporary file.
     pub fn finish(mut self, found: impl FnMut(RepeatedKey)) -> Result<(), StorageError> {
         self.merge(found).map_err(failed)
     }
@@ -212,11 +212,11 @@ fn failed(source: io::Error) -> StorageError {
     }
 }
 
-/// The key that the merge is at.
+/// The current key of the merge.
 #[derive(Default)]
 struct Group {
     key: Vec<u8>,
-    /// Where it was first, and where it was last.
+    /// The first shard with the key, and the last one so far.
     shards: Option<(u32, u32)>,
 }
 
@@ -246,7 +246,8 @@ impl Group {
 /// A sorted run in the temporary file.
 struct Run<'a> {
     file: &'a File,
-    /// What was read and not yet taken, and where the rest is.
+    /// Bytes that were read. Those from `used` on are not consumed yet, and the rest of the run is at `next` in the
+    /// file.
     buffer: Vec<u8>,
     used: usize,
     next: u64,
@@ -292,7 +293,7 @@ impl<'a> Run<'a> {
         Ok(bytes)
     }
 
-    /// Reads on until so many bytes are there to be taken.
+    /// Reads until at least `wanted` bytes are available, or the run ends.
     fn fill(&mut self, wanted: usize) -> io::Result<()> {
         if self.buffer.len() - self.used >= wanted {
             return Ok(());
@@ -360,7 +361,7 @@ mod tests {
             limit in 1_usize..4000,
         ) {
             let mut keys = keys;
-            // Shards come one after the other.
+            // Shards are added in order.
             keys.sort_by_key(|(_, shard)| *shard);
             prop_assert_eq!(find(limit, &keys).0, expected(&keys));
         }

@@ -1,4 +1,4 @@
-//! The same work for many shards, with the results in the order of the shards.
+//! Runs the same work for many shards in parallel, and takes the results in the order of the shards.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,15 +8,15 @@ use super::TarSetError;
 use crate::error::ReaderError;
 use shardmill_core::parallel;
 
-/// Results that may wait for the one before them, for each thread.
+/// The number of results per thread that may wait for earlier ones.
 const AHEAD: usize = 4;
 
-/// Calls `work` for every number below `count` on several threads, and `take` with the results, in order. Memory is
-/// bounded by a few results for each thread.
+/// Calls `work` for every number below `count` on several threads, and `take` with the results, in order. At most a few
+/// results per thread are in memory.
 ///
 /// # Errors
 ///
-/// The first error of either, by number; [`TarSetError::Interrupted`] after a cancellation.
+/// The first error of either function, by number; [`TarSetError::Interrupted`] after a cancellation.
 pub fn each_in_order<T: Send>(
     count: usize,
     jobs: usize,
@@ -30,7 +30,7 @@ pub fn each_in_order<T: Send>(
         let end = count.min(first.saturating_add(step));
         let results: Vec<Mutex<Option<Result<T, TarSetError>>>> =
             (first..end).map(|_| Mutex::new(None)).collect();
-        // Errors travel with the results, so that what comes before them is taken.
+        // Errors are stored with the results, so that all earlier results are taken first.
         let done = parallel::for_each(end - first, jobs, |at, _: &mut ()| {
             if progress.is_cancelled() {
                 return Ok(());

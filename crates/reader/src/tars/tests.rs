@@ -10,7 +10,7 @@ use shardmill_webdataset::{
 use super::{TarPattern, TarSet, TarSetError, each_in_order, holds_tars, is_tar_name, verify_tars};
 use crate::verify::VerifyOptions;
 
-/// A shard of some samples whose contents are larger than what is read at a time for headers.
+/// Builds a shard of some samples whose contents are larger than the window for headers.
 fn shard(first: usize, samples: usize) -> (Vec<u8>, ShardMap) {
     let mut shard = ShardBuilder::new(Profile::default());
     for sample in first..first + samples {
@@ -32,7 +32,7 @@ fn open(path: PathBuf) -> Result<TarSet, TarSetError> {
     TarSet::open(&[path], &Limits::default())
 }
 
-/// An index of one shard with a table of offsets.
+/// Builds an index of one shard with a table of offsets.
 fn index(name: &str, bytes: &[u8], map: &ShardMap) -> Index {
     let file = |basename: String, bytes: &[u8]| FileInfo {
         basename: basename.into(),
@@ -74,7 +74,7 @@ fn tar_files_are_known_by_name_and_indexes_by_their_beginning() {
         ("wds/index.json", true),
         ("none", false),
         ("none/a.txt", false),
-        // What holds datasets is none itself.
+        // A folder of datasets is not a dataset.
         ("", false),
     ] {
         let found = holds_tars(&root.path().join(name)).unwrap();
@@ -111,7 +111,7 @@ fn shards_are_listed_in_order_and_their_headers_are_what_a_survey_says() {
     }
     let report = verify_tars(&set, &VerifyOptions::default(), &limits, &Progress::new()).unwrap();
     assert_eq!((report.shards, report.samples, report.files), (4, 17, 4));
-    // The shards overlap: each key of a later shard that an earlier one has is a problem.
+    // The shards overlap: each key of a later shard that an earlier one contains is a problem.
     assert_eq!((report.problem_count, report.warning_count), (6, 0));
     let found: Vec<&str> = report
         .problems
@@ -348,10 +348,10 @@ fn a_single_tar_file_is_a_pattern_of_one() {
         ("s3://b/k.tar.zst", "s3://b", &["k.tar.zst"]),
         ("https://h/p/x%20y.tar", "https://h/p", &["x y.tar"]),
         ("file:///d/k.tar", "/d", &["k.tar"]),
-        // One that is really called so, and one that is gone.
+        // A file whose name contains braces, and a missing file.
         (braces.to_str().unwrap(), folder, &["x{0..1}.tar"]),
         (&inside("gone.tar"), folder, &["gone.tar"]),
-        // What is a pattern stays one.
+        // Patterns are parsed as such.
         ("a/{0..1}.tar", "a", &["0.tar", "1.tar"]),
     ] {
         let pattern = TarPattern::named(text).unwrap().expect(text);

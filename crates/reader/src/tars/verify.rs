@@ -1,4 +1,4 @@
-//! Looking at every byte of tar shards.
+//! Verifies tar shards by reading every byte.
 
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -14,18 +14,20 @@ use crate::report::{MOST_FINDINGS, Problem, VerifyReport};
 use crate::side_files::{Converted, SideFiles};
 use crate::verify::VerifyOptions;
 
-/// Findings of readers that make a sample unusable for nobody: they are for `lint`.
+/// Findings that make a sample unusable for no reader: only `lint` reports them.
 const MATTERS_OF_STYLE: [&str; 1] = ["tar-padding"];
 
-/// Looks at every tar file: is it there, has it its length and its hashes, does it decompress, is the archive whole and
-/// unambiguous, do its samples and their offsets agree with the index; with `deep`, is every field what its extension
-/// says, and are the samples the ones that were converted. A key that is in two shards is a problem: what finds samples by
-/// their keys finds one of the two. Keys are compared in bounded memory: see [`RepeatedKeys`].
+/// Checks every tar file: its existence, length, hashes and decompression, whether the archive is complete and
+/// unambiguous, and whether its samples and offsets match the index. With `deep`, it also decodes every field according
+/// to its extension, and compares the samples with those that were converted.
+///
+/// A key in two shards is a problem, because a lookup by key finds only one of the samples. Keys are compared in
+/// bounded memory: see [`RepeatedKeys`].
 ///
 /// # Errors
 ///
-/// [`TarSetError::Interrupted`], and a disk that refuses the temporary file for keys. What is wrong with the data,
-/// unreadable files among it, is in the report.
+/// [`TarSetError::Interrupted`], and errors of the temporary file for keys. Errors in the data, including unreadable
+/// files, are in the report.
 pub fn verify_tars(
     set: &TarSet,
     options: &VerifyOptions,
@@ -47,7 +49,7 @@ pub fn verify_tars(
     };
     let mut lint = Lint::new([], limits);
     let mut keys = RepeatedKeys::default();
-    // Of each shard, its samples and whether it is damaged.
+    // For each shard, the number of samples and whether it is damaged.
     let mut checked: Vec<(u64, bool)> = Vec::with_capacity(shards.len());
     let side_files = side_files(set, limits);
     let (of_all, warning) = side_files.findings(options.deep);
@@ -111,7 +113,7 @@ pub fn verify_tars(
                 keys.push(&sample.key, number, at as u64)?;
             }
             let found = samples.len() as u64;
-            // Of a shard that could not be looked into, the index says how many are lost.
+            // If a shard could not be read, the index tells how many samples are lost.
             let all = shard.entry().map_or(found, |entry| entry.samples);
             report.samples = report.samples.saturating_add(all);
             report.files = report.files.saturating_add(files);
@@ -139,7 +141,7 @@ pub fn verify_tars(
     Ok(report)
 }
 
-/// Reports the keys that several shards have: each shard but the first has a problem for each of them.
+/// Reports the keys that several shards contain: one problem per key for each shard but the first.
 fn repeated(
     keys: RepeatedKeys,
     set: &TarSet,
@@ -147,7 +149,7 @@ fn repeated(
     checked: &mut [(u64, bool)],
     report: &mut VerifyReport,
 ) -> Result<(), TarSetError> {
-    // The first of them in the order of the shards, in bounded memory: the last of those is the largest.
+    // A heap of bounded size keeps the first findings in the order of the shards; its top is the last of them.
     let mut listed: BinaryHeap<RepeatedKey> = BinaryHeap::new();
     let mut count = 0_u64;
     keys.finish(|found| {
@@ -172,7 +174,7 @@ fn repeated(
             escape(first.name())
         );
         let mut problem = described(shard, found.shard, "sample-key-twice", text);
-        // Without an index it is not known how many samples are before the shard.
+        // Without an index, the number of samples before the shard is unknown.
         let start = starts.get(found.shard).filter(|_| shard.entry().is_some());
         problem.sample = start.map(|start| start.saturating_add(found.at));
         problem.hint = Some(
@@ -185,7 +187,7 @@ fn repeated(
     Ok(())
 }
 
-/// The side files of shards that all come from one index.
+/// Reads the side files, if all shards come from one index.
 fn side_files(set: &TarSet, limits: &Limits) -> SideFiles {
     match set.indexes() {
         [index] if index.shards.len() == set.shards().len() => set.side_files(index, limits),
@@ -226,10 +228,10 @@ fn problem(shard: &TarFile, number: usize, finding: &Finding) -> Problem {
     described(shard, number, finding.id, finding.text.clone())
 }
 
-/// What was seen of one shard.
+/// The result of checking one shard.
 #[derive(Default)]
 struct Looked {
-    /// What its headers say, where the raw shard could be had.
+    /// The survey of its headers, if its raw bytes could be read.
     survey: Option<Survey>,
     samples: Vec<SampleEntry>,
     problems: Vec<Problem>,
@@ -237,7 +239,7 @@ struct Looked {
     stored_bytes: u64,
     raw_bytes: u64,
     hashes: u64,
-    /// What its samples hold, where that is asked for and all of them were read.
+    /// The content hash of its samples, if it is needed and all of them were read.
     content: Option<Content>,
 }
 
@@ -287,7 +289,7 @@ impl Look<'_> {
                 },
             );
         }
-        // What is checked is what is looked at: the bytes are read once.
+        // The checks use the same bytes: the file is read once.
         let stored = file.read_all(self.limits.shard_bytes)?;
         if let Some(entry) = entry
             && !self.matches(entry.stored(), &stored)
@@ -331,7 +333,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Whether the hashes of a file are those of the index. One that has others is not looked at further.
+    /// Checks the hashes of a file against the index. A file with other hashes is not checked further.
     fn matches(&mut self, file: &FileInfo, bytes: &[u8]) -> bool {
         let mut same = true;
         for declared in file.hashes.iter() {
@@ -351,7 +353,7 @@ impl Look<'_> {
         same
     }
 
-    /// Samples that are larger than they may be.
+    /// Reports samples that are larger than the limit.
     fn check_sizes(&mut self, samples: &[SampleEntry]) {
         for sample in samples {
             let checked = Limits::check(
@@ -369,7 +371,7 @@ impl Look<'_> {
         }
     }
 
-    /// Compares the shard with what the index says about it.
+    /// Compares the shard with its index entry.
     fn index(&mut self, survey: &Survey, samples: &[SampleEntry]) {
         let Some(entry) = self.shard.entry() else {
             return;
@@ -434,7 +436,7 @@ impl Look<'_> {
         }
     }
 
-    /// Decodes every field whose form is known.
+    /// Decodes every field whose format is known.
     fn fields(&mut self, raw: &[u8], samples: &[SampleEntry]) {
         for sample in samples {
             for field in &sample.fields {
@@ -484,7 +486,8 @@ impl Look<'_> {
     }
 }
 
-/// What the samples of a shard hold, each from its first header to the next one's: that is what was written of it.
+/// Returns the content hash of the samples of a shard. Each sample extends from its first header to that of the next
+/// one, as it was written.
 fn content(
     raw: &[u8],
     samples: &[SampleEntry],

@@ -1,26 +1,27 @@
-//! Transfers that share a line: each waits for its first byte, then all that run get equal parts of the bandwidth.
+//! Models transfers that share a connection: each waits for its first byte, then all active ones share the bandwidth
+//! equally.
 
-/// A transfer under way.
+/// A transfer in flight.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
     shard: usize,
-    /// When its first byte comes.
+    /// The time of its first byte.
     begins: f64,
-    /// Bytes that are still to come.
+    /// Bytes that remain.
     left: f64,
 }
 
-/// The line of a node.
+/// The network connection of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Net {
     bandwidth: f64,
     latency: f64,
     now: f64,
-    /// In the order in which they were started.
+    /// In the order in which they started.
     transfers: Vec<Transfer>,
 }
 
-/// What happens next on a line.
+/// The next event of the connection.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Begins(f64),
@@ -58,7 +59,7 @@ impl Net {
         self.transfers.iter().filter(move |one| one.begins <= now)
     }
 
-    /// Bytes a second of each transfer that runs.
+    /// Returns the bytes per second of each active transfer.
     fn rate(&self) -> f64 {
         self.bandwidth
             / self
@@ -83,8 +84,8 @@ impl Net {
         }
     }
 
-    /// Goes on to the end of the next transfer, or to `until`, whichever is first; the shard that came, if one did.
-    /// `moved` is told of each piece of time and the bytes that came in it.
+    /// Advances to the end of the next transfer, or to `until` if that is earlier. Returns the shard of the finished
+    /// transfer, if any. `moved` is called with each interval of time and the bytes that arrived in it.
     pub(super) fn advance(
         &mut self,
         until: f64,
@@ -121,7 +122,7 @@ impl Net {
 mod tests {
     use super::*;
 
-    /// When each transfer ends, and all bytes that came.
+    /// Returns the end of each transfer, and all transferred bytes.
     fn run(net: &mut Net) -> (Vec<(usize, f64)>, f64) {
         let mut ends = Vec::new();
         let mut came = 0.0;
@@ -145,7 +146,7 @@ mod tests {
         let mut net = Net::new(100.0, 1.0);
         net.start(0, 100.0);
         net.start(1, 300.0);
-        // Both at 50 bytes a second until 3 s, then the second one alone.
+        // Both have 50 bytes per second until 3 s, then the second one has all.
         assert_eq!(run(&mut net).0, [(0, 3.0), (1, 5.0)]);
     }
 

@@ -1,4 +1,4 @@
-//! One node gone through event by event.
+//! Simulates one node event by event.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,12 +11,12 @@ use crate::cache::policy::{AccessPlan, AccessWindow};
 use crate::cache::ranks::Ranks;
 use crate::cache::simulate::Policy;
 
-/// Where a shard is.
+/// The state of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Absent,
-    /// On its way into the cache, or past it.
+    /// In flight, into the cache or bypassing it.
     Coming {
         past: bool,
     },
@@ -26,24 +26,24 @@ enum State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     state: State,
-    /// Whether it was fetched for a use that has not come.
+    /// Whether it was fetched for a use that has not happened yet.
     fresh: bool,
-    /// Whether it was fetched for a stretch that has not begun.
+    /// Whether it was prefetched for an access window that has not begun.
     ahead: bool,
-    /// The last tick of the stretch that is under way.
+    /// The last tick of the current access window.
     until: Option<u64>,
-    /// The stretch for which it is to be fetched, while it is absent.
+    /// The access window that it is to be fetched for, while it is absent.
     pending: Option<AccessWindow>,
     last_used: u64,
 }
 
-/// How a fetch ended before it began.
+/// The outcome of an attempt to start a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     Started,
     /// All connections or all bytes in flight are taken.
     Busy,
-    /// Enough was fetched ahead in the place of others.
+    /// The budget for prefetching by eviction is used up.
     Enough,
     NoRoom,
 }
@@ -54,18 +54,18 @@ pub(super) struct Node<'a> {
     options: &'a ForecastOptions,
     net: Net,
     slots: Vec<Slot>,
-    /// Processes that fetch a shard themselves when it is read past the cache, by shard.
+    /// For each shard, the number of processes that fetch it when it bypasses the cache.
     copies: Vec<u64>,
-    /// Shards in the cache or on their way into it.
+    /// Shards in the cache or in flight into it.
     residents: BTreeSet<usize>,
-    /// Shards that may leave.
+    /// Shards that can be evicted.
     ranks: Ranks,
-    /// A shard that may not be fetched ahead yet: it, the tick, and how many shards have come and left until then.
+    /// A shard that must not be prefetched yet, with the tick and the value of `changes` of that decision.
     held_back: Option<(usize, u64, u64)>,
     changes: u64,
-    /// The next stretches of absent shards, by first tick.
+    /// The next access windows of absent shards, by first tick.
     pending: BTreeSet<AccessWindow>,
-    /// Shards that a batch waits for and that are not on their way.
+    /// Shards that a batch waits for and that are not in flight.
     demanded: VecDeque<usize>,
     used: u64,
     in_flight: u64,
@@ -73,7 +73,7 @@ pub(super) struct Node<'a> {
     tick: u64,
     waiting: bool,
     counts: CacheEpoch,
-    /// What the epoch would fetch if each process fetched each shard for each of its uses.
+    /// Bytes that the epoch would fetch if each process fetched each shard for each of its uses.
     apart_bytes: u64,
     result: CacheForecast,
     timeline: Timeline,
@@ -134,7 +134,7 @@ impl<'a> Node<'a> {
         self.copies.get(shard).copied().unwrap_or(1)
     }
 
-    /// An epoch that begins at `from` was added to the horizon.
+    /// Processes a new epoch in the access plan, which begins at `from`.
     pub(super) fn learn(&mut self, access_plan: &AccessPlan, from: u64) {
         for found in access_plan.in_order(from) {
             let Some(slot) = self.slots.get_mut(found.shard) else {
@@ -145,7 +145,7 @@ impl<'a> Node<'a> {
                     slot.pending = Some(found);
                     self.pending.insert(found);
                 }
-                // It was not known to be needed again.
+                // This resident had no known next use until now.
                 State::Here
                     if self.policy != Policy::Lru
                         && self.ranks.next_use(found.shard) == Some(u64::MAX) =>
@@ -158,7 +158,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Goes through the epoch that begins at tick `from`.
+    /// Simulates the epoch that begins at tick `from`.
     pub(super) fn run(&mut self, access_plan: &AccessPlan, epoch: &Epoch, from: u64) {
         let end = from + epoch.batches();
         let world = epoch.resolved().world;
@@ -237,7 +237,7 @@ impl<'a> Node<'a> {
         self.result
     }
 
-    /// When a resident that may leave is needed, as its policy sees it.
+    /// Ranks a resident that can be evicted by its next use, as the policy sees it.
     fn rank(&mut self, shard: usize, access_plan: &AccessPlan) {
         let Some(slot) = self.slots.get(shard) else {
             return;
@@ -278,7 +278,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Puts the next stretch of an absent shard on the list of what is to be fetched.
+    /// Queues the next access window of an absent shard for fetching.
     fn want(&mut self, shard: usize, access_plan: &AccessPlan) {
         let next = access_plan.next(shard, self.tick);
         let Some(slot) = self.slots.get_mut(shard) else {
@@ -291,7 +291,7 @@ impl<'a> Node<'a> {
         self.pending.extend(next);
     }
 
-    /// A batch needs a shard: it is there, or the batch waits.
+    /// Handles the first need of a shard in a batch: a hit, or a reason for the batch to wait.
     fn need(&mut self, shard: usize, wanted: &mut Vec<usize>) {
         self.counts.uses += 1;
         let bytes = self.cost(shard).fetch_bytes;
@@ -326,12 +326,12 @@ impl<'a> Node<'a> {
         self.fill(access_plan);
         while !wanted.is_empty() {
             let Some(came) = self.step(f64::INFINITY, access_plan) else {
-                // Nothing is on its way, and nothing can be.
+                // No shard is in flight, and none can be fetched.
                 break;
             };
             let before = wanted.len();
             wanted.retain(|shard| *shard != came);
-            // The batch that waits for it is its first use.
+            // The batch that waits for the shard is its first use.
             if wanted.len() < before
                 && let Some(slot) = self.slot(came)
             {
@@ -347,12 +347,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time to `until`.
     fn pass(&mut self, until: f64, access_plan: &AccessPlan) {
         while self.step(until, access_plan).is_some() {}
     }
 
-    /// Goes on to the next shard that comes, or to `until`.
+    /// Advances to the next shard that arrives, or to `until`. Returns the shard, if one arrived.
     fn step(&mut self, until: f64, access_plan: &AccessPlan) -> Option<usize> {
         if until.is_infinite() && self.net.transfers() == 0 {
             return None;
@@ -389,13 +389,13 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Starts what can be started: what a batch waits for, then what comes next.
+    /// Starts as many fetches as possible: first those that a batch waits for, then those needed next.
     fn fill(&mut self, access_plan: &AccessPlan) {
         while let Some(shard) = self.demanded.front().copied() {
             if self.state(shard) == State::Absent {
                 match self.start(shard, self.tick, true, access_plan) {
                     Start::Started => {}
-                    // Something will come and may leave again.
+                    // A shard in flight will arrive, and can be evicted later.
                     Start::NoRoom if self.net.transfers() > 0 => return,
                     Start::NoRoom => self.start_past(shard),
                     Start::Busy | Start::Enough => return,
@@ -405,7 +405,7 @@ impl<'a> Node<'a> {
         }
         while let Some(next) = self.pending.first().copied() {
             if next.last < self.tick {
-                // Its time has passed: it was read past the cache.
+                // This access window is over: the shard bypassed the cache.
                 self.want(next.shard, access_plan);
                 continue;
             }
@@ -436,7 +436,7 @@ impl<'a> Node<'a> {
         if let Some(limit) = self.options.cache_limit {
             let rank = match self.policy {
                 Policy::Belady { .. } => wanted_at,
-                // Whatever may leave is worth less than what is fetched.
+                // Every shard that can be evicted is worth less than the one to fetch.
                 Policy::Lru => 0,
             };
             let room = self
@@ -474,8 +474,9 @@ impl<'a> Node<'a> {
         Start::Started
     }
 
-    /// Whether those who leave for a shard that is fetched ahead are those who would leave when it is needed, as in the
-    /// reader: taking the place of another one before costs a fetch more. Shortly before it is needed any place is good.
+    /// Returns whether evicting `leaving` now gives the same result as evicting when the shard is needed, as in the
+    /// reader. An earlier replacement of another shard would cost an additional fetch. Shortly before the shard is
+    /// needed, any eviction is accepted.
     fn is_best(
         &self,
         shard: usize,
@@ -504,14 +505,14 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// Twice the ticks that a fetch takes.
+    /// Returns twice the number of ticks that a fetch takes.
     fn slack(&self, shard: usize) -> u64 {
         let transfer = real(self.cost(shard).fetch_bytes) / real(self.options.bandwidth.max(1));
         let fetch = self.options.latency.as_secs_f64() + transfer;
         whole(2.0 * fetch / self.options.step.as_secs_f64().max(1e-6)).saturating_add(1)
     }
 
-    /// Every process that needs the shard fetches it for itself.
+    /// Starts fetches of a shard that bypasses the cache: every process that needs it fetches it.
     fn start_past(&mut self, shard: usize) {
         let cost = self.cost(shard);
         let copies = self.copies(shard);
@@ -553,7 +554,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// When each stretch needs its shard first: tick and shard, by tick.
+/// Returns the tick at which each access window first needs its shard, as pairs of tick and shard, sorted by tick.
 pub(super) fn needs(stretches: &[AccessWindow], epoch: &Epoch, shards: usize) -> Vec<(u64, usize)> {
     let mut parts = vec![0_u64; shards];
     for found in stretches {
@@ -574,12 +575,12 @@ pub(super) fn needs(stretches: &[AccessWindow], epoch: &Epoch, shards: usize) ->
     needs
 }
 
-/// The first of `samples` ticks that are drawn evenly from a stretch: one draw from the distribution of the least,
-/// always the same for a stretch.
+/// Returns the first of `samples` ticks that are drawn uniformly from an access window. It is one draw from the
+/// distribution of the minimum, and deterministic for each window.
 fn first_need(found: AccessWindow, samples: u64) -> u64 {
     let length = real(found.last - found.first + 1);
     let draw = mix(found.first ^ (found.shard as u64).rotate_left(32));
-    // From 0 to below 1, in 53 bits.
+    // A number in [0, 1) with 53 random bits.
     let draw = real(draw >> 11) / real(1 << 53);
     let part = -((1.0 - draw).ln() / real(samples)).exp_m1();
     found

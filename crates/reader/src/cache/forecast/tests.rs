@@ -19,7 +19,7 @@ fn config(shards: &[u64], nodes: u64, algo: Option<ShuffleAlgo>) -> EpochConfig 
     config
 }
 
-/// Uncompressed shards of a megabyte.
+/// Returns the costs of uncompressed shards of 1 MB.
 fn costs(shards: usize) -> Vec<ShardCost> {
     let cost = ShardCost {
         fetch_bytes: MB,
@@ -29,7 +29,7 @@ fn costs(shards: usize) -> Vec<ShardCost> {
     vec![cost; shards]
 }
 
-/// A line that is never short, in bytes and in time.
+/// Returns options with enough bandwidth for every test.
 fn options(cache_limit: Option<u64>) -> ForecastOptions {
     ForecastOptions {
         cache_limit,
@@ -67,8 +67,7 @@ fn what_fits_is_fetched_once() {
     }
 }
 
-/// Whatever the order, the limit and the sizes: never beyond the limit, every use is accounted for, and no time is
-/// unexplained.
+/// For every order, limit and size: the cache stays within the limit, and all uses and all time are accounted for.
 #[test]
 fn the_capacity_balance() {
     let sizes: Vec<u64> = (0..60).map(|shard| 50 + shard * 7 % 100).collect();
@@ -136,9 +135,9 @@ fn real_steps(found: &Forecast) -> f64 {
     found.epochs.iter().map(|epoch| epoch.steps as f64).sum()
 }
 
-/// Two nodes, a cache of a quarter of the data on each: the forecast comes close to what
-/// [`simulate`](super::super::simulate()) says of the same shards one by one, though it fetches ahead and holds shards
-/// for as long as they are in use. In this order a node reads the same half in every epoch.
+/// With two nodes and caches of different sizes, the forecast comes close to [`simulate`](super::super::simulate()),
+/// although it prefetches, and pins shards while they are in use. In this order, a node reads the same half of the data
+/// in every epoch.
 #[test]
 fn ahead_of_time_costs_few_hits() {
     const EPOCHS: usize = 12;
@@ -177,7 +176,7 @@ fn ahead_of_time_costs_few_hits() {
     }
 }
 
-/// What is fetched ahead leaves the place to those that the best order would keep, however much may be fetched ahead.
+/// Prefetching keeps the shards that Belady's policy keeps, however much may be prefetched.
 #[test]
 fn fetching_ahead_keeps_what_the_best_order_keeps() {
     let mut config = config(&[100; 1000], 2, Some(ShuffleAlgo::Py1s));
@@ -197,7 +196,7 @@ fn fetching_ahead_keeps_what_the_best_order_keeps() {
 
 #[test]
 fn each_process_fetches_what_is_read_past_the_cache() {
-    // Every batch needs every shard; two processes on the node.
+    // Every batch needs every shard; the node has two processes.
     let mut config = config(&[100; 50], 1, Some(ShuffleAlgo::Naive));
     let fetched = |config: &EpochConfig, limit| {
         let found = forecast(config, &costs(50), &options(limit)).unwrap();
@@ -211,7 +210,7 @@ fn each_process_fetches_what_is_read_past_the_cache() {
         .map(|sum| sum / MB)
     };
     assert_eq!(fetched(&config, Some(20 * MB)), [80, 60, 100]);
-    // What fits is fetched once, whoever needs it.
+    // Shards that fit are fetched once, for all processes.
     assert_eq!(fetched(&config, Some(50 * MB)), [50, 0, 50]);
     assert_eq!(fetched(&config, None), [50, 0, 50]);
     config.world.ranks_per_node = 1;
@@ -226,7 +225,7 @@ fn a_slow_line_is_waited_for() {
     let mut config = config(&[100; 50], 1, Some(ShuffleAlgo::Py1s));
     config.num_canonical_nodes = Some(1);
     let slow = ForecastOptions {
-        // 50 MB for 625 steps of 10 ms: the line needs eight times as long.
+        // 50 MB for 625 steps of 10 ms: the transfer takes eight times as long.
         bandwidth: MB,
         step: Duration::from_millis(10),
         epochs: 1,
@@ -259,10 +258,10 @@ fn too_small_a_cache_is_read_past() {
     for cache in [&node.belady, &node.lru] {
         assert_eq!(cache.epochs[0].bypasses, 30);
         assert_eq!(cache.most_resident_bytes, 20 * MB);
-        // Those that are there stay.
+        // Shards in the cache stay there.
         assert_eq!((cache.epochs[1].hits, cache.epochs[1].bypasses), (20, 30));
     }
-    // One at a time is enough for shards that are read one after the other.
+    // Space for a few shards is enough if they are read one after the other.
     let config = self::config(&[100; 50], 1, None);
     let found = forecast(&config, &costs(50), &options(Some(3 * MB))).unwrap();
     let node = &found.nodes[0];
@@ -270,7 +269,7 @@ fn too_small_a_cache_is_read_past() {
     assert_eq!(node.belady.epochs[0].bypasses, 0);
 }
 
-/// Counted by reading every entry.
+/// Compares the counts with those from reading every entry.
 #[test]
 fn padding_is_counted() {
     for (samples, method) in [
@@ -307,7 +306,7 @@ fn padding_is_counted() {
     }
 }
 
-/// Where a stretch is first needed is drawn, not looked up: on the whole it is where the order has it.
+/// The first need of an access window is drawn at random. Overall, it matches the order.
 #[test]
 fn needs_come_when_the_order_has_them() {
     for algo in [

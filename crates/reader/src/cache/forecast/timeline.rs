@@ -1,17 +1,17 @@
-//! A history of a known number of points over a time that is not known.
+//! Records a history with a bounded number of points, over a time that is not known in advance.
 
 use serde::Serialize;
 
-/// What a node did in a piece of time.
+/// What a node did in an interval of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Point {
-    /// Where the piece begins, from the start of the run.
+    /// The start of the interval, from the start of the run.
     pub seconds: f64,
-    /// Most bytes in the cache, those that were on their way included.
+    /// The most bytes in the cache, including shards in flight.
     pub resident_bytes: u64,
-    /// Bytes that came, for each second.
+    /// Bytes that arrived, per second.
     pub fetched_bytes_per_second: f64,
-    /// Part of the time that was spent waiting for shards, from 0 to 1.
+    /// The share of the time that was spent waiting for shards, from 0 to 1.
     pub waiting: f64,
 }
 
@@ -22,15 +22,15 @@ struct Bin {
     waited: f64,
 }
 
-/// Most points; there are more than half as many as soon as there is time enough.
+/// The most points. A long enough run has more than half as many.
 const MOST: usize = 256;
 
-/// Collects; when all points are in use, pairs become one and each covers twice the time.
+/// Collects the points. When all points are in use, pairs are merged and each point covers twice the time.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     width: f64,
     bins: Vec<Bin>,
-    /// Bytes in the cache as last told.
+    /// Bytes in the cache, as last set.
     resident: u64,
     end: f64,
 }
@@ -45,7 +45,7 @@ impl Timeline {
         }
     }
 
-    /// From now on so many bytes are in the cache.
+    /// Sets the number of bytes in the cache from now on.
     pub(super) fn resident(&mut self, bytes: u64) {
         self.resident = bytes;
         if let Some(bin) = self.bins.last_mut() {
@@ -53,7 +53,7 @@ impl Timeline {
         }
     }
 
-    /// Time went by in which bytes came, and which may have been spent waiting.
+    /// Records an interval in which bytes arrived and the node may have waited.
     pub(super) fn pass(&mut self, from: f64, to: f64, bytes: f64, waiting: bool) {
         if to <= from {
             return;
@@ -63,7 +63,7 @@ impl Timeline {
         }
         self.end = self.end.max(to);
         let mut at = from;
-        // One bin after the other; `bins` grows by what is between.
+        // Splits the interval at the boundaries of bins; `bins` grows to include them.
         while at < to {
             let place = whole(at / self.width);
             while self.bins.len() <= place && self.bins.len() < MOST {
@@ -73,7 +73,7 @@ impl Timeline {
                 });
             }
             let next = (real(place) + 1.0) * self.width;
-            // A step that is too small for the number ends the loop.
+            // If the bin is too narrow for the precision of `at`, the loop ends here.
             let stop = if next > at { next.min(to) } else { to };
             let part = (stop - at) / (to - from);
             if let Some(bin) = self.bins.get_mut(place.min(MOST - 1)) {

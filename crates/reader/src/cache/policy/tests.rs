@@ -7,7 +7,7 @@ fn access_window(first: u64, last: u64, shard: usize) -> AccessWindow {
     AccessWindow { first, last, shard }
 }
 
-/// Two epochs of ten ticks: shard 0 throughout, shard 1 in pieces, shard 2 in the second only, shard 3 never.
+/// Two epochs of ten ticks: shard 0 throughout, shard 1 in several windows, shard 2 in the second only, shard 3 never.
 fn two_epochs() -> AccessPlan {
     let mut access_plan = AccessPlan::new(4);
     let first = [(0, 0, 4), (0, 3, 9), (1, 0, 1), (1, 2, 2), (1, 6, 8)];
@@ -86,10 +86,10 @@ fn what_is_forgotten_takes_no_memory() {
     let mut left = access_plan.clone();
     left.forget(1000);
     assert_eq!((left.len(), held(&left)), (2000, 6000));
-    // Half of an epoch that is under way.
+    // Forgets half of the current epoch.
     access_plan.forget(800);
     assert_eq!((access_plan.len(), held(&access_plan)), (2200, 6600));
-    // Nothing that is still to come changes.
+    // Future accesses do not change.
     for shard in [0, 799, 800, 999] {
         for tick in [800, 900, 1500, 2700] {
             let fresh = (0..3)
@@ -106,12 +106,12 @@ fn what_is_forgotten_takes_no_memory() {
     access_plan.forget(3000);
     assert!(access_plan.is_empty());
     assert_eq!((access_plan.epochs.len(), access_plan.end()), (0, 3000));
-    // An epoch that is pushed later goes on where the last one ended.
+    // An epoch that is pushed later starts where the last one ended.
     access_plan.append([(7, 0, 1)].into_iter(), 5);
     assert_eq!(access_plan.next(7, 0), Some(access_window(3000, 3001, 7)));
 }
 
-/// The stretches say what the order's own foresight says.
+/// The access windows equal the access schedule of the order.
 #[test]
 fn an_epoch_is_taken_over_from_the_order() {
     for algo in [
@@ -170,7 +170,7 @@ fn there_is_room_or_there_never_will_be() {
     assert_eq!(make_room(&residents, 10, 20, 21, 0, never), None);
     assert_eq!(make_room(&[], 0, 0, 0, 0, never), Some(vec![]));
     let later = |_| Some(9);
-    // What is in flight takes room too and cannot leave.
+    // Bytes in flight take space too, and cannot be evicted.
     assert_eq!(make_room(&residents, 19, 20, 10, 0, later), Some(vec![0]));
     assert_eq!(make_room(&residents, 25, 20, 10, 0, later), None);
     assert_eq!(
@@ -204,7 +204,7 @@ fn nobody_leaves_for_one_that_is_needed_later_or_at_the_same_time() {
     assert_eq!(make_room(&residents, 20, 20, 10, 6, next), Some(vec![1]));
     assert_eq!(make_room(&residents, 20, 20, 20, 6, next), None);
     assert_eq!(make_room(&residents, 20, 20, 10, 7, next), None);
-    // Without a known use there is nothing to win.
+    // Without a known next use, eviction gains nothing.
     assert_eq!(make_room(&residents, 20, 20, 10, u64::MAX, |_| None), None);
     let pinned = [Resident {
         pinned: true,
@@ -225,8 +225,8 @@ fn a_large_one_spares_small_ones() {
     );
 }
 
-/// Fetches of a cache that reads `accesses` in turn, with shards of one byte: at each miss the shard is fetched, read
-/// and kept, if the policy finds it worth keeping.
+/// Counts the fetches of a cache that reads `accesses` in turn, with shards of one byte. At each miss the shard is
+/// fetched and read, and kept if the policy decides so.
 fn fetches(accesses: &[usize], limit: u64) -> u64 {
     let next_use = |shard: usize, from: usize| -> Option<u64> {
         let rest = accesses.get(from..)?;
@@ -254,8 +254,8 @@ fn fetches(accesses: &[usize], limit: u64) -> u64 {
     fetched
 }
 
-/// The fewest fetches of all policies, by trying them all: at each miss, keep or not, and let any set of residents go
-/// that makes room. `held` is a set of bits.
+/// Returns the fewest fetches of all policies, by trying all of them: at each miss, keep the shard or not, and evict
+/// any set of residents that makes space. `held` is a set of bits.
 fn fewest(
     accesses: &[usize],
     held: u32,
@@ -272,7 +272,7 @@ fn fewest(
     if let Some(found) = known.get(&(accesses.len(), held)) {
         return *found;
     }
-    // Not kept; or kept beside any part of those that were held.
+    // Either the shard is not kept, or it is kept with any subset of the residents.
     let mut best = fewest(rest, held, limit, known);
     let mut kept = held;
     loop {
@@ -290,7 +290,7 @@ fn fewest(
 
 #[test]
 fn a_worse_policy_is_noticed() {
-    // Least recently used would fetch all twelve times.
+    // Least recently used eviction would fetch all twelve times.
     let round = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3];
     assert_eq!(fewest(&round, 0, 3, &mut Default::default()), 6);
     assert_eq!(fetches(&round, 3), 6);
@@ -299,7 +299,7 @@ fn a_worse_policy_is_noticed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// With shards of one size no policy at all fetches less often.
+    /// With shards of one size, no policy fetches less often.
     #[test]
     fn no_policy_fetches_less(
         accesses in prop::collection::vec(0_usize..6, 0..14),
@@ -309,7 +309,7 @@ proptest! {
         prop_assert_eq!(fetches(&accesses, u64::from(limit)), least);
     }
 
-    /// Whatever the sizes: enough leaves, nothing that must stay, and nothing in vain.
+    /// For all sizes: enough shards are evicted, no pinned ones, and none unnecessarily.
     #[test]
     fn enough_leaves_and_no_more(
         shards in prop::collection::vec((0_u64..20, any::<bool>(), prop::option::of(0_u64..12)), 0..12),
@@ -346,7 +346,7 @@ proptest! {
         prop_assert!(leaving.is_sorted_by(|one, other| far(*one) >= far(*other)));
     }
 
-    /// A horizon says what a plain list of uses says, before and after it forgot.
+    /// An access plan equals a plain list of uses, before and after `forget`.
     #[test]
     fn a_access_plan_is_a_sorted_list(
         epochs in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Trees in stores.
+//! Tests of trees in stores.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use shardmill_testing::s3::{Objects, S3Server, Settings};
 use crate::files::FileOptions;
 use crate::{Reader, ReaderOptions, StreamOptions};
 
-/// A store with these objects, and how to read them.
+/// Starts a store with these objects, and returns the options to read them.
 fn store(objects: &[(&str, &[u8])]) -> (S3Server, tempfile::TempDir, StreamOptions, ReaderOptions) {
     let objects = objects
         .iter()
@@ -76,7 +76,7 @@ fn objects_of_a_store_are_pinned_to_what_was_listed() {
         get("empty").unwrap().bytes,
         sample(&[(false, b""), (false, b"empty")])
     );
-    // Of the same length, and of another one: told at once, and by name.
+    // A change is detected at once, with and without a change of length, and the error names the file.
     for name in ["changed", "longer"] {
         server.forget_counts();
         let error = get(name).unwrap_err();
