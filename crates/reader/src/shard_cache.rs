@@ -1,19 +1,49 @@
-//! Which shards are here: fetched ahead in the order of their use, checked, kept within a limit, shared with the other
-//! processes of the machine.
+//! Fetches shards before they are needed, verifies them, and keeps them on disk within a size limit.
 //!
-//! This module decides when a shard is fetched, where it goes and when it leaves. It leaves to others which shard is
-//! needed when ([`AccessPlan`]) and who leaves for whom ([`make_room`](crate::cache::make_room)), how bytes are moved
-//! ([`Fetch`]), and what a shard looks like (`OpenShard`).
+//! The processes of one machine share the cache folder. This module decides when to fetch a shard, where to put it and
+//! when to evict it. Other modules define the rest: [`AccessPlan`] says when each shard is needed,
+//! [`make_room`](crate::cache::make_room) chooses what to evict, [`Fetch`] moves bytes, and `OpenShard` reads a shard.
 //!
-//! The model:
+//! # States of a shard
 //!
-//! - A shard is absent, worked on, ready (on the disk), open, or failed. The table of that is under one lock, which is
-//!   never held while a file is touched (`state`).
-//! - What is done to a shard is a job. Jobs that somebody waits for come first, and whoever waits helps. Threads are
-//!   there only from the first fetch on, so that a dataset on a local disk has none (`engine`).
-//! - Room is counted in the folders themselves, under a lock between processes (`capacity`, `usage_file`, `folder`).
-//! - A shard for which nobody may leave is held in memory, or else its samples are read one by one.
-//! - Nothing survives a fork: a child starts with an empty table, and shares the folder as any other process does.
+//! Each process has one table with one slot per shard (`state`):
+//!
+//! | State    | Meaning                                                                | Next states                    |
+//! |----------|------------------------------------------------------------------------|--------------------------------|
+//! | `Absent` | Not known to be on disk                                                | `Busy`                         |
+//! | `Busy`   | A job is queued, running, fetching, or waiting for another process     | any other                      |
+//! | `Ready`  | On disk; not open                                                      | `Busy`, `Absent` (evicted)     |
+//! | `Open`   | Mapped from disk, or held in memory                                    | `Ready` (closed), `Absent`     |
+//! | `Alone`  | No space on disk or in memory; samples are read individually           | `Busy`, once space may be free |
+//! | `Failed` | The shard cannot be read; the next caller receives the error           | `Busy`, on a later attempt     |
+//!
+//! One mutex protects the table. No thread holds it during file or network access.
+//!
+//! A `Busy` shard advances by jobs (`engine`). A `Start` job looks for the shard on disk. If the shard is missing, the
+//! job reserves space and starts the fetch. A `Finish` job verifies and decompresses the fetched bytes, writes the
+//! files, and opens the shard if a caller waits for it. Jobs that a caller waits for run before prefetches, and the
+//! waiting caller runs them too. Worker threads start with the first fetch, so a dataset on a local disk has none.
+//!
+//! # Eviction
+//!
+//! When space runs out, the cache evicts the shard whose next use is furthest away (`capacity`). The access plan is
+//! known in advance, so this is Belady's algorithm, not LRU:
+//!
+//! - A shard that a caller waits for, or that is needed within [`CacheOptions::slack`] batches, is fetched at once. It
+//!   displaces shards whose next use is later than its own.
+//! - A shard that is needed later is prefetched only if no earlier use is lost. The cache computes which shards
+//!   Belady's algorithm would evict when the shard is needed. It evicts them early only if none of them is pinned or
+//!   needed before then. Otherwise the prefetch waits.
+//! - The next use is counted from the position of the slowest rank that shares the folder (`positions`).
+//! - Without an access plan, the cache evicts the least recently used shard first.
+//!
+//! A shard is never displaced by one that is needed later. If nothing can be evicted for a shard, the cache holds it
+//! in memory. If memory is full as well, its samples are read individually (`uncached`).
+//!
+//! # Processes
+//!
+//! Processes count used space in the cache folders themselves, under a lock file (`capacity`, `usage_file`, `folder`).
+//! After a fork, a child process starts with an empty table and shares the folder like any other process (`process`).
 
 mod capacity;
 mod check;
@@ -54,44 +84,44 @@ use engine::Engine;
 use origin::{Fetch, Origins};
 use process::PerProcess;
 
-/// How shards are fetched and kept.
+/// Options of the shard cache: limits, threads, prefetching and sharing.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// Most bytes that the cache takes up on the disk, of all streams and all processes together: shards, what is
-    /// being written, the indexes, its own books. `None` for no limit.
+    /// The most bytes that the cache uses on disk, for all streams and all processes together. Includes shards,
+    /// reservations of shards that are being written, indexes, and the cache's own files. `None` for no limit.
     pub limit: Option<u64>,
-    /// Most bytes on their way at a time, compressed and raw.
+    /// The most bytes in flight at a time, compressed and raw.
     pub in_flight: u64,
-    /// Most bytes of shards in memory, for which there is no room on the disk.
+    /// The most bytes of shards held in memory because there is no space for them on disk.
     pub memory: u64,
-    /// Threads that check, decompress and write.
+    /// The number of threads that verify, decompress and write shards.
     pub threads: usize,
-    /// How many batches ahead shards are fetched; `None` for as many as there is room for.
+    /// How many batches ahead to prefetch; `None` prefetches as far as there is space.
     pub lookahead: Option<u64>,
-    /// How many batches before it is needed a shard that is fetched ahead may take the place of one that the best order
-    /// would keep. That costs a fetch later; waiting longer costs time. `None`: twice as many as a fetch has lasted so
-    /// far.
+    /// How many batches before its use a prefetched shard may evict a shard that optimal eviction would keep. An early
+    /// eviction costs another fetch later; a late prefetch costs waiting time. `None` uses twice the average duration
+    /// of a fetch.
     pub slack: Option<u64>,
-    /// How long another process is waited for.
+    /// How long to wait for another process.
     pub timeout: Duration,
-    /// Most shards open at a time. Of those that are not needed by the batches being read, the ones that were asked
-    /// for longest ago are closed.
+    /// The most shards open at a time. Beyond it, the cache closes the least recently used shards.
     pub open_shards: usize,
-    /// Most shards that other processes are kept from removing. Each takes an open file.
+    /// The most shards that this process pins, so that other processes cannot evict them. Each pin takes an open file.
     pub pins: usize,
-    /// Where this rank is among those that share the folder, so that shards are kept for the slower ones.
+    /// The position of this rank among those that share the folder. The cache keeps shards for slower ranks.
     pub peers: Option<Peers>,
-    /// For whom batches are read: a number of the training process, which its loader processes share; 0 for nobody else.
-    /// What a loader process of his has left in use when it ended counts until his next epoch.
+    /// A number that identifies the training process; its loader processes share it. 0 if there is no such process.
+    /// Files that a loader process still used when it exited stay pinned until the next epoch of the same owner.
     pub owner: u64,
-    /// Whether locks are taken. Only tests turn this off, to see what happens where they do nothing.
+    /// Whether to take file locks. Only tests turn this off, to simulate file systems on which locks do nothing.
     #[doc(hidden)]
     pub locks: bool,
 }
 
 impl Default for CacheOptions {
-    /// No limit; 256 MiB on their way and as much in memory; two threads; two minutes of waiting; 8,192 shards open,
-    /// which is an eighth of the regions that a process may map (`vm.max_map_count`).
+    /// Returns options without a size limit. At most 256 MiB are in flight and 256 MiB in memory. Two threads; a
+    /// timeout of two minutes; 8,192 open shards, an eighth of the regions that a process may map
+    /// (`vm.max_map_count`).
     fn default() -> Self {
         Self {
             limit: None,
@@ -110,40 +140,41 @@ impl Default for CacheOptions {
     }
 }
 
-/// The ranks of one machine that read the same run.
+/// The ranks on one machine that read the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peers {
-    /// This rank among those of the machine, from 0.
+    /// This rank's number among the ranks on the machine, from 0.
     pub rank: u64,
-    /// Ranks of the machine.
+    /// The number of ranks on the machine.
     pub ranks: u64,
-    /// A number that the ranks of one run share and those of another do not: positions are compared only within it.
+    /// A number that identifies the run. All ranks of a run have the same number, and only their positions are
+    /// compared.
     pub run: u64,
 }
 
-/// What the cache has done so far, in this process.
+/// Counters of the cache in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Fetches of whole shards, those that had to be made again among them.
+    /// Fetches of whole shards, including repeated ones.
     pub fetched_shards: u64,
-    /// Bytes of what was fetched, as it is stored.
+    /// Bytes of the fetched files, in their stored form.
     pub fetched_bytes: u64,
-    /// Fetches that brought something else than the shard.
+    /// Fetches whose content failed verification.
     pub bad_fetches: u64,
-    /// Shards that were found in the folder when they were first looked for.
+    /// Shards that were already in the folder when first looked up.
     pub found_shards: u64,
-    /// Times that somebody had to wait for a shard.
+    /// How often a caller had to wait for a shard.
     pub waits: u64,
-    /// How long they waited, all together.
+    /// The total time that callers waited.
     pub waited: Duration,
-    /// Shards removed from the folder to make room.
+    /// Shards evicted to make space.
     pub evictions: u64,
-    /// Shards held in memory for want of room.
+    /// Shards held in memory because there was no space on disk.
     pub bypasses: u64,
-    /// Samples read one by one for want of room.
+    /// Samples read individually because there was no space for their shard.
     pub alone_samples: u64,
-    /// Bytes in the folders when they were last counted; 0 for a cache without a limit.
+    /// Bytes in the folders at the last count; 0 for a cache without a limit.
     pub resident_bytes: u64,
     /// Bytes of shards in memory now.
     pub memory_bytes: u64,
@@ -151,16 +182,16 @@ pub struct CacheStats {
     pub open_shards: u64,
 }
 
-/// How a shard can be read.
+/// How the samples of a shard can be read.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
-    /// As a whole.
+    /// From the open shard.
     Open(Arc<OpenShard>),
-    /// Sample by sample, by [`ShardCache::samples`].
+    /// Individually, by [`ShardCache::samples`].
     Alone,
 }
 
-/// Tells whoever waits to stop waiting. Clones are of the same request.
+/// A request to stop waiting. Clones share the same request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
@@ -169,7 +200,7 @@ impl Cancel {
         Self::default()
     }
 
-    /// Asks to stop; then call [`ShardCache::wake`].
+    /// Requests the stop. Call [`ShardCache::wake`] afterwards.
     pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -179,7 +210,7 @@ impl Cancel {
     }
 }
 
-/// The shards that are here, for one reader. See the module.
+/// The shard cache of one reader. See the module documentation.
 pub(crate) struct ShardCache {
     catalog: Arc<Catalog>,
     options: CacheOptions,
@@ -196,8 +227,7 @@ impl fmt::Debug for ShardCache {
 }
 
 impl ShardCache {
-    /// Checks the options. Makes no thread, no lock, no socket and no file: those come with the first need, in the
-    /// process that has it.
+    /// Validates the options. Creates no threads, locks, sockets or files: each process creates them on first use.
     pub(crate) fn new(catalog: Arc<Catalog>, options: &CacheOptions) -> Result<Self, ReaderError> {
         Self::with_fetch(catalog, options, Arc::new(Origins))
     }
@@ -216,7 +246,7 @@ impl ShardCache {
         })
     }
 
-    /// What this process has, which a child of it has not.
+    /// Returns the engine of this process. A forked child gets its own.
     fn engine(&self) -> Result<&Arc<Engine>, ReaderError> {
         self.engines.get_or_make(|| {
             Engine::new(
@@ -227,12 +257,12 @@ impl ShardCache {
         })
     }
 
-    /// A shard that is open; at once or not at all.
+    /// Returns an open shard, or `None` without waiting if it is not open.
     pub(crate) fn get(&self, shard: usize) -> Option<Arc<OpenShard>> {
         self.engines.get()?.get(shard)
     }
 
-    /// Makes shards readable that a batch needs at `tick`, and waits until all are.
+    /// Makes the shards readable that a batch needs at `tick`, and waits until all are.
     pub(crate) fn need(
         &self,
         shards: &[usize],
@@ -242,57 +272,59 @@ impl ShardCache {
         self.engine()?.need(shards, tick, cancel)
     }
 
-    /// An epoch begins at a tick: what those left in use who read an earlier one for the same owner is in use no longer.
+    /// Records that an epoch begins at a tick. Files left in use for the same owner in an earlier epoch may then be
+    /// evicted.
     pub(crate) fn begin_epoch(&self, epoch: u64, tick: u64) {
         if let Ok(engine) = self.engine() {
             engine.capacity.begin_epoch(epoch, tick);
         }
     }
 
-    /// What comes, and where in it the consumer begins. Starts fetching ahead.
+    /// Replaces the access plan and the consumer's position in it, and starts prefetching.
     pub(crate) fn plan(&self, access_plan: AccessPlan, now: u64) {
         if let Ok(engine) = self.engine() {
             engine.foresee(access_plan, Some(now));
         }
     }
 
-    /// More of what comes; the consumer stays where it is.
+    /// Replaces the access plan with a longer one; the consumer's position stays.
     pub(crate) fn extend(&self, access_plan: AccessPlan) {
         if let Ok(engine) = self.engine() {
             engine.foresee(access_plan, None);
         }
     }
 
-    /// The consumer has come to a tick: batches before it have been given out.
+    /// Moves the consumer to a tick: all earlier batches have been delivered.
     pub(crate) fn at(&self, tick: u64) {
         if let Some(engine) = self.engines.get() {
             engine.at(tick);
         }
     }
 
-    /// Rises when a shard was let go. Who holds open shards compares it from time to time and drops them.
+    /// Returns a number that increases when a shard is closed or evicted. Holders of open shards compare it and drop
+    /// theirs.
     pub(crate) fn generation(&self) -> u64 {
         self.engines.get().map_or(0, |engine| engine.generation())
     }
 
-    /// The encoded bytes of samples, each by its shard and its place in it. Those of shards that are not here, and that
-    /// are stored uncompressed, are fetched alone, all at once; their hash cannot be checked. Where hashes have to be
-    /// checked, and for compressed shards, the whole shard is fetched.
+    /// Returns the encoded bytes of samples, each given by its shard and its position in the shard. Samples of
+    /// uncompressed shards that are not cached are fetched individually, all at once; their hash cannot be checked.
+    /// The whole shard is fetched if it is compressed or if hashes have to be checked.
     pub(crate) fn samples(&self, wanted: &[(usize, u64)]) -> Result<Vec<Extract>, ReaderError> {
         self.engine()?.samples(wanted)
     }
 
-    /// Bytes that the folders take up before there is anything in them.
+    /// Returns the bytes that the folders use before any shard is cached.
     pub(crate) fn base(&self) -> Result<u64, ReaderError> {
         Ok(self.engine()?.capacity.base())
     }
 
-    /// The least limit that the cache of these streams can be opened with.
+    /// Returns the smallest limit with which the cache of these streams can be opened.
     pub(crate) fn minimum(&self) -> Result<u64, ReaderError> {
         Ok(self.engine()?.capacity.minimum())
     }
 
-    /// Whether there can be room for raw files whose paths are wanted at the same time.
+    /// Checks that the limit has space for raw files whose paths are needed at the same time.
     pub(crate) fn check_room(&self, shards: &[usize]) -> Result<(), ReaderError> {
         if self.options.limit.is_none() {
             return Ok(());
@@ -300,7 +332,7 @@ impl ShardCache {
         self.engine()?.capacity.check_room(shards)
     }
 
-    /// A raw file, which stays where it is as long as it is held.
+    /// Returns a raw file, which is not removed while the result is held; `None` if it cannot be cached.
     pub(crate) fn hold(
         &self,
         shard: usize,
@@ -315,45 +347,46 @@ impl ShardCache {
         })
     }
 
-    /// A shard from where it comes from, past the folder. Only the last one is kept.
+    /// Fetches a shard from its origin, bypassing the folder. The cache does not keep it.
     pub(crate) fn once(&self, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
         self.engine()?.load_once(shard)
     }
 
-    /// Whether a shard lies in the folder, or is open.
+    /// Returns whether a shard is open or in the folder.
     pub(crate) fn has(&self, shard: usize) -> Result<bool, ReaderError> {
         self.engine()?.has(shard)
     }
 
-    /// Has shards fetched in this order, as far as there is room. How many were not there is the result.
+    /// Queues shards to be fetched in this order, as far as there is space. Returns how many were missing.
     pub(crate) fn preload(&self, shards: &[usize]) -> Result<u64, ReaderError> {
         Ok(self.engine()?.preload(shards))
     }
 
-    /// How many of the shards that were to be fetched are still on their way.
+    /// Returns how many of the shards queued by [`ShardCache::preload`] are not finished yet.
     pub(crate) fn under_way(&self) -> u64 {
         self.engines.get().map_or(0, |engine| engine.under_way())
     }
 
-    /// Lets a shard go that nobody holds any more, so that it may leave.
+    /// Closes a shard without holders, so that it can be evicted.
     pub(crate) fn close(&self, shard: usize) {
         if let Some(engine) = self.engines.get() {
             engine.close(shard);
         }
     }
 
-    /// Makes a shard readable as a whole, for samples that are asked for one by one; it is kept as long as there is room.
+    /// Makes a shard readable as a whole, for samples that are read individually. It is kept as long as there is
+    /// space.
     pub(crate) fn bring(&self, shard: usize) -> Result<(), ReaderError> {
         self.engine()?.bring(shard)
     }
 
-    /// How these shards can be read at once: those that are open as a whole, the others sample by sample while they are
-    /// fetched. `None` where that is no gain.
+    /// Returns how to read these shards without waiting. Open shards are read as a whole; samples of the others are
+    /// read individually while the shards are fetched. `None` if that would not be faster.
     pub(crate) fn at_once(&self, shards: &[usize], tick: u64) -> Option<Vec<Access>> {
         self.engines.get()?.at_once(shards, tick)
     }
 
-    /// Looks at a shard anew when it is needed next: somebody found that it was changed.
+    /// Discards what is known about a shard whose files changed. The next use verifies it again.
     pub(crate) fn distrust(&self, shard: usize) {
         if let Some(engine) = self.engines.get() {
             engine.distrust(shard);
@@ -366,14 +399,14 @@ impl ShardCache {
             .map_or_else(CacheStats::default, |engine| engine.stats())
     }
 
-    /// Everybody who waits looks whether to stop.
+    /// Wakes all waiting threads, so that they check whether to stop.
     pub(crate) fn wake(&self) {
         if let Some(engine) = self.engines.get() {
             engine.wake();
         }
     }
 
-    /// Ends the threads of this process and calls off what is being fetched. What is needed afterwards is an error.
+    /// Joins the threads of this process and cancels its fetches. Later requests return an error.
     pub(crate) fn stop(&self) {
         if let Some(engine) = self.engines.get() {
             engine.stop();
