@@ -164,7 +164,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // A fault cannot be ignored. With the default action restored, the instruction faults again and ends the process.
+            // A fault cannot be ignored. With the default restored, the instruction faults again and ends the process.
             // SAFETY: `before` is a valid action; all-zero is the default.
             unsafe {
                 let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();

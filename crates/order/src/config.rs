@@ -308,8 +308,10 @@ pub struct EpochConfig {
 }
 
 impl EpochConfig {
-    /// Creates the configuration of epoch 0 of these streams, with the defaults of MosaicML Streaming: no shuffling,
-    /// `py1e`, seed 9176, `balanced` sampling of single samples, `relaxed` partition, `random` batching.
+    /// Creates the configuration of epoch 0 of these streams, with the defaults of MosaicML Streaming.
+    ///
+    /// These are: no shuffling, `py1e`, seed 9176, `balanced` sampling of single samples, `relaxed` partition,
+    /// `random` batching.
     #[must_use]
     pub fn new(streams: Vec<StreamConfig>, batch_size: u64, world: World) -> Self {
         Self {

@@ -175,7 +175,7 @@ impl Epoch {
     ///
     /// The steps have the same length on every rank except in two cases, which match the original. One is batching
     /// `device_per_stream`. The other is a run that `relaxed` resumed on nodes that neither divide the canonical nodes
-    /// nor are divided by them: its last steps are short on some ranks only. [`clean_batches`](Self::clean_batches)
+    /// nor are divided by them. Its last steps are short on some ranks only. [`clean_batches`](Self::clean_batches)
     /// excludes those steps with `random`.
     #[must_use]
     pub fn batches(&self) -> u64 {
@@ -203,9 +203,9 @@ impl Epoch {
     /// Returns the state after this many further steps, from which another run can resume.
     ///
     /// After the last step, it is the start of the next epoch. With `random`, a padded epoch has a few more places
-    /// than samples, and the original does not resume beyond the number of samples in some or all worlds. If only
-    /// padding is left there, the state is the start of the next epoch. Otherwise it is the last position that can be
-    /// resumed: a few samples are repeated, and none is lost.
+    /// than samples. The original does not resume beyond the number of samples in some or all worlds. If only padding
+    /// is left there, the state is the start of the next epoch. Otherwise it is the last position that can be resumed:
+    /// a few samples are repeated, and none is lost.
     #[must_use]
     pub fn state_after(&self, batches: u64) -> State {
         let resolved = &self.inner.resolved;

@@ -64,8 +64,8 @@ impl Partition {
     /// Creates the `orig` partition.
     ///
     /// # Errors
-    /// `InvalidInput` if neither the canonical nodes divide the physical nodes nor the reverse, if the drop is beyond
-    /// the end, or if a canonical node has too few samples for its padding.
+    /// `InvalidInput` if neither number of nodes divides the other, if the drop is beyond the end, or if a canonical
+    /// node has too few samples for its padding.
     pub fn orig(cut: Cut) -> Result<Self, OrderError> {
         check_drop(&cut, cut.nodes)?;
         Self::unchecked(cut)

@@ -6,8 +6,9 @@
 //!
 //! All numbers are little-endian. The file consists of `SMWALK1\n`, then for each source of samples a `u64` with the
 //! length of its section, then the section. A section consists of the `u128` hash of its inputs, the checkpoint lists,
-//! and a `u64` XXH3 of the section so far. A checkpoint list consists of a `u64` number of checkpoints, then for each
-//! a `u64` place, a `u128` state, a `u8` that is 1 if half a draw is left, and a `u32` with that half.
+//! and a `u64` XXH3 of the section so far. A checkpoint list consists of a `u64` number of checkpoints, then the
+//! checkpoints. Each is a `u64` place, a `u128` state, a `u8` that is 1 if half a draw is left, and a `u32` with that
+//! half.
 
 use std::ops::Range;
 

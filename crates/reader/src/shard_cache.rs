@@ -8,14 +8,14 @@
 //!
 //! Each process has one table with one slot per shard (`state`):
 //!
-//! | State    | Meaning                                                                | Next states                    |
-//! |----------|------------------------------------------------------------------------|--------------------------------|
-//! | `Absent` | Not known to be on disk                                                | `Busy`                         |
-//! | `Busy`   | A job is queued, running, fetching, or waiting for another process     | any other                      |
-//! | `Ready`  | On disk; not open                                                      | `Busy`, `Absent` (evicted)     |
-//! | `Open`   | Mapped from disk, or held in memory                                    | `Ready` (closed), `Absent`     |
-//! | `Alone`  | No space on disk or in memory; samples are read individually           | `Busy`, once space may be free |
-//! | `Failed` | The shard cannot be read; the next caller receives the error           | `Busy`, on a later attempt     |
+//! | State    | Meaning                                                            | Next states                 |
+//! |----------|--------------------------------------------------------------------|-----------------------------|
+//! | `Absent` | Not known to be on disk                                            | `Busy`                      |
+//! | `Busy`   | A job is queued, running, fetching, or waiting for another process | any other                   |
+//! | `Ready`  | On disk; not open                                                  | `Busy`, `Absent` (evicted)  |
+//! | `Open`   | Mapped from disk, or held in memory                                | `Ready` (closed), `Absent`  |
+//! | `Alone`  | No space on disk or in memory; samples are read individually       | `Busy`, when space is freed |
+//! | `Failed` | The shard cannot be read; the next caller receives the error       | `Busy`, on a later attempt  |
 //!
 //! One mutex protects the table. No thread holds it during file or network access.
 //!
@@ -111,7 +111,8 @@ pub struct CacheOptions {
     /// The position of this rank among those that share the folder. The cache keeps shards for slower ranks.
     pub peers: Option<Peers>,
     /// A number that identifies the training process; its loader processes share it. 0 if there is no such process.
-    /// Files that a loader process still used when it exited stay pinned until the next epoch of the same owner.
+    /// Files that a loader process still used when it exited stay pinned for 60 seconds, or until the next epoch of
+    /// the same owner.
     pub owner: u64,
     /// Whether to take file locks. Only tests turn this off, to simulate file systems on which locks do nothing.
     #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! `shardmill`: two keyed permutations of overlapping blocks, computed for each position on demand.
 //!
-//! Spans are laid out as for `py1e`: the shards have a random order that is fixed for the run, are cut at canonical
-//! nodes, and are mixed within each node anew in every epoch. This sequence of each node is divided into plain blocks
+//! Spans are laid out as for `py1e`. The shards have a random order that is fixed for the run and are cut at canonical
+//! nodes. They are mixed within each node anew in every epoch. This sequence of each node is divided into plain blocks
 //! of half a shuffle block. It is also divided into shifted blocks, which start a quarter of a shuffle block earlier.
 //!
 //! A position is first permuted within its shifted block, then the result is permuted within its plain block. Both

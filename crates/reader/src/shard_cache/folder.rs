@@ -1,8 +1,8 @@
 //! The folder in which the shards of a stream are cached, and the cache's own files.
 //!
 //! Shards have their own names, as other readers of the format expect. The cache keeps its own files next to the
-//! folder, in `.<its name>.shardmill/cache-<16 digits of the index's hash>/`, or in `.shardmill/` inside it (see
-//! [`capacity_folder`]):
+//! folder or inside it (see [`capacity_folder`]). The path is `.<its name>.shardmill/cache-<16 digits of the index's
+//! hash>/`, or the same in `.shardmill/`:
 //!
 //! - A *marker* for each shard, named after its number. It is created before the fetch and reserves space. Later it
 //!   lists the files that the cache wrote, and which of them were verified (see `verified_stamp`). The cache owns only
@@ -34,7 +34,7 @@ use crate::shard_cache::verified_stamp::VerifiedStamp;
 /// The size that a marker counts as; no marker is larger.
 pub(crate) const MARKER_BYTES: u64 = 256;
 
-/// The age from which a temporary file counts as abandoned when locks cannot tell.
+/// The age from which a temporary file counts as abandoned if locks are not available.
 const STALE_TEMP: Duration = Duration::from_secs(3600);
 
 /// Files of a shard that a marker can list: raw and compressed, data and offsets.
@@ -709,7 +709,7 @@ impl Folder {
         Ok(left)
     }
 
-    /// Returns whether no process works on a shard, as far as locks can tell.
+    /// Returns whether no process holds the lock of a shard's marker.
     fn is_nobodys(&self, number: usize) -> Result<bool, StorageError> {
         if !self.locks {
             return Ok(false);
