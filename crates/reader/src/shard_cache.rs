@@ -92,7 +92,8 @@ pub struct CacheOptions {
     pub limit: Option<u64>,
     /// The most bytes in flight at a time, compressed and raw.
     pub in_flight: u64,
-    /// The most bytes of shards held in memory because there is no space for them on disk.
+    /// The most bytes of shards held in memory because there is no space for them on disk. A single shard that
+    /// a caller waits for may exceed it.
     pub memory: u64,
     /// The number of threads that verify, decompress and write shards.
     pub threads: usize,

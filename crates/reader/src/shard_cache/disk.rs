@@ -37,7 +37,7 @@ const PLENTY: u64 = 8;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MOST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Returns whether an error means that no space is left.
+/// Returns whether an error means that no space is left, a quota is used up, or a file is too large.
 pub(crate) fn is_full(error: &StorageError) -> bool {
     error.id() == "disk-full"
 }
