@@ -3,17 +3,17 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Buffers begin at a multiple of this many bytes.
+/// The alignment of buffers in bytes.
 pub const ALIGNMENT: usize = 64;
 
-/// Memory without contents.
+/// A memory allocation without content.
 #[derive(Debug)]
 struct Block {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to this value alone.
+// SAFETY: this value is the only owner of the memory.
 unsafe impl Send for Block {}
 // SAFETY: a shared block gives no access to its memory.
 unsafe impl Sync for Block {}
@@ -34,7 +34,7 @@ impl Block {
     }
 }
 
-/// As large and as aligned as a cache line.
+/// A type with the size and alignment of a cache line.
 #[repr(align(64))]
 struct Line;
 
@@ -53,22 +53,22 @@ impl Drop for Block {
     }
 }
 
-/// Bytes at an aligned address. Grows as it is filled; taken from a [`Pool`], it returns there when it is dropped.
+/// Bytes at an aligned address. A buffer grows as needed; one from a [`Pool`] returns its memory when it is dropped.
 #[derive(Debug)]
 pub struct Buffer {
-    /// `None` only while it is dropped.
+    /// `None` only during `drop`.
     block: Option<Block>,
-    /// INVARIANT: so many bytes from the start of the block are initialised.
+    /// INVARIANT: this many bytes from the start of the block are initialised.
     len: usize,
     pool: Weak<Pool>,
 }
 
 impl Buffer {
-    /// An empty buffer with room for `bytes`, of no pool.
+    /// Creates an empty buffer with capacity for `bytes`, without a pool.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`.
+    /// `OutOfMemory` if the allocation fails.
     pub fn with_capacity(bytes: usize) -> io::Result<Self> {
         Ok(Self {
             block: Some(Block::new(bytes)?),
@@ -84,45 +84,45 @@ impl Buffer {
         }
     }
 
-    /// Bytes in it.
+    /// Returns the number of bytes in the buffer.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether the buffer is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes there is room for.
+    /// Returns the capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.block().1
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: so many bytes are initialised, and nobody writes to them while they are borrowed.
+        // SAFETY: `len` bytes are initialised, and the borrow of `self` prevents writes.
         unsafe { std::slice::from_raw_parts(self.block().0.as_ptr(), self.len) }
     }
 
-    /// The bytes, to be changed in place.
+    /// Returns the bytes for modification.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed for writing.
         unsafe { std::slice::from_raw_parts_mut(self.block().0.as_ptr(), self.len) }
     }
 
-    /// Where the bytes begin. The address stays the same until the buffer grows or is dropped.
+    /// Returns the address of the bytes. It stays the same until the buffer grows or is dropped.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.block().0.as_ptr()
     }
 
-    /// Forgets what is in it.
+    /// Removes the content and keeps the capacity.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -131,15 +131,15 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` when it has to grow and cannot; it is as before then.
+    /// `OutOfMemory` if the buffer cannot grow; it is unchanged then.
     #[inline]
     pub fn extend_from_slice(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (start, capacity) = self.block();
         if bytes.len() > capacity - self.len {
             return self.grow_and_extend(bytes);
         }
-        // SAFETY: there is room for the bytes behind those that are initialised; the two do not overlap, because the
-        // block belongs to this buffer, which is borrowed for writing.
+        // SAFETY: the block has space for the bytes after the initialised ones. The ranges do not overlap, because
+        // `self` is borrowed mutably and owns the block.
         unsafe {
             let to = start.as_ptr().add(self.len);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -158,7 +158,7 @@ impl Buffer {
             None => Self::with_capacity(wanted)?,
         };
         larger.extend_from_slice(self.as_slice())?;
-        // The old memory goes back where it came from.
+        // Dropping `larger` returns the old memory to the pool.
         std::mem::swap(self, &mut larger);
         self.extend_from_slice(bytes)
     }
@@ -174,10 +174,11 @@ impl Drop for Buffer {
     }
 }
 
-/// Memory of buffers that were dropped, for the next ones.
+/// Memory of dropped buffers, kept for reuse.
 #[derive(Debug)]
 pub struct Pool {
-    /// Whose it is. A forked child does not touch it: a thread that the child does not have may have held the lock.
+    /// The process that created the pool. A forked child does not use it: a thread of the parent may have held the
+    /// lock.
     process: u32,
     free: Mutex<Free>,
     most_bytes: usize,
@@ -191,7 +192,7 @@ struct Free {
 }
 
 impl Pool {
-    /// A pool that keeps at most so many bytes of free memory.
+    /// Creates a pool that keeps at most `most_bytes` of free memory.
     #[must_use]
     pub fn new(most_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -201,23 +202,23 @@ impl Pool {
         })
     }
 
-    /// Whether this is a child of the process that has made it.
+    /// Returns whether another process created the pool, which was then inherited by a fork.
     fn is_elsewhere(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// An empty buffer with room for `bytes`, from memory that was used before where there is some of about that size.
+    /// Returns an empty buffer with capacity for `bytes`, and reuses memory of about that size if the pool has some.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`.
+    /// `OutOfMemory` if the allocation fails.
     pub fn take(self: &Arc<Self>, bytes: usize) -> io::Result<Buffer> {
         let kept = if self.is_elsewhere() {
             None
         } else {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             let at = free.blocks.partition_point(|block| block.bytes < bytes);
-            // A block of more than twice the size would be wasted.
+            // A block of more than twice the size would waste memory.
             let fits = free
                 .blocks
                 .get(at)
@@ -228,7 +229,7 @@ impl Pool {
         };
         let block = match kept {
             Some(block) => block,
-            // Steps of an eighth, so that batches of about the same size share memory.
+            // Round up in steps of at most an eighth, so that batches of similar size share memory.
             None => {
                 let step = (bytes.max(1 << 9).next_power_of_two() / 16).max(ALIGNMENT);
                 Block::new(bytes.checked_next_multiple_of(step).unwrap_or(bytes))?
@@ -241,7 +242,7 @@ impl Pool {
         })
     }
 
-    /// Bytes that are free just now.
+    /// Returns the bytes of free memory in the pool.
     #[must_use]
     pub fn free_bytes(&self) -> usize {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -296,10 +297,10 @@ mod tests {
         let second = pool.take(3900).unwrap();
         assert_eq!(second.as_ptr() as usize, address);
         assert_eq!(pool.free_bytes(), 0);
-        // Far too large for what is asked.
+        // Far larger than requested.
         drop(second);
         assert_ne!(pool.take(100).unwrap().as_ptr() as usize, address);
-        // More than the pool keeps is given to the system.
+        // Memory beyond the pool's limit is freed.
         let many: Vec<Buffer> = (0..5).map(|_| pool.take(4000).unwrap()).collect();
         drop(many);
         assert!(pool.free_bytes() <= 10_000);
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_child_of_a_fork_does_not_wait_for_the_lock_of_its_parent() {
-        // As the child finds it: made by another process, and held by a thread that is not there.
+        // The state that a forked child sees: created by another process, and locked by a thread that does not exist.
         let pool = Arc::new(Pool {
             process: 0,
             free: Mutex::default(),

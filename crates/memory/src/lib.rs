@@ -1,18 +1,15 @@
-//! Memory that a reader of shards needs and safe Rust does not give: files mapped into the address space, and aligned
-//! buffers that are used again.
+//! Memory-mapped files and aligned, reusable buffers.
 //!
-//! This is the one crate of the workspace with `unsafe` code. It decides how a file that is cut while it is mapped
-//! becomes an error instead of a signal that ends the process, and who owns a buffer. It knows nothing of shards.
+//! This is the only crate of the workspace with `unsafe` code. It turns the `SIGBUS` signal of a truncated mapped file
+//! into an error that callers can check, and it manages the ownership of buffers. It is independent of shard formats.
 //!
-//! The model:
-//!
-//! - A [`Mapping`] shows the bytes of a file without copying them. Where pages vanish, because somebody cuts the file
-//!   short or the disk fails, the bytes read as zeros and [`Mapping::is_damaged`] says so from then on. Whoever has used
-//!   the bytes asks afterwards; [`damages`] tells cheaply whether asking is needed at all.
-//! - A [`Buffer`] holds bytes from an address that is a multiple of 64 on, as vector instructions and tensor libraries
-//!   like it. One that was taken from a [`Pool`] returns there when it is dropped, in whichever thread: fresh memory
-//!   costs a page fault every 4 KiB, memory that was used before costs none.
-//! - [`begin_writeback`] is the one call of the system here that has nothing to do with memory of ours: no safe wrapper has it.
+//! - A [`Mapping`] gives access to the bytes of a file without copying them. If pages disappear, because the file was
+//!   truncated or the disk failed, their bytes read as zeros and [`Mapping::is_damaged`] returns true from then on.
+//!   Callers check it after they have used the bytes. [`damages`] is a cheap test for whether any mapping was damaged.
+//! - A [`Buffer`] holds bytes at an address that is a multiple of 64, for vector instructions and tensor libraries. A
+//!   buffer from a [`Pool`] returns to it when any thread drops it. New memory costs a page fault every 4 KiB; reused
+//!   memory costs none.
+//! - [`begin_writeback`] is the only system call here that is unrelated to memory. No safe wrapper for it exists.
 //!
 //! ```
 //! use std::os::fd::AsFd as _;

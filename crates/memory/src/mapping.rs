@@ -6,18 +6,18 @@ use crate::sigbus::Guarded;
 
 /// The bytes of a file, mapped for reading.
 ///
-/// Reading them never ends the process: pages that are gone read as zeros, and [`is_damaged`](Self::is_damaged) tells.
-/// The bytes are those of the file at the time of reading: whoever can write to the file can change them. Lengths and
-/// offsets in them have to be checked each time they are used.
+/// Reading never ends the process: missing pages read as zeros, and [`is_damaged`](Self::is_damaged) reports it. The
+/// bytes reflect the file at the time of reading, and any process that can write to the file can change them. Callers
+/// must validate lengths and offsets in them at every use.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Dropped first, so that the handler forgets the region before it is unmapped. `None` for no bytes.
+    /// Dropped first, so that the handler forgets the region before it is unmapped. `None` for an empty mapping.
     guarded: Option<Guarded>,
 }
 
-// SAFETY: the region is read-only and belongs to this value alone.
+// SAFETY: the region is read-only, and this value is its only owner.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; shared access only reads.
 unsafe impl Sync for Mapping {}
@@ -27,7 +27,7 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// What the system says: no memory, too many regions (`ENOMEM`), a file that cannot be mapped.
+    /// Returns the error of the system: out of memory, too many regions (`ENOMEM`), or a file that cannot be mapped.
     pub fn new(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         if bytes == 0 {
             return Ok(Self {
@@ -36,7 +36,7 @@ impl Mapping {
                 guarded: None,
             });
         }
-        // SAFETY: a new region at an address of the system's choice.
+        // SAFETY: creates a new region at an address that the system chooses.
         let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -53,7 +53,7 @@ impl Mapping {
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         };
-        // Made before it is guarded, so that an error unmaps it.
+        // Created first, so that an error below unmaps the region.
         let mut mapping = Self {
             start,
             bytes,
@@ -63,30 +63,30 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The bytes. What is read of them counts only if [`is_damaged`](Self::is_damaged) is false afterwards.
+    /// Returns the bytes. Data read from them is valid only if [`is_damaged`](Self::is_damaged) is false afterwards.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the region has this many readable bytes as long as `self` lives, or none at a dangling address. That
-        // another process may write to the file makes the values arbitrary, which readers are told.
+        // SAFETY: the region has this many readable bytes as long as `self` lives, or none at a dangling address.
+        // Other processes may change the values by writing to the file; the documentation of the type says so.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Whether bytes were read that are no longer in the file. Once true it stays so.
+    /// Returns whether bytes were read that are no longer in the file. Once true, it stays true.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.guarded.as_ref().is_some_and(Guarded::is_damaged)
     }
 
-    /// Asks the system to have the pages at hand: soon read from end to end.
+    /// Asks the system to read the pages ahead, because they will be read soon.
     pub fn will_need(&self) {
         if self.bytes > 0 {
-            // SAFETY: advice on a region of our own; whether it is taken does not matter.
+            // SAFETY: advice on a region that this value owns; its result does not matter.
             unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_WILLNEED) };
         }
     }
 
-    /// Enters the pages that are in the page cache into the page table, in one call instead of a fault for every few.
-    /// Where the system cannot (Linux before 5.14), reading does it.
+    /// Maps the pages that are in the page cache with one call, instead of a page fault for every few. On Linux before
+    /// 5.14, this does nothing and reading causes the faults.
     pub fn populate(&self) {
         const POPULATE_READ: libc::c_int = 22;
         if self.bytes > 0 {
@@ -100,7 +100,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.guarded = None;
-            // SAFETY: mapped by `new`, and nothing borrows from it any more.
+            // SAFETY: mapped by `new`, and no borrow of it is left.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::damages;
 
-    /// The byte at a place of a file.
+    /// Returns the byte at an offset of a test file.
     fn byte(at: usize) -> u8 {
         u8::try_from(at % 251 + 1).unwrap()
     }

@@ -1,4 +1,4 @@
-//! What happens when a page of a mapped file is gone: the signal `SIGBUS`, made harmless for the regions of this crate.
+//! The `SIGBUS` handler, which replaces missing pages of this crate's mappings by zeros.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 
 use libc::{c_int, c_void, siginfo_t};
 
-/// More regions than Linux lets a process have (`vm.max_map_count` is 65,530 unless it was raised).
+/// More regions than Linux allows a process by default (`vm.max_map_count` is 65,530).
 const SLOTS: usize = 1 << 16;
 
-/// A mapped region as the handler finds it.
+/// A mapped region, as the handler sees it.
 ///
 /// INVARIANT: `start` is zero unless the region is mapped and `bytes` is its length.
 struct Slot {
-    /// Whether it belongs to somebody. No lock: a fork could copy it held, and the child would wait for ever.
+    /// Whether the slot is in use. Not a lock, because a fork could copy a held lock and the child would wait forever.
     taken: AtomicBool,
     start: AtomicUsize,
     bytes: AtomicUsize,
@@ -23,7 +23,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// Whether it was free, and is the caller's now.
+    /// Takes the slot if it is free, and returns whether it was.
     fn take(&self) -> bool {
         !self.taken.load(Ordering::Relaxed) && !self.taken.swap(true, Ordering::Acquire)
     }
@@ -37,35 +37,36 @@ static TABLE: [Slot; SLOTS] = [const {
         damaged: AtomicBool::new(false),
     }
 }; SLOTS];
-/// No slot from here on was ever used.
+/// All slots from this index on are unused.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Where looking for a free slot begins: all before it are taken, but for those that were given back at this very moment.
+/// A hint for where the search for a free slot begins.
 static FREE: AtomicUsize = AtomicUsize::new(0);
 static DAMAGES: AtomicU64 = AtomicU64::new(0);
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
-/// What handled the signal before; never freed.
+/// The previous signal action; never freed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
-/// How many pages have vanished under mappings of this process so far. While it stays the same no mapping was damaged.
+/// Returns how many pages of this process's mappings have gone missing so far. If it has not changed, no mapping was
+/// damaged.
 #[must_use]
 pub fn damages() -> u64 {
     DAMAGES.load(Ordering::Acquire)
 }
 
-/// A region known to the handler, by its place in the table.
+/// A region that the handler protects, by its index in the table.
 #[derive(Debug)]
 pub(crate) struct Guarded(usize);
 
 impl Guarded {
-    /// Makes the pages of a region harmless to read.
+    /// Makes the pages of a region safe to read.
     ///
     /// # Errors
     ///
-    /// When the handler cannot be installed, or there are too many regions.
+    /// Returns an error if the handler cannot be installed, or if there are too many regions.
     pub(crate) fn new(start: usize, bytes: usize) -> io::Result<Self> {
         install()?;
         let none = || io::Error::from_raw_os_error(libc::ENOMEM);
-        // PERF: with tens of thousands of regions, looking at all of them each time shows.
+        // PERF: with tens of thousands of regions, a search of the whole table is measurably slow.
         let begin = FREE.load(Ordering::Relaxed);
         let (place, slot) = (begin..SLOTS)
             .chain(0..begin)
@@ -73,7 +74,7 @@ impl Guarded {
             .find(|(_, slot)| slot.take())
             .ok_or_else(none)?;
         FREE.fetch_max(place + 1, Ordering::Relaxed);
-        // Before the region is there: the handler looks no further.
+        // Before the region is set, because the handler looks no further.
         USED.fetch_max(place + 1, Ordering::AcqRel);
         slot.damaged.store(false, Ordering::Relaxed);
         slot.bytes.store(bytes, Ordering::Relaxed);
@@ -81,7 +82,7 @@ impl Guarded {
         Ok(Self(place))
     }
 
-    /// Whether a page of the region was gone when somebody read it.
+    /// Returns whether a page of the region was missing when it was read.
     pub(crate) fn is_damaged(&self) -> bool {
         TABLE
             .get(self.0)
@@ -99,7 +100,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Installs the handler once in the life of a process; children of a fork have it, too.
+/// Installs the handler once per process; forked children inherit it.
 fn install() -> io::Result<()> {
     static DONE: OnceLock<Result<(), i32>> = OnceLock::new();
     let install = || {
@@ -107,21 +108,21 @@ fn install() -> io::Result<()> {
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         PAGE.store(usize::try_from(page).unwrap_or(4096), Ordering::Relaxed);
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: a null action asks for the present one, which is written to `before`.
+        // SAFETY: a null action queries the current one, which is written to `before`.
         let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) };
         if asked != 0 {
             return Err(io::Error::last_os_error().raw_os_error().unwrap_or(0));
         }
         // SAFETY: sigaction succeeded and has filled it.
         let before = Box::new(unsafe { before.assume_init() });
-        // Known to the handler before the handler can run. Leaked: a signal may come at any time until the end.
+        // The handler needs it as soon as it is installed. It is leaked, because a signal may arrive at any time.
         BEFORE.store(Box::into_raw(before), Ordering::Release);
         // SAFETY: all-zero is a valid sigaction; its fields are set below.
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the mask is a field of a valid struct; the handler has the type that SA_SIGINFO asks for and calls
-        // only what may be called in a handler.
+        // SAFETY: the mask is a field of a valid struct. The handler has the type that SA_SIGINFO requires and calls
+        // only async-signal-safe functions.
         let set = unsafe {
             libc::sigemptyset(&raw mut action.sa_mask);
             libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut())
@@ -136,9 +137,9 @@ fn install() -> io::Result<()> {
         .map_err(io::Error::from_raw_os_error)
 }
 
-/// Puts zeros where a page of one of our regions is gone; leaves any other fault to who had the signal before.
+/// Maps zeros over a missing page of this crate's regions, and forwards all other faults to the previous handler.
 ///
-/// Everything called here may be called in a signal handler: atomics, mmap, sigaction.
+/// It uses only atomics and async-signal-safe calls: mmap, sigaction, getpid and raise.
 extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo, and for a fault it has the address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
@@ -152,8 +153,8 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
         sender == unsafe { libc::getpid() }
     };
     if code == libc::SI_TKILL && own_process() {
-        // A handler that was installed after this one passes the fault on by raising the signal again. It has restored
-        // this handler; going back to the faulting instruction brings the fault here, with its address.
+        // A handler that was installed later forwards the fault by raising the signal again, after it has restored
+        // this handler. Returning to the faulting instruction repeats the fault, which brings its address.
         return;
     }
     let before = BEFORE.load(Ordering::Acquire);
@@ -170,7 +171,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
                 action.sa_sigaction = libc::SIG_DFL;
                 libc::sigaction(signal, &raw const action, ptr::null_mut());
                 if code <= 0 {
-                    // No instruction comes back to it.
+                    // The signal was sent by a process, so no instruction repeats it.
                     libc::raise(signal);
                 }
             }
@@ -189,7 +190,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     }
 }
 
-/// Replaces the page of one of our regions by zeros; false when the address is in none.
+/// Replaces a page of a protected region by zeros; false if the address is in none of the regions.
 fn mend(address: usize) -> bool {
     let used = USED.load(Ordering::Acquire);
     for slot in TABLE.iter().take(used) {
@@ -202,8 +203,8 @@ fn mend(address: usize) -> bool {
         let at = address & !(page - 1);
         slot.damaged.store(true, Ordering::Release);
         DAMAGES.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: the page lies in a region that this crate has mapped and not unmapped, because somebody is reading
-        // it just now; errno, which the interrupted code may be about to read, is kept.
+        // SAFETY: the page lies in a region of this crate that is still mapped, because a thread is reading it now.
+        // The interrupted code may be about to read errno, so it is restored.
         unsafe {
             let errno = *libc::__errno_location();
             let mapped = libc::mmap(
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn everybody_has_a_place_of_their_own_and_leaves_it_to_the_next() {
-        // Nothing is ever read at these addresses.
+        // The test reads nothing at these addresses.
         let region = |number: usize| Guarded::new((number + 1) << 12, 1).unwrap();
         let many = || (0..200).map(region).collect::<Vec<_>>();
         for _ in 0..3 {
@@ -241,7 +242,7 @@ mod tests {
             places.dedup();
             assert_eq!(places.len(), 800);
         }
-        // Others of this process may have some as well.
+        // Other tests in this process may use slots as well.
         assert!(USED.load(Ordering::Relaxed) < 1600);
     }
 }

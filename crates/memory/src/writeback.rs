@@ -2,13 +2,14 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-/// Has the system begin to bring a range of a file to the disk, without waiting for it: a sync that comes later has less to
-/// do. It promises nothing by itself. Where a system has no such call this does nothing.
+/// Starts to write a range of a file to disk without waiting, so that a later sync has less to do.
+///
+/// It guarantees nothing by itself, and does nothing on systems other than Linux and Android.
 ///
 /// # Errors
 ///
-/// What the system says: a range beyond what it can address, or something that is not a file. Failures of the disk come
-/// with the sync.
+/// Returns the error of the system: the range is too large, or the descriptor is not a file. The later sync reports
+/// disk errors.
 pub fn begin_writeback(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
     begin(file, range)
 }
@@ -19,12 +20,12 @@ fn begin(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<()> {
 
     let too_far = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let start = i64::try_from(range.start).map_err(too_far)?;
-    // A length of zero would mean all that follows.
+    // A length of zero would mean everything up to the end of the file.
     let bytes = match range.end.saturating_sub(range.start) {
         0 => return Ok(()),
         bytes => i64::try_from(bytes).map_err(too_far)?,
     };
-    // SAFETY: the descriptor is open for as long as it is borrowed; the call takes numbers only and touches no memory of ours.
+    // SAFETY: the descriptor is open as long as it is borrowed; the call takes only numbers and accesses no memory.
     let done = unsafe {
         libc::sync_file_range(file.as_raw_fd(), start, bytes, libc::SYNC_FILE_RANGE_WRITE)
     };
@@ -52,7 +53,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 10_000]).unwrap();
         begin_writeback(file.as_fd(), 0..10_000).unwrap();
-        // Behind its end there is nothing to bring.
+        // A range beyond the end of the file is valid.
         begin_writeback(file.as_fd(), 5_000..1 << 40).unwrap();
         begin_writeback(file.as_fd(), 9..9).unwrap();
         begin_writeback(file.as_fd(), 0..u64::MAX).unwrap_err();

@@ -1,10 +1,15 @@
-//! When a node needs which shard: what a cache that knows the future asks for.
+//! Predicts when a node needs each shard, for a cache that plans ahead.
 //!
-//! The answer comes from the layout of the shuffle and the arithmetic of the deal, not from the samples: it costs a few
-//! operations for each shard part and is known before the first sample is. It names stretches of batches. For `py1s`,
-//! `py2s` and unshuffled epochs they are exact, for `py1br` and `shardmill` those of the blocks that a shard part lies
-//! in, for `py1e` those that its samples can reach, with a margin, and for `naive` the whole epoch. Samples that are
-//! repeated as padding in the last batches are not counted: a cache must be able to fetch what it did not foresee.
+//! The schedule follows from the layout of the shuffle and the arithmetic of the batch plan, without the samples. It
+//! costs a few operations per shard part and lists ranges of batches:
+//!
+//! - For `py1s`, `py2s` and unshuffled epochs, the ranges are exact.
+//! - For `py1br` and `shardmill`, they are those of the blocks that contain a shard part.
+//! - For `py1e`, they are the batches that the samples can reach, with a margin.
+//! - For `naive`, they are the whole epoch.
+//!
+//! Samples repeated as padding in the last batches are not included. A cache must be able to fetch a shard that the
+//! schedule does not list.
 
 use std::ops::Range;
 
@@ -14,23 +19,23 @@ use crate::error::OrderError;
 use crate::num::{count, index};
 use crate::shuffle::positions_of;
 
-/// A stretch of batches in which samples of a shard are needed.
+/// A range of batches in which samples of a shard are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Use {
-    /// The first batch that may need the shard, counted from where the epoch starts.
+    /// The first batch that may need the shard, counted from the start of this epoch or its resumption.
     pub first: u64,
-    /// The last batch that may need it.
+    /// The last batch that may need the shard.
     pub last: u64,
-    /// The shard, counted through all streams.
+    /// The shard, numbered across all streams.
     pub shard: usize,
 }
 
-/// For each shard, when it is used: answers "when next?".
+/// The uses of each shard in an epoch.
 #[derive(Clone, Debug)]
 pub struct AccessSchedule {
-    /// In the order in which they begin.
+    /// All uses, ordered by first batch.
     all: Vec<Use>,
-    /// The same by shard; for each shard where its uses begin, and at the end the number of uses.
+    /// The same uses, ordered by shard. `starts` is the first use of each shard, then the number of uses.
     by_shard: Vec<Use>,
     starts: Vec<usize>,
 }
@@ -51,13 +56,13 @@ impl AccessSchedule {
         }
     }
 
-    /// All uses in the order in which they begin: the order to fetch in.
+    /// Returns all uses ordered by first batch, which is the order to fetch in.
     #[must_use]
     pub fn in_order(&self) -> &[Use] {
         &self.all
     }
 
-    /// The uses of one shard in the order in which they begin; none for a shard there is not.
+    /// Returns the uses of one shard ordered by first batch; empty for a shard that does not exist.
     #[must_use]
     pub fn of(&self, shard: usize) -> &[Use] {
         match (self.starts.get(shard), self.starts.get(shard + 1)) {
@@ -66,7 +71,7 @@ impl AccessSchedule {
         }
     }
 
-    /// The first batch from `batch` on that may need the shard, or `None` when it is not needed again in this epoch.
+    /// Returns the first batch from `batch` on that may need the shard; `None` if this epoch does not need it again.
     #[must_use]
     pub fn next(&self, shard: usize, batch: u64) -> Option<u64> {
         let ahead = self.of(shard).iter().filter(|found| found.last >= batch);
@@ -75,8 +80,8 @@ impl AccessSchedule {
 }
 
 impl Epoch {
-    /// When the ranks of a node, of the world before replication, need which shard. A node that there is not needs
-    /// none.
+    /// Returns when the ranks of a node need each shard. Nodes are those of the world before replication. The schedule
+    /// is empty for a node that does not exist.
     #[must_use]
     pub fn access_schedule_of_node(&self, node: u64, ranks_per_node: u64) -> AccessSchedule {
         let first = self.entries_of_rank(node.saturating_mul(ranks_per_node));
@@ -87,13 +92,14 @@ impl Epoch {
         }
     }
 
-    /// As [`Epoch::access_schedule_of_node`], and exact for shards of one sample each, of which a stretch that the shuffle can reach
-    /// says next to nothing. `single` names the shard of a sample where it is such a one. Goes through the order of the node
-    /// once.
+    /// Like [`Epoch::access_schedule_of_node`], but exact for shards with a single sample each.
+    ///
+    /// For such shards, the range that a shuffle can reach is almost useless. `single` returns the shard of a sample
+    /// if it is such a shard, and `is_single` tests a shard. This function reads the order of the node once.
     ///
     /// # Errors
     ///
-    /// [`OrderError`] for a node that there is not.
+    /// Returns [`OrderError`] for a node that does not exist.
     pub fn exact_access_schedule_of_node(
         &self,
         node: u64,
@@ -123,7 +129,7 @@ impl Epoch {
         Ok(AccessSchedule::new(all, shards))
     }
 
-    /// When these entries of the global batches need which shard.
+    /// Returns when the given entries of the global batches need each shard.
     #[must_use]
     pub fn uses(&self, entries: Range<u64>) -> AccessSchedule {
         let inner = &self.inner;
@@ -133,7 +139,7 @@ impl Epoch {
             let tiny = source.units.samples() <= inner.resolved.canonical_nodes;
             for node in 0..inner.resolved.canonical_nodes {
                 if tiny {
-                    // Fewer samples than canonical nodes: they go round and round.
+                    // With fewer samples than canonical nodes, the samples repeat cyclically.
                     for unit in source.units.ranges() {
                         uses.extend(finder.found(
                             source,
@@ -167,11 +173,11 @@ impl Epoch {
     }
 }
 
-/// From a place in a canonical node to the batch that deals it.
+/// Maps a place in a canonical node to the batch that contains it.
 struct Finder<'a> {
     epoch: &'a Epoch,
     entries: Range<u64>,
-    /// For each stream (and each node of `device_per_stream`) the turns that its batches have.
+    /// For each stream (and each node, with `device_per_stream`), the turns of its batches.
     turns: Vec<Vec<Vec<u64>>>,
 }
 
@@ -204,7 +210,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Whether the entries hold anything of a canonical node of a source.
+    /// Returns whether the entries include samples of a canonical node of a source.
     fn wants(&self, source: usize, node: u64) -> bool {
         let batch_plan = &self.epoch.inner.batch_plan;
         match &batch_plan.method {
@@ -221,14 +227,14 @@ impl<'a> Finder<'a> {
             Method::DevicePerStream(..) => {
                 let per_node = batch_plan.ranks_per_node * batch_plan.batch_size;
                 let nodes = self.entries.start / per_node..self.entries.end.div_ceil(per_node);
-                // With several ranks on several nodes batches are dealt across nodes.
+                // With several ranks on several nodes, batches cross nodes.
                 batch_plan.ranks_per_node > 1
                     || nodes.contains(&(node / (batch_plan.canonical_nodes / batch_plan.nodes)))
             }
         }
     }
 
-    /// The batches that deal `places` of a canonical node; empty when all of them were dealt before.
+    /// Returns the batches that contain `places` of a canonical node; empty if all of them are before the start.
     fn batches(&self, source: usize, node: u64, places: Range<u64>) -> Range<u64> {
         if places.is_empty() {
             return 0..0;
@@ -241,7 +247,8 @@ impl<'a> Finder<'a> {
         first..(last + 1).min(self.epoch.batches())
     }
 
-    /// The batch that deals one place; `None` before the start, the number of batches or more behind the end.
+    /// Returns the batch that contains one place: `None` before the start; at least the number of batches after the
+    /// end.
     fn batch(&self, source: usize, node: u64, place: u64) -> Option<u64> {
         let batch_plan = &self.epoch.inner.batch_plan;
         let nodes = batch_plan.canonical_nodes;
@@ -284,13 +291,13 @@ impl<'a> Finder<'a> {
 }
 
 impl AccessSchedule {
-    /// How many stretches there are.
+    /// Returns the number of uses.
     #[must_use]
     pub fn len(&self) -> u64 {
         count(self.all.len())
     }
 
-    /// Whether no shard is used.
+    /// Returns whether no shard is used.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()

@@ -1,7 +1,7 @@
-//! Batching: which streams a global batch is made of, and what stands at each of its entries.
+//! Batching: which streams a global batch consists of, and which position is at each of its entries.
 //!
-//! A *global batch* lists node by node, rank by rank, the samples of one step; a rank's part of it is its batch.
-//! Loader workers take turns at a rank's batches and change nothing here.
+//! A *global batch* lists the samples of one step, node by node and rank by rank. A rank's part of it is the rank's
+//! batch. Loader workers take a rank's batches in turn and have no influence here.
 //!
 //! Source: MosaicML Streaming 0.13, `streaming/base/batching/`.
 
@@ -12,7 +12,7 @@ use crate::partition::{Cut, Partition, Place};
 use crate::rng::Pcg64;
 use crate::weights::Share;
 
-/// The stream and the stream's batch that a batch of a mix is.
+/// The stream of a batch, and the number of the batch in that stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) stream: u32,
@@ -23,15 +23,16 @@ pub(crate) struct Origin {
 pub(crate) enum Method {
     /// One partition of all streams together.
     Random(Partition),
-    /// A partition for each stream, and whose turn it is.
+    /// A partition for each stream, and the order of the streams' batches.
     PerStream(Vec<Partition>, Vec<Origin>),
-    /// A partition for each stream, and where its share of the global batch starts; at the end the whole batch.
+    /// A partition for each stream, and the start of its share in the global batch; the last entry is the size of the
+    /// global batch.
     Stratified(Vec<Partition>, Vec<u64>),
-    /// A partition for each stream, and for each node whose turn it is.
+    /// A partition for each stream, and for each node the order of the streams' batches.
     DevicePerStream(Vec<Partition>, Vec<Vec<Origin>>),
 }
 
-/// All batches of an epoch from where it starts.
+/// All batches of an epoch, from where it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchPlan {
     pub(crate) method: Method,
@@ -39,19 +40,19 @@ pub(crate) struct BatchPlan {
     pub(crate) nodes: u64,
     pub(crate) ranks_per_node: u64,
     pub(crate) batch_size: u64,
-    /// Batches that a resumed epoch leaves out; `random` leaves out samples, in its partition.
+    /// Batches skipped by a resumed epoch. `random` skips samples instead, in its partition.
     pub(crate) skipped: u64,
     batches: u64,
 }
 
-/// What the deal of one epoch depends on.
+/// The inputs of a batch plan.
 pub(crate) struct Terms<'a> {
     pub(crate) method: BatchingMethod,
     pub(crate) algo: PartitionAlgo,
     pub(crate) batch_size: u64,
     pub(crate) resolved: &'a Resolved,
     pub(crate) shares: &'a [Share],
-    /// Samples of each stream after resampling; for `random` of all of them together.
+    /// Samples of each stream after resampling; for `random`, of all streams together.
     pub(crate) samples: &'a [u64],
 }
 
@@ -125,17 +126,17 @@ impl BatchPlan {
         })
     }
 
-    /// Global batches from where the epoch starts; the last one may be short.
+    /// Returns the number of global batches from the start of the epoch; the last one may be short.
     pub(crate) const fn batches(&self) -> u64 {
         self.batches
     }
 
-    /// Entries of a global batch.
+    /// Returns the number of entries of a global batch.
     pub(crate) const fn global_batch(&self) -> u64 {
         self.nodes * self.ranks_per_node * self.batch_size
     }
 
-    /// The source and the position that stand at `entry` of global batch `batch`; `None` for padding.
+    /// Returns the source and the position at `entry` of global batch `batch`; `None` for padding.
     pub(crate) fn place(&self, batch: u64, entry: u64) -> Option<(usize, Place)> {
         if batch >= self.batches || entry >= self.global_batch() {
             return None;
@@ -155,7 +156,7 @@ impl BatchPlan {
                 let stream = starts.partition_point(|start| *start <= entry) - 1;
                 let (start, stop) = (*starts.get(stream)?, *starts.get(stream + 1)?);
                 let walk = batch * (stop - start) + (entry - start);
-                // Walk order of a partition over one node with batches of one: rank by rank.
+                // The order of entries in a partition over one node with batches of one: rank by rank.
                 let place = partitions
                     .get(stream)?
                     .place(walk / self.ranks_per_node, walk % self.ranks_per_node)?;
@@ -163,8 +164,8 @@ impl BatchPlan {
             }
             Method::DevicePerStream(partitions, origins) => {
                 let device = batch * self.nodes * self.ranks_per_node + entry / self.batch_size;
-                // COMPAT: device batches are prepared node by node in turn, but given out rank by rank: with several
-                // nodes of several ranks a rank is given what was prepared for another node.
+                // COMPAT: device batches are prepared node by node, but delivered rank by rank. With several nodes of
+                // several ranks, a rank receives batches prepared for another node.
                 let (turn, node) = (device / self.nodes, device % self.nodes);
                 let origin = origins.get(index(node))?.get(index(turn))?;
                 let stream = usize::try_from(origin.stream).ok()?;
@@ -205,10 +206,10 @@ fn stratified(terms: &Terms<'_>, global_batch: u64) -> Result<(Method, u64), Ord
     Ok((Method::Stratified(partitions, starts), batches))
 }
 
-/// Samples of each stream in a stratified batch.
+/// Returns the samples of each stream in a stratified batch.
 ///
-/// COMPAT: of streams that are equally close to one sample more, the later ones get it. The original leaves that to a
-/// sort that is not stable: with four streams and more its result depends on the processor.
+/// COMPAT: if several streams are equally close to another sample, the later ones receive it. The original uses an
+/// unstable sort there: with four or more streams, its result depends on the processor.
 fn batch_shares(shares: &[Share], global_batch: u64) -> Result<Vec<u64>, OrderError> {
     let mut parts = Vec::with_capacity(shares.len());
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(shares.len());
@@ -247,7 +248,7 @@ fn device_per_stream(terms: &Terms<'_>) -> Result<(Method, u64), OrderError> {
         });
     }
     let partitions = terms.partitions(canonical, 1)?;
-    // Every canonical node has as many entries, so every node has as many batches of a stream.
+    // All canonical nodes have equally many entries, so all nodes have equally many batches of a stream.
     let per_node = |partition: &Partition| {
         partition.per_rank() * world.ranks_per_node * (canonical / world.nodes)
     };
@@ -261,14 +262,14 @@ fn device_per_stream(terms: &Terms<'_>) -> Result<(Method, u64), OrderError> {
         .map(|_| origins(&counts, &mut rng))
         .collect::<Result<_, _>>()?;
     let turns = origins.first().map_or(0, |origins| count(origins.len()));
-    // COMPAT: the batches of a node are padded to a multiple of all devices, by a full round where they are one.
+    // COMPAT: the batches of a node are padded to a multiple of all devices; if they already are one, by a full round.
     let devices = world.nodes * world.ranks_per_node;
     let padded = turns + (devices - turns % devices);
     let batches = padded * world.nodes / devices;
     Ok((Method::DevicePerStream(partitions, origins), batches))
 }
 
-/// The complete batches of each stream; a stream without one is an error.
+/// Returns the number of complete batches of each stream, or an error if a stream has none.
 fn full(
     partitions: &[Partition],
     batches: impl Fn(&Partition) -> u64,
@@ -289,7 +290,7 @@ fn full(
     Ok(counts)
 }
 
-/// Whose turn it is, batch by batch: each stream as often as it has batches, shuffled.
+/// Returns the shuffled order of the batches: each stream occurs as often as it has batches.
 fn origins(counts: &[u64], rng: &mut Pcg64) -> Result<Vec<Origin>, OrderError> {
     let total: u64 = counts.iter().sum();
     if u32::try_from(total).is_err() {

@@ -1,4 +1,4 @@
-//! What an epoch's order depends on.
+//! The configuration that determines the order of an epoch.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,10 +15,10 @@ macro_rules! names {
         }
 
         impl $type {
-            /// Every one of them, in the order of the documentation.
+            /// All values, in the order of the documentation.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// As it is spelled in options and states.
+            /// Returns the name used in options and states.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -53,41 +53,41 @@ macro_rules! names {
 names! {
     /// How the samples of an epoch are shuffled.
     ShuffleAlgo, "shuffle_algo", "naive, py1s, py2s, py1br, py1e, shardmill",
-    /// One permutation of the whole epoch: every batch needs every shard. The only one without a lazy form.
+    /// One permutation of the whole epoch: every batch needs every shard. The only shuffle without a lazy form.
     Naive = "naive",
-    /// Shard parts in a random order, the samples of each shuffled in place.
+    /// Shard parts in a random order; the samples of each are shuffled in place.
     Py1s = "py1s",
-    /// As `py1s`, with a second shuffle of each shard before it is cut.
+    /// Like `py1s`, with an additional shuffle of each shard before it is cut.
     Py2s = "py2s",
-    /// Shard parts in a random order, samples shuffled within staggered blocks.
+    /// Shard parts in a random order; samples are shuffled within staggered blocks.
     Py1br = "py1br",
-    /// Shard parts in a random order, every sample moved by a bounded random distance.
+    /// Shard parts in a random order; every sample moves by a bounded random distance.
     Py1e = "py1e",
-    /// Shard parts in a random order, samples moved by two keyed permutations of overlapping blocks: random access,
-    /// memory independent of the number of samples.
+    /// Shard parts in a random order; two keyed permutations of overlapping blocks move the samples. Has random
+    /// access, and memory use is independent of the number of samples.
     Shardmill = "shardmill",
 }
 
 names! {
-    /// Which samples are drawn when a shard is sampled in part.
+    /// Which samples are drawn from a shard that is used in part.
     SamplingMethod, "sampling_method", "balanced, fixed",
-    /// Others in every epoch.
+    /// Different samples in every epoch.
     Balanced = "balanced",
-    /// The same in every epoch.
+    /// The same samples in every epoch.
     Fixed = "fixed",
 }
 
 names! {
-    /// How positions are dealt to nodes, ranks and workers.
+    /// How positions are distributed over nodes, ranks and workers.
     PartitionAlgo, "partition_algo", "orig, relaxed",
-    /// Canonical and physical nodes must divide one another.
+    /// Either the canonical nodes divide the physical nodes, or the reverse.
     Orig = "orig",
-    /// As `orig`, and a resumed run may have any number of nodes that keeps the global batch.
+    /// Like `orig`, but a resumed run may have any number of nodes that keeps the global batch size.
     Relaxed = "relaxed",
 }
 
 names! {
-    /// Which streams a batch is made of.
+    /// Which streams a batch consists of.
     BatchingMethod, "batching_method", "random, stratified, per_stream, device_per_stream",
     /// All streams mixed.
     Random = "random",
@@ -99,14 +99,14 @@ names! {
     DevicePerStream = "device_per_stream",
 }
 
-/// How many machines, training processes and loader processes there are.
+/// The numbers of machines, training processes and loader processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     /// Machines.
     pub nodes: u64,
     /// Training processes (devices) on each machine.
     pub ranks_per_node: u64,
-    /// Loader processes of each rank; 1 where the rank loads for itself.
+    /// Loader processes of each rank; 1 if the rank loads data itself.
     pub workers_per_rank: u64,
 }
 
@@ -118,18 +118,18 @@ impl World {
         workers_per_rank: 1,
     };
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     #[must_use]
     pub const fn ranks(self) -> u64 {
         self.nodes.saturating_mul(self.ranks_per_node)
     }
 
-    /// The world as the order sees it when `replication` consecutive ranks are given the same samples.
+    /// Returns the world that the order is computed for if `replication` consecutive ranks receive the same samples.
     ///
-    /// COMPAT: where the remaining ranks are no multiple of the ranks of a node they become one single node.
+    /// COMPAT: if the remaining ranks are not a multiple of the ranks per node, they become a single node.
     ///
     /// # Errors
-    /// `InvalidInput` when `replication` is 0 or does not divide the number of ranks.
+    /// `InvalidInput` if `replication` is 0 or does not divide the number of ranks.
     pub fn replicate(self, replication: u64) -> Result<Self, OrderError> {
         let ranks = self.ranks();
         if replication == 0 || !ranks.is_multiple_of(replication) {
@@ -171,7 +171,7 @@ impl World {
         Ok(())
     }
 
-    /// Samples of a step of all ranks, for as many steps as a rank has workers, stay below 2^44.
+    /// Checks that the samples of one step of all ranks, times the workers per rank, are at most 2^44.
     pub(crate) fn check_batch(self, batch_size: u64) -> Result<(), OrderError> {
         let product = [self.nodes, self.ranks_per_node, self.workers_per_rank]
             .into_iter()
@@ -187,7 +187,7 @@ impl World {
     }
 }
 
-/// Counts are limited so that the product of any three fits into 64 bits.
+/// Checks a count against a limit, so that the product of any three counts fits into 64 bits.
 pub(crate) fn check_count(option: &'static str, value: u64) -> Result<(), OrderError> {
     if value == 0 || value > 1 << 20 {
         return Err(OrderError::BadValue {
@@ -202,31 +202,31 @@ pub(crate) fn check_count(option: &'static str, value: u64) -> Result<(), OrderE
 /// How much of a stream an epoch takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Weight {
-    /// Every sample once, or in proportion to the stream's size where an epoch size is given.
+    /// Every sample once; with an epoch size, in proportion to the stream's size.
     #[default]
     Unspecified,
-    /// Relative to the proportions of the other streams, which must have them too.
+    /// Relative to the proportions of the other streams, which must have proportions too.
     Proportion(f64),
-    /// So many times every sample; fractions are drawn.
+    /// A number of repetitions of all samples; a fractional part is drawn randomly.
     Repeat(f64),
-    /// So many samples.
+    /// A number of samples.
     Choose(u64),
 }
 
 /// One dataset of a mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamConfig {
-    /// Samples of each shard, in the order of the index; shards may be empty.
+    /// The samples of each shard, in index order; shards may be empty.
     pub shards: Arc<[u64]>,
-    /// How much of it an epoch takes.
+    /// How much of the stream an epoch takes.
     pub weight: Weight,
-    /// A digest of the samples that the shards store and `shards` does not count; `None` where there are none. The order
-    /// does not depend on it. A state does: the same number may be that of another sample.
+    /// A digest of the deleted samples, which the shards store and `shards` does not count; `None` if there are none.
+    /// The order does not depend on it, but a state does: with other deletions, the same number means another sample.
     pub deleted: Option<[u8; 16]>,
 }
 
 impl StreamConfig {
-    /// A stream of these shard sizes, without a weight.
+    /// Creates a stream with these shard sizes and no weight.
     #[must_use]
     pub fn new(shards: &[u64]) -> Self {
         Self {
@@ -236,14 +236,14 @@ impl StreamConfig {
         }
     }
 
-    /// The same with a weight.
+    /// Sets the weight.
     #[must_use]
     pub fn with_weight(mut self, weight: Weight) -> Self {
         self.weight = weight;
         self
     }
 
-    /// The same with a digest of deleted samples.
+    /// Sets the digest of deleted samples.
     #[must_use]
     pub fn with_deleted(mut self, deleted: Option<[u8; 16]>) -> Self {
         self.deleted = deleted;
@@ -251,16 +251,17 @@ impl StreamConfig {
     }
 }
 
-/// Where a run stands: what MosaicML Streaming keeps in a checkpoint, field by field.
+/// The position of a run: the fields that MosaicML Streaming stores in a checkpoint.
 ///
-/// Serves every rank, and any world that the order allows. Not in it: batch size, block size, algorithm, weights.
+/// It is valid for every rank and every world that the order supports. It does not contain the batch size, block size,
+/// algorithm and weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The epoch that is under way.
+    /// The current epoch.
     pub epoch: u64,
-    /// Samples of it that all ranks together were given, replicas counted once.
+    /// Samples of the epoch that all ranks together have received, with replicas counted once.
     pub sample_in_epoch: u64,
-    /// The fixed division of sample space. `None` (a state made before the first epoch) cannot be resumed.
+    /// The fixed division of sample space. A state without it (made before the first epoch) cannot be resumed.
     pub num_canonical_nodes: Option<u64>,
     /// The seed of the run.
     pub shuffle_seed: u64,
@@ -268,47 +269,49 @@ pub struct State {
     pub initial_physical_nodes: Option<u64>,
 }
 
-/// Everything that decides which sample goes where in one epoch.
+/// All inputs that determine which sample goes where in one epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochConfig {
-    /// The datasets of the mix, in order. Sample ids count through all of them.
+    /// The datasets of the mix, in order. Sample ids number all of them consecutively.
     pub streams: Vec<StreamConfig>,
-    /// Samples of an epoch where weights are relative; `None` and 0 stand for all there are.
+    /// Samples of an epoch with relative weights; `None` and 0 mean all samples.
     pub epoch_size: Option<u64>,
-    /// The fixed division of sample space. `None` and 0 stand for 64 a node (`py1s`, `py2s`) or one a node.
+    /// The fixed division of sample space. `None` and 0 mean 64 per node (`py1s`, `py2s`) or one per node.
     pub num_canonical_nodes: Option<u64>,
-    /// How far a sample may move, in samples; ignored by `naive`, `py1s` and `py2s`. `None` stands for
-    /// `max(4_000_000 / num_canonical_nodes, 262_144)`.
+    /// How far a sample may move, in samples; ignored by `naive`, `py1s` and `py2s`. `None` means `max(4_000_000 /
+    /// num_canonical_nodes, 262_144)`.
     pub shuffle_block_size: Option<u64>,
-    /// How many consecutive ranks are given the same samples.
+    /// How many consecutive ranks receive the same samples.
     pub replication: Option<u64>,
-    /// Samples of a rank in a step.
+    /// Samples of a rank in one step.
     pub batch_size: u64,
-    /// Whether to shuffle at all.
+    /// Whether to shuffle.
     pub shuffle: bool,
-    /// How.
+    /// The shuffle algorithm.
     pub shuffle_algo: ShuffleAlgo,
-    /// The seed of the run; the epoch is added to it where an epoch has its own order.
+    /// The seed of the run. The epoch number is added where the order differs between epochs.
     pub shuffle_seed: u64,
-    /// Which samples are drawn from a shard that is taken in part.
+    /// Which samples are drawn from a shard that is used in part.
     pub sampling_method: SamplingMethod,
-    /// How many samples at a time are drawn from a shard when its share is decided.
+    /// How many samples at a time are drawn from a shard when its share is determined.
     pub sampling_granularity: u64,
-    /// How positions are dealt.
+    /// How positions are distributed.
     pub partition_algo: PartitionAlgo,
-    /// Which streams a batch is made of.
+    /// Which streams a batch consists of.
     pub batching_method: BatchingMethod,
     /// Machines, ranks and workers.
     pub world: World,
-    /// Which epoch, unless `resume` names this or a later one.
+    /// The epoch, unless `resume` names this or a later one.
     pub epoch: u64,
-    /// Where to continue. A state of an earlier epoch is stale: the epoch starts at its beginning.
+    /// Where to resume. A state of an earlier epoch is stale: the epoch then starts at its beginning.
     pub resume: Option<State>,
 }
 
 impl EpochConfig {
-    /// Epoch 0 of these streams, everything else as MosaicML Streaming's defaults: not shuffled, `py1e`, seed 9176,
-    /// `balanced` sampling of single samples, `relaxed` partition, `random` batching.
+    /// Creates the configuration of epoch 0 of these streams, with the defaults of MosaicML Streaming.
+    ///
+    /// These are: no shuffling, `py1e`, seed 9176, `balanced` sampling of single samples, `relaxed` partition,
+    /// `random` batching.
     #[must_use]
     pub fn new(streams: Vec<StreamConfig>, batch_size: u64, world: World) -> Self {
         Self {
@@ -332,29 +335,29 @@ impl EpochConfig {
     }
 }
 
-/// An [`EpochConfig`] whose defaults are filled in and whose state is applied.
+/// An [`EpochConfig`] with defaults filled in and its state applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// The world after replication.
     pub world: World,
     /// The epoch.
     pub epoch: u64,
-    /// Where it starts.
+    /// Where the epoch starts, in samples.
     pub sample_in_epoch: u64,
     /// The fixed division of sample space.
     pub canonical_nodes: u64,
-    /// The seed of shuffles and sampling; weights use the configuration's own.
+    /// The seed of shuffles and sampling; weights use the seed of the configuration.
     pub seed: u64,
-    /// Physical nodes of the first run, where a state says so.
+    /// Physical nodes of the first run, if a state contains them.
     pub initial_nodes: Option<u64>,
-    /// The shuffle block.
+    /// The shuffle block size.
     pub block: u64,
-    /// Whether the epoch is added to the seed of sampling and of batch origins.
+    /// Whether the epoch number is added to the seed of sampling and of the order of batches.
     pub epoch_seed: bool,
 }
 
 impl EpochConfig {
-    /// Fills in defaults, applies the state and checks what can be checked without the streams.
+    /// Fills in defaults, applies the state, and validates all that does not depend on the streams.
     ///
     /// # Errors
     /// `InvalidInput` for counts of 0, a replication that does not divide the world, or a state without canonical
@@ -426,8 +429,8 @@ impl EpochConfig {
         Ok(resolved)
     }
 
-    /// Whether both come to the same order, from the same place on: one may leave out what the other gives as by default,
-    /// or have in a state what the other has itself. False for what cannot be resolved.
+    /// Returns whether both configurations give the same order from the same position on. A default counts as equal to
+    /// the same explicit value, and a state as equal to the same options. Returns false if one cannot be resolved.
     #[must_use]
     pub fn is_same_order(&self, other: &Self) -> bool {
         let resolved = |config: &Self| {

@@ -1,4 +1,4 @@
-//! Reading an epoch's order, batch by batch.
+//! Reads the order of an epoch batch by batch.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,25 +11,25 @@ use crate::num::{count, index, low32};
 use crate::shuffle::{Follow, Scratch};
 use crate::units::Drawn;
 
-/// Sample ids that all windows of a cursor may hold together: 32 MiB of 32-bit ids.
+/// Most sample ids in all windows of a cursor together: 32 MiB of 32-bit ids.
 const MOST_HELD: u64 = 1 << 23;
-/// The shortest window that pays for what is made around it.
+/// The shortest window that is worth its fixed cost.
 const SHORTEST: u64 = 1 << 10;
 /// The longest window: half the smallest default block.
 const LONGEST: u64 = 1 << 17;
-/// The first window of each canonical node, so that the first batch comes soon.
+/// The length of the first window of each canonical node, so that the first batch is ready soon.
 const FIRST: u64 = 1 << 13;
 
-/// Reads a part of every global batch: a rank's, a node's, or all of it.
+/// Reads a part of every global batch: that of a rank, of a node, or all of it.
 ///
-/// Batches may be read in any order; reading them in sequence is what is fast. For each canonical node in use one window
-/// of its order is kept, of at most 2^17 samples, and together of some 32 MiB (64 MiB from 2^32 samples on) or 1024 samples
-/// each, whichever is more.
+/// Batches may be read in any order; sequential reading is fast. The cursor keeps one window of the order for each
+/// canonical node in use, of at most 2^17 samples. All windows together take about 32 MiB (64 MiB from 2^32 samples
+/// on) or 1024 samples each, whichever is more.
 #[derive(Debug)]
 pub struct Cursor {
     epoch: Epoch,
     entries: Range<u64>,
-    /// For each canonical node of each source.
+    /// One per canonical node of each source.
     windows: Vec<Option<Box<Held>>>,
     scratch: Vec<Mutex<Scratch>>,
     drawn: Vec<Drawn>,
@@ -38,7 +38,7 @@ pub struct Cursor {
     wanted: Vec<Wanted>,
 }
 
-/// A canonical node of a source, numbered through: `source * canonical_nodes + node`.
+/// A canonical node of a source: `source * canonical_nodes + node`.
 type Key = usize;
 
 /// An entry whose sample is not known yet.
@@ -49,13 +49,13 @@ struct Wanted {
     out: usize,
 }
 
-/// A window of a canonical node: sample ids.
+/// A window of a canonical node, as sample ids.
 #[derive(Debug, Default)]
 struct Held {
     start: u64,
     ids: Ids,
     follow: Follow,
-    /// Windows made so far.
+    /// Windows computed so far.
     made: u64,
 }
 
@@ -119,36 +119,36 @@ impl Cursor {
         }
     }
 
-    /// Makes the windows of several canonical nodes at once, on so many threads; 0 counts as 1.
+    /// Computes the windows of several canonical nodes in parallel, on this many threads; 0 counts as 1.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
     }
 
-    /// Keeps windows of about so many samples for each canonical node; smaller ones are made more often, each at the
-    /// cost of the shuffle block around it.
+    /// Sets the approximate window length per canonical node, in samples. Shorter windows are computed more often, and
+    /// each computation costs the surrounding shuffle block.
     #[must_use]
     pub fn with_window(mut self, samples: u64) -> Self {
         self.window = samples.max(1);
         self
     }
 
-    /// The epoch that is read.
+    /// Returns the epoch.
     #[must_use]
     pub fn epoch(&self) -> &Epoch {
         &self.epoch
     }
 
-    /// Batches there are.
+    /// Returns the number of batches.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.epoch.batches()
     }
 
-    /// Puts this cursor's part of global batch `batch` into `out`, which is emptied first; false behind the end.
+    /// Replaces `out` by this cursor's part of global batch `batch`; returns false after the last batch.
     ///
-    /// Only the last batch (and, for `device_per_stream`, the last round) may be shorter than the part.
+    /// Only the last batch (with `device_per_stream`, the last round) may be shorter than the part.
     pub fn read(&mut self, batch: u64, out: &mut Vec<Entry>) -> bool {
         out.clear();
         if batch >= self.batches() {
@@ -220,10 +220,10 @@ impl Cursor {
         true
     }
 
-    /// Makes a window for each canonical node of which an entry is wanted, from the first wanted position on; false when
-    /// nothing is wanted.
+    /// Computes a window for each canonical node with a wanted entry, from its first wanted position on. Returns false
+    /// if nothing is wanted.
     ///
-    /// INVARIANT: a window holds the position that it was made for, so that a few rounds serve every entry.
+    /// INVARIANT: a window contains the position that it was computed for, so a few rounds provide every entry.
     fn make(&mut self, wanted: &[Wanted]) -> bool {
         let mut missing: BTreeMap<Key, u64> = BTreeMap::new();
         for want in wanted {
@@ -291,7 +291,7 @@ impl Cursor {
     }
 }
 
-/// Makes the window of a canonical node that starts at position `from`.
+/// Computes the window of a canonical node that starts at position `from`.
 fn remake(
     inner: &Inner,
     (source, node): (usize, u64),
@@ -305,7 +305,7 @@ fn remake(
     };
     let wanted = match held.made {
         0 => FIRST.min(window),
-        // Different lengths once, so that the windows of all nodes do not end in the same batch for ever.
+        // Vary the length once, so that the windows of all nodes do not end in the same batch every time.
         1 => window / 2 + window / 2 * (node % 16 + 1) / 16,
         _ => window,
     }
@@ -313,7 +313,7 @@ fn remake(
     source
         .shuffle
         .window(node, from, wanted, &mut held.follow, scratch);
-    // What lies before was read; what lies far behind would take more memory than was promised.
+    // Earlier positions have been read; much later ones would exceed the documented memory.
     let made = &mut scratch.window;
     let before = index(from.saturating_sub(made.start));
     let after = made.ids.len().min(before + index(2 * wanted));

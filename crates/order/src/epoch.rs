@@ -1,4 +1,4 @@
-//! An epoch: streams, weights, sampling, shuffle, partition and batching put together.
+//! An epoch: combines streams, weights, sampling, shuffle, partition and batching.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::shuffle::{Shuffle, ShuffleConfig};
 use crate::units::{Sampling, ShardTable, Units};
 use crate::weights::{self, Share};
 
-/// A sample: its number in shard order, through all shards of all streams.
+/// A sample, by its number in shard order across all shards of all streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SampleId(pub u64);
 
-/// A sample that a rank is given.
+/// A sample that a rank receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Which one.
+    /// The sample.
     pub sample: SampleId,
-    /// Whether it is padding: given a second time so that all ranks have as many samples.
+    /// Whether the sample is padding: repeated so that all ranks receive equally many samples.
     pub repeated: bool,
 }
 
-/// Samples that are dealt together: those of the whole epoch (`random`), or those of one stream.
+/// Samples that are distributed together: those of the whole epoch (`random`) or of one stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) units: Units,
@@ -43,31 +43,34 @@ pub(crate) struct Inner {
     pub(crate) batch_plan: BatchPlan,
 }
 
-/// The order of one epoch, from where it starts or is resumed. Cheap to clone; the same in every process that makes it
-/// from the same configuration.
+/// The order of one epoch, from its start or from where it is resumed. Cheap to clone. All processes compute the same
+/// order from the same configuration.
 #[derive(Clone, Debug)]
 pub struct Epoch {
     pub(crate) inner: Arc<Inner>,
 }
 
 impl Epoch {
-    /// Makes the order: draws what is drawn for shards and walks the generator through the samples (about a nanosecond
-    /// each; `shardmill` and no shuffle do not walk). See [`rank`](Self::rank) for the samples themselves.
+    /// Computes the order: draws the random decisions about shards, and advances the generator over all samples. That
+    /// takes about a nanosecond per sample; `shardmill` and unshuffled epochs do not need it. [`rank`](Self::rank)
+    /// reads the samples.
     ///
-    /// Memory: 50 to 100 bytes for each shard, 8 for each batch of the methods `per_stream` and `device_per_stream`,
-    /// 4 a sample for `naive`, and 4 for each pick while a fractional share is drawn.
+    /// Memory: 50 to 100 bytes per shard; 8 bytes per batch with `per_stream` and `device_per_stream`; 4 bytes per
+    /// sample with `naive`; and temporarily 4 bytes per pick while a fractional share is drawn.
     ///
     /// # Errors
-    /// `InvalidInput`, whenever the original raises; see [`OrderError`].
+    /// `InvalidInput` in all cases in which the original raises an error; see [`OrderError`].
     pub fn new(config: &EpochConfig) -> Result<Self, OrderError> {
         Self::with_walk(config, &[])
     }
 
-    /// As [`new`](Self::new), without walking where `walk` is what [`walk`](Self::walk) gave for an epoch with the same
-    /// shards, shares, shuffle, seed and number, in whatever world and resumed wherever. What does not fit is ignored.
+    /// Like [`new`](Self::new), but uses the generator checkpoints in `walk`, as returned by [`walk`](Self::walk).
+    ///
+    /// They must be of an epoch with the same shards, shares, shuffle, seed and number; the world and the start may
+    /// differ. Checkpoints that do not match are ignored.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// As for [`new`](Self::new).
     pub fn with_walk(config: &EpochConfig, walk: &[u8]) -> Result<Self, OrderError> {
         let kept = Kept::new(walk);
         let resolved = config.resolve()?;
@@ -103,7 +106,7 @@ impl Epoch {
             }
         }
         let samples: Vec<u64> = units.iter().map(Units::samples).collect();
-        // The deal is cheap and refuses most of what is refused, so it comes before the walk.
+        // The batch plan is cheap and rejects most invalid configurations, so it is computed before the shuffle.
         let batch_plan = BatchPlan::new(&Terms {
             method: config.batching_method,
             algo: config.partition_algo,
@@ -144,50 +147,51 @@ impl Epoch {
         })
     }
 
-    /// What the configuration came to: the world after replication, the epoch, where it starts, its canonical nodes.
+    /// Returns the resolved configuration: the world after replication, the epoch, its start and its canonical nodes.
     #[must_use]
     pub fn resolved(&self) -> &Resolved {
         &self.inner.resolved
     }
 
-    /// What each stream's weight came to.
+    /// Returns the resolved share of each stream.
     #[must_use]
     pub fn shares(&self) -> &[Share] {
         &self.inner.shares
     }
 
-    /// Shards and sample ids of all streams.
+    /// Returns the shards and sample ids of all streams.
     #[must_use]
     pub fn shards(&self) -> &ShardTable {
         &self.inner.table
     }
 
-    /// Samples of a whole epoch, before it is padded.
+    /// Returns the number of samples of a whole epoch, before padding.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.inner.shares.iter().map(|share| share.choose).sum()
     }
 
-    /// Steps from where the epoch starts. The last one may be short.
+    /// Returns the number of steps from the start of the epoch. The last step may be short.
     ///
-    /// It is of the same length on every rank but for two cases, in which the original does the same: batching
-    /// `device_per_stream`, and a run that `relaxed` resumed on nodes that neither divide nor are divided by the canonical
-    /// nodes, where the last steps are short on some ranks only. [`clean_batches`](Self::clean_batches) leaves those out
-    /// of `random`.
+    /// The steps have the same length on every rank except in two cases, which match the original. One is batching
+    /// `device_per_stream`. The other is a run that `relaxed` resumed on nodes that neither divide the canonical nodes
+    /// nor are divided by them. Its last steps are short on some ranks only. [`clean_batches`](Self::clean_batches)
+    /// excludes those steps with `random`.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.inner.batch_plan.batches()
     }
 
-    /// Samples of one step of all ranks, replicas counted once.
+    /// Returns the number of samples in one step of all ranks, with replicas counted once.
     #[must_use]
     pub fn global_batch(&self) -> u64 {
         self.inner.batch_plan.global_batch()
     }
 
-    /// Steps at the start that are complete and without repeated samples: what is left when the ragged end is dropped.
+    /// Returns the number of steps from the start that are complete and without repeated samples.
     ///
-    /// The methods other than `random` have complete batches only; those may hold flagged repeats and all count here.
+    /// Methods other than `random` have only complete batches. All of them count here, although they may contain
+    /// repeated samples (which are flagged).
     #[must_use]
     pub fn clean_batches(&self) -> u64 {
         match &self.inner.batch_plan.method {
@@ -196,12 +200,12 @@ impl Epoch {
         }
     }
 
-    /// The state after so many further steps: what to store so that another run goes on there.
+    /// Returns the state after this many further steps, from which another run can resume.
     ///
-    /// After the last step it is the start of the next epoch. With `random`, an epoch that is padded has a few more places
-    /// than samples, and the original refuses to go on behind so many places as there are samples, on some worlds or on
-    /// all. There the state is the start of the next epoch where only padding is left, and else that last place: a few
-    /// samples are then given a second time, and none is lost.
+    /// After the last step, it is the start of the next epoch. With `random`, a padded epoch has a few more places
+    /// than samples. The original does not resume beyond the number of samples in some or all worlds. If only padding
+    /// is left there, the state is the start of the next epoch. Otherwise it is the last position that can be resumed:
+    /// a few samples are repeated, and none is lost.
     #[must_use]
     pub fn state_after(&self, batches: u64) -> State {
         let resolved = &self.inner.resolved;
@@ -223,7 +227,7 @@ impl Epoch {
         }
     }
 
-    /// Whether a batch from this one on holds anything but padding.
+    /// Returns whether a batch from this one on contains anything but padding.
     fn any_from(&self, batch: u64) -> bool {
         let batch_plan = &self.inner.batch_plan;
         let mut entries = (batch..batch_plan.batches())
@@ -234,10 +238,10 @@ impl Epoch {
         })
     }
 
-    /// Places in the global batch that belong to a rank of the world before replication.
+    /// Returns the entries of the global batch that belong to a rank of the world before replication.
     ///
     /// # Errors
-    /// `InvalidInput` when there is no such rank.
+    /// `InvalidInput` if the rank does not exist.
     pub fn entries_of_rank(&self, rank: u64) -> Result<Range<u64>, OrderError> {
         let world = self.inner.resolved.world;
         let place = rank / self.inner.replication;
@@ -252,22 +256,22 @@ impl Epoch {
         Ok(place * batch_size..(place + 1) * batch_size)
     }
 
-    /// The samples of one rank of the world before replication.
+    /// Returns a cursor over the samples of one rank of the world before replication.
     ///
     /// # Errors
-    /// `InvalidInput` when there is no such rank.
+    /// `InvalidInput` if the rank does not exist.
     pub fn rank(&self, rank: u64) -> Result<Cursor, OrderError> {
         Ok(Cursor::new(self.clone(), self.entries_of_rank(rank)?))
     }
 
-    /// The samples of all ranks, replicas counted once: node by node, rank by rank.
+    /// Returns a cursor over the samples of all ranks, with replicas counted once: node by node, rank by rank.
     #[must_use]
     pub fn everyone(&self) -> Cursor {
         Cursor::new(self.clone(), 0..self.global_batch())
     }
 
-    /// The sample at a position of the epoch's order before it is dealt, where that needs no window: without shuffling,
-    /// with `naive` and with `shardmill`. `source` is the stream, or 0 for `random`.
+    /// Returns the sample at a position of the shuffled order, before partitioning. This needs random access: no
+    /// shuffling, `naive` or `shardmill`; otherwise it returns `None`. `source` is the stream, or 0 for `random`.
     #[must_use]
     pub fn sample_at(&self, source: usize, position: u64) -> Option<SampleId> {
         let source = self.inner.sources.get(source)?;
@@ -283,8 +287,8 @@ impl Epoch {
         Some(SampleId(id[0]))
     }
 
-    /// The generator's walk, to be kept for [`with_walk`](Self::with_walk): 29 bytes for each checkpoint. Empty where
-    /// there was none: without shuffling, with `naive` and with `shardmill`.
+    /// Returns the generator checkpoints, to be stored for [`with_walk`](Self::with_walk): 29 bytes for each. Empty if
+    /// there are none: without shuffling, with `naive` and with `shardmill`.
     #[must_use]
     pub fn walk(&self) -> Vec<u8> {
         if self.checkpoints() == 0 {
@@ -297,8 +301,8 @@ impl Epoch {
         writer.finish()
     }
 
-    /// Whether a generator was walked through the samples to make this: then the [`walk`](Self::walk) may be worth
-    /// keeping.
+    /// Returns whether the generator was advanced over all samples to create this epoch. Then [`walk`](Self::walk) may
+    /// be worth storing.
     #[must_use]
     pub fn has_walked(&self) -> bool {
         self.inner
@@ -307,7 +311,7 @@ impl Epoch {
             .any(|source| source.shuffle.has_walked())
     }
 
-    /// Generator checkpoints that are kept.
+    /// Returns the number of generator checkpoints.
     #[must_use]
     pub fn checkpoints(&self) -> u64 {
         self.inner
@@ -317,14 +321,14 @@ impl Epoch {
             .sum()
     }
 
-    /// Sources of samples: streams, or 1 for `random`.
+    /// Returns the number of sources of samples: the streams, or 1 for `random`.
     #[must_use]
     pub fn sources(&self) -> u64 {
         count(self.inner.sources.len())
     }
 }
 
-/// A stream's part of the shuffle block.
+/// Returns a stream's part of the shuffle block.
 pub(crate) fn block_of(
     method: BatchingMethod,
     stream: usize,

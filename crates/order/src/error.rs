@@ -1,65 +1,65 @@
-//! What can be wrong with a configuration or a state.
+//! Errors of configurations and states.
 
 use shardmill_core::{Diagnostic, ErrorKind};
 
-/// Why an order cannot be made.
+/// Why an order cannot be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
-    /// A value that no order has: zero where something is counted, a product beyond what is supported.
+    /// A value out of range: zero for a count, or a product beyond the supported size.
     #[error("is {value}, which is not {expected}")]
     BadValue {
-        /// The option, as it is spelled everywhere.
+        /// The option's name.
         option: &'static str,
-        /// Its value.
+        /// The value.
         value: u64,
-        /// What it must be.
+        /// The valid values.
         expected: &'static str,
     },
-    /// A name that is not in a closed list.
+    /// A name that is not in the list of known names.
     #[error("{value:?} is none of {known}")]
     UnknownName {
-        /// The option, as it is spelled everywhere.
+        /// The option's name.
         option: &'static str,
-        /// What was asked for.
+        /// The given name.
         value: String,
-        /// What there is.
+        /// The known names.
         known: &'static str,
     },
-    /// No streams at all.
+    /// The configuration has no streams.
     #[error("there are no streams")]
     NoStreams,
-    /// A stream without a single sample.
+    /// A stream has no samples.
     #[error("has no samples")]
     EmptyStream {
-        /// Which stream, from 0.
+        /// The stream, from 0.
         stream: usize,
     },
-    /// Proportions on some streams only, or an epoch size together with absolute weights.
+    /// Only some streams have proportions, or an epoch size is combined with absolute weights.
     #[error("{reason}")]
     MixedWeights {
-        /// Which stream, from 0.
+        /// The stream, from 0.
         stream: usize,
-        /// What does not go together.
+        /// The conflict.
         reason: &'static str,
     },
-    /// Several weights on one stream.
+    /// A stream has several weights.
     #[error("more than one of proportion, repeat and choose")]
     SeveralWeights {
-        /// Which stream, from 0.
+        /// The stream, from 0.
         stream: usize,
     },
-    /// A weight that is negative, not a number, or too large.
+    /// A weight is negative, not a number, or too large.
     #[error("{weight} is {value}, which is not a number from 0 to 2^63")]
     BadWeight {
-        /// Which stream, from 0.
+        /// The stream, from 0.
         stream: usize,
         /// `proportion` or `repeat`.
         weight: &'static str,
-        /// Its value.
+        /// The value.
         value: f64,
     },
-    /// Proportions that add up to nothing.
+    /// The sum of the proportions is not a positive finite number.
     #[error("proportions add up to {sum}")]
     NoWeight {
         /// The sum.
@@ -68,34 +68,34 @@ pub enum OrderError {
     /// The weights leave an epoch without samples.
     #[error("no samples are left to choose")]
     NothingChosen {
-        /// The stream that is left empty, or `None` for the whole epoch.
+        /// The empty stream, or `None` for the whole epoch.
         stream: Option<usize>,
     },
-    /// More distinct things wanted than there are.
+    /// More distinct values are wanted than exist.
     #[error("{wanted} distinct values wanted of {of}")]
     ChooseTooMany {
-        /// How many.
+        /// How many are wanted.
         wanted: u64,
-        /// Of how many.
+        /// How many exist.
         of: u64,
     },
-    /// An empty range of integers; a shuffle block too small for its algorithm.
+    /// A range of integers is empty, because the shuffle block is too small for the algorithm.
     #[error("no integer is at least {low} and below {high}")]
     EmptyRange {
-        /// Lower bound.
+        /// The lower bound.
         low: u64,
-        /// Upper bound, exclusive.
+        /// The upper bound, exclusive.
         high: u64,
     },
-    /// Canonical and physical nodes do not divide one another.
+    /// Neither the canonical nodes divide the physical nodes, nor the reverse.
     #[error("{canonical_nodes} canonical and {nodes} physical nodes: neither divides the other")]
     NodesDoNotDivide {
         /// Canonical nodes.
         canonical_nodes: u64,
-        /// Physical nodes: of this run, or of the first one.
+        /// Physical nodes of this run or of the first one.
         nodes: u64,
     },
-    /// More canonical nodes than samples, for a shuffle that needs one in each.
+    /// There are more canonical nodes than samples, and the shuffle needs a sample in each.
     #[error("{samples} samples for {canonical_nodes} canonical nodes")]
     EmptyCanonicalNode {
         /// Samples of the epoch or stream.
@@ -103,7 +103,7 @@ pub enum OrderError {
         /// Canonical nodes.
         canonical_nodes: u64,
     },
-    /// A global batch that the initial run's devices cannot share.
+    /// The devices of the first run cannot share the global batch equally.
     #[error(
         "a global batch of {global_batch} samples cannot be divided over the {devices} devices of the first run"
     )]
@@ -113,15 +113,15 @@ pub enum OrderError {
         /// Devices of the first run.
         devices: u64,
     },
-    /// A position beyond the end.
+    /// The position to resume from is beyond the end of the epoch.
     #[error("position {position} is beyond the {samples} samples of the epoch")]
     BeyondEnd {
-        /// Where to resume.
+        /// The position.
         position: u64,
-        /// How many samples there are.
+        /// The number of samples.
         samples: u64,
     },
-    /// Too few samples to repeat for the padding of a canonical node.
+    /// There are too few samples to repeat as padding of a canonical node.
     #[error(
         "{samples} samples are too few to pad {canonical_nodes} canonical nodes over {nodes} nodes"
     )]
@@ -133,48 +133,48 @@ pub enum OrderError {
         /// Physical nodes.
         nodes: u64,
     },
-    /// A stream that cannot fill one batch of its kind.
+    /// A stream cannot fill one batch.
     #[error("{samples} samples do not fill a batch of {batch}")]
     StreamTooSmall {
-        /// Which stream, from 0.
+        /// The stream, from 0.
         stream: usize,
-        /// Samples it has for it.
+        /// The number of samples available.
         samples: u64,
-        /// What a batch needs.
+        /// The number of samples that a batch needs.
         batch: u64,
     },
-    /// A stream whose share of a global batch or of the shuffle block is nothing.
+    /// A stream's share of a global batch or of the shuffle block is 0.
     #[error("its share of {what} {of} is 0")]
     NoShare {
-        /// Which stream, from 0.
+        /// The stream, from 0.
         stream: usize,
         /// What is shared.
         what: &'static str,
-        /// How much there is of it.
+        /// Its size.
         of: u64,
     },
-    /// A state without what is needed to continue.
+    /// A state lacks a field that is needed to resume.
     #[error("has no {field}")]
     StateField {
         /// The field.
         field: &'static str,
     },
-    /// More memory than there is.
+    /// There is not enough memory.
     #[error("{bytes} bytes for {what} cannot be had")]
     Memory {
-        /// What it was for.
+        /// The purpose of the memory.
         what: &'static str,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// A rank or worker outside the world.
+    /// A rank or worker is outside the world.
     #[error("{what} {value} of {of}")]
     OutsideWorld {
         /// `rank` or `worker`.
         what: &'static str,
-        /// Which one was asked for.
+        /// The given number.
         value: u64,
-        /// How many there are.
+        /// How many exist.
         of: u64,
     },
 }
@@ -261,7 +261,7 @@ impl Diagnostic for OrderError {
 mod tests {
     use super::*;
 
-    /// As both edges print it.
+    /// Formats an error as the command line and Python do.
     fn rendered(error: &OrderError) -> String {
         let object = error
             .object()

@@ -1,26 +1,28 @@
-//! Which sample goes where: the order of an epoch as a pure function of shard sizes, options and a seed.
+//! Computes the sample order of an epoch as a pure function of shard sizes, options and a seed.
 //!
-//! Decides what every rank of every node is given in every step, in which order shards are needed, and where a stopped
-//! run goes on, on any number of machines. The order is bit-equal to MosaicML Streaming 0.13 for its shuffles
-//! (`naive`, `py1s`, `py2s`, `py1br`, `py1e`), its partitions (`orig`, `relaxed`), its four batching methods, its
-//! weights, sampling and replication; quirks that are kept for that are marked `COMPAT:`. A further shuffle,
-//! `shardmill`, has random access and needs no memory for samples (`QUALITY.md` measures it).
+//! The order says which samples each rank of each node receives in each step, and when each shard is needed. It also
+//! says where a stopped run resumes, on any number of machines. The order is bit-identical to MosaicML Streaming 0.13
+//! for its shuffles (`naive`, `py1s`, `py2s`, `py1br`, `py1e`), partitions (`orig`, `relaxed`) and four batching
+//! methods. The same holds for its weights, sampling and replication; `COMPAT:` marks quirks that are kept for this
+//! purpose. The additional shuffle `shardmill` has random access and needs no memory per sample (`QUALITY.md` measures
+//! its quality).
 //!
-//! Leaves to others: reading an index (here a stream is a list of shard sizes), fetching, decoding, counting what was
-//! delivered, storing a state, and waiting. No I/O, no clock, no async; threads only where a [`Cursor`] is asked for
-//! them.
+//! This crate does not read indexes (a stream is a list of shard sizes), fetch, decode, count delivered samples, store
+//! states or wait. It has no I/O, no clock and no async code. It starts threads only if a [`Cursor`] is configured
+//! with them.
 //!
-//! The model:
+//! The order is computed in five stages:
 //!
 //! 1. [`weights`]: how many samples of each stream an epoch takes.
-//! 2. [`units`]: how often each shard is used and which of its samples; all of them in a row have *big ids*.
-//! 3. [`shuffle`]: the order as a map from *position* to big id. Positions are divided once and for all among
-//!    *canonical nodes*; a window of each is made when it is needed, from checkpoints of the generator.
-//! 4. [`partition`]: which position stands at which entry of which *global batch* (the samples of one step, node by
-//!    node, rank by rank), by arithmetic.
-//! 5. Batching mixes the streams' batches. [`Epoch`] puts it all together, [`Cursor`] reads it, [`AccessSchedule`] foretells it.
+//! 2. [`units`]: how often each shard is used and which of its samples. *Big ids* number all of them consecutively.
+//! 3. [`shuffle`]: the order as a map from *position* to big id. *Canonical nodes* divide the positions once for the
+//!    whole run. A window of each is computed on demand, from checkpoints of the random number generator.
+//! 4. [`partition`]: which position is at which entry of which *global batch* (the samples of one step, node by node,
+//!    rank by rank), computed by arithmetic.
+//! 5. Batching mixes the batches of the streams. [`Epoch`] combines all stages, [`Cursor`] reads the order, and
+//!    [`AccessSchedule`] predicts when each shard is needed.
 //!
-//! [`tables`] holds the same as arrays, made at once, for programs that look at an order as a whole.
+//! [`tables`] computes the same as complete arrays, for programs that process an order as a whole.
 //!
 //! ```
 //! use shardmill_order::{Epoch, EpochConfig, StreamConfig, World};
@@ -33,7 +35,7 @@
 //! let mut batch = Vec::new();
 //! assert!(cursor.read(0, &mut batch));
 //! assert_eq!(batch.len(), 2);
-//! // Stop after one step, go on with four ranks of one sample each.
+//! // Stop after one step and resume with four ranks of one sample each.
 //! config.resume = Some(epoch.state_after(1));
 //! config.world.ranks_per_node = 4;
 //! config.batch_size = 1;
@@ -41,9 +43,10 @@
 //! # Ok::<(), shardmill_order::OrderError>(())
 //! ```
 //!
-//! No features. Costs: making an epoch takes about a nanosecond a sample (nothing for `shardmill`), see [`Epoch::new`].
+//! The crate has no Cargo features. Creating an epoch takes about a nanosecond per sample (nothing for `shardmill`);
+//! see [`Epoch::new`].
 //!
-//! Source: MosaicML Streaming 0.13.0 and NumPy 2.1.3, as each module says.
+//! Source: MosaicML Streaming 0.13.0 and NumPy 2.1.3; each module names its files.
 
 mod access_schedule;
 mod batch_plan;

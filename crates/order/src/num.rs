@@ -1,20 +1,20 @@
-//! The few conversions that lose something on purpose or cannot lose anything here, each in one place.
+//! Numeric conversions that lose precision on purpose or cannot lose any here.
 
 use crate::error::OrderError;
 
-/// An empty vector with room for `length` things, or an error where there is not so much memory.
+/// Returns an empty vector with capacity for `length` elements, or an error if there is not enough memory.
 pub(crate) fn room<T>(length: u64, what: &'static str) -> Result<Vec<T>, OrderError> {
     let mut room = Vec::new();
     let size = count(std::mem::size_of::<T>());
     let bytes = length.saturating_mul(size);
-    // 2^42 bytes are beyond any machine, though an operating system may promise them.
+    // No machine has 2^42 bytes, but an operating system may promise them.
     if bytes > 1 << 42 || room.try_reserve_exact(index(length)).is_err() {
         return Err(OrderError::Memory { what, bytes });
     }
     Ok(room)
 }
 
-/// The low 32 bits.
+/// Returns the low 32 bits.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the low half is what is asked for"
@@ -24,13 +24,13 @@ pub(crate) const fn low32(value: u64) -> u32 {
     value as u32
 }
 
-/// The high 32 bits.
+/// Returns the high 32 bits.
 #[inline]
 pub(crate) const fn high32(value: u64) -> u32 {
     low32(value >> 32)
 }
 
-/// The low 64 bits.
+/// Returns the low 64 bits.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the low half is what is asked for"
@@ -40,22 +40,22 @@ pub(crate) const fn low64(value: u128) -> u64 {
     value as u64
 }
 
-/// A count of things that are in memory, or an index of one of them.
+/// Converts a count of elements in memory, or an index, to `usize`.
 ///
-/// INVARIANT: `value` is at most the length of an allocation, or small (a window, a number of nodes); a value beyond
-/// the address space would become an index that no slice has.
+/// INVARIANT: `value` is at most the length of an allocation, or small (a window, a number of nodes). A value beyond
+/// the address space becomes an index that no slice contains.
 #[inline]
 pub(crate) fn index(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// The length of something in memory; every platform's `usize` fits.
+/// Converts a length to `u64`; `usize` fits on every platform.
 #[inline]
 pub(crate) const fn count(length: usize) -> u64 {
     length as u64
 }
 
-/// Towards zero, as Python's `int()` of a float; `None` for what is negative, not a number or beyond 2^63.
+/// Truncates towards zero like Python's `int()`; `None` for values of -1 or less, NaN, and values of 2^63 or more.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -66,7 +66,7 @@ pub(crate) fn trunc(value: f64) -> Option<u64> {
     (value > -1.0 && value < LIMIT).then_some(value as u64)
 }
 
-/// An integer as a double, rounded to nearest as NumPy does.
+/// Converts an integer to a double, rounding to nearest like NumPy.
 #[inline]
 #[expect(
     clippy::cast_precision_loss,
@@ -76,7 +76,7 @@ pub(crate) const fn real(value: u64) -> f64 {
     value as f64
 }
 
-/// `total · part / parts` without overflow, for a `part` of at most `parts`.
+/// Returns `total · part / parts` without overflow, for a `part` of at most `parts`.
 pub(crate) fn share(total: u64, part: u64, parts: u64) -> u64 {
     match total.checked_mul(part) {
         Some(product) => product / parts,

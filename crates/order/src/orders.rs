@@ -1,20 +1,20 @@
-//! The whole order of an epoch, rank by rank and worker by worker: what `shardmill order --json` prints.
+//! The whole order of an epoch, by rank and worker, as printed by `shardmill order --json`.
 
 use crate::config::EpochConfig;
 use crate::epoch::{Entry, Epoch};
 use crate::error::OrderError;
 use crate::num::{count, index};
 
-/// The windows of a rank that reads its last batches only.
+/// The window length for cursors that read only the last batches of a rank.
 const WINDOW: u64 = 1 << 10;
 
-/// Sample ids of every worker of every rank of the world before replication: `[rank][worker][…]`, padding by repeated
-/// samples included as a training run sees it.
+/// Returns the sample ids of every worker of every rank of the world before replication: `[rank][worker][…]`. Includes
+/// repeated samples used as padding, as in a training run.
 ///
-/// Needs 8 bytes a sample and replica.
+/// Needs 8 bytes per sample and replica.
 ///
 /// # Errors
-/// `InvalidInput`, as [`Epoch::new`].
+/// `InvalidInput`, as for [`Epoch::new`].
 pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
     let epoch = Epoch::new(config)?;
     let world = epoch.resolved().world;
@@ -24,7 +24,7 @@ pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
     let mut everyone = epoch.everyone();
     let mut entries = Vec::new();
     let mut short = Vec::new();
-    // All at once: every window is made once, and not for each rank.
+    // All ranks at once, so that each window is computed once and not once per rank.
     for batch in 0..epoch.batches() {
         everyone.read(batch, &mut entries);
         if count(entries.len()) < epoch.global_batch() {
@@ -35,7 +35,7 @@ pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
             put(order, batch, part);
         }
     }
-    // What is missing may be missing on some ranks only.
+    // A short batch may be short on some ranks only, so each rank reads it separately.
     if !short.is_empty() {
         for (rank, order) in (0..world.ranks()).zip(&mut distinct) {
             let mut cursor = epoch
@@ -54,7 +54,7 @@ pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
     Ok(ranks.collect())
 }
 
-/// Adds a batch of a rank to the worker whose turn it is.
+/// Appends a rank's batch to the worker whose turn it is.
 fn put(order: &mut [Vec<u64>], batch: u64, part: &[Entry]) {
     let workers = count(order.len());
     if let Some(order) = order.get_mut(index(batch % workers)) {

@@ -1,7 +1,7 @@
-//! Which position of the epoch goes to which node, rank and batch, by arithmetic alone.
+//! Maps positions of the epoch to nodes, ranks and batches, by arithmetic alone.
 //!
-//! Source: MosaicML Streaming 0.13, `streaming/base/partition/`. Theirs fills a tensor of the epoch; here any of its
-//! entries is computed when it is asked for.
+//! Source: MosaicML Streaming 0.13, `streaming/base/partition/`. The original fills a tensor for the epoch; this
+//! module computes each entry on demand.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use crate::error::OrderError;
 use crate::num::share;
 use crate::shuffle::layout::node_of;
 
-/// A position of the epoch that a rank is given.
+/// A position of the epoch that a rank receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// From 0 to the number of samples, exclusive.
+    /// The position, from 0 to the number of samples, exclusive.
     pub position: u64,
     /// The canonical node that owns the position.
     pub canonical_node: u64,
-    /// Whether this is padding: a sample that is given a second time so that all ranks have as many.
+    /// Whether this is padding: a repeated sample, so that all ranks receive equally many.
     pub repeated: bool,
 }
 
-/// What a partition depends on.
+/// The inputs of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Samples to deal.
+    /// The number of samples.
     pub samples: u64,
     /// The fixed division of sample space.
     pub canonical_nodes: u64,
@@ -31,16 +31,16 @@ pub struct Cut {
     pub nodes: u64,
     /// Ranks of each node.
     pub ranks_per_node: u64,
-    /// Samples of a rank in a step.
+    /// Samples of a rank in one step.
     pub batch_size: u64,
-    /// Samples that were dealt before, to all ranks together.
+    /// Samples that were delivered before, to all ranks together.
     pub drop: u64,
 }
 
-/// The `orig` partition as a function of batch and place in the global batch.
+/// A partition, as a function of the batch and the entry in the global batch.
 ///
-/// A global batch lists node by node, rank by rank, the samples of one step. Loader workers only decide who fetches:
-/// they change nothing here.
+/// A global batch lists the samples of one step, node by node and rank by rank. Loader workers only determine which
+/// process loads a batch and have no influence here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
     cut: Cut,
@@ -48,11 +48,11 @@ pub struct Partition {
     row: u64,
     /// Entries of each canonical node.
     padded_row: u64,
-    /// Where a padded row takes its padding from.
+    /// The column from which the padding of a row is copied.
     padding_from: u64,
-    /// The one entry that pads a row, where it is a single one.
+    /// Whether a single entry provides all padding of a row.
     padding_single: bool,
-    /// Fewer samples than canonical nodes: they are dealt round and round.
+    /// Whether there are fewer samples than canonical nodes; the samples then repeat cyclically.
     tiny: bool,
     /// Entries of each node.
     per_node: u64,
@@ -61,21 +61,21 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// The `orig` partition.
+    /// Creates the `orig` partition.
     ///
     /// # Errors
-    /// `InvalidInput` when canonical and physical nodes do not divide one another, the drop is beyond the end, or a
-    /// canonical node has too few samples to pad.
+    /// `InvalidInput` if neither number of nodes divides the other, if the drop is beyond the end, or if a canonical
+    /// node has too few samples for its padding.
     pub fn orig(cut: Cut) -> Result<Self, OrderError> {
         check_drop(&cut, cut.nodes)?;
         Self::unchecked(cut)
     }
 
-    /// The `relaxed` partition: as `orig` where nodes divide one another or the run is new, else the walk of the first
-    /// run's nodes, dealt anew.
+    /// Creates the `relaxed` partition. It equals `orig` if one number of nodes divides the other, or if the run is
+    /// new. Otherwise it distributes the sequence of the first run's nodes anew.
     ///
     /// # Errors
-    /// As `orig`, and when the devices of the first run cannot share the global batch.
+    /// As for `orig`, and if the devices of the first run cannot share the global batch equally.
     pub fn relaxed(cut: Cut, initial_nodes: Option<u64>) -> Result<Self, OrderError> {
         check_drop(&cut, cut.nodes)?;
         let divides = if cut.nodes <= cut.canonical_nodes {
@@ -122,8 +122,8 @@ impl Partition {
         let tiny = cut.samples < canonical || (cut.samples == canonical && canonical < nodes);
         let (mut padding_from, mut padding_single) = (0, false);
         if padding > 0 && !tiny {
-            // COMPAT: a slice that starts before the row is cut off there; one of a single entry is spread over the
-            // padding, any other length is refused.
+            // COMPAT: a slice that would start before the row is cut off there. A slice of a single entry is repeated
+            // for all padding; any other length is an error.
             padding_from = (row + 1).saturating_sub(padding + ratio);
             let found = (row + 1).saturating_sub(ratio) - padding_from;
             padding_single = found == 1;
@@ -149,43 +149,43 @@ impl Partition {
         })
     }
 
-    /// Samples that are dealt.
+    /// Returns the number of samples.
     #[must_use]
     pub const fn samples(&self) -> u64 {
         self.cut.samples
     }
 
-    /// Entries of each rank, padding included.
+    /// Returns the number of entries of each rank, including padding.
     #[must_use]
     pub const fn per_rank(&self) -> u64 {
         self.per_rank
     }
 
-    /// Entries of a global batch.
+    /// Returns the number of entries of a global batch.
     #[must_use]
     pub const fn global_batch(&self) -> u64 {
         self.cut.nodes * self.cut.ranks_per_node * self.cut.batch_size
     }
 
-    /// Global batches, the last of which may be short.
+    /// Returns the number of global batches; the last one may be short.
     #[must_use]
     pub const fn batches(&self) -> u64 {
         self.per_rank.div_ceil(self.cut.batch_size)
     }
 
-    /// Global batches that are complete.
+    /// Returns the number of complete global batches.
     #[must_use]
     pub const fn full_batches(&self) -> u64 {
         self.per_rank / self.cut.batch_size
     }
 
-    /// Whether there are so few samples for the canonical nodes that they are dealt round and round.
+    /// Returns whether there are so few samples for the canonical nodes that they repeat cyclically.
     #[must_use]
     pub const fn is_tiny(&self) -> bool {
         self.tiny
     }
 
-    /// Whether a node has so few samples that its ranks are given them round and round.
+    /// Returns whether a node has so few samples that they repeat cyclically on its ranks.
     #[must_use]
     pub const fn is_scarce(&self) -> bool {
         let ranks = self.cut.ranks_per_node;
@@ -193,7 +193,7 @@ impl Partition {
         short > 0 && ranks + short - 1 > self.per_node
     }
 
-    /// What stands at `entry` of global batch `batch`; `None` behind the end.
+    /// Returns what is at `entry` of global batch `batch`; `None` after the end.
     #[must_use]
     pub fn place(&self, batch: u64, entry: u64) -> Option<Place> {
         let cut = &self.cut;
@@ -263,8 +263,9 @@ impl Partition {
         }
     }
 
-    /// Global batches at the start that are complete and hold no repeated sample; a lower bound by at most one column of
-    /// canonical nodes, 0 when there are fewer samples than canonical nodes.
+    /// Returns the number of global batches from the start that are complete and without repeated samples. This is a
+    /// lower bound, too small by at most one column of canonical nodes. It is 0 if there are fewer samples than
+    /// canonical nodes.
     #[must_use]
     pub fn clean_batches(&self) -> u64 {
         if self.tiny {
@@ -275,7 +276,7 @@ impl Partition {
         clean / self.global_batch()
     }
 
-    /// Whether the entries `entries` of global batches may hold samples of a canonical node.
+    /// Returns whether the entries `entries` of global batches may contain samples of a canonical node.
     #[must_use]
     pub fn batch_plans(&self, canonical_node: u64, entries: &Range<u64>) -> bool {
         let cut = &self.cut;
@@ -292,7 +293,7 @@ impl Partition {
         }
     }
 
-    /// How many canonical nodes the entries `entries` of global batches may hold samples of.
+    /// Returns of how many canonical nodes the entries `entries` of global batches may contain samples.
     #[must_use]
     pub fn nodes_dealt(&self, entries: &Range<u64>) -> u64 {
         (0..self.cut.canonical_nodes).fold(0, |sum, node| {
@@ -300,7 +301,7 @@ impl Partition {
         })
     }
 
-    /// The global batch in which the sample at `place` of canonical node `node` is dealt; `None` before the drop.
+    /// Returns the global batch that contains the sample at `place` of canonical node `node`; `None` before the drop.
     #[must_use]
     pub fn batch_of(&self, node: u64, place: u64) -> Option<u64> {
         let cut = &self.cut;
@@ -346,7 +347,7 @@ mod tests {
         }
     }
 
-    /// Every rank's positions, in order.
+    /// Returns the positions of every rank, in order.
     fn ranks(partition: &Partition, ranks: u64, batch_size: u64) -> Vec<Vec<u64>> {
         let mut out = vec![Vec::new(); usize::try_from(ranks).unwrap()];
         for batch in 0..partition.batches() {

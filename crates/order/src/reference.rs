@@ -1,7 +1,7 @@
-//! The order made all at once, in memory, step by step as it is specified.
+//! The order computed at once, in memory, step by step as specified.
 //!
-//! This is what the windows are compared with, and short enough to be read against the original. It needs 16 bytes a
-//! sample and more; use [`Epoch`](crate::Epoch) instead.
+//! Tests compare the windows with it, and it is short enough to be compared with the original. It needs at least 16
+//! bytes per sample; use [`Epoch`](crate::Epoch) instead.
 //!
 //! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/`.
 
@@ -13,10 +13,10 @@ use crate::shuffle::layout::{Layout, Span, cut};
 use crate::shuffle::{ShuffleConfig, block_range};
 use crate::units::Units;
 
-/// The whole order: position to big id. `None` for `shardmill`, which has no other form than its lazy one.
+/// Returns the whole order, from position to big id. `None` for `shardmill`, which only has a lazy form.
 ///
 /// # Errors
-/// As the lazy form.
+/// As for the lazy form.
 pub fn shuffle(units: &Units, config: &ShuffleConfig) -> Result<Option<Vec<u64>>, OrderError> {
     let seed = u128::from(config.seed);
     let epoch_seed = seed + u128::from(config.epoch);

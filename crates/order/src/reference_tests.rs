@@ -1,4 +1,4 @@
-//! The reference against golden orders, and the lazy shuffles against the reference.
+//! Compares the reference with golden orders, and the lazy shuffles with the reference.
 
 use proptest::prelude::*;
 
@@ -72,7 +72,7 @@ fn golden_orders() {
     }
 }
 
-/// All positions, node by node, window after window of changing size.
+/// Returns all positions, node by node, in windows of varying size.
 fn in_order(shuffle: &Shuffle, nodes: u64, wanted: u64) -> Vec<u64> {
     let mut out = Vec::new();
     let mut scratch = Scratch::default();
@@ -174,7 +174,7 @@ proptest! {
         let mut sorted = found.clone();
         sorted.sort_unstable();
         prop_assert!(sorted == (0..lazy.samples()).collect::<Vec<_>>());
-        // The same samples in the same canonical node as py1s, and near where they are there.
+        // The same samples in the same canonical node as with py1s, close to their positions there.
         let layout = Layout::new(&units, nodes, 9176, epoch).0;
         let flat: Vec<u64> = layout.spans.iter().copied().flat_map(ids).collect();
         let mut place = vec![0_usize; flat.len()];

@@ -1,15 +1,15 @@
-//! A configuration as a program writes it: one line of `shardmill order --json`, one golden order of the tests.
+//! A configuration in serialized form: a line for `shardmill order --json`, or a golden order of the tests.
 
 use serde::Deserialize;
 
 use crate::config::{EpochConfig, State, StreamConfig, Weight, World};
 use crate::error::OrderError;
 
-/// An [`EpochConfig`] whose options may be left out or null, to be read from JSON or the like.
+/// An [`EpochConfig`] for JSON and similar formats, whose options may be absent or null.
 ///
-/// Needed are `streams` (each with `shards`, and at most one of `proportion`, `repeat`, `choose`), `batch_size`, `nodes`,
-/// `ranks_per_node` and `workers_per_rank`. The other options are spelled as the fields of [`EpochConfig`]; `resume` has
-/// the five fields of a state. Keys that are not known are passed over.
+/// Required are `streams` (each with `shards`, and at most one of `proportion`, `repeat`, `choose`), `batch_size`,
+/// `nodes`, `ranks_per_node` and `workers_per_rank`. The other options have the names of the fields of
+/// [`EpochConfig`]; `resume` has the five fields of a state. Unknown keys are ignored.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Request {
     streams: Vec<Stream>,
@@ -50,11 +50,11 @@ struct Resume {
 }
 
 impl Request {
-    /// The configuration, with defaults for what was left out.
+    /// Returns the configuration, with defaults for absent options.
     ///
     /// # Errors
-    /// `InvalidInput` for a stream with several weights and for unknown names. Everything else is checked when the order
-    /// is made.
+    /// `InvalidInput` for a stream with several weights and for unknown names. [`Epoch::new`](crate::Epoch::new)
+    /// validates everything else.
     pub fn config(self) -> Result<EpochConfig, OrderError> {
         let world = World {
             nodes: self.nodes,

@@ -1,12 +1,12 @@
 //! NumPy's default generator: `SeedSequence`, PCG64 (XSL-RR) and the methods that the sample order uses.
 //!
-//! Bit-equal to `numpy.random.default_rng(seed)`. Two things are added: draws can be passed over without keeping what
-//! they would have produced ([`Pcg64::skip_shuffle`], [`Pcg64::skip_choice`], [`Pcg64::advance`]), and a generator's
-//! state is a small value that can be kept and taken up again ([`Checkpoint`]).
+//! Bit-identical to `numpy.random.default_rng(seed)`, with two additions. Draws can be skipped without storing their
+//! results ([`Pcg64::skip_shuffle`], [`Pcg64::skip_choice`], [`Pcg64::advance`]). The state of a generator is a small
+//! value that can be stored and restored ([`Checkpoint`]).
 //!
 //! Source: NumPy 2.1, `numpy/random/bit_generator.pyx`, `src/pcg64/`, `src/distributions/distributions.c`,
-//! `_generator.pyx`. Differs in that shuffles do not branch on a rejected draw, and that nothing is refilled from the
-//! operating system.
+//! `_generator.pyx`. Differs in that shuffles do not branch on a rejected draw, and that the operating system provides
+//! no entropy.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::num::{count, high32, index, low32, low64};
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
 const MULTIPLIER_2: u128 = MULTIPLIER.wrapping_mul(MULTIPLIER);
 const MULTIPLIER_4: u128 = MULTIPLIER_2.wrapping_mul(MULTIPLIER_2);
-/// 1 + M + M² + M³: what four steps make of the increment.
+/// 1 + M + M² + M³: the factor of the increment after four steps.
 const SUM_4: u128 = MULTIPLIER_2
     .wrapping_add(1)
     .wrapping_mul(MULTIPLIER.wrapping_add(1));
@@ -28,7 +28,7 @@ pub struct SeedSequence {
 }
 
 impl SeedSequence {
-    /// From an integer below 2^128.
+    /// Creates the sequence from an integer below 2^128.
     #[must_use]
     pub fn new(entropy: u128) -> Self {
         let mut words = [0; 4];
@@ -42,7 +42,8 @@ impl SeedSequence {
         Self::from_words(&words[..used])
     }
 
-    /// From an integer of any size in base 2^32, least significant word first, without leading zeros.
+    /// Creates the sequence from an integer of any size in base 2^32, least significant word first, without leading
+    /// zeros.
     #[must_use]
     pub fn from_words(words: &[u32]) -> Self {
         let mut hash = 0x43b0_d7e5_u32;
@@ -71,7 +72,7 @@ impl SeedSequence {
         Self { pool }
     }
 
-    /// Four 64-bit words, as `generate_state(4, numpy.uint64)`.
+    /// Returns four 64-bit words, like `generate_state(4, numpy.uint64)`.
     #[must_use]
     pub fn state(&self) -> [u64; 4] {
         let mut hash = 0x8b51_f9dd_u32;
@@ -97,7 +98,7 @@ fn mix(left: u32, right: u32) -> u32 {
     value ^ (value >> 16)
 }
 
-/// Where a generator stands; with the increment of the generator it came from, enough to continue.
+/// The state of a generator. Together with the generator's increment, it is enough to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     pub(crate) state: u128,
@@ -109,13 +110,13 @@ pub struct Checkpoint {
 pub struct Pcg64 {
     state: u128,
     increment: u128,
-    /// The upper half of a 64-bit draw of which the lower was used.
+    /// The upper half of a 64-bit draw whose lower half was used.
     ///
-    /// COMPAT: 64-bit draws and doubles neither use nor clear it, so it survives thousands of them.
+    /// COMPAT: 64-bit draws and doubles neither use nor clear it, so it persists over any number of them.
     half: Option<u32>,
 }
 
-/// Four consecutive states, advanced together: their products do not wait for one another.
+/// Four consecutive states that advance together, so that their multiplications are independent.
 ///
 /// PERF: a single chain costs 2 ns a draw, four cost less than 1 (`examples/first_batch.rs`).
 struct Lanes {
@@ -161,13 +162,13 @@ const fn unit(word: u64) -> f64 {
 }
 
 impl Pcg64 {
-    /// `default_rng(seed)`; the order uses `seed` and `seed + epoch`, which need 65 bits at most.
+    /// Creates `default_rng(seed)`. The order uses `seed` and `seed + epoch`, which need at most 65 bits.
     #[must_use]
     pub fn new(seed: u128) -> Self {
         Self::from_sequence(&SeedSequence::new(seed))
     }
 
-    /// `Generator(PCG64(sequence))`.
+    /// Creates `Generator(PCG64(sequence))`.
     #[must_use]
     pub fn from_sequence(sequence: &SeedSequence) -> Self {
         let words = sequence.state().map(u128::from);
@@ -183,13 +184,13 @@ impl Pcg64 {
         generator
     }
 
-    /// State and increment, for comparison with `bit_generator.state`.
+    /// Returns the state and the increment, for comparison with `bit_generator.state`.
     #[must_use]
     pub const fn raw_state(&self) -> (u128, u128) {
         (self.state, self.increment)
     }
 
-    /// Where this generator stands.
+    /// Returns the current state as a checkpoint.
     #[must_use]
     pub const fn checkpoint(&self) -> Checkpoint {
         Checkpoint {
@@ -198,7 +199,7 @@ impl Pcg64 {
         }
     }
 
-    /// This generator, standing at a checkpoint that it or a copy of it made.
+    /// Returns this generator at a checkpoint of itself or of a copy.
     #[must_use]
     pub const fn at(&self, checkpoint: Checkpoint) -> Self {
         Self {
@@ -216,14 +217,14 @@ impl Pcg64 {
             .wrapping_add(self.increment);
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[inline(always)]
     pub const fn next_u64(&mut self) -> u64 {
         self.step();
         output(self.state)
     }
 
-    /// The next 32 bits: the lower half of a 64-bit draw, then its upper half.
+    /// Returns the next 32 bits: the lower half of a 64-bit draw, then its upper half.
     #[inline(always)]
     pub const fn next_u32(&mut self) -> u32 {
         if let Some(half) = self.half.take() {
@@ -235,30 +236,30 @@ impl Pcg64 {
         }
     }
 
-    /// The next double of `[0, 1)`.
+    /// Returns the next double in `[0, 1)`.
     #[inline(always)]
     pub const fn next_f64(&mut self) -> f64 {
         unit(self.next_u64())
     }
 
-    /// Passes over `steps` 64-bit draws or doubles.
+    /// Skips `steps` 64-bit draws or doubles.
     pub fn advance(&mut self, steps: u64) {
         self.state = Jump::new(self.increment, steps).apply(self.state);
     }
 
-    /// A jump over `steps` 64-bit draws, to be applied to this generator many times.
+    /// Returns a jump over `steps` 64-bit draws, which can be applied to this generator many times.
     #[must_use]
     pub fn jump(&self, steps: u64) -> Jump {
         Jump::new(self.increment, steps)
     }
 
-    /// Passes over the draws that `jump` was made for.
+    /// Skips the draws of a jump.
     #[inline]
     pub const fn leap(&mut self, jump: Jump) {
         self.state = jump.apply(self.state);
     }
 
-    /// A uniform integer of `[0, most]` by masked rejection: what `shuffle` draws.
+    /// Returns a uniform integer in `[0, most]` by masked rejection, as `shuffle` draws it.
     #[inline]
     pub const fn interval(&mut self, most: u64) -> u64 {
         if most == 0 {
@@ -281,7 +282,7 @@ impl Pcg64 {
         }
     }
 
-    /// A uniform integer of `[0, most]` by Lemire's multiplication: what `integers` and `choice` draw.
+    /// Returns a uniform integer in `[0, most]` by Lemire's multiplication, as `integers` and `choice` draw it.
     #[inline]
     pub fn lemire(&mut self, most: u64) -> u64 {
         if most == 0 {
@@ -315,10 +316,10 @@ impl Pcg64 {
         low64(product >> 64)
     }
 
-    /// `integers(low, high)`.
+    /// Returns `integers(low, high)`.
     ///
     /// # Errors
-    /// `InvalidInput` when the range is empty.
+    /// `InvalidInput` if the range is empty.
     pub fn integers(&mut self, low: u64, high: u64) -> Result<u64, OrderError> {
         if low >= high {
             return Err(OrderError::EmptyRange { low, high });
@@ -326,14 +327,14 @@ impl Pcg64 {
         Ok(low + self.lemire(high - 1 - low))
     }
 
-    /// `uniform(low, high)`.
+    /// Returns `uniform(low, high)`.
     #[inline]
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
-        // No fused multiply-add: the original rounds twice.
+        // No fused multiply-add, because the original rounds twice.
         low + (high - low) * self.next_f64()
     }
 
-    /// Calls `each` with `draws` doubles of `[0, 1)`, in order.
+    /// Calls `each` with `draws` doubles in `[0, 1)`, in order.
     #[inline]
     pub fn doubles(&mut self, draws: u64, mut each: impl FnMut(f64)) {
         let mut left = draws;
@@ -354,16 +355,16 @@ impl Pcg64 {
         }
     }
 
-    /// `shuffle(x)`.
+    /// Shuffles in place, like `shuffle(x)`.
     ///
-    /// PERF: a rejected draw swaps an element with itself instead of branching; a quarter of all draws are rejected,
-    /// and a processor cannot guess which.
+    /// PERF: a rejected draw swaps an element with itself instead of branching. A quarter of all draws are rejected,
+    /// which a branch predictor cannot foresee.
     pub fn shuffle<T: Copy>(&mut self, x: &mut [T]) {
         self.shuffle_from(x, 1);
     }
 
-    /// `shuffle(x)` as far as it fills the places from `from` on; what stands before them is then the same set as after
-    /// the whole shuffle, in another order.
+    /// Runs `shuffle(x)` only until the places from `from` on are final. The places before contain the same set as
+    /// after the whole shuffle, in another order.
     pub fn shuffle_from<T: Copy>(&mut self, x: &mut [T], from: usize) {
         let from = from.max(1);
         if x.len() <= from {
@@ -377,7 +378,7 @@ impl Pcg64 {
         }
         let mut i = x.len() - 1;
         while i >= from {
-            // All of [floor, 2·floor) is drawn under one mask.
+            // All indexes in [floor, 2·floor) are drawn with the same mask.
             let floor = 1_usize << (usize::BITS - 1 - i.leading_zeros());
             let mask = 2 * floor - 1;
             let stop = floor.max(from);
@@ -393,7 +394,7 @@ impl Pcg64 {
         }
     }
 
-    /// `permutation(n)`.
+    /// Returns `permutation(n)`.
     #[must_use]
     pub fn permutation(&mut self, n: u64) -> Vec<u64> {
         let mut order: Vec<u64> = (0..n).collect();
@@ -401,9 +402,9 @@ impl Pcg64 {
         order
     }
 
-    /// Leaves the generator where `shuffle` of `n` elements would, in constant memory.
+    /// Advances the generator like a `shuffle` of `n` elements, in constant memory.
     ///
-    /// The number of draws depends on what is drawn, so they are all made; nothing is swapped.
+    /// The number of draws depends on the values drawn, so all draws are made but nothing is swapped.
     pub fn skip_shuffle(&mut self, n: u64) {
         let mut i = n.saturating_sub(1);
         while i > u64::from(u32::MAX >> 1) {
@@ -428,10 +429,10 @@ impl Pcg64 {
         }
     }
 
-    /// The part of [`skip_shuffle`](Self::skip_shuffle) above [`BLOCK_FROM`], eight draws at a time.
+    /// Runs the part of [`skip_shuffle`](Self::skip_shuffle) above [`BLOCK_FROM`], eight draws at a time.
     ///
-    /// PERF: among eight draws `i` falls by eight at most, so a draw of `i − 8` or less is accepted and one above `i`
-    /// rejected whatever the others do; only a draw in between (8 in `i`) needs them one after the other.
+    /// PERF: eight draws lower `i` by at most eight. So a draw of at most `i − 8` is accepted and one above `i` is
+    /// rejected, whatever the other draws are. Only a draw in between (8 in `i`) requires sequential evaluation.
     fn skip_blocks(&mut self, from: u32) -> u32 {
         let mut lanes = Lanes::new(self.state, self.increment);
         let mut i = from;
@@ -439,12 +440,12 @@ impl Pcg64 {
         while i >= BLOCK_FROM {
             let mask = u32::MAX >> i.leading_zeros();
             let masks = u64::from(mask) * BOTH;
-            // Eight draws may cross into the next mask: those are made one by one.
+            // Eight draws near a change of the mask are evaluated one by one.
             let stop = mask / 2 + 1 + 8;
             while i >= stop {
                 let words = lanes.draw();
-                // In each half of a word: 2^31 + i − draw, whose top bit says whether the draw is accepted, and the
-                // same for i − 8. Nothing is borrowed across halves, since i and draws are below 2^31.
+                // In each half of a word: 2^31 + i − draw, whose top bit is set if the draw is accepted, and the same
+                // for i − 8. There is no borrow across halves, because i and the draws are below 2^31.
                 let able = u64::from(i) * BOTH + TOPS;
                 let sure = able - 8 * BOTH;
                 let (mut accepted, mut differ) = (0_u64, 0_u64);
@@ -474,10 +475,10 @@ impl Pcg64 {
         i
     }
 
-    /// `choice(n, k, replace=False)`.
+    /// Returns `choice(n, k, replace=False)`.
     ///
     /// # Errors
-    /// `InvalidInput` when `k > n`.
+    /// `InvalidInput` if `k > n`.
     pub fn choice(&mut self, n: u64, k: u64) -> Result<Vec<u64>, OrderError> {
         if k > n {
             return Err(OrderError::ChooseTooMany { wanted: k, of: n });
@@ -503,7 +504,7 @@ impl Pcg64 {
         Ok(chosen)
     }
 
-    /// Leaves the generator where [`choice`](Self::choice) would, in constant memory; nothing for `k > n`.
+    /// Advances the generator like [`choice`](Self::choice), in constant memory; does nothing if `k > n`.
     pub fn skip_choice(&mut self, n: u64, k: u64) {
         if k > n {
             return;
@@ -528,15 +529,15 @@ impl Pcg64 {
 const BOTH: u64 = 0x0000_0001_0000_0001;
 const TOPS: u64 = BOTH << 31;
 
-/// Below this the draws of a shuffle are passed over one by one: the tests of a block would be ambiguous too often.
+/// Below this, draws are skipped one by one, because too many blocks would need sequential evaluation.
 const BLOCK_FROM: u32 = 1024;
 
-/// Whether `choice` shuffles the tail of a full array, or else uses Floyd's method.
+/// Returns whether `choice` shuffles the tail of a full array; otherwise it uses Floyd's method.
 const fn uses_tail(n: u64, k: u64) -> bool {
     n > 10_000 && k > n / 50
 }
 
-/// A number of generator steps as one affine map modulo 2^128.
+/// A number of generator steps, as one affine map modulo 2^128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jump {
     multiplier: u128,

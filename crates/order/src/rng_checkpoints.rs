@@ -1,13 +1,14 @@
-//! The generator's walk through an epoch, kept for the next start.
+//! Stored checkpoints of the random number generator, which speed up the next start.
 //!
-//! Making an order walks the generator through all samples and leaves checkpoints behind. They depend on the shards, the
-//! seed and the epoch only, not on the world: whoever has them does not walk. A walk is recognised by what it was made
-//! from; what does not fit, or is damaged, is as good as none.
+//! Creating an order advances the generator over all samples and keeps checkpoints. They depend only on the shards,
+//! the seed, the shuffle and the epoch, not on the world. A process that has them skips that step. Each section
+//! contains a hash of its inputs. A section that does not match or is damaged is ignored.
 //!
-//! All numbers are little-endian: `SMWALK1\n`; for each source of samples a `u64` with the bytes of its section, then the
-//! section: `u128` what it was made from, the trails, `u64` XXH3 of the section so far. A trail: `u64` number of
-//! checkpoints, then for each a `u64` place, a `u128` state, a `u8` that is 1 where half a draw is left over, a `u32`
-//! with that half.
+//! All numbers are little-endian. The file consists of `SMWALK1\n`, then for each source of samples a `u64` with the
+//! length of its section, then the section. A section consists of the `u128` hash of its inputs, the checkpoint lists,
+//! and a `u64` XXH3 of the section so far. A checkpoint list consists of a `u64` number of checkpoints, then the
+//! checkpoints. Each is a `u64` place, a `u128` state, a `u8` that is 1 if half a draw is left, and a `u32` with that
+//! half.
 
 use std::ops::Range;
 
@@ -19,10 +20,10 @@ use crate::shuffle::ShuffleConfig;
 use crate::shuffle::layout::CheckpointList;
 
 const MAGIC: &[u8; 8] = b"SMWALK1\n";
-/// Bytes of a checkpoint.
+/// The length of a checkpoint.
 const MARK: usize = 8 + 16 + 1 + 4;
 
-/// What a walk was made from.
+/// Returns the hash of the inputs that the checkpoints depend on.
 pub(crate) fn identity(units: impl Iterator<Item = Range<u64>>, config: &ShuffleConfig) -> u128 {
     let mut hasher = Xxh3::new();
     let ShuffleConfig {
@@ -43,7 +44,7 @@ pub(crate) fn identity(units: impl Iterator<Item = Range<u64>>, config: &Shuffle
     hasher.digest128()
 }
 
-/// Sections as they are added.
+/// Writes sections.
 #[derive(Debug)]
 pub(crate) struct Writer(Vec<u8>);
 
@@ -77,17 +78,17 @@ impl Writer {
     }
 }
 
-/// The sections of a walk, to be looked through.
+/// The stored sections, for lookups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept<'a>(&'a [u8]);
 
 impl<'a> Kept<'a> {
-    /// Nothing kept where these are not the bytes of a walk.
+    /// Reads stored checkpoints; without the magic number, there are none.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes.strip_prefix(MAGIC).unwrap_or_default())
     }
 
-    /// The trails of the section that was made from this.
+    /// Returns the checkpoint lists of the section with these inputs.
     pub(crate) fn find(self, identity: u128) -> Option<CheckpointLists<'a>> {
         let mut rest = Bytes(self.0);
         while let Some(length) = rest.u64() {
@@ -103,12 +104,12 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// The trails of a section, one after the other.
+/// The checkpoint lists of a section, in order.
 #[derive(Debug)]
 pub(crate) struct CheckpointLists<'a>(Bytes<'a>);
 
 impl CheckpointLists<'_> {
-    /// The next one; its places have to be below `places` and to rise from 0.
+    /// Returns the next list. Its places must start at 0, increase, and be below `places`.
     pub(crate) fn next(&mut self, places: usize) -> Option<CheckpointList> {
         let marks = self.0.u64()?;
         let bytes = self.0.take(marks.checked_mul(count(MARK))?)?;
@@ -136,7 +137,7 @@ impl CheckpointLists<'_> {
     }
 }
 
-/// Bytes that are taken from the front.
+/// Bytes that are read from the front.
 #[derive(Clone, Copy, Debug)]
 struct Bytes<'a>(&'a [u8]);
 

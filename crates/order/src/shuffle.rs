@@ -1,8 +1,8 @@
-//! Shuffles: position of the epoch to big id, a window at a time.
+//! Shuffles: map positions of the epoch to big ids, one window at a time.
 //!
-//! Making a [`Shuffle`] walks the epoch's generator once, keeping checkpoints and no samples (`naive` excepted, which
-//! keeps the whole permutation: its swaps reach anywhere, so there is nothing to leave out). A window of a canonical
-//! node is then made from the nearest checkpoint. Windows do not depend on one another.
+//! Creating a [`Shuffle`] advances the epoch's generator once and keeps checkpoints, but no samples. The exception is
+//! `naive`, which keeps the whole permutation, because its swaps cross the whole epoch. A window of a canonical node
+//! is then computed from the nearest checkpoint, independently of other windows.
 
 mod keyed;
 pub(crate) mod layout;
@@ -26,52 +26,52 @@ use py1e::Py1e;
 use py1s::Py1s;
 use py2s::Py2s;
 
-/// Big ids of consecutive positions.
+/// The big ids of consecutive positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Position of the first.
+    /// The first position.
     pub(crate) start: u64,
-    /// One for each position from there on.
+    /// The ids, from that position on.
     pub(crate) ids: Vec<u64>,
 }
 
-/// Where a window ended, so that the next one need not be searched for.
+/// Where a window ended, so that the next one needs no search.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Follow(Option<(f64, u64)>);
 
-/// Memory that is used again from window to window.
+/// Memory that is reused for each window.
 ///
-/// PERF: fresh memory for each window costs as much in page faults as the window itself.
+/// PERF: new memory for each window costs as much in page faults as the window itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) window: Window,
     py1e: py1e::Scratch,
 }
 
-/// What a shuffle depends on beside the units.
+/// The inputs of a shuffle, besides the units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShuffleConfig {
-    /// Which one.
+    /// The algorithm.
     pub algo: ShuffleAlgo,
     /// The fixed division of sample space.
     pub canonical_nodes: u64,
-    /// The run's seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// The epoch, which is added to the seed.
+    /// The epoch number, which is added to the seed.
     pub epoch: u64,
-    /// The shuffle block, in samples.
+    /// The shuffle block size, in samples.
     pub block: u64,
 }
 
-/// The order of an epoch, or of one stream of it.
+/// The order of an epoch, or of one stream in it.
 #[derive(Clone, Debug)]
 pub struct Shuffle {
     kind: Kind,
     samples: u64,
     nodes: u64,
-    /// What the walk was made from; 0 without one.
+    /// The hash of the inputs of the checkpoints; 0 without checkpoints.
     identity: u128,
-    /// Whether the walk was there already.
+    /// Whether stored checkpoints were used.
     is_kept: bool,
 }
 
@@ -88,7 +88,7 @@ enum Kind {
 }
 
 impl Shuffle {
-    /// Positions as they are: no shuffle.
+    /// Creates the identity order.
     pub(crate) const fn unshuffled(samples: u64, nodes: u64) -> Self {
         Self {
             kind: Kind::Unshuffled,
@@ -99,18 +99,19 @@ impl Shuffle {
         }
     }
 
-    /// Walks the generator through the epoch.
+    /// Creates a shuffle and advances the generator over the epoch.
     ///
-    /// Takes about a nanosecond a sample; some 32 bytes for each span and for every 16,384 samples are kept. `naive`
-    /// takes 4 bytes a sample (8 from 2^32 samples on), `shardmill` neither walks nor keeps anything for samples.
+    /// Takes about a nanosecond per sample. It keeps about 32 bytes per span and per 16,384 samples. `naive` takes 4
+    /// bytes per sample (8 from 2^32 samples on). `shardmill` does not advance the generator and keeps nothing per
+    /// sample.
     ///
     /// # Errors
-    /// `InvalidInput` when a block size leaves no choice, or `py1e` has a canonical node without samples.
+    /// `InvalidInput` if the block size is too small, or if a canonical node has no samples with `py1e`.
     pub(crate) fn new(units: &Units, config: &ShuffleConfig) -> Result<Self, OrderError> {
         Self::with_walk(units, config, Kept::new(&[]))
     }
 
-    /// As [`new`](Self::new), without walking where a walk that fits was kept.
+    /// Like [`new`](Self::new), but uses stored checkpoints if they match.
     pub(crate) fn with_walk(
         units: &Units,
         config: &ShuffleConfig,
@@ -168,12 +169,12 @@ impl Shuffle {
         })
     }
 
-    /// Positions there are.
+    /// Returns the number of positions.
     pub(crate) const fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// The big id at a position, where that costs next to nothing; `None` where a window is needed.
+    /// Returns the big id at a position if the shuffle has random access; otherwise `None`.
     pub(crate) fn direct(&self, position: u64) -> Option<u64> {
         match &self.kind {
             Kind::Unshuffled => Some(position),
@@ -184,7 +185,7 @@ impl Shuffle {
         }
     }
 
-    /// Whether [`direct`](Self::direct) answers.
+    /// Returns whether [`direct`](Self::direct) returns ids.
     pub(crate) const fn is_direct(&self) -> bool {
         !matches!(
             self.kind,
@@ -192,8 +193,8 @@ impl Shuffle {
         )
     }
 
-    /// Makes a window of canonical node `node` that contains position `from`, of `wanted` positions, or some more or
-    /// less. It is found in `scratch`.
+    /// Computes a window of canonical node `node` that contains position `from`, of about `wanted` positions. The
+    /// window is stored in `scratch`.
     pub(crate) fn window(
         &self,
         node: u64,
@@ -222,9 +223,10 @@ impl Shuffle {
         }
     }
 
-    /// For every part of a unit in canonical node `node`: a big id of it, and the positions that its samples may take.
+    /// Calls `each` for every part of a unit in canonical node `node`, with one of its big ids and the positions that
+    /// its samples may take.
     ///
-    /// The positions are never too few, save for `py1e` by a chance of one in some 10^8.
+    /// The range never misses a position, except for `py1e` with a probability of about 1 in 10^8.
     pub(crate) fn reaches(&self, units: &Units, node: u64, mut each: impl FnMut(u64, Range<u64>)) {
         let node_positions = positions_of(self.samples, node, self.nodes);
         match &self.kind {
@@ -261,7 +263,7 @@ impl Shuffle {
         }
     }
 
-    /// The checkpoints of the generators.
+    /// Returns the checkpoints of the generators.
     fn checkpoint_lists(&self) -> Vec<&CheckpointList> {
         match &self.kind {
             Kind::Py1s(py1s) => py1s.checkpoint_lists(),
@@ -272,7 +274,7 @@ impl Shuffle {
         }
     }
 
-    /// Generator checkpoints that are kept.
+    /// Returns the number of generator checkpoints.
     pub(crate) fn checkpoints(&self) -> u64 {
         self.checkpoint_lists()
             .into_iter()
@@ -280,12 +282,12 @@ impl Shuffle {
             .sum()
     }
 
-    /// Whether the generator has been walked through the samples to make this.
+    /// Returns whether the generator was advanced over all samples to create this shuffle.
     pub(crate) fn has_walked(&self) -> bool {
         !self.is_kept && !self.checkpoint_lists().is_empty()
     }
 
-    /// Adds the walk, where there was one.
+    /// Writes the checkpoints, if there are any.
     pub(crate) fn write_walk(&self, out: &mut rng_checkpoints::Writer) {
         let checkpoint_lists = self.checkpoint_lists();
         if !checkpoint_lists.is_empty() {
@@ -294,7 +296,7 @@ impl Shuffle {
     }
 }
 
-/// The range that block sizes are drawn from, upper end exclusive.
+/// Returns the range from which block sizes are drawn, upper end exclusive.
 pub(crate) fn block_range(block: u64) -> (u64, u64) {
     let part = |share: f64| trunc(share * real(block)).unwrap_or(0);
     (part(0.75), part(1.25))
@@ -314,7 +316,7 @@ fn shuffled_places(rng: &mut Pcg64, length: u64, places: &mut Vec<u32>) {
     rng.shuffle(places);
 }
 
-/// The positions of a canonical node.
+/// Returns the positions of a canonical node.
 pub(crate) fn positions_of(samples: u64, node: u64, nodes: u64) -> Range<u64> {
     border(samples, node, nodes)..border(samples, node + 1, nodes)
 }

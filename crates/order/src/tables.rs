@@ -1,9 +1,11 @@
-//! Partitions, shuffles, resampling and epochs all at once, in memory: for programs that look at an order as a whole.
+//! Partitions, shuffles, resampling and epochs as complete arrays in memory, for programs that process an order as a
+//! whole.
 //!
-//! Everything here needs 8 bytes a sample and more. Training reads an [`Epoch`](crate::Epoch), which computes the same
-//! entries when they are asked for.
+//! Everything here needs at least 8 bytes per sample. Training uses an [`Epoch`](crate::Epoch), which computes the
+//! same entries on demand.
 //!
-//! Source: MosaicML Streaming 0.13, `streaming/base/partition/`, `shuffle/` and `batching/`; the shapes are theirs.
+//! Source: MosaicML Streaming 0.13, `streaming/base/partition/`, `shuffle/` and `batching/`; the arrays have the same
+//! shapes.
 
 use std::ops::Range;
 
@@ -18,25 +20,26 @@ use crate::shuffle::{Shuffle, ShuffleConfig};
 use crate::units::{Drawn, Sampling, ShardTable, Units, counts};
 use crate::weights::{MOST_SAMPLES, Share};
 
-/// What stands for an entry that no sample is given to.
+/// The value of an entry without a sample.
 pub const PADDING: i64 = -1;
 
-/// A partition: who is given which position of the epoch.
+/// A partition: the positions of the epoch that each worker receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionTable {
-    /// Row by row: node, rank of the node, worker of the rank, batch of the worker, place in the batch. Positions, or
-    /// [`PADDING`].
+    /// The positions, or [`PADDING`]. Ordered by node, rank of the node, worker of the rank, batch of the worker, and
+    /// place in the batch.
     pub entries: Vec<i64>,
-    /// Whether there are so few samples for the canonical nodes that they are dealt round and round.
+    /// Whether there are so few samples for the canonical nodes that they repeat cyclically.
     pub tiny: bool,
-    /// Whether a node has so few samples that its ranks are given some of them again and again.
+    /// Whether a node has so few samples that they repeat cyclically on its ranks.
     pub scarce: bool,
 }
 
-/// The whole partition.
+/// Computes the whole partition.
 ///
 /// # Errors
-/// As [`Partition::orig`] and [`Partition::relaxed`]; `InvalidInput` for a count of 0, `Resource` without the memory.
+/// As for [`Partition::orig`] and [`Partition::relaxed`]; `InvalidInput` for a count of 0, `Resource` without enough
+/// memory.
 pub fn partition(
     algo: PartitionAlgo,
     cut: Cut,
@@ -67,11 +70,11 @@ pub fn partition(
     })
 }
 
-/// The whole shuffle of units of these sizes: position to big id. Units may be empty.
+/// Computes the whole shuffle of units of these sizes, from position to big id. Units may be empty.
 ///
 /// # Errors
-/// `InvalidInput` when a block size leaves no choice, or `py1e` has a canonical node without samples; `Resource` without
-/// the memory.
+/// `InvalidInput` if a block size is too small, or if a canonical node has no samples with `py1e`; `Resource` without
+/// enough memory.
 pub fn shuffle(sizes: &[u64], config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
     check_count("num_canonical_nodes", config.canonical_nodes)?;
     if config.block > 1 << 48 {
@@ -86,7 +89,7 @@ pub fn shuffle(sizes: &[u64], config: &ShuffleConfig) -> Result<Vec<u64>, OrderE
     if let Some(order) = reference::shuffle(&units, config)? {
         return Ok(order);
     }
-    // Its layout has no empty spans; they hold no id either.
+    // The layout of this shuffle has no empty spans, which contain no ids.
     let sizes: Vec<u64> = sizes.iter().copied().filter(|size| *size > 0).collect();
     if sizes.is_empty() {
         return Ok(Vec::new());
@@ -97,28 +100,28 @@ pub fn shuffle(sizes: &[u64], config: &ShuffleConfig) -> Result<Vec<u64>, OrderE
     Ok(order)
 }
 
-/// How many samples of each shard make up `choose`.
+/// Returns how many samples of each shard make up `choose`.
 ///
 /// # Errors
-/// `InvalidInput` for a granularity of 0 or more than 2^48 samples; `Resource` without the memory.
+/// `InvalidInput` for a granularity of 0 or more than 2^48 samples; `Resource` without enough memory.
 pub fn sample(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64>, OrderError> {
     check_sampling(sizes, choose, sampling)?;
     counts(sizes, choose, sampling)
 }
 
-/// What sampling makes of shards.
+/// The result of resampling shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resampled {
-    /// Samples of each unit: a shard as often as it is used whole, and what is drawn of it in part.
+    /// The samples of each unit: one for each whole use of a shard, and one for a partial use.
     pub units: Vec<u64>,
     /// The sample id of each big id.
     pub samples: Vec<u64>,
 }
 
-/// Draws `choose` samples of each given stream; streams are ranges of `shards`, the sizes of all shards there are.
+/// Draws `choose` samples of each given stream. Streams are ranges of `shards`, the sizes of all shards.
 ///
 /// # Errors
-/// As [`Units::resample`]; `Resource` without the memory.
+/// As for [`Units::resample`]; `Resource` without enough memory.
 pub fn resample(
     shards: &[u64],
     streams: &[(Range<usize>, u64)],
@@ -138,10 +141,10 @@ pub fn resample(
     })
 }
 
-/// Samples that are dealt together: those of the whole epoch (`random`), or those of one stream.
+/// Samples that are distributed together: those of the whole epoch (`random`) or of one stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Source<'a> {
-    /// Samples of each unit.
+    /// The samples of each unit.
     pub units: &'a [u64],
     /// The sample id of each big id.
     pub samples: &'a [u64],
@@ -149,39 +152,40 @@ pub struct Source<'a> {
     pub proportion: f64,
 }
 
-/// What an epoch depends on once its streams are resampled.
+/// The inputs of an epoch whose streams are resampled already.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work<'a> {
-    /// Which streams a batch is made of.
+    /// Which streams a batch consists of.
     pub batching: BatchingMethod,
-    /// How positions are dealt.
+    /// How positions are distributed.
     pub partition: PartitionAlgo,
-    /// Machines, ranks and workers, replicas counted once.
+    /// Machines, ranks and workers, with replicas counted once.
     pub world: World,
-    /// Samples of a rank in a step.
+    /// Samples of a rank in one step.
     pub batch_size: u64,
     /// The fixed division of sample space.
     pub canonical_nodes: u64,
-    /// Physical nodes of the first run, where the run was resumed.
+    /// Physical nodes of the first run, if the run was resumed.
     pub initial_nodes: Option<u64>,
     /// The seed of the run.
     pub seed: u64,
     /// The epoch.
     pub epoch: u64,
-    /// Whether the epoch is added to the seed of batch origins.
+    /// Whether the epoch number is added to the seed for the order of batches.
     pub epoch_seed: bool,
     /// Where the epoch starts, in samples of all ranks.
     pub sample_in_epoch: u64,
-    /// The shuffle and its block, if there is one.
+    /// The shuffle and its block size, if any.
     pub shuffle: Option<(ShuffleAlgo, u64)>,
-    /// One for `random`, else one for each stream.
+    /// One for `random`, otherwise one for each stream.
     pub sources: &'a [Source<'a>],
 }
 
-/// The whole epoch from where it starts: sample ids, or [`PADDING`], row by row as in [`PartitionTable::entries`].
+/// Computes the epoch from its start: sample ids or [`PADDING`], in the order of [`PartitionTable::entries`].
 ///
 /// # Errors
-/// As [`Epoch::new`](crate::Epoch::new); `InvalidInput` when a source has not as many sample ids as its units have samples.
+/// As for [`Epoch::new`](crate::Epoch::new); `InvalidInput` if a source has more or fewer sample ids than samples in
+/// its units.
 pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
     check_world(work.world, work.batch_size, work.canonical_nodes)?;
     let mut samples = Vec::with_capacity(work.sources.len());
@@ -251,7 +255,7 @@ pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
     )
 }
 
-/// Entries of global batches, sorted by the rank and the worker that are given them.
+/// Returns the entries of global batches, ordered by the rank and worker that receive them.
 fn spread(
     world: World,
     batch_size: u64,

@@ -1,4 +1,4 @@
-//! Tables against golden orders, and against the epoch that computes its entries one by one.
+//! Compares tables with golden orders, and with an epoch that computes its entries on demand.
 
 use super::*;
 use crate::config::{EpochConfig, SamplingMethod, State, StreamConfig, Weight};
@@ -56,7 +56,7 @@ fn golden_partitions() {
         relaxed.unwrap().entries,
         [0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11]
     );
-    // All of them were dealt before.
+    // All samples were delivered before.
     assert_eq!(orig(cut(12, 1, 1, 4, 2, 16), 2), [0_i64; 0]);
 }
 
@@ -124,7 +124,7 @@ fn empty_units_are_shuffled_with_the_others() {
     assert_eq!(shuffled(ShuffleAlgo::Shardmill, &[]), [0_u64; 0]);
 }
 
-/// The epoch, and the same by tables.
+/// Returns the order of an epoch, and the same order computed with tables.
 fn both(config: &EpochConfig) -> (Vec<Option<u64>>, Vec<i64>) {
     let epoch = Epoch::new(config).unwrap();
     let resolved = *epoch.resolved();
@@ -264,7 +264,7 @@ fn tables_are_the_epoch() {
                 let found: Vec<_> = table.iter().map(|id| u64::try_from(*id).ok()).collect();
                 assert_eq!(found, expected, "{method} {algo} {world:?}");
                 assert!(found.iter().flatten().count() > 100);
-                // The same from the middle.
+                // The same, resumed from the middle.
                 config.resume = Some(State {
                     epoch: 2,
                     sample_in_epoch: 2 * 3 * nodes * ranks_per_node,

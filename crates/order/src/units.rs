@@ -1,11 +1,11 @@
 //! Sampling and resampling: how often each shard is used, and which of its samples.
 //!
-//! An epoch is a list of *units*: a shard used whole, or a drawn part of one. Positions in the list of all units are
-//! *big ids*, in contrast to sample ids. What a partial unit holds is not kept: the generator's checkpoint is, and the
-//! draw is repeated when the unit is read.
+//! An epoch is a list of *units*: whole shards, or random parts of shards. Positions in the list of all units are *big
+//! ids*, in contrast to sample ids. The content of a partial unit is not stored. Only the generator checkpoint is, and
+//! the draw is repeated when the unit is read.
 //!
-//! Source: MosaicML Streaming 0.13, `streaming/base/sampling.py` and `dataset.py` (`resample_streams`). Differs in that
-//! products are 128 bits wide where theirs may overflow, and in what is kept.
+//! Source: MosaicML Streaming 0.13, `streaming/base/sampling.py` and `dataset.py` (`resample_streams`). Differs in
+//! that products are 128 bits wide where the original may overflow, and in what is stored.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,18 +15,18 @@ use crate::num::{count, index, low32, room, share};
 use crate::rng::{Checkpoint, Pcg64};
 use crate::weights::MOST_SAMPLES;
 
-/// What sampling depends on beside the shards.
+/// The inputs of sampling, besides the shards.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
-    /// The run's seed.
+    /// The seed of the run.
     pub seed: u64,
     /// The epoch.
     pub epoch: u64,
-    /// Whether the number of samples of each shard changes with the epoch.
+    /// Whether the number of samples of each shard depends on the epoch.
     pub epoch_counts: bool,
-    /// Whether the members of a partial shard change with the epoch.
+    /// Whether the members of a partial unit depend on the epoch.
     ///
-    /// COMPAT: true for `balanced` even without shuffling, where the counts stay.
+    /// COMPAT: true for `balanced` even without shuffling, although the counts then stay the same.
     pub epoch_members: bool,
     /// How many samples at a time are drawn from a shard.
     pub granularity: u64,
@@ -39,12 +39,12 @@ impl Sampling {
     }
 }
 
-/// How many samples of each shard make up `choose`; `sizes` must not add up to 0.
+/// Returns how many samples of each shard make up `choose`; the sum of `sizes` must not be 0.
 ///
-/// Needs 4 bytes for each pick (a sample, or `granularity` of them) when `choose` is not a multiple of the stream.
+/// Needs 4 bytes per pick (a sample, or `granularity` samples) unless `choose` is a multiple of the stream's size.
 ///
 /// # Errors
-/// `Resource` when that is more than there is.
+/// `Resource` if there is not enough memory.
 pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64>, OrderError> {
     let total: u64 = sizes.iter().sum();
     if total == 0 || choose.is_multiple_of(total) {
@@ -61,10 +61,10 @@ pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64
     first_pick.push(picks);
     let mut out: Vec<u64> = sizes.iter().map(|size| size * (choose / total)).collect();
     let mut left = choose % total;
-    // With picks of one sample only their set matters, not their order: the rest of the shuffle can be left out.
+    // With picks of one sample, only their set matters and not their order, so the rest of the shuffle is skipped.
     let enough = if step == 1 { left } else { 0 };
-    // COMPAT: an empty shard overwrites the size of the pick before it with a full one, so a shard's last pick may
-    // ask for more than the shard has left.
+    // COMPAT: an empty shard overwrites the size of the pick before it with a full pick. A shard's last pick may then
+    // exceed what is left of the shard.
     let pick_size = |shard: usize, pick: u64| {
         let last = first_pick[shard + 1] - 1;
         let before_empty = sizes.get(shard + 1).is_some_and(|next| *next == 0);
@@ -82,7 +82,7 @@ pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64
         left > 0
     };
     let mut rng = sampling.generator(sampling.epoch_counts);
-    // PERF: half the memory where picks fit into 32 bits, which is always but for 4 billion samples and more.
+    // PERF: needs half the memory if the picks fit into 32 bits, which they do below 4 billion samples.
     if u32::try_from(picks).is_ok() {
         let mut order = room(picks, "the picks of a fractional share")?;
         order.extend(0..low32(picks));
@@ -105,10 +105,10 @@ pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64
     Ok(out)
 }
 
-/// The shards of all streams behind one another: where each starts in the space of sample ids.
+/// The shards of all streams in one sequence, with the start of each in the space of sample ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardTable {
-    /// First sample id of each shard, and at the end the number of samples.
+    /// The first sample id of each shard, then the number of samples.
     starts: Vec<u64>,
 }
 
@@ -125,31 +125,31 @@ impl ShardTable {
         Self { starts }
     }
 
-    /// The table of these streams' shard sizes.
+    /// Creates the table of these streams' shard sizes.
     #[must_use]
     pub fn from_streams(streams: &[&[u64]]) -> Self {
         Self::new(streams.iter().copied())
     }
 
-    /// How many shards there are in all streams.
+    /// Returns the number of shards in all streams.
     #[must_use]
     pub fn len(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Whether there are no shards.
+    /// Returns whether there are no shards.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many samples there are in all streams.
+    /// Returns the number of samples in all streams.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.starts[self.len()]
     }
 
-    /// The sample ids of a shard; empty for a shard there is not.
+    /// Returns the sample ids of a shard; empty for a shard that does not exist.
     #[must_use]
     pub fn range(&self, shard: usize) -> Range<u64> {
         match (self.starts.get(shard), self.starts.get(shard + 1)) {
@@ -158,7 +158,7 @@ impl ShardTable {
         }
     }
 
-    /// The shard that holds a sample and the sample's place in it, or `None` beyond the end.
+    /// Returns the shard that contains a sample and the sample's place in it; `None` after the end.
     #[must_use]
     pub fn locate(&self, sample: u64) -> Option<(usize, u64)> {
         let after = self.starts.partition_point(|start| *start <= sample);
@@ -169,29 +169,29 @@ impl ShardTable {
     }
 }
 
-/// An epoch has fewer units: 16 million shards, each used eight times; 1.5 GiB.
+/// The most units of an epoch: 16 million shards, each used eight times; 1.5 GiB.
 const MOST_UNITS: u32 = 1 << 27;
 
-/// The units of an epoch or of one stream of it: big ids to sample ids.
+/// The units of an epoch or of one stream in it; maps big ids to sample ids.
 #[derive(Clone, Debug)]
 pub struct Units {
-    /// First big id of each unit, and at the end the number of samples. Empty when big ids are sample ids.
+    /// The first big id of each unit, then the number of samples.
     starts: Vec<u64>,
-    /// The shard of each unit; empty when every shard is used exactly once and whole.
+    /// The shard of each unit.
     shards: Vec<u32>,
-    /// Where partial units begin to draw.
+    /// The generator checkpoint of each partial unit.
     partial: BTreeMap<u32, Checkpoint>,
     /// Any copy of the generator of the draws.
     rng: Pcg64,
-    /// Big ids are sample ids minus this, when every shard is used exactly once and whole.
+    /// Set if every shard is used exactly once and whole: a sample id is then the big id plus this offset.
     offset: Option<u64>,
 }
 
 impl Units {
-    /// Every shard of these sizes once and whole; empty shards are left out.
+    /// Uses every shard of these sizes once and whole; empty shards are omitted.
     ///
     /// # Errors
-    /// `InvalidInput` when there are no samples, or more than 2^27 shards.
+    /// `InvalidInput` if there are no samples, or more than 2^27 shards.
     pub fn whole(sizes: &[u64]) -> Result<Self, OrderError> {
         let table = ShardTable::from_streams(&[sizes]);
         let sampling = Sampling {
@@ -204,8 +204,8 @@ impl Units {
         Self::resample(&table, &[(0..sizes.len(), table.samples())], &sampling)
     }
 
-    /// Units of these sizes, one for each shard. Unlike those of [`whole`](Self::whole), they may be empty, and all of them
-    /// together too: an empty unit takes part in the shuffling of units.
+    /// Creates one unit of each of these sizes. Unlike with [`whole`](Self::whole), some or all units may be empty. An
+    /// empty unit takes part in the shuffling of units.
     ///
     /// # Errors
     /// `InvalidInput` for more than 2^27 units or 2^48 samples.
@@ -236,8 +236,7 @@ impl Units {
     /// Draws `choose` samples of each given stream; streams are ranges of shards in `table`.
     ///
     /// # Errors
-    /// `InvalidInput` when nothing is chosen, a shard is asked for more than it has (an original defect with empty
-    /// shards and granularity), or there are more than 2^27 units.
+    /// `InvalidInput` if nothing is chosen or there are more than 2^27 units; `Resource` without enough memory.
     pub fn resample(
         table: &ShardTable,
         streams: &[(Range<usize>, u64)],
@@ -296,30 +295,30 @@ impl Units {
         Ok(unit)
     }
 
-    /// How many samples the units have.
+    /// Returns the number of samples of all units.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// How many units there are.
+    /// Returns the number of units.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards.len()
     }
 
-    /// Whether there are no units.
+    /// Returns whether there are no units.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shards.is_empty()
     }
 
-    /// The big ids of each unit, in order.
+    /// Returns the big ids of each unit, in order.
     pub fn ranges(&self) -> impl ExactSizeIterator<Item = Range<u64>> + '_ {
         self.starts.windows(2).map(|pair| pair[0]..pair[1])
     }
 
-    /// The shard that a big id belongs to.
+    /// Returns the shard that a big id belongs to.
     #[must_use]
     pub fn shard_of(&self, big: u64) -> Option<usize> {
         let unit = self
@@ -331,7 +330,7 @@ impl Units {
             .and_then(|shard| usize::try_from(*shard).ok())
     }
 
-    /// Turns big ids into sample ids, in place; ids beyond the end stay.
+    /// Converts big ids to sample ids in place; ids after the end stay unchanged.
     pub fn resolve(&self, table: &ShardTable, memory: &mut Drawn, ids: &mut [u64]) {
         if let Some(offset) = self.offset {
             for id in ids {
@@ -371,7 +370,7 @@ impl Units {
         }
     }
 
-    /// The sorted members of a partial unit, as places in its shard.
+    /// Returns the sorted members of a partial unit, as places in its shard.
     fn members(&self, checkpoint: Checkpoint, size: u64, rest: u64) -> Vec<u64> {
         // INVARIANT: `rest` is a remainder modulo `size`, so the choice exists.
         let mut members = self
@@ -397,14 +396,14 @@ fn too_many(value: u64) -> OrderError {
     }
 }
 
-/// The members of partial units that were drawn again, so that a window does so once.
+/// The drawn members of partial units, kept so that a window draws them only once.
 #[derive(Clone, Debug, Default)]
 pub struct Drawn {
     units: BTreeMap<u32, Vec<u64>>,
     held: usize,
 }
 
-/// How many drawn members are kept before all are forgotten: 32 MiB.
+/// The number of drawn members above which all are discarded: 32 MiB.
 const MOST_DRAWN: usize = 1 << 22;
 
 impl Drawn {
@@ -461,7 +460,7 @@ mod tests {
                 2, 3, 4, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 12, 13, 14, 15, 16, 17, 13, 14, 15
             ]
         );
-        // Backwards, with a memory that forgets.
+        // In reverse, without kept draws.
         for big in (0..units.samples()).rev() {
             let mut one = [big];
             units.resolve(&table, &mut Drawn::default(), &mut one);

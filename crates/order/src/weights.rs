@@ -1,37 +1,37 @@
 //! Streams and their weights: how many samples of each stream an epoch takes.
 //!
-//! Source: MosaicML Streaming 0.13, `streaming/base/stream.py`. Differs in that a mix that leaves no samples, a weight
-//! that is not a number and a count beyond 2^48 are errors here and not later.
+//! Source: MosaicML Streaming 0.13, `streaming/base/stream.py`. Differs in that three errors are detected here instead
+//! of later: a mix without samples, a weight that is not a number, and a count above 2^48.
 
 use crate::config::{StreamConfig, Weight};
 use crate::error::OrderError;
 use crate::num::{count, index, real, trunc};
 use crate::rng::Pcg64;
 
-/// No epoch and no stream is larger: products with world sizes and doubles stay exact.
+/// The most samples of an epoch or stream. Products with world sizes and doubles stay exact below it.
 pub(crate) const MOST_SAMPLES: u64 = 1 << 48;
 
-/// No shard is larger: its samples are counted in 32 bits. A shard of MDS ends at 2^32 bytes.
+/// The most samples of a shard, which are counted in 32 bits. An MDS shard ends at 2^32 bytes.
 const MOST_IN_SHARD: u64 = 1 << 31;
 
-/// What a stream's weight comes to.
+/// The resolved weight of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Samples there are.
+    /// The number of samples of the stream.
     pub samples: u64,
-    /// Samples an epoch takes.
+    /// The number of samples that an epoch takes.
     pub choose: u64,
-    /// Its part of the epoch, which decides its part of a stratified batch and of the shuffle block.
+    /// The stream's part of the epoch, which determines its part of a stratified batch and of the shuffle block.
     pub proportion: f64,
 }
 
-/// The shares of all streams; their `choose` add up to the epoch size.
+/// Returns the shares of all streams; the sum of their `choose` is the epoch size.
 ///
-/// `seed` is the configuration's, not a state's: which streams get the samples that rounding leaves over is decided
-/// once.
+/// `seed` is that of the configuration, not of a state. The streams that receive the samples left by rounding are
+/// chosen once per run.
 ///
 /// # Errors
-/// `InvalidInput` when weights are mixed, negative, or leave nothing, or a stream is empty.
+/// `InvalidInput` if weights are mixed, negative or leave no samples, or if a stream is empty.
 pub fn shares(
     streams: &[StreamConfig],
     epoch_size: Option<u64>,
@@ -194,7 +194,8 @@ fn absolute(streams: &[StreamConfig], sizes: &[u64]) -> Result<Vec<Share>, Order
         .collect())
 }
 
-/// COMPAT: NumPy adds doubles in eight accumulators and halves long arrays; the result decides who gets a sample more.
+/// COMPAT: NumPy adds doubles in eight accumulators and halves long arrays. The result affects which stream gets an
+/// extra sample.
 fn pairwise_sum(values: &[f64]) -> f64 {
     let length = values.len();
     if length < 8 {

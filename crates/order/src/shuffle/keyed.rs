@@ -1,20 +1,22 @@
-//! `shardmill`: two keyed permutations of overlapping blocks, computed for a position when it is asked for.
+//! `shardmill`: two keyed permutations of overlapping blocks, computed for each position on demand.
 //!
-//! Spans are laid out as for `py1e`: shards in a random order that is fixed for the run, cut at canonical nodes, mixed
-//! within each node anew in every epoch. Of that sequence each node is divided into blocks of half a shuffle block, and
-//! once more into blocks shifted by a quarter of a shuffle block. A position is permuted within its shifted block and
-//! the result within its plain block; both permutations are bijections of the block, keyed by seed, epoch, node and
-//! block, so that together they are one of the node. A sample moves by three quarters of a shuffle block at most, the
-//! samples of a shuffle block and a half at most are mixed at any moment, and no border is left that nothing crosses.
+//! Spans are laid out as for `py1e`. The shards have a random order that is fixed for the run and are cut at canonical
+//! nodes. They are mixed within each node anew in every epoch. This sequence of each node is divided into plain blocks
+//! of half a shuffle block. It is also divided into shifted blocks, which start a quarter of a shuffle block earlier.
 //!
-//! Memory is that of the layout: some bytes for each shard, none for samples.
+//! A position is first permuted within its shifted block, then the result is permuted within its plain block. Both
+//! permutations are bijections of their block, so their composition is a bijection of the node. Their keys depend on
+//! seed, epoch, node and block. A sample moves by at most three quarters of a shuffle block. At any moment, samples of
+//! at most one and a half shuffle blocks are mixed. Samples cross every block border.
+//!
+//! Memory is that of the layout: a few bytes per shard, none per sample.
 
 use super::layout::{Layout, border, node_of};
 use crate::num::low64;
 use crate::rng::Pcg64;
 
-/// A pseudo-random permutation of `0..n`: an alternating Feistel network over the bits of `n`, applied again while the
-/// result is outside. Deterministic; not meant to keep secrets.
+/// A pseudo-random permutation of `0..n`: an alternating Feistel network over the bits of `n`, repeated while the
+/// result is out of range. It is deterministic and not cryptographic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     n: u64,
@@ -43,7 +45,7 @@ impl Permutation {
         let mut value = place;
         loop {
             value = self.once(value);
-            // The domain is less than twice `n` (or four values), so this takes two turns on average at most.
+            // The domain is less than twice `n` (or four values), so this takes at most two iterations on average.
             if value < self.n {
                 return value;
             }
@@ -56,7 +58,7 @@ impl Permutation {
         let mut low = value & ((1 << low_bits) - 1);
         let mut high = value >> low_bits;
         for round in 0..ROUNDS {
-            // The halves change places: what was `high` is kept, what was `low` is mixed with it.
+            // The halves swap: `high` is kept, and `low` is mixed with it.
             let mixed =
                 low ^ (stir(high, self.key.rotate_left(11 * round)) & ((1 << low_bits) - 1));
             low = high;
@@ -68,14 +70,14 @@ impl Permutation {
     }
 }
 
-/// The round function: both halves of one product, so that every bit of `value` and `key` reaches the lowest bits.
+/// The round function: XORs both halves of a product, so that every bit of `value` and `key` affects the lowest bits.
 #[inline]
 fn stir(value: u64, key: u64) -> u64 {
     let product = u128::from(value ^ key) * 0x9e37_79b9_7f4a_7c15_u128;
     low64(product) ^ low64(product >> 64)
 }
 
-/// The finalizer of SplitMix64: every bit of the input moves every bit of the result.
+/// The finalizer of SplitMix64: every bit of the input affects every bit of the result.
 #[inline]
 const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -109,7 +111,7 @@ impl Keyed {
         }
     }
 
-    /// The big id at a position below the number of samples.
+    /// Returns the big id at a position below the number of samples.
     pub(crate) fn at(&self, position: u64) -> u64 {
         let node = node_of(self.samples, position, self.nodes);
         let start = border(self.samples, node, self.nodes);
@@ -153,7 +155,7 @@ impl Keyed {
         self.permuted(node, 1, block, first, last, place)
     }
 
-    /// The range of positions, counted from the node's start, at which the samples of `places` may stand.
+    /// Returns the positions that the samples of `places` may take, counted from the node's start.
     pub(crate) fn reach(&self, length: u64, places: std::ops::Range<u64>) -> std::ops::Range<u64> {
         let first = places.start / self.half * self.half;
         let last = (places.end.saturating_sub(1) / self.half + 1) * self.half;
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn permutations_look_random() {
-        // Over many keys each value is equally often at each place: chi square with 15 degrees of freedom at each.
+        // Over many keys, each value is equally frequent at each place: chi-squared with 15 degrees of freedom.
         const N: u64 = 16;
         const KEYS: u64 = 16_000;
         for place in 0..N {

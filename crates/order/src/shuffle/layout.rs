@@ -1,5 +1,5 @@
-//! The common start of `py1s`, `py1br`, `py1e` and `shardmill`: units in a random order, cut at the borders of canonical
-//! nodes, and mixed within each node.
+//! The common first stage of `py1s`, `py1br`, `py1e` and `shardmill`: units in a random order, cut at the borders of
+//! canonical nodes and mixed within each node.
 //!
 //! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1s.py`.
 
@@ -9,7 +9,7 @@ use crate::num::{count, index, share};
 use crate::rng::{Checkpoint, Pcg64};
 use crate::units::Units;
 
-/// Consecutive big ids.
+/// A range of consecutive big ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: u64,
@@ -20,18 +20,18 @@ pub(crate) struct Span {
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) spans: Vec<Span>,
-    /// Position of each span, and at the end the number of samples.
+    /// The position of each span, then the number of samples.
     pub(crate) offsets: Vec<u64>,
-    /// First span of each canonical node, and at the end the number of spans.
+    /// The first span of each canonical node, then the number of spans.
     pub(crate) nodes: Vec<usize>,
 }
 
-/// Where canonical node `node` of `nodes` begins.
+/// Returns the first position of canonical node `node` of `nodes`.
 pub(crate) fn border(samples: u64, node: u64, nodes: u64) -> u64 {
     share(samples, node, nodes)
 }
 
-/// The canonical node that owns a position below `samples`.
+/// Returns the canonical node that owns a position below `samples`.
 pub(crate) fn node_of(samples: u64, position: u64, nodes: u64) -> u64 {
     let mut node = share(nodes, position, samples.max(1)).min(nodes - 1);
     while node + 1 < nodes && border(samples, node + 1, nodes) <= position {
@@ -41,7 +41,7 @@ pub(crate) fn node_of(samples: u64, position: u64, nodes: u64) -> u64 {
 }
 
 impl Layout {
-    /// The layout, and the epoch's generator as the layout leaves it.
+    /// Creates the layout, and returns the epoch's generator in its state after the layout.
     pub(crate) fn new(units: &Units, nodes: u64, seed: u64, epoch: u64) -> (Self, Pcg64) {
         let mut whole: Vec<Span> = units
             .ranges()
@@ -72,19 +72,19 @@ impl Layout {
         (layout, rng)
     }
 
-    /// The spans of a canonical node.
+    /// Returns the spans of a canonical node.
     pub(crate) fn node(&self, node: u64) -> Range<usize> {
         let node = index(node);
         self.nodes[node]..self.nodes[node + 1]
     }
 
-    /// The positions of a canonical node.
+    /// Returns the positions of a canonical node.
     pub(crate) fn positions(&self, node: u64) -> Range<u64> {
         let spans = self.node(node);
         self.offsets[spans.start]..self.offsets[spans.end]
     }
 
-    /// For every span of a canonical node its first big id and its positions.
+    /// Calls `each` for every span of a canonical node, with its first big id and its positions.
     pub(crate) fn each(&self, node: u64, mut each: impl FnMut(u64, Range<u64>)) {
         for place in self.node(node) {
             each(
@@ -94,7 +94,7 @@ impl Layout {
         }
     }
 
-    /// The span that a position falls into; spans may not be empty.
+    /// Returns the span that contains a position; spans must not be empty.
     pub(crate) fn span_at(&self, position: u64) -> usize {
         self.offsets.partition_point(|offset| *offset <= position) - 1
     }
@@ -147,28 +147,30 @@ pub(crate) fn cut(whole: &[Span], samples: u64, nodes: u64) -> (Vec<Span>, Vec<u
     (spans, firsts)
 }
 
-/// Generator checkpoints along a list of things that are walked one after the other.
+/// Generator checkpoints along a sequence of items.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CheckpointList {
     marks: Vec<(usize, Checkpoint)>,
     since: u64,
 }
 
-/// Samples between two checkpoints: walking half as many costs some 10 µs, and 32 bytes for each is nothing.
+/// The number of samples between two checkpoints. Advancing over half as many takes about 10 µs, and a checkpoint
+/// takes 32 bytes.
 const STRIDE: u64 = 1 << 14;
 
 impl CheckpointList {
-    /// One that was kept.
+    /// Creates a list from stored checkpoints.
     pub(crate) const fn of(marks: Vec<(usize, Checkpoint)>) -> Self {
         Self { marks, since: 0 }
     }
 
-    /// The checkpoints, by place.
+    /// Returns the checkpoints, ordered by place.
     pub(crate) fn marks(&self) -> &[(usize, Checkpoint)] {
         &self.marks
     }
 
-    /// Called before thing `place` of `samples` samples is walked; `fresh` forces a checkpoint.
+    /// Adds a checkpoint if one is due; called before the generator advances over an item. `fresh` forces a
+    /// checkpoint.
     pub(crate) fn pass(&mut self, place: usize, samples: u64, fresh: bool, rng: &Pcg64) {
         if fresh || self.marks.is_empty() || self.since >= STRIDE {
             self.marks.push((place, rng.checkpoint()));
@@ -177,13 +179,13 @@ impl CheckpointList {
         self.since += samples;
     }
 
-    /// The last checkpoint at or before `place`; `None` before the first.
+    /// Returns the last checkpoint at or before `place`; `None` before the first.
     pub(crate) fn before(&self, place: usize) -> Option<(usize, Checkpoint)> {
         let after = self.marks.partition_point(|(at, _)| *at <= place);
         self.marks.get(after.checked_sub(1)?).copied()
     }
 
-    /// How many checkpoints there are.
+    /// Returns the number of checkpoints.
     pub(crate) fn len(&self) -> u64 {
         count(self.marks.len())
     }

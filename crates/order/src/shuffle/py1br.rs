@@ -1,7 +1,7 @@
-//! `py1br`: samples shuffled within staggered blocks of random size.
+//! `py1br`: shuffles samples within staggered blocks of random size.
 //!
 //! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1br.py`. Differs in that a block can be shuffled without
-//! those before it.
+//! the blocks before it.
 
 use std::ops::Range;
 
@@ -15,22 +15,22 @@ use crate::rng_checkpoints::CheckpointLists;
 #[derive(Clone, Debug)]
 pub(crate) struct Py1br {
     pub(crate) layout: Layout,
-    /// The blocks of all nodes: ranges of positions, by start.
+    /// The blocks of all nodes, as ranges of positions ordered by start.
     pub(crate) blocks: Vec<Range<u64>>,
-    /// Blocks before which no earlier block reaches any further: where a window may begin.
+    /// Blocks that no earlier block overlaps; a window may begin at each of them.
     pub(crate) groups: Vec<usize>,
-    /// First group of each node, and at the end the number of groups.
+    /// The first group of each node, then the number of groups.
     node_groups: Vec<usize>,
-    /// Where the blocks of each node are drawn.
+    /// The generator before the blocks of each node are drawn.
     starts: CheckpointList,
     checkpoint_list: CheckpointList,
     rng: Pcg64,
 }
 
-/// The blocks of a node at `positions`, by drawing their sizes.
+/// Draws the sizes of a node's blocks, and calls `each` with the positions of each block.
 ///
-/// COMPAT: the end moves by the length of a block that was cut off at the node's start, while positions are shifted by
-/// the stagger; so the second block overlaps the first, and the last samples of a node may stay in place.
+/// COMPAT: the end advances by the length of a block that was cut off at the node's start, while positions are shifted
+/// by the stagger. So the second block overlaps the first, and the last samples of a node may stay in place.
 pub(crate) fn node_blocks(
     rng: &mut Pcg64,
     positions: Range<u64>,
@@ -44,7 +44,7 @@ pub(crate) fn node_blocks(
         let size = rng.integers(low, high)?;
         let start = end.saturating_sub(stagger).max(positions.start);
         let stop = (end + size).saturating_sub(stagger).min(positions.end);
-        // INVARIANT: the stagger is below every size, so a block is never empty and this ends.
+        // INVARIANT: the stagger is below every size, so no block is empty and the loop ends.
         end += stop - start;
         each(start..stop);
     }
@@ -113,7 +113,8 @@ impl Py1br {
         })
     }
 
-    /// Whole groups of blocks from the one at `from`, until at least `wanted` positions are there or the node ends.
+    /// Computes whole groups of blocks from the one at `from`, until there are at least `wanted` positions or the node
+    /// ends.
     pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, window: &mut Window) {
         let positions = self.layout.positions(node);
         let mine = self.node_groups[index(node)]..self.node_groups[index(node) + 1];
@@ -144,7 +145,7 @@ impl Py1br {
         }
     }
 
-    /// The positions that the samples at `positions` of a canonical node may take.
+    /// Returns the positions that the samples at `positions` of a canonical node may take.
     pub(crate) fn reach(&self, node: u64, positions: Range<u64>) -> Range<u64> {
         let mine = self.node_groups[index(node)]..self.node_groups[index(node) + 1];
         let groups = &self.groups[mine];

@@ -1,12 +1,12 @@
-//! `py1e`: every sample moved by a bounded random distance.
+//! `py1e`: moves every sample by a bounded random distance.
 //!
-//! The samples of a canonical node, span by span and shuffled within each span, are given the positions 0, 1, 2, …; a
-//! uniform shift is added to each; sorted by the sums they are the order. A sum differs from its position by 5/8 of a
-//! block at most, so a window of the order needs only the spans nearby: their shifts and their shuffles are made again
-//! from checkpoints, and what lies before is counted.
+//! The samples of a canonical node, span by span and shuffled within each span, have the positions 0, 1, 2, …. A
+//! uniform random shift is added to each position, and sorting by the sums gives the order. A sum differs from its
+//! position by at most 5/8 of a block, so a window of the order needs only nearby spans. Their shifts and shuffles are
+//! recomputed from checkpoints, and the samples before them are only counted.
 //!
-//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1e.py`. Differs in that equal sums keep their order:
-//! theirs depends on the processor. Equal sums are to be expected from some 10^8 samples in a canonical node.
+//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1e.py`. Differs in that equal sums keep their order; in
+//! the original it depends on the processor. Equal sums are likely from about 10^8 samples in a canonical node.
 
 use std::ops::Range;
 
@@ -28,14 +28,17 @@ pub(crate) struct Py1e {
     rng: Pcg64,
 }
 
-/// How far the samples of one span may move.
+/// The range of shifts of the samples of one span.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
     low: f64,
     high: f64,
 }
 
-/// COMPAT: the block is drawn for every span, a span larger than its block does not move but draws its shifts.
+/// Computes the range of shifts of a span.
+///
+/// COMPAT: a block is drawn for every span. A span larger than its block does not move, but its shifts are still
+/// drawn.
 fn reach(drawn: u64, length: u64, offset: u64, node_length: u64) -> Reach {
     let cutoff = ((real(drawn) - real(length)) / 2.0).max(0.0);
     Reach {
@@ -44,7 +47,7 @@ fn reach(drawn: u64, length: u64, offset: u64, node_length: u64) -> Reach {
     }
 }
 
-/// Memory that is used again.
+/// Memory that is reused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
     places: Vec<(f64, u32)>,
@@ -54,14 +57,14 @@ pub(crate) struct Scratch {
     ends: Vec<u32>,
 }
 
-/// A sample of a window before it is sorted.
+/// A sample of a window before sorting.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     to: f64,
     id: u64,
 }
 
-/// Part of a node's axis, as sums of position and shift.
+/// A range of sums of position and shift in a node.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     low: f64,
@@ -123,12 +126,12 @@ impl Py1e {
         })
     }
 
-    /// The greatest distance that any sample moves, rounded up.
+    /// Returns the greatest distance that any sample moves, rounded up.
     fn farthest(&self) -> u64 {
         block_range(self.block).1 / 2 + 1
     }
 
-    /// The spans of a node of which a sample may land in `axis`.
+    /// Returns the spans of a node with samples that may have sums in `axis`.
     fn spans_near(&self, node: u64, axis: Axis) -> Range<usize> {
         let spans = self.layout.node(node);
         let base = self.layout.offsets[spans.start];
@@ -141,7 +144,7 @@ impl Py1e {
         spans.start + first..(spans.start + last).min(spans.end)
     }
 
-    /// Finds the samples whose sums lie in `axis`, and says how many lie below it.
+    /// Collects the samples whose sums are in `axis`, and returns how many samples have lower sums.
     fn collect(&self, node: u64, axis: Axis, scratch: &mut Scratch) -> u64 {
         let layout = &self.layout;
         let node_positions = layout.positions(node);
@@ -175,7 +178,7 @@ impl Py1e {
                 offset,
                 node_length,
             );
-            // Samples before `first` surely land below the axis, those from `last` on above it.
+            // Samples before `first` are certainly below the axis, and those from `last` on above it.
             let first = clamp(axis.low - real(offset) - reach.high - 2.0, span.length);
             let last = clamp(axis.high - real(offset) - reach.low + 2.0, span.length).max(first);
             below += first;
@@ -213,10 +216,10 @@ impl Py1e {
         below
     }
 
-    /// The positions from `from` on, about `wanted` of them; `from` is always there.
+    /// Computes about `wanted` positions from `from` on; `from` is always included.
     ///
-    /// `after` is where an earlier window of this node ended: its end on the axis and its end as a position.
-    /// The return value is where the window ends on the axis.
+    /// `after` is the end of an earlier window of this node, on the axis and as a position. Returns the end of the
+    /// window on the axis.
     pub(crate) fn window(
         &self,
         node: u64,
@@ -239,7 +242,7 @@ impl Py1e {
             let axis = Axis { low, high };
             let below = self.collect(node, axis, scratch);
             if below > local {
-                // The guess was too far to the right; 0 is always right.
+                // The guess was too high; 0 is always valid.
                 low = (low - (high - low)).max(0.0);
             } else if below + count(scratch.found.len()) <= local && high < length {
                 high = (high + wanted).min(length);
@@ -254,7 +257,7 @@ impl Py1e {
         }
     }
 
-    /// A place on the axis below which a little less than `local` samples are to be expected.
+    /// Returns a point on the axis below which slightly fewer than `local` samples are expected.
     fn axis_before(&self, node: u64, local: u64, wanted: f64) -> f64 {
         if local == 0 {
             return 0.0;
@@ -298,7 +301,7 @@ impl Py1e {
             });
             before + counts.sum::<f64>()
         };
-        // Six standard deviations of a sum of at most `2 * farthest` coins.
+        // Six standard deviations of the sum of at most `2 * farthest` coin flips.
         let margin = 6.0 * (farthest / 2.0).sqrt() + 4.0;
         let target = real(local) - margin;
         while right - left > wanted / 16.0 {
@@ -312,11 +315,12 @@ impl Py1e {
         left
     }
 
-    /// The positions that the samples at `positions` of a canonical node may take.
+    /// Returns the positions that the samples at `positions` of a canonical node may take.
     ///
-    /// A sample's position is the number of sums below its own. Away from the node's ends as many samples cross a point
-    /// from the left as from the right but for chance (six standard deviations are allowed for) and for blocks drawn
-    /// large on one side and small on the other (a sixth of a block); near the ends nothing is assumed.
+    /// A sample's position is the number of lower sums. Away from the node's ends, equally many samples cross a point
+    /// from the left and from the right, with two deviations. One is chance, for which six standard deviations are
+    /// allowed. The other is blocks drawn large on one side and small on the other, for which a sixth of a block is
+    /// allowed. Near the ends, the full distance is used.
     pub(crate) fn reach(&self, node: &Range<u64>, positions: Range<u64>) -> Range<u64> {
         let length = positions.end - positions.start;
         let farthest = self.farthest();
@@ -340,7 +344,7 @@ impl Py1e {
     }
 }
 
-/// A generator at a span, with the spans since its checkpoint still to be walked.
+/// A generator at a span, advanced from the checkpoint before it.
 struct Walker {
     rng: Pcg64,
     place: usize,
@@ -369,12 +373,12 @@ impl Walker {
     }
 }
 
-/// A real number as a place in a span.
+/// Clamps a real number to a place in a span.
 fn clamp(value: f64, length: u64) -> u64 {
     trunc(value.max(0.0)).unwrap_or(0).min(length)
 }
 
-/// How many samples of a span are to be expected below `axis`, counted from the span's offset.
+/// Returns how many samples of a span are expected below `axis`, which is relative to the span's offset.
 fn expected_below(axis: f64, length: u64, reach: Reach) -> f64 {
     let length = real(length);
     let width = reach.high - reach.low;
@@ -395,9 +399,9 @@ fn expected_below(axis: f64, length: u64, reach: Reach) -> f64 {
     ramp(top) - ramp(top - length)
 }
 
-/// Stable sort by place, through buckets of one position each.
+/// Sorts stably by sum, with one bucket per position.
 ///
-/// PERF: about one sample falls into a bucket, so this is linear; a comparison sort costs three times as much.
+/// PERF: a bucket contains about one sample, so this is linear; a comparison sort takes three times as long.
 fn sort(scratch: &mut Scratch, axis: Axis) {
     let Scratch {
         found,
@@ -432,7 +436,7 @@ fn sort(scratch: &mut Scratch, axis: Axis) {
         sorted[*slot as usize] = *moved;
         *slot += 1;
     }
-    // Buckets are in order, so no element travels farther than its bucket.
+    // Buckets are in order, so elements only move within their bucket.
     for i in 1..sorted.len() {
         let moved = sorted[i];
         let mut at = i;

@@ -1,7 +1,7 @@
-//! `py1s`: the samples of each span shuffled in place.
+//! `py1s`: shuffles the samples of each span in place.
 //!
-//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1s.py`. Differs in that a window of spans can be shuffled
-//! without those before it.
+//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py1s.py`. Differs in that a window of spans can be
+//! shuffled without the spans before it.
 
 use super::layout::{CheckpointList, Layout};
 use super::{Window, shuffled_span};
@@ -37,7 +37,7 @@ impl Py1s {
         }
     }
 
-    /// Whole spans from the one at `from`, until at least `wanted` positions are there or the node ends.
+    /// Computes whole spans from the one at `from`, until there are at least `wanted` positions or the node ends.
     pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, window: &mut Window) {
         let layout = &self.layout;
         let mut place = layout.span_at(from);

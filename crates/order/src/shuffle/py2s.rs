@@ -1,7 +1,6 @@
-//! `py2s`: the samples of each unit shuffled once for the run, and those of each piece once more for the epoch.
+//! `py2s`: shuffles the samples of each unit once for the run, and the samples of each piece again for the epoch.
 //!
-//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py2s.py`. Differs in that pieces are shuffled when a window
-//! of them is asked for.
+//! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/py2s.py`. Differs in that pieces are shuffled on demand.
 
 use std::ops::Range;
 
@@ -16,17 +15,17 @@ use crate::units::Units;
 pub(crate) struct Py2s {
     /// Units in the order of the run.
     pub(crate) units: Vec<Span>,
-    /// Place of each unit's first sample in the shuffled list of the run, and at the end the number of samples.
+    /// The place of each unit's first sample in the shuffled list of the run, then the number of samples.
     unit_offsets: Vec<u64>,
     run: Pcg64,
     run_checkpoint_list: CheckpointList,
-    /// Pieces in the order of the epoch: ranges of the shuffled list of the run.
+    /// Pieces in the order of the epoch, as ranges of the shuffled list of the run.
     pub(crate) pieces: Vec<Span>,
-    /// Position of each piece, and at the end the number of samples.
+    /// The position of each piece, then the number of samples.
     pub(crate) offsets: Vec<u64>,
     pub(crate) nodes: Vec<usize>,
     epoch: Pcg64,
-    /// Where the pieces of each node are drawn.
+    /// The generator before the pieces of each node are drawn.
     epoch_starts: CheckpointList,
     epoch_checkpoint_list: CheckpointList,
 }
@@ -70,7 +69,7 @@ impl Py2s {
         });
         let [run_checkpoint_list, epoch_starts, epoch_checkpoint_list] = match kept {
             Some(checkpoint_lists) => {
-                // Each node's pieces are drawn before their samples.
+                // The order of each node's pieces is drawn before their samples.
                 for (node, (_, start)) in nodes.windows(2).zip(checkpoint_lists[1].marks()) {
                     rng = rng.at(*start);
                     rng.shuffle(&mut pieces[node[0]..node[1]]);
@@ -93,7 +92,7 @@ impl Py2s {
         }
     }
 
-    /// Whole pieces from the one at `from`, until at least `wanted` positions are there or the node ends.
+    /// Computes whole pieces from the one at `from`, until there are at least `wanted` positions or the node ends.
     pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, window: &mut Window) {
         let mut place = self.offsets.partition_point(|offset| *offset <= from) - 1;
         window.start = self.offsets[place];
@@ -114,7 +113,7 @@ impl Py2s {
         }
     }
 
-    /// For every piece of a canonical node the first big id of its unit, and its positions.
+    /// Calls `each` for every piece of a canonical node, with the first big id of its unit and its positions.
     pub(crate) fn reaches(&self, node: u64, mut each: impl FnMut(u64, Range<u64>)) {
         for place in self.nodes[index(node)]..self.nodes[index(node) + 1] {
             let unit = self.units[self.unit_at(self.pieces[place].start)];
@@ -142,7 +141,7 @@ impl Py2s {
         }
     }
 
-    /// The unit that holds a place of the shuffled list of the run.
+    /// Returns the unit that contains a place of the shuffled list of the run.
     pub(crate) fn unit_at(&self, place: u64) -> usize {
         self.unit_offsets.partition_point(|offset| *offset <= place) - 1
     }
@@ -156,8 +155,8 @@ impl Py2s {
     }
 }
 
-/// Walks both generators through the samples, and draws the order of each node's pieces on the way: the trails of the run,
-/// of where the nodes begin, and of the epoch.
+/// Advances both generators over all samples and draws the order of each node's pieces. Returns the checkpoints of the
+/// run, of the start of each node, and of the epoch.
 fn walk(
     units: &[Span],
     pieces: &mut [Span],
@@ -170,9 +169,9 @@ fn walk(
         mut starts,
         mut epoch_checkpoint_list,
     ] = <[CheckpointList; 3]>::default();
-    // PERF: the two generators do not depend on one another.
+    // PERF: the two generators are independent, so they run in parallel.
     std::thread::scope(|scope| {
-        // A panic of the walk would be ours and is passed on by the scope.
+        // The scope propagates a panic of this thread.
         scope.spawn(|| {
             for (place, unit) in units.iter().enumerate() {
                 run_checkpoint_list.pass(place, unit.length, false, run);

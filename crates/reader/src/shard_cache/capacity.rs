@@ -1,5 +1,7 @@
-//! Room in the cache: what is there, who leaves, who comes. Counted anew each time, under a lock that all processes of
-//! the machine take, because others change it too.
+//! Counts used space and reserves space for shards, with eviction if necessary.
+//!
+//! Other processes change the folders too. Every count and reservation therefore holds a lock file that all processes
+//! of the machine share.
 
 mod room;
 
@@ -23,39 +25,39 @@ use crate::shard_cache::folder::{Claimed, Evicted, Folder, Listing, Marker, Post
 use crate::shard_cache::positions::{self, Positions};
 use crate::shard_cache::usage_file::{View, note};
 
-/// What the scheduler knows about shards in this process.
+/// What capacity needs to know about shards in this process.
 pub(crate) trait Scheduler {
-    /// Whether this process fetches the shard or reads it at this moment.
+    /// Returns whether this process fetches or reads the shard now.
     fn is_busy(&self, shard: usize) -> bool;
-    /// When it is needed, from a tick on.
+    /// Returns the next tick at which the shard is needed, from `tick` on.
     fn next_use(&self, shard: usize, tick: u64) -> Option<u64>;
-    /// Forgets a shard that is about to be removed; false when it has become busy.
+    /// Forgets a shard that is about to be evicted; false if it is in use.
     fn let_go(&self, shard: usize) -> bool;
     fn is_stopped(&self) -> bool;
 }
 
-/// A shard that is to come, and how much it is worth.
+/// A shard that needs space, and how urgently.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) shard: usize,
-    /// When it is needed.
+    /// The tick at which it is needed.
     pub(crate) at: u64,
-    /// Where this rank is.
+    /// The current tick of this rank.
     pub(crate) now: u64,
-    /// Whether somebody waits for it, or would if it were fetched later.
+    /// Whether a caller waits for the shard, or would have to wait if the fetch began later.
     pub(crate) urgent: bool,
 }
 
-/// What came of asking for room.
+/// The result of a reservation.
 #[derive(Debug)]
 pub(crate) enum Reserved {
-    /// The shard may be fetched and written; the marker is its reservation.
+    /// Space is reserved: the shard may be fetched and written. The marker is the reservation.
     Held(Marker),
-    /// It is there by now.
+    /// The shard is on disk by now.
     Here,
-    /// Somebody else fetches it.
+    /// Another process fetches the shard.
     Busy { pid: Option<u32> },
-    /// Those who would have to leave are needed sooner.
+    /// There is no space: the shards that could be evicted are needed sooner.
     NoRoom,
 }
 
@@ -67,23 +69,23 @@ pub(crate) struct Capacity {
     in_flight: u64,
     timeout: Duration,
     locks: bool,
-    /// Whether a disk was found to be full, or to have little space.
+    /// Whether a disk was full or had little free space.
     tight: AtomicBool,
-    /// For whom this process reads.
+    /// The owner for which this process reads; see [`CacheOptions::owner`].
     owner: u64,
-    /// Where in the run it is, and where the others are.
+    /// The positions of this rank and of its peers in the run.
     positions: Positions,
-    /// Bytes that are always there: the indexes, the positions.
+    /// Bytes that are always used: indexes and positions.
     base: u64,
-    /// The least limit that it can do with.
+    /// The smallest possible limit.
     minimum: u64,
-    /// By stream; opened when they are first needed.
+    /// The folder of each stream, opened on first use.
     folders: Mutex<Vec<Option<Arc<Folder>>>>,
-    /// One reservation at a time in this process.
+    /// Serializes the reservations of this process.
     counting: Mutex<Counting>,
-    /// What was in the folders when it was last counted.
+    /// Bytes in the folders at the last count.
     used: AtomicU64,
-    /// Shards that this process has removed to make room.
+    /// Shards that this process evicted to make space.
     evictions: AtomicU64,
 }
 
@@ -91,13 +93,13 @@ pub(crate) struct Capacity {
 struct Counting {
     /// Streams whose folders were cleaned.
     cleaned: Vec<usize>,
-    /// What is known of the folders, by stream.
+    /// The known content of the folders, by stream.
     views: BTreeMap<usize, View>,
-    /// What is known of the disks, by device.
+    /// The known state of the disks, by device.
     disks: BTreeMap<u64, Disk>,
 }
 
-/// A folder whose books are held.
+/// A folder whose lock file is held.
 struct Page {
     /// The number of the stream.
     place: usize,
@@ -109,7 +111,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a shard is written to the folder of its stream: because it comes from elsewhere, or is compressed.
+/// Returns whether a shard is written to its stream's folder: it has a remote origin or is compressed.
 pub(crate) fn is_kept(stream: &Stream, entry: Entry<'_>) -> bool {
     stream.origin.is_some() || entry.is_packed()
 }
@@ -146,7 +148,7 @@ impl Capacity {
             let heaviest = compressed.map(|shard| weight(shard, stream.keep_zip)).max();
             largest = largest.max(heaviest.unwrap_or(0));
         }
-        // Samples of shards that are not compressed can be read one by one; the others have to be there whole.
+        // Samples of uncompressed shards can be read individually; compressed shards need space as a whole.
         let minimum = if largest > 0 {
             base.saturating_add(largest)
         } else {
@@ -175,7 +177,7 @@ impl Capacity {
         })
     }
 
-    /// The folder of a stream; `None` for a dataset that is read in place and cannot be written to.
+    /// Returns the folder of a stream; `None` for a dataset that is read in place and is not writable.
     pub(crate) fn folder(&self, place: usize) -> Result<Option<Arc<Folder>>, ReaderError> {
         let Some(stream) = self.catalog.streams().get(place) else {
             return Ok(None);
@@ -205,17 +207,17 @@ impl Capacity {
         self.limit.is_some() || self.tight.load(Relaxed)
     }
 
-    /// What was in the folders when it was last counted, for a cache with a limit.
+    /// Returns the bytes in the folders at the last count, for a cache with a limit.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
-    /// Shards that this process has removed to make room.
+    /// Returns the number of shards that this process evicted to make space.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions.load(Relaxed)
     }
 
-    /// Takes the locks on the books: of all folders, or of that of one stream.
+    /// Takes the lock files of all folders, or of one stream's folder.
     fn open_capacity(
         &self,
         only: Option<usize>,
@@ -235,7 +237,7 @@ impl Capacity {
         let start = Instant::now();
         let mut pause = Duration::from_micros(100);
         loop {
-            // All or none, so that two processes with the same folders in another order cannot wait for each other.
+            // Take all or none, so that two processes with the same folders in different order cannot deadlock.
             let mut pages = Vec::with_capacity(folders.len());
             let mut busy = None;
             for (place, folder) in &folders {
@@ -272,7 +274,7 @@ impl Capacity {
         }
     }
 
-    /// Makes room for a shard and its reservation.
+    /// Reserves space for a shard, evicting others if necessary.
     pub(crate) fn reserve(
         &self,
         wanted: Wanted,
@@ -289,7 +291,7 @@ impl Capacity {
         let Some(page) = pages.iter().find(|page| page.place == place) else {
             return Ok(Reserved::NoRoom);
         };
-        // Counted already when somebody has begun with it before.
+        // A shard with a marker is already counted.
         let more = if page.folder.has(number)? { 0 } else { bytes };
         if !self.make_room(&mut counting, device, &pages, wanted, more, scheduler)? {
             return Ok(Reserved::NoRoom);
@@ -313,7 +315,7 @@ impl Capacity {
         reserved
     }
 
-    /// As if somebody counted.
+    /// Holds the counting lock, as a reservation does.
     #[cfg(test)]
     pub(crate) fn count_for_test(&self) -> impl Drop + '_ {
         lock(&self.counting)
@@ -328,17 +330,17 @@ impl Capacity {
         PostExitHold::new(self.owner, self.positions.epoch())
     }
 
-    /// Bytes that are always there.
+    /// Returns the bytes that are always used.
     pub(crate) const fn base(&self) -> u64 {
         self.base
     }
 
-    /// The least limit that this can be opened with.
+    /// Returns the smallest possible limit.
     pub(crate) const fn minimum(&self) -> u64 {
         self.minimum
     }
 
-    /// Whether there can be room at all for files that are used together.
+    /// Checks that the limit has space for raw files that are used together.
     pub(crate) fn check_room(&self, shards: &[usize]) -> Result<(), ReaderError> {
         let Some(limit) = self.limit else {
             return Ok(());
@@ -357,7 +359,7 @@ impl Capacity {
         Ok(())
     }
 
-    /// Takes a marker back that came to nothing, and what was written for it.
+    /// Removes a marker that is no longer needed, and the files written for it.
     pub(crate) fn discard(
         &self,
         shard: usize,
@@ -370,7 +372,7 @@ impl Capacity {
         .map(|_| ())
     }
 
-    /// Removes a shard that is damaged.
+    /// Removes a damaged shard.
     pub(crate) fn drop_damaged(
         &self,
         shard: usize,
@@ -393,7 +395,7 @@ impl Capacity {
         let mut counting = lock(&self.counting);
         let pages = match self.open_capacity(Some(place), scheduler) {
             Ok(pages) => pages,
-            // The marker goes all the same; the next count finds out.
+            // The marker is removed without the lock; the next count corrects the total.
             Err(ReaderError::Cache(_)) => Vec::new(),
             Err(error) => return Err(error),
         };
@@ -408,7 +410,7 @@ impl Capacity {
             let bytes = self.weight(place, entry);
             match counting.views.get_mut(&place) {
                 Some(view) => {
-                    // What others did in the meantime is not lost.
+                    // The view first takes in the changes of other processes.
                     view.will_do(&page.capacity, false)?;
                     view.remove(&page.capacity, number, bytes)?;
                 }
@@ -418,7 +420,7 @@ impl Capacity {
         Ok(removed)
     }
 
-    /// The stream of a shard, its number in it, and what the index says.
+    /// Returns the number of a shard's stream, its number in the stream, and its index entry.
     fn find(&self, shard: usize) -> Option<(usize, usize, Entry<'_>)> {
         let (stream, number) = self.catalog.stream_of(shard)?;
         let mut streams = self.catalog.streams().iter();
@@ -431,7 +433,7 @@ impl Capacity {
         weight(entry, stream.is_some_and(|stream| stream.keep_zip))
     }
 
-    /// Before a folder is used: removes what dead processes left, and what is beyond a limit that was lowered.
+    /// Prepares a folder for use: removes what dead processes left, and evicts down to a lowered limit.
     pub(crate) fn begin(
         &self,
         place: usize,
@@ -470,7 +472,8 @@ impl Capacity {
         Ok(())
     }
 
-    /// Bytes in the folders, with the locks on all books held. `exact`: what others have changed is looked at now.
+    /// Returns the bytes in the folders; all lock files must be held. `exact` lists the markers again if other
+    /// processes changed them.
     fn count(
         &self,
         counting: &mut Counting,
@@ -525,7 +528,7 @@ impl Capacity {
         Ok(())
     }
 
-    /// The shards in the folders, as far as is known.
+    /// Returns the known shards in the folders.
     fn residents(
         &self,
         counting: &Counting,
@@ -578,7 +581,7 @@ impl Capacity {
                 self.evictions.fetch_add(1, Relaxed);
                 self.weight(place, entry)
             }
-            // Whoever removed it has said so in the books.
+            // The process that removed it has already updated the usage file.
             Evicted::Absent => 0,
         };
         if let Some(view) = counting.views.get_mut(&place) {
@@ -588,8 +591,8 @@ impl Capacity {
         Ok(removed)
     }
 
-    /// Removes what dead processes left: temporary files, and the first time in a folder markers of shards that are not
-    /// there. The length of temporary files that may be in use, and have no marker, is the result.
+    /// Removes what dead processes left: temporary files and, the first time in a folder, markers without a shard.
+    /// Returns the bytes of temporary files that may be in use and have no marker.
     fn clean(
         &self,
         counting: &mut Counting,
@@ -610,7 +613,7 @@ impl Capacity {
         })
     }
 
-    /// Writes down where this rank is.
+    /// Publishes the position of this rank.
     pub(crate) fn move_to(&self, tick: u64) {
         self.positions.move_to(tick, || self.positions_folder());
     }
@@ -619,14 +622,14 @@ impl Capacity {
         self.positions.slowest(now, || self.positions_folder())
     }
 
-    /// The folder where all ranks look for each other.
+    /// Returns the folder in which the ranks publish their positions.
     fn positions_folder(&self) -> Option<Arc<Folder>> {
         let place = self.catalog.streams().iter().position(is_cached)?;
         self.folder(place).ok().flatten()
     }
 }
 
-/// Takes the marker of a shard.
+/// Creates the marker of a shard.
 fn take(folder: &Folder, number: usize, entry: Entry<'_>) -> Result<Reserved, ReaderError> {
     let marker = match folder.claim(number)? {
         Claimed::Busy { pid } => return Ok(Reserved::Busy { pid }),

@@ -1,4 +1,4 @@
-//! From the bytes of stored files to a shard that is known to be the one in the index.
+//! Verifies stored files against the index and decompresses them.
 
 use std::io::Read as _;
 
@@ -11,7 +11,7 @@ use crate::error::ReaderError;
 use crate::open::Body;
 use crate::shard_cache::origin::no_shard;
 
-/// The hashes of the format, strongest first; of equally strong ones the faster first.
+/// The hashes of the format, strongest first; the faster first among equally strong ones.
 const BY_STRENGTH: [HashAlgo; 17] = [
     HashAlgo::Sha512,
     HashAlgo::Blake2b,
@@ -32,16 +32,16 @@ const BY_STRENGTH: [HashAlgo; 17] = [
     HashAlgo::Xxh32,
 ];
 
-/// A shard's raw files in memory.
+/// The raw files of a shard in memory.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) data: Vec<u8>,
     pub(crate) meta: Option<Vec<u8>>,
-    /// The compressed files they were made from; empty where there are none.
+    /// The compressed files that they were decompressed from, if any.
     pub(crate) zips: Vec<Vec<u8>>,
 }
 
-/// Checks stored files (data, then offsets) against the index, decompresses them, and checks the result.
+/// Verifies stored files (data, then offsets) against the index, decompresses them, and checks the result.
 pub(crate) fn unpack(
     catalog: &Catalog,
     shard: usize,
@@ -67,7 +67,7 @@ pub(crate) fn unpack(
         } else if let Some(algo) = catalog.validate(shard)
             && part.raw.hashes.get(algo).is_some()
         {
-            // The stored bytes are vouched for; of the raw ones only what was asked for is hashed.
+            // The hash of the stored bytes covers the raw ones, so only the requested hash is checked.
             check_algo(catalog, shard, part.raw, algo, &raw, true)?;
         }
         zips.push(bytes);
@@ -80,14 +80,14 @@ pub(crate) fn unpack(
     Ok(Raw { data, meta, zips })
 }
 
-/// The digests that a file of nobody's has to show; none where the index has no hash.
+/// Returns the digests that an untrusted file must match; empty if the index has no hash.
 pub(crate) fn demands(catalog: &Catalog, shard: usize, info: &FileInfo) -> Vec<Digest> {
     wanted(catalog, shard, info)
         .filter_map(|algo| info.hashes.get(algo))
         .collect()
 }
 
-/// The hashes that a file has to pass: the strongest that the index has, and the one that is asked for.
+/// Returns the hashes to check: the strongest in the index, and the requested one.
 fn wanted(catalog: &Catalog, shard: usize, info: &FileInfo) -> impl Iterator<Item = HashAlgo> {
     let strongest = BY_STRENGTH
         .into_iter()
@@ -147,22 +147,22 @@ fn check_length(
 /// Which hashes of a file in a folder are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// None: this process has done so before, or another one since the machine was started.
+    /// None: this process verified the file before, or another process did since the machine started.
     Known,
-    /// The one that was asked for: the file is the dataset itself.
+    /// Only the requested one, because the file is the dataset itself.
     Own,
-    /// The strongest too.
+    /// The strongest and the requested one.
     Nobody,
 }
 
-/// Whether the index has a hash of a file.
+/// Returns whether the index has a hash of a file.
 fn has_hash(info: &FileInfo) -> bool {
     BY_STRENGTH
         .into_iter()
         .any(|algo| info.hashes.get(algo).is_some())
 }
 
-/// Checks the length of a file that lies in a folder, and its hashes.
+/// Checks the length and the hashes of a file in a folder.
 pub(crate) fn check_file(
     catalog: &Catalog,
     shard: usize,
@@ -170,7 +170,7 @@ pub(crate) fn check_file(
     file: &FileHandle,
     trust: Trust,
 ) -> Result<(), ReaderError> {
-    /// PERF: hashed while it is in the cache of the core.
+    /// PERF: hash each piece while it is in the core's cache.
     const PIECE: usize = 256 << 10;
 
     check_length(catalog, shard, info, file.len())?;

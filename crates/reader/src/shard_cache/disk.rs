@@ -1,12 +1,12 @@
-//! How much of the disk the cache may use.
+//! Limits the cache to the free space on the disk.
 //!
-//! A disk that is nearly full is a limit, like the one that the user sets: shards of the cache on that disk and what is
-//! free, without a margin. It is measured again at most every [`FRESH`], so that the cache shrinks and grows with the
-//! files of other programs.
+//! The disk is a limit, like the one that the user sets. It is the sum of the cached shards on the disk and the free
+//! space, minus a margin. The cache measures it again after [`FRESH`] at the earliest, and adapts to the files of
+//! other programs.
 //!
-//! A write may be refused although there seems to be space: a quota, or a file system that reports something else. Then
-//! what was written before is the limit, and from time to time it is raised to find out whether there is space again.
-//! Each attempt that fails costs one fetch, and doubles the time until the next one.
+//! A write can fail although the file system reports free space, for example because of a quota. The bytes written so
+//! far then become the limit. The cache raises it from time to time to find out whether there is space again. Each
+//! failed attempt costs one fetch and doubles the time until the next one.
 
 use std::time::{Duration, Instant};
 
@@ -17,38 +17,38 @@ use crate::entry::Shards;
 use crate::error::ReaderError;
 use crate::shard_cache::folder::{Folder, MARKER_BYTES, weight};
 
-/// How long a measurement is used. One that takes long is used for [`SHARE`] times as long as it took.
+/// How long a measurement is valid; a slow one is valid for [`SHARE`] times its own duration.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// Measuring takes at most one part in this many of the time.
+/// Measuring takes at most this fraction of the time (1/20).
 const SHARE: u32 = 20;
 
-/// What stays free: one part in this many of the space that the cache could use, and at most [`MOST_MARGIN`].
+/// The fraction of the usable space that stays free (1/64), at most [`MOST_MARGIN`].
 const MARGIN: u64 = 64;
 const MOST_MARGIN: u64 = 64 << 20;
 
-/// Files that can still be created when the cache stops creating them.
+/// The number of files that the cache leaves for other programs to create.
 const MARGIN_FILES: u64 = 16;
 
-/// A disk with so many times the bytes in flight free is not measured.
+/// A disk is not measured while its free space is more than this many times the bytes in flight.
 const PLENTY: u64 = 8;
 
-/// The time until a limit that was found by a refused write is raised, and the longest such time.
+/// The time until a limit found by a failed write is raised: the first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MOST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Returns whether an error says that there is no space left.
+/// Returns whether an error means that no space is left, a quota is used up, or a file is too large.
 pub(crate) fn is_full(error: &StorageError) -> bool {
     error.id() == "disk-full"
 }
 
-/// Returns whether an error says that a file is larger than the file system or the process may make one.
+/// Returns whether an error means that a file is too large for the file system or the process.
 pub(crate) fn is_too_large(error: &StorageError) -> bool {
     matches!(error, StorageError::Io { source, .. }
         if source.kind() == std::io::ErrorKind::FileTooLarge)
 }
 
-/// What the shards of a folder take up, as the cache counts and as the disk does.
+/// The size of shards in the cache's count, in blocks on disk, and in files.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sizes {
     weights: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Adds up all shards of a stream. Files take up whole blocks, and markers are files as well.
+    /// Adds up all shards of a stream. Files take whole blocks, and markers are files as well.
     pub(crate) fn of(shards: &Shards, keep_zip: bool, block: u64) -> Self {
         let mut sum = Self::default();
         for entry in shards.iter() {
@@ -83,7 +83,7 @@ impl Sizes {
         self.files = self.files.saturating_add(other.files);
     }
 
-    /// How many bytes of shards, as the cache counts, fit into free space.
+    /// Returns how many bytes of shards, in the cache's count, fit into free space.
     fn fitting(self, bytes: u64, files: Option<u64>) -> u64 {
         let bytes = share(bytes, self.weights, self.blocks);
         match files {
@@ -97,23 +97,23 @@ fn round_up(bytes: u64, block: u64) -> u64 {
     bytes.div_ceil(block.max(1)).saturating_mul(block.max(1))
 }
 
-/// `amount` times `part` of `whole`.
+/// Returns `amount * part / whole`.
 fn share(amount: u64, part: u64, whole: u64) -> u64 {
     let product = u128::from(amount) * u128::from(part) / u128::from(whole.max(1));
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
-/// What is in the folders on one disk.
+/// The content of the folders on one disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Present {
-    /// Bytes of the shards that are there, as the cache counts.
+    /// Bytes of the existing shards, in the cache's count.
     weights: u64,
-    /// Bytes of temporary files, whose shards are counted as reserved.
+    /// Bytes of temporary files; their shards count as reserved.
     temps: u64,
 }
 
 impl Present {
-    /// Adds what is in a folder.
+    /// Adds the content of a folder.
     pub(crate) fn add(
         &mut self,
         folder: &Folder,
@@ -129,7 +129,7 @@ impl Present {
             }
         }
         for (_, name) in listing.temps {
-            // One that is gone by now takes up nothing.
+            // The file may have been removed since the listing.
             if let Ok(file) = folder.own().open_file(&name) {
                 self.temps = self.temps.saturating_add(file.len());
             }
@@ -138,22 +138,22 @@ impl Present {
     }
 }
 
-/// A limit that a refused write has shown.
+/// A limit found by a failed write.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     limit: u64,
-    /// How much it is raised next, when, and how long after that again.
+    /// The next increase of the limit, its time, and the interval between increases.
     step: u64,
     next: Instant,
     pause: Duration,
 }
 
-/// One disk that shards are kept on.
+/// A disk with cache folders.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
-    /// What all shards of the folders on it take up.
+    /// The size of all shards of the streams whose folders are on the disk.
     sizes: Option<Sizes>,
-    /// Whether a write has found it full.
+    /// Whether a write found the disk full.
     full: bool,
     limit: Option<u64>,
     measured: Option<Instant>,
@@ -170,8 +170,8 @@ impl Disk {
         self.sizes = Some(sizes);
     }
 
-    /// Returns whether the disk may become full: it was, or there is little space. That nothing at all is free is
-    /// believed only after a write was refused, because some file systems always report it.
+    /// Returns whether the disk may become full: it was full before, or little space is free. A report of no free
+    /// space at all counts only after a failed write, because some file systems always report it.
     pub(crate) fn may_fill(&self, space: Option<Space>, in_flight: u64) -> bool {
         if self.full {
             return true;
@@ -186,13 +186,13 @@ impl Disk {
             || space.files.is_some_and(|free| free > 0 && free < files)
     }
 
-    /// Returns whether what was measured last is too old.
+    /// Returns whether the last measurement is too old.
     pub(crate) fn is_stale(&self) -> bool {
         self.measured
             .is_none_or(|at| at.elapsed() >= FRESH.max(self.took * SHARE))
     }
 
-    /// Notes what is on the disk and what is free. `begun`: when measuring began.
+    /// Records a measurement that began at `begun`.
     pub(crate) fn measured(&mut self, present: Present, space: Option<Space>, begun: Instant) {
         self.measured = Some(Instant::now());
         self.took = begun.elapsed();
@@ -206,7 +206,7 @@ impl Disk {
         });
     }
 
-    /// A write of `bytes` was refused. `again`: although the limit was kept, so that only the failure shows it.
+    /// Records that a write of `bytes` failed. `again`: it failed within the limit, so the limit is wrong.
     pub(crate) fn refuse(&mut self, present: Present, bytes: u64, again: bool) {
         self.full = true;
         if !again && self.limit.is_some() {
@@ -216,7 +216,7 @@ impl Disk {
             .refused
             .map_or(FIRST_PAUSE, |refused| (refused.pause * 2).min(MOST_PAUSE));
         self.refused = Some(Refused {
-            // Shards differ in size: one that is a little larger may take the place of another.
+            // Shards differ in size, so a slightly larger one may replace another.
             limit: present.weights.saturating_add(bytes / 4),
             step: bytes,
             next: Instant::now() + pause,
@@ -224,13 +224,13 @@ impl Disk {
         });
     }
 
-    /// Returns how many bytes of shards may be on the disk, as the cache counts; `None` for as many as there are.
+    /// Returns how many bytes of shards the disk may hold, in the cache's count; `None` for no limit.
     pub(crate) fn limit(&mut self) -> Option<u64> {
         let now = Instant::now();
         if let Some(refused) = &mut self.refused
             && now >= refused.next
         {
-            // As long as nothing is refused, the steps become longer.
+            // The steps double as long as no write fails.
             refused.limit = refused.limit.saturating_add(refused.step);
             refused.step = refused.step.saturating_mul(2);
             refused.next = now + refused.pause;
@@ -298,7 +298,7 @@ mod tests {
         disk.measured(present, space(2 * MIB, None), Instant::now());
         assert!(!disk.is_stale());
         assert_eq!(disk.limit(), Some(63 * MIB));
-        // Each shard takes two files, of half a MiB together: five may be made.
+        // Each shard takes two files, together 0.5 MiB; ten more files can be created, so five more shards.
         disk.measured(present, space(50 * MIB, Some(26)), Instant::now());
         assert_eq!(disk.limit(), Some(65 * MIB));
         disk.measured(present, space(0, Some(0)), Instant::now());

@@ -1,4 +1,4 @@
-//! The threads of a reader's cache, and what they and those who wait do with a shard.
+//! The worker threads of the shard cache, and the operations that callers wait for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,29 +22,29 @@ use crate::shard_cache::state::{
 use crate::shard_cache::uncached::Uncached;
 use crate::shard_cache::{Access, CacheOptions, CacheStats, Cancel};
 
-/// How often somebody who waits looks whether to stop, in case nobody tells.
+/// How often a waiting thread checks whether to stop, in case it misses a notification.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long other processes are given to make room before it is looked for again.
+/// How long prefetching waits for other processes to free space before it tries again.
 const ROOM_AGAIN: Duration = Duration::from_millis(50);
 
-/// How many batches ahead files that were found are checked.
+/// How many batches ahead existing files are verified.
 pub(crate) const NEAR: u64 = 64;
 
-/// Bytes on their way ahead of the first batch: what it waits for has the line to itself.
+/// Most bytes in flight before the first batch, so that prefetching does not take bandwidth from it.
 const START_BYTES: u64 = 32 << 20;
 
-/// Bytes that are worth two rounds of requests for samples: they take longer to come.
+/// Missing bytes from which fetching single samples, in two rounds of requests, is faster than fetching the shards.
 const WORTH_SAMPLES: u64 = 8 << 20;
 
-/// What a raw file counts for at least while it is on its way: 256 of them are as many as are of use, and whoever stops has
-/// to give up the place of each.
+/// The least that a raw file counts as in flight. It allows 256 files within the default budget: more are not faster,
+/// and stopping has to discard the reservation of each.
 const LEAST_FILE: u64 = 1 << 20;
 
-/// How often a shard is fetched before it counts as bad.
+/// How often a shard is fetched before it is reported as bad.
 pub(crate) const ATTEMPTS: u32 = 3;
 
-/// A reader's cache in one process.
+/// The shard cache of one reader in one process.
 pub(crate) struct Engine {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) options: CacheOptions,
@@ -54,11 +54,11 @@ pub(crate) struct Engine {
     changed: Condvar,
     generation: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Shards that were fetched for samples and have no place.
+    /// Shards in memory that were fetched for single samples and are not in the table.
     pub(crate) uncached: Mutex<Uncached>,
 }
 
-/// Marks a shard as lost when the thread that works on it ends before its time.
+/// Marks a shard as failed if the thread that works on it panics.
 struct Watchdog<'a> {
     engine: &'a Engine,
     shard: usize,
@@ -98,7 +98,7 @@ impl Engine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the lock back, tells everybody, and only then closes what was let go.
+    /// Releases the lock, wakes all waiting threads, and only then drops closed shards.
     pub(crate) fn unlock(&self, state: MutexGuard<'_, State>, deferred_drop: DeferredDrop) {
         self.generation.store(state.generation, Ordering::Release);
         drop(state);
@@ -110,7 +110,7 @@ impl Engine {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// What a shard takes up on its way: nothing where it is read in place, or known to be on the disk.
+    /// Returns the bytes that a shard counts as in flight: 0 if it is read in place or known to be on disk.
     pub(crate) fn flight(&self, state: &State, shard: usize) -> u64 {
         if state.known.contains_key(&shard) {
             return 0;
@@ -128,7 +128,7 @@ impl Engine {
         if !is_kept(stream, entry) {
             return 0;
         }
-        // A million small files are not to be on their way at once.
+        // A dataset may have a million small files, so their number in flight is limited too.
         match entry.raw_file() {
             Some(file) => file.info.bytes.max(LEAST_FILE),
             None => entry.bytes(),
@@ -212,7 +212,7 @@ impl Engine {
         Some(shards.iter().map(access).collect())
     }
 
-    /// How much a shard is wanted that is worked on: whether somebody waits for it, and what the books ask.
+    /// Returns whether a caller waits for a busy shard, and how urgently it needs space.
     pub(crate) fn wanted(&self, shard: usize) -> Option<(bool, Wanted)> {
         let mut state = self.lock();
         let now = state.now;
@@ -220,7 +220,7 @@ impl Engine {
         let work = state.work(shard)?;
         let wanted = Wanted {
             shard,
-            // A job may have been listed a while ago. In the past there is nobody who is needed sooner.
+            // The job may have been queued long ago, and no use lies in the past.
             at: work.tick.max(now),
             now,
             urgent: work.needed || work.tick <= now.saturating_add(slack),
@@ -228,7 +228,7 @@ impl Engine {
         Some((work.needed, wanted))
     }
 
-    /// What is there of the shards of a batch, all or nothing; what is missing is begun.
+    /// Returns access to all shards of a batch, or `None` if some are missing. Queues jobs for the missing ones.
     fn look(
         state: &mut State,
         shards: &[usize],
@@ -262,7 +262,7 @@ impl Engine {
         state.take_job(self.options.in_flight, only_needed, bytes)
     }
 
-    /// Lists again what has waited long enough for another process.
+    /// Queues the shards again whose pause is over.
     fn resume_waiting(state: &mut State) {
         let now = Instant::now();
         while let Some((until, shard)) = state.waiting.first().copied() {
@@ -280,7 +280,7 @@ impl Engine {
         })
     }
 
-    /// Another future, or more of it.
+    /// Replaces the access plan, and queues prefetches.
     pub(crate) fn foresee(self: &Arc<Self>, access_plan: AccessPlan, now: Option<u64>) {
         let mut deferred_drop = DeferredDrop::default();
         let mut state = self.lock();
@@ -314,9 +314,9 @@ impl Engine {
         self.capacity.move_to(tick);
     }
 
-    /// Lists what is to be fetched ahead, as far as there is room on the way. Answers whether anything was listed.
+    /// Queues prefetches within the budget of bytes in flight. Returns whether any were queued.
     pub(crate) fn pump(&self, state: &mut State) -> bool {
-        // Whoever waits comes first, also to the room on the way.
+        // Jobs that a caller waits for come first, also for the bytes in flight.
         let needed = state.jobs.first_key_value();
         if state.stopped || needed.is_some_and(|(key, _)| key.0 == Urgency::Needed) {
             return false;
@@ -361,7 +361,7 @@ impl Engine {
             }
             state.cursor += 1;
         }
-        // What was found there before is checked when it is needed soon.
+        // Files that already exist are verified shortly before they are needed.
         while let Some(access_window) = state.ahead.get(state.near).copied()
             && access_window.first <= state.now.saturating_add(NEAR)
         {
@@ -390,12 +390,12 @@ impl Engine {
             let thread = std::thread::Builder::new()
                 .name(format!("shardmill-cache-{number}"))
                 .spawn(move || engine.work());
-            // Where the system gives no thread, those who wait do the work.
+            // If a thread cannot be created, waiting callers run the jobs.
             threads.extend(thread.ok());
         }
     }
 
-    /// What a thread does all its life.
+    /// Runs jobs until the engine stops.
     fn work(self: Arc<Self>) {
         let mut state = self.lock();
         while !state.stopped {
@@ -418,7 +418,7 @@ impl Engine {
         }
     }
 
-    /// Does one job, whatever it is; false when there is none.
+    /// Runs one job; false if there is none.
     #[cfg(test)]
     pub(crate) fn turn(self: &Arc<Self>) -> bool {
         let mut state = self.lock();
@@ -432,7 +432,7 @@ impl Engine {
         true
     }
 
-    /// How many threads wait for a shard.
+    /// Returns the number of threads that wait for a shard.
     #[cfg(test)]
     pub(crate) fn waiters(&self) -> usize {
         self.lock().waiters
@@ -453,7 +453,7 @@ impl Engine {
         }
     }
 
-    /// Enters what came of a job, and lists what can be done next.
+    /// Records the outcome of a job in the table, and queues what can be done next.
     pub(crate) fn settle(&self, shard: usize, outcome: Outcome) {
         let mut deferred_drop = DeferredDrop::default();
         let mut state = self.lock();
@@ -477,7 +477,7 @@ impl Engine {
                 let full = |seconds| CacheError::NoRoom {
                     place: self.catalog.place(shard),
                     bytes: self.catalog.entry(shard).map_or(0, Entry::bytes),
-                    // On a full disk, what is there is the limit.
+                    // On a full disk, the space in use is the limit.
                     limit: self.options.limit.unwrap_or_else(|| self.capacity.used()),
                     seconds,
                 };
@@ -527,7 +527,7 @@ impl Engine {
             Outcome::NotNow if needed => state.begin(shard, true, tick, 0),
             Outcome::NotNow => {
                 if state.promised.remove(&shard) {
-                    // What comes behind it finds no room either.
+                    // There is no space for later preloads either.
                     state.asked_ahead.clear();
                 }
                 let sooner = state
@@ -540,7 +540,7 @@ impl Engine {
             }
             Outcome::Failed(error) => {
                 state.promised.remove(&shard);
-                // What fails ahead may succeed when it is needed, but for data that are bad.
+                // A failed prefetch may succeed when the shard is needed, unless its data is corrupt or in conflict.
                 let lasts = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Conflict);
                 if needed || lasts {
                     let failure = Failure {
@@ -557,7 +557,8 @@ impl Engine {
         drop(work);
     }
 
-    /// Has a shard looked at again in a while. An error when that has gone on for too long.
+    /// Schedules another attempt after a pause, which doubles each time up to 100 ms. Returns an error once the
+    /// timeout has passed.
     fn wait_for(
         &self,
         state: &mut State,
@@ -581,7 +582,7 @@ impl Engine {
         None
     }
 
-    /// Asks for the files of a shard. Answers come to `received`.
+    /// Starts fetching the files of a shard. `received` handles the results.
     pub(crate) fn begin_fetch(self: &Arc<Self>, shard: usize, place: Place) {
         let kinds: &[PartKind] = match self.catalog.entry(shard) {
             Some(entry) if entry.table().is_some() => &[PartKind::Data, PartKind::Meta],
@@ -637,7 +638,7 @@ impl Engine {
         }
     }
 
-    /// A file of a shard has come, or has not.
+    /// Stores one fetched file of a shard. Queues the `Finish` job after the last one or after an error.
     fn received(
         &self,
         shard: usize,
@@ -665,7 +666,7 @@ impl Engine {
             }
             Err(error) => Err(error),
         };
-        // The fetch of the other file is called off, but not under the lock.
+        // Dropping it cancels the fetch of the other file; the lock must not be held then.
         let old = std::mem::replace(&mut work.stage, Stage::Fetched(fetched));
         state.pace.fetched(lasted);
         state.queue(shard, Kind::Finish);
@@ -673,7 +674,7 @@ impl Engine {
         drop(old);
     }
 
-    /// Looks at a shard anew when it is needed next.
+    /// See [`super::ShardCache::distrust`].
     pub(crate) fn distrust(&self, shard: usize) {
         let mut deferred_drop = DeferredDrop::default();
         let mut state = self.lock();
@@ -700,7 +701,7 @@ impl Engine {
     }
 
     pub(crate) fn wake(&self) {
-        // Under the lock, so that nobody is about to wait.
+        // The lock ensures that no thread misses the notification between its check and its wait.
         let state = self.lock();
         self.changed.notify_all();
         drop(state);
@@ -715,7 +716,7 @@ impl Engine {
             std::mem::take(&mut *threads)
         };
         for thread in threads {
-            // One that panicked has said so, and its shard is marked.
+            // A thread that panicked has printed a message, and its shard is marked as failed.
             let _ended = thread.join();
         }
         let mut deferred_drop = DeferredDrop::default();
@@ -724,7 +725,7 @@ impl Engine {
         self.unlock(state, deferred_drop);
         for (shard, work) in works {
             if let Place::Disk(marker) = work.place {
-                // Left behind it would only have to be cleaned up later.
+                // Otherwise a later process would have to clean it up.
                 let _removed = self.capacity.discard(shard, marker, self);
             }
         }
@@ -741,7 +742,7 @@ impl Scheduler for Engine {
         if !state.access_plan.is_empty() {
             return state.access_plan.next_use(shard, tick);
         }
-        // Nothing is known of the future but what was asked for: who was used longest ago leaves first.
+        // Without an access plan, the least recently used shard is evicted first; preloaded shards are evicted last.
         if state.promised.contains(&shard) {
             return Some(tick.saturating_add(1));
         }

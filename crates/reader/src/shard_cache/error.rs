@@ -4,95 +4,95 @@ use shardmill_core::{ByteSize, Diagnostic, ErrorKind};
 
 use crate::error::{Place, ReaderError};
 
-/// What the cache of fetched shards can run into, besides what reading can.
+/// An error of the shard cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The limit leaves no room for the largest shard.
+    /// The limit is smaller than the largest shard needs.
     #[error(
         "the limit is {} ({limit} bytes), less than the {} ({minimum} bytes) that the largest shard needs",
         ByteSize::new(*limit), ByteSize::new(*minimum)
     )]
     TooSmall {
-        /// The limit.
+        /// The limit in bytes.
         limit: u64,
-        /// The least that will do.
+        /// The smallest possible limit in bytes.
         minimum: u64,
     },
-    /// There is no room for a raw file, whose path is wanted.
+    /// There is no space for a raw file that must be on disk, because its path is needed.
     #[error(
         "there is no room for the {bytes} bytes that it takes: the limit is {limit} bytes, and {seconds} s have not made any"
     )]
     NoRoom {
         /// The file.
         place: Place,
-        /// What it takes.
+        /// The size of the file in bytes.
         bytes: u64,
-        /// The limit.
+        /// The limit in bytes.
         limit: u64,
-        /// How long was waited.
+        /// The timeout that has passed.
         seconds: u64,
     },
-    /// Raw files that are in use take more open files than there are for it.
+    /// All pins are taken by raw files in use; each pin takes an open file.
     #[error("{pins} files are in use, and no more can be kept from being removed")]
     Pins {
         /// The file.
         place: Place,
-        /// How many are.
+        /// The number of pins.
         pins: u64,
     },
-    /// A file in the way of a shard that the cache did not make, and that is not the shard.
+    /// An existing file has the name of a shard, but the cache did not write it and it does not match the index.
     #[error("the cache did not make this file, and it is not the shard that the index names")]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it does not match.
         #[source]
         source: Box<ReaderError>,
     },
-    /// Two streams would keep their shards in one folder.
+    /// Two streams have the same local folder.
     #[error("two streams of the mix keep their shards in this folder")]
     OneFolder {
         /// The folder.
         path: PathBuf,
     },
-    /// Another process keeps something that is needed.
+    /// Another process did not release a file within the timeout.
     #[error(
         "waited {seconds} s for {}, which {what}",
         pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
     )]
     Waited {
-        /// The file that is waited for.
+        /// The file.
         path: PathBuf,
-        /// How long.
+        /// The timeout that has passed.
         seconds: u64,
-        /// What the other one does.
+        /// What the other process does.
         what: &'static str,
-        /// Which one, where it is known.
+        /// The other process, if known.
         pid: Option<u32>,
     },
-    /// A shard that was wrong each time it was fetched.
+    /// Every fetch of a shard failed verification.
     #[error("wrong each of the {attempts} times it was fetched; {} cannot be read", samples_of(*first_sample, *samples))]
     BadShard {
-        /// Where.
+        /// The shard.
         place: Place,
         /// How often it was fetched.
         attempts: u32,
-        /// The first sample of the shard, among those of all streams.
+        /// The first sample of the shard, numbered across all streams.
         first_sample: u64,
-        /// Samples in the shard.
+        /// The number of samples in the shard.
         samples: u64,
-        /// What was wrong the last time.
+        /// The error of the last attempt.
         #[source]
         source: Box<ReaderError>,
     },
-    /// The work on a shard ended without a result.
+    /// The thread that worked on a shard ended without a result.
     #[error("the thread that worked on this shard ended without a result")]
     WorkerLost {
-        /// Where.
+        /// The shard.
         place: Place,
     },
-    /// The reader was stopped while something waited for it.
+    /// The reader was closed while a caller waited.
     #[error("the reader was closed")]
     Stopped,
 }
@@ -106,7 +106,7 @@ pub(crate) fn samples_of(first: u64, samples: u64) -> String {
 }
 
 impl CacheError {
-    /// The place in the dataset, where it is known.
+    /// Returns the place in the dataset, if known.
     #[must_use]
     pub const fn place(&self) -> Option<&Place> {
         match self {

@@ -1,18 +1,18 @@
-//! The folder that the shards of a stream are kept in, and what in it is the cache's own.
+//! The folder in which the shards of a stream are cached, and the cache's own files.
 //!
-//! Shards lie under their own names, as other readers of the format have them. Beside the folder, in
-//! `.<its name>.shardmill/cache-<16 digits of the index's hash>/` (or in `.shardmill/` inside of it, see
-//! [`capacity_folder`]), the cache keeps its books:
+//! Shards have their own names, as other readers of the format expect. The cache keeps its own files next to the
+//! folder or inside it (see [`capacity_folder`]). The path is `.<its name>.shardmill/cache-<16 digits of the index's
+//! hash>/`, or the same in `.shardmill/`:
 //!
-//! - a *marker* for each shard, called like its number. It is made before the shard is fetched, as a reservation, and
-//!   says afterwards which files were written: those and no others are the cache's own; and which of them have been
-//!   checked (see `verified_stamp`);
-//! - `lock`, held while reservations are counted and made, and never removed;
-//! - temporary files, `tmp-<number>-…`, on their way to a shard's name;
-//! - walks of the generator, `walk-<epoch>` (see `walks`), which have nothing to do with shards.
+//! - A *marker* for each shard, named after its number. It is created before the fetch and reserves space. Later it
+//!   lists the files that the cache wrote, and which of them were verified (see `verified_stamp`). The cache owns only
+//!   the listed files.
+//! - `lock`, held while space is counted and reserved, and never removed.
+//! - Temporary files, `tmp-<number>-…`, before they are renamed to the shard's name.
+//! - Checkpoints of the random number generator, `walk-<epoch>` (see `walks`). They are unrelated to shards.
 //!
-//! INVARIANT: a marker names its files before they get their names, so that no file of the cache is ever without one;
-//! and it goes after they have gone.
+//! INVARIANT: a marker lists its files before they are renamed, and is removed after them. No file of the cache is
+//! ever without a marker.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -31,83 +31,83 @@ use crate::error::ReaderError;
 use crate::files::FileList;
 use crate::shard_cache::verified_stamp::VerifiedStamp;
 
-/// What a marker is counted as: more than it ever has.
+/// The size that a marker counts as; no marker is larger.
 pub(crate) const MARKER_BYTES: u64 = 256;
 
-/// Of a process that is gone, where no lock can tell.
+/// The age from which a temporary file counts as abandoned if locks are not available.
 const STALE_TEMP: Duration = Duration::from_secs(3600);
 
-/// Files of a shard that a marker can name: raw and compressed, data and offsets.
+/// Files of a shard that a marker can list: raw and compressed, data and offsets.
 const MOST_FILES: usize = 4;
 
-/// One folder, opened.
+/// An open cache folder.
 #[derive(Debug)]
 pub(crate) struct Folder {
     local: Dir,
     own: Dir,
-    /// The device that both are on.
+    /// The device of both folders.
     device: u64,
-    /// Whether locks are asked for; tests find out what happens where they do nothing.
+    /// Whether to take locks. Tests turn this off to simulate file systems on which locks do nothing.
     locks: bool,
-    /// How many writes find the disk full.
+    /// How many writes still fail with a full disk.
     #[cfg(test)]
     pub(crate) full: AtomicU32,
-    /// How many files that are to be removed cannot be opened.
+    /// How many opens before a removal still fail.
     #[cfg(test)]
     pub(crate) stuck: AtomicU32,
 }
 
-/// A marker that is held, or as good as held where there are no locks.
+/// A marker that is locked, or that counts as locked on file systems without locks.
 #[derive(Debug)]
 pub(crate) struct Marker {
     number: usize,
     claim: Claim,
 }
 
-/// A file of a shard as it lies in the folder.
+/// A file of a shard in the folder.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) handle: FileHandle,
-    /// Whether the cache wrote it.
+    /// Whether the cache wrote the file.
     pub(crate) own: bool,
 }
 
-/// The raw files of a shard: data, and offsets where they are a file of their own.
+/// The raw files of a shard: data, and offsets if they are in a separate file.
 pub(crate) type Files = (Found, Option<Found>);
 
-/// What there is of a shard.
+/// The state of a shard in the folder.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// All of its raw files.
+    /// All raw files exist.
     Here {
         files: Box<Files>,
-        /// Held shared, where there is one.
+        /// The shard's marker, locked shared, if it has one.
         marker: Option<Marker>,
     },
-    /// Not all of them, and nobody is seen to fetch them.
+    /// Files are missing, and no process is known to fetch them.
     Away,
-    /// Somebody is fetching or removing it.
+    /// Another process fetches or removes the shard.
     Busy { pid: Option<u32> },
 }
 
-/// What came of asking for a marker.
+/// The result of claiming a marker.
 #[derive(Debug)]
 pub(crate) enum Claimed {
     Held(Marker),
     Busy { pid: Option<u32> },
 }
 
-/// What came of removing a shard.
+/// The result of removing a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evicted {
     Gone,
-    /// It was gone before.
+    /// It did not exist.
     Absent,
-    /// Somebody reads or fetches it, or it cannot be removed.
+    /// A process reads or fetches it, or it cannot be removed.
     Stays,
 }
 
-/// What the cache's own folder holds.
+/// The content of the cache's own folder.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     /// Numbers of the shards with a marker.
@@ -116,11 +116,11 @@ pub(crate) struct Listing {
     pub(crate) temps: Vec<(Option<usize>, String)>,
 }
 
-/// What a marker says.
+/// The content of a marker.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Note {
     pid: Option<u32>,
-    /// `None` for a reservation.
+    /// The files written; `None` for a reservation.
     files: Option<Vec<FileBirth>>,
 }
 
@@ -131,14 +131,14 @@ impl Note {
             text.push_str(&format!("{} {}\n", file.inode, file.born));
         }
         if files.is_some() {
-            // A note that is cut short is none.
+            // Without this line, a reader treats the note as truncated.
             text.push_str("end\n");
             text.push_str(VerifiedStamp::NONE);
         }
         text
     }
 
-    /// Whatever cannot be read is not there.
+    /// Parses a note; parts that cannot be read count as missing.
     fn parse(bytes: &[u8]) -> Self {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         let mut lines = text.lines();
@@ -163,7 +163,7 @@ impl Note {
     }
 }
 
-/// For whom files are used, and in which epoch.
+/// The owner that uses files, and its epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PostExitHold {
     owner: u64,
@@ -176,16 +176,16 @@ impl PostExitHold {
     }
 }
 
-/// How long what a loader process has left in use stays, where nobody says that it is done with it.
+/// How long files stay pinned after a loader process exits, unless its owner begins another epoch.
 const LEFT: Duration = Duration::from_secs(60);
 
-/// What stands behind the end of a note: a voucher, and then who has left the files in use.
+/// Returns the text after the end of a note: the verified stamp, then the post-exit hold.
 fn behind_end(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
     text.split_once("\nend\n").map(|(_, rest)| rest)
 }
 
-/// Until when the files are in use, for whom, in which epoch.
+/// Returns until when files are held after the process exited, and for which owner and epoch.
 fn left_in_use(bytes: &[u8]) -> Option<(u64, PostExitHold)> {
     let rest = behind_end(bytes)?.get(VerifiedStamp::BYTES..)?;
     let rest = rest.strip_prefix("until ")?;
@@ -195,7 +195,7 @@ fn left_in_use(bytes: &[u8]) -> Option<(u64, PostExitHold)> {
     Some((until, PostExitHold { owner, epoch }))
 }
 
-/// Since 1970.
+/// Returns the seconds since 1970.
 pub(crate) fn seconds() -> u64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -203,7 +203,7 @@ pub(crate) fn seconds() -> u64 {
 }
 
 impl Marker {
-    /// Has the files stay for a while after this process has gone: until the next epoch of who uses them.
+    /// Keeps the files pinned after this process exits: for 60 seconds, or until the owner's next epoch.
     pub(crate) fn leave_in_use(&self, post_exit_hold: PostExitHold) -> Result<(), StorageError> {
         let until = seconds().saturating_add(LEFT.as_secs());
         let line = format!(
@@ -213,13 +213,13 @@ impl Marker {
         self.write_behind_end(VerifiedStamp::BYTES, &line)
     }
 
-    /// Whether another process has checked these very files.
+    /// Returns whether this stamp is in the marker: another process has verified exactly these files.
     pub(crate) fn vouches(&self, verified_stamp: VerifiedStamp) -> Result<bool, StorageError> {
         let bytes = self.bytes()?;
         Ok(behind_end(&bytes).and_then(VerifiedStamp::parse) == Some(verified_stamp))
     }
 
-    /// Tells other processes that these files are what they should be; or that nobody knows.
+    /// Records for other processes that these files were verified; `None` clears the record.
     pub(crate) fn verified_stamp(
         &self,
         verified_stamp: Option<VerifiedStamp>,
@@ -228,7 +228,8 @@ impl Marker {
         self.write_behind_end(0, line.as_deref().unwrap_or(VerifiedStamp::NONE))
     }
 
-    /// Writes behind the end of a note, always as many bytes: who reads at the same moment sees a note that is whole.
+    /// Writes after the end of a note, in place and with a fixed length, so that a concurrent reader sees a complete
+    /// note.
     fn write_behind_end(&self, offset: usize, line: &str) -> Result<(), StorageError> {
         const END: &[u8] = b"\nend\n";
 
@@ -253,8 +254,8 @@ impl Marker {
     }
 }
 
-/// The folder of the cache's own files. Beside the folder of the shards, where that is on the same file system and can be
-/// written: programs that list the shards find shards. Else in it.
+/// Opens or creates the folder of the cache's own files. It is next to `local`, so that programs that list `local`
+/// find only shards. It is inside `local` if the parent is not writable or is on another file system.
 pub(crate) fn capacity_folder(local: &Dir) -> Result<Dir, StorageError> {
     const INSIDE: &str = ".shardmill";
     if !local.exists(INSIDE)?
@@ -266,7 +267,7 @@ pub(crate) fn capacity_folder(local: &Dir) -> Result<Dir, StorageError> {
     local.make_private_dir(INSIDE)
 }
 
-/// The folder that `local` is in, and the name of the cache's own folder there. `None` where files cannot be renamed from
+/// Returns the parent of `local` and the name of the cache's own folder in it. `None` if files cannot be renamed from
 /// there into `local`.
 fn side_files(local: &Dir) -> Option<(Dir, String)> {
     let path = fs::canonicalize(local.path()).ok()?;
@@ -285,13 +286,13 @@ fn stem_of(number: usize) -> String {
     format!("{number}-")
 }
 
-/// The number of the shard that a temporary file is for.
+/// Returns the number of the shard that a temporary file belongs to.
 fn number_of_temp(name: &str) -> Option<usize> {
     let rest = name.strip_prefix(TempFile::PREFIX)?;
     rest.split_once('-')?.0.parse().ok()
 }
 
-/// The cache's own folder for the dataset with this hash of its index; made where it is missing.
+/// Opens or creates the cache's own folder for the dataset with this index hash.
 pub(crate) fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageError> {
     let mut name = String::from("cache-");
     for byte in digest.iter().take(8) {
@@ -300,8 +301,8 @@ pub(crate) fn own_folder(local: &Dir, digest: &[u8; 32]) -> Result<Dir, StorageE
     capacity_folder(local)?.make_private_dir(&name)
 }
 
-/// Removes what was fetched by a list of files that no longer counts. How many of them others read, which stay, is the
-/// result.
+/// Removes what was fetched with an outdated list of files. Returns how many files stay because other processes read
+/// them.
 pub(crate) fn forget(local: &Dir, files: &FileList) -> Result<u64, ReaderError> {
     let folder = Folder::open(local, &files.digest(), true)?;
     let mut left = 0;
@@ -316,7 +317,7 @@ pub(crate) fn forget(local: &Dir, files: &FileList) -> Result<u64, ReaderError> 
 }
 
 impl Folder {
-    /// Opens the folder and makes what the cache needs in it.
+    /// Opens the folder and creates what the cache needs in it.
     pub(crate) fn open(local: &Dir, digest: &[u8; 32], locks: bool) -> Result<Self, StorageError> {
         Ok(Self {
             local: local.clone(),
@@ -334,12 +335,12 @@ impl Folder {
         &self.local
     }
 
-    /// The cache's own folder.
+    /// Returns the cache's own folder.
     pub(crate) const fn own(&self) -> &Dir {
         &self.own
     }
 
-    /// The device that the folder is on.
+    /// Returns the device of the folder.
     pub(crate) const fn device(&self) -> u64 {
         self.device
     }
@@ -361,7 +362,7 @@ impl Folder {
         }
     }
 
-    /// Asks for the lock on the books, at once or not at all.
+    /// Tries to take the lock file without waiting.
     pub(crate) fn capacity(&self) -> Result<Option<Claim>, StorageError> {
         let mut claim = Claim::open_or_create(&self.own, "lock")?;
         Ok(match self.lock(&mut claim, ClaimMode::Exclusive)? {
@@ -370,7 +371,7 @@ impl Folder {
         })
     }
 
-    /// What is in the cache's own folder. What the cache never makes is not listed.
+    /// Lists the cache's own folder, ignoring names that the cache does not create.
     pub(crate) fn list(&self) -> Result<Listing, StorageError> {
         let mut listing = Listing::default();
         for entry in self.own.entries()? {
@@ -390,7 +391,7 @@ impl Folder {
         Ok(listing)
     }
 
-    /// Whether a shard has a marker.
+    /// Returns whether a shard has a marker.
     pub(crate) fn has(&self, number: usize) -> Result<bool, StorageError> {
         self.own.exists(&name_of(number))
     }
@@ -402,7 +403,7 @@ impl Folder {
 
     /// Looks for the raw files of a shard.
     pub(crate) fn look(&self, number: usize, entry: Entry<'_>) -> Result<Look, ReaderError> {
-        /// Each attempt loses only to somebody who removed the marker in this moment.
+        /// An attempt fails only if another process removes the marker at that moment.
         const ATTEMPTS: usize = 16;
 
         for _ in 0..ATTEMPTS {
@@ -433,7 +434,7 @@ impl Folder {
         Ok(Look::Busy { pid: None })
     }
 
-    /// The raw files of a shard, all or none. Those that the marker names are the cache's own.
+    /// Opens the raw files of a shard: all of them, or `None`. The cache owns those that the marker lists.
     pub(crate) fn files(
         &self,
         entry: Entry<'_>,
@@ -460,7 +461,7 @@ impl Folder {
         Ok(open(info)?.map(|meta| (data, Some(meta))))
     }
 
-    /// Makes the marker of a shard that is to be fetched, or takes over that of a process that is gone.
+    /// Creates the marker of a shard to fetch, or takes over the marker of a dead process.
     pub(crate) fn claim(&self, number: usize) -> Result<Claimed, StorageError> {
         /// As in `look`.
         const ATTEMPTS: usize = 16;
@@ -495,7 +496,7 @@ impl Folder {
         Ok(Claimed::Busy { pid: None })
     }
 
-    /// Removes the temporary files of a shard whose marker is held: whoever wrote them is gone.
+    /// Removes the temporary files of a shard whose marker is locked: the process that wrote them is gone.
     fn sweep(&self, marker: &Marker) -> Result<(), StorageError> {
         if marker.claim.held() != Some(ClaimMode::Exclusive) {
             return Ok(());
@@ -508,7 +509,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the files of a shard. One that is there already is left, whoever's it is; look again afterwards.
+    /// Writes the files of a shard. Existing files are kept, whichever process wrote them, so check the files
+    /// afterwards.
     pub(crate) fn write(
         &self,
         marker: &Marker,
@@ -544,7 +546,7 @@ impl Folder {
         let note = Note::text(Some(&births));
         marker.claim.replace(note.as_bytes())?;
         if !marker.claim.is_named()? {
-            // Without locks somebody may have removed it.
+            // Without locks, another process may have removed the marker.
             if let Some(claim) = Claim::create(&self.own, &name_of(marker.number))? {
                 claim.replace(note.as_bytes())?;
             }
@@ -554,7 +556,7 @@ impl Folder {
                 self.local.make_dir(folders)?;
             }
             match temp.publish_unsynced(name, PublishMode::CreateNew) {
-                // Somebody was faster: theirs is used.
+                // Another process was faster; its file is used.
                 Ok(()) | Err(StorageError::Exists { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -562,7 +564,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Gives up a marker that was made for nothing: the files are there, and not the cache's.
+    /// Removes an unused marker: the files exist already, and the cache does not own them.
     pub(crate) fn give_up(&self, marker: &Marker) -> Result<(), StorageError> {
         if marker.note()?.files.is_none() {
             marker.claim.remove()?;
@@ -570,13 +572,13 @@ impl Folder {
         Ok(())
     }
 
-    /// Keeps a marker as a reader of the shard, once it is written.
+    /// Downgrades the lock on a marker to shared, after writing the shard.
     pub(crate) fn share(&self, marker: &mut Marker) -> Result<(), StorageError> {
         self.lock(&mut marker.claim, ClaimMode::Shared)?;
         Ok(())
     }
 
-    /// Removes a shard: the files that the cache wrote, then the marker. Never waits.
+    /// Removes a shard: first the files that the cache wrote, then the marker. Never waits.
     pub(crate) fn evict(&self, number: usize, entry: Entry<'_>) -> Result<Evicted, ReaderError> {
         let Some(mut marker) = self.open_marker(number)? else {
             return Ok(Evicted::Absent);
@@ -591,7 +593,7 @@ impl Folder {
         self.discard(marker, entry)
     }
 
-    /// Whether a process that is gone has left a shard in use, for somebody who is not done with it.
+    /// Returns whether a process that exited still holds a shard for its owner.
     pub(crate) fn is_left_in_use(
         &self,
         number: usize,
@@ -604,13 +606,13 @@ impl Folder {
             return Ok(false);
         };
         let now = seconds();
-        // A clock that was put back keeps nothing for longer.
+        // An end further in the future is invalid: the clock was set back.
         let counts = now < until && until <= now.saturating_add(LEFT.as_secs());
         let is_done = left.owner == post_exit_hold.owner && left.epoch < post_exit_hold.epoch;
         Ok(counts && !is_done)
     }
 
-    /// Removes what a marker that is held names, then the marker.
+    /// Removes the files that a locked marker lists, then the marker.
     pub(crate) fn discard(&self, marker: Marker, entry: Entry<'_>) -> Result<Evicted, ReaderError> {
         let note = marker.note()?;
         if note.files.is_none() {
@@ -621,11 +623,11 @@ impl Folder {
             match self.open_to_remove(&info.basename) {
                 Ok(handle) if own.contains(&handle.birth()?) => {
                     if self.local.remove(&info.basename).is_err() {
-                        // It still takes up its room, so it stays in the books.
+                        // The file still takes space, so its marker stays.
                         return Ok(Evicted::Stays);
                     }
                 }
-                // Another file, a link, a folder: not the cache's.
+                // Another file, a link or a folder: the cache does not own it.
                 Ok(_)
                 | Err(
                     StorageError::Symlink { .. }
@@ -633,7 +635,7 @@ impl Folder {
                     | StorageError::NotDirectory { .. },
                 ) => {}
                 Err(error) if error.is_not_found() => {}
-                // Nobody knows whose it is, so it stays in the books as well.
+                // The owner of the file is unknown, so its marker stays as well.
                 Err(_) => return Ok(Evicted::Stays),
             }
         }
@@ -651,15 +653,15 @@ impl Folder {
             return Err(StorageError::Io {
                 action: "open",
                 path: self.local.path_of(name),
-                // Too many open files.
+                // EMFILE: too many open files.
                 source: std::io::Error::from_raw_os_error(24),
             });
         }
         self.local.open_file(name)
     }
 
-    /// Removes what processes that are gone have left: temporary files, and with `markers` those of shards that are not
-    /// there. The length of temporary files that may still be written to is the result.
+    /// Removes what dead processes left: temporary files and, with `markers`, markers without a shard. Returns the
+    /// bytes of temporary files that may still be written to.
     pub(crate) fn clean(
         &self,
         listing: &Listing,
@@ -685,7 +687,7 @@ impl Folder {
             if dead || old {
                 self.own.remove(name)?;
             } else if !number.is_some_and(|number| listing.markers.contains(&number)) {
-                // With a marker it is part of what is reserved.
+                // With a marker, the file is part of the reservation.
                 left = left.saturating_add(file.len());
             }
         }
@@ -707,20 +709,20 @@ impl Folder {
         Ok(left)
     }
 
-    /// Whether nobody works on a shard, as far as locks can tell.
+    /// Returns whether no process holds the lock of a shard's marker.
     fn is_nobodys(&self, number: usize) -> Result<bool, StorageError> {
         if !self.locks {
             return Ok(false);
         }
         let Some(mut marker) = self.open_marker(number)? else {
-            // Made before the temporary file, and removed after it.
+            // A marker is created before the temporary file and removed after it.
             return Ok(true);
         };
         Ok(self.lock(&mut marker.claim, ClaimMode::Exclusive)? == ClaimState::Held)
     }
 }
 
-/// All files that the cache may write for a shard.
+/// Returns all files that the cache may write for a shard.
 fn files_of(entry: Entry<'_>) -> impl Iterator<Item = &FileInfo> {
     entry
         .parts()
@@ -729,7 +731,7 @@ fn files_of(entry: Entry<'_>) -> impl Iterator<Item = &FileInfo> {
         .take(MOST_FILES)
 }
 
-/// What a shard takes up in the folder, its marker included.
+/// Returns the bytes that a shard takes in the folder, including its marker.
 pub(crate) fn weight(entry: Entry<'_>, keep_zip: bool) -> u64 {
     entry.parts().fold(MARKER_BYTES, |sum, part| {
         let zip = part.zip.map_or(0, |(zip, _)| zip.bytes);

@@ -1,7 +1,7 @@
-//! Files that are asked for one by one, by who has an order of his own: fetched ahead as he says, held, released.
+//! Files that are accessed individually, in the caller's order: preloaded, held and released.
 //!
-//! Nothing is known of the future then but what was said: a file that was to be fetched leaves for one that somebody waits
-//! for, not for another one that is to be fetched. Of the others, the one that was asked for longest ago leaves first.
+//! The only known future is what the caller preloads. A preloaded file may be evicted for a file that a caller waits
+//! for, but not for another preloaded file. Among the others, the least recently used is evicted first.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::ReaderError;
 use crate::shard_cache::capacity::is_kept;
 use crate::shard_cache::origin::no_shard;
 
-/// Fetches at once for those who said what comes; the bytes on their way are bounded besides.
+/// The most jobs queued by preloading; the bytes in flight are limited too.
 const MOST_JOBS: usize = 256;
 
 impl Engine {
@@ -36,7 +36,7 @@ impl Engine {
             return Ok(false);
         };
         Ok(match folder.look(number, entry)? {
-            // What the cache did not write nobody vouches for.
+            // For files without an index, existing files count only if the cache wrote them.
             Look::Here { files, .. } => files.0.own || entry.raw_file().is_none(),
             Look::Away | Look::Busy { .. } => false,
         })
@@ -80,7 +80,7 @@ impl Engine {
         let mut deferred_drop = DeferredDrop::default();
         let mut state = self.lock();
         let unused = match state.slots.get(shard) {
-            // One that is needed by a batch is closed when that is over.
+            // A shard that a later batch needs is closed after that batch.
             Some(Slot::Open(opened)) => {
                 Arc::strong_count(&opened.shard) == 1 && opened.used_at <= state.now
             }
@@ -92,8 +92,7 @@ impl Engine {
         self.unlock(state, deferred_drop);
     }
 
-    /// Begins to fetch what somebody said will come, as far as there is room on the way. Answers whether anything was
-    /// begun.
+    /// Starts fetching preloaded shards within the budget of bytes in flight. Returns whether any were started.
     pub(crate) fn pump_asked(&self, state: &mut State) -> bool {
         let mut more = false;
         while let Some(shard) = state.asked_ahead.front().copied() {
@@ -106,7 +105,7 @@ impl Engine {
             state.asked_ahead.pop_front();
             if matches!(state.slots.get(shard), Some(Slot::Absent)) {
                 state.promised.insert(shard);
-                // Later than what was promised before, which therefore stays.
+                // Needed later than earlier preloads, so it cannot evict them.
                 let tick = state.now.saturating_add(2);
                 state.begin(shard, false, tick, bytes);
                 more = true;

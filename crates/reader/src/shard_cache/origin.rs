@@ -1,4 +1,4 @@
-//! Where the files of shards come from.
+//! Reads the files of shards from their origin: a store or a folder.
 
 use std::ops::Range;
 
@@ -10,22 +10,22 @@ use crate::entry::Entry;
 use crate::error::ReaderError;
 use crate::files::{FileEntry, FileError};
 
-/// Which file of a shard.
+/// The kind of a shard's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PartKind {
     /// The samples.
     Data,
-    /// The offsets, where they are a file of their own.
+    /// The offsets, if they are in a separate file.
     Meta,
 }
 
-/// Takes what was fetched.
+/// Receives the result of a fetch.
 pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, ReaderError>) + Send>;
 
-/// A fetch on its way; dropped, it is called off.
+/// A fetch in flight; dropping it cancels the fetch.
 pub(crate) type Pending = Box<dyn Send>;
 
-/// Bytes of a file that is stored as it is decoded.
+/// A byte range of an uncompressed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) shard: usize,
@@ -33,18 +33,18 @@ pub(crate) struct Piece {
     pub(crate) range: Range<u64>,
 }
 
-/// What the cache asks of stores and folders.
+/// Access to stores and folders.
 pub(crate) trait Fetch: Send + Sync {
-    /// Starts fetching the stored form of a file. `done` is called once, on any thread, at once or later, unless what is
-    /// returned was dropped before. What it is given has not been checked.
+    /// Starts fetching the stored form of a file. Calls `done` once, on any thread, immediately or later, unless the
+    /// returned value was dropped before. The bytes are not verified.
     fn fetch(&self, catalog: &Catalog, shard: usize, part: PartKind, done: Done) -> Pending;
 
-    /// Pieces of files that are not compressed, all at once: one result for each. Blocks.
+    /// Reads ranges of uncompressed files, all at once, and returns one result for each. Blocks.
     fn read_ranges(&self, catalog: &Catalog, wanted: &[Piece])
     -> Vec<Result<Vec<u8>, ReaderError>>;
 }
 
-/// The stored form of a file of a shard.
+/// Returns the stored form of a shard's file.
 pub(crate) fn stored(catalog: &Catalog, shard: usize, part: PartKind) -> Option<&FileInfo> {
     let mut files = catalog.entry(shard)?.parts();
     match part {
@@ -54,7 +54,7 @@ pub(crate) fn stored(catalog: &Catalog, shard: usize, part: PartKind) -> Option<
     .map(|part| part.stored())
 }
 
-/// The stores and folders that the streams name.
+/// The stores and folders of the streams.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origins;
 
@@ -155,7 +155,7 @@ fn read_from(
     wanted.iter().map(read).collect()
 }
 
-/// A file of a folder, with the length that the index declares.
+/// Reads a file of a folder, and checks that its length matches the index.
 fn read_whole(
     catalog: &Catalog,
     shard: usize,
@@ -181,7 +181,7 @@ fn read_whole(
     Ok(file.read_all(catalog.limits().shard_bytes)?)
 }
 
-/// Whether a raw file is the one that was listed.
+/// Checks that a raw file is still the one that was listed.
 pub(crate) fn check_listed(
     catalog: &Catalog,
     shard: usize,
@@ -200,14 +200,14 @@ pub(crate) fn check_listed(
     .into())
 }
 
-/// What it means that a raw file of a store is not the object that was listed.
+/// Returns the error for a raw file in a store that changed since it was listed.
 fn changed(catalog: &Catalog, shard: usize) -> Option<FileError> {
     let place = catalog.place(shard);
     let is_file = matches!(catalog.entry(shard), Some(Entry::File(..)));
     is_file.then_some(FileError::ObjectChanged { place })
 }
 
-/// Whether a store has another object than the one that was asked for.
+/// Returns whether the object in a store is not the requested version.
 fn is_other(error: &StorageError) -> bool {
     matches!(
         error,
@@ -218,7 +218,7 @@ fn is_other(error: &StorageError) -> bool {
     )
 }
 
-/// What a file that is not there means.
+/// Returns the error for a missing file.
 pub(crate) fn missing(catalog: &Catalog, shard: usize) -> ReaderError {
     if let Some(Entry::File(..)) = catalog.entry(shard) {
         let place = catalog.place(shard);

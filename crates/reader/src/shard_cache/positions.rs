@@ -1,5 +1,6 @@
-//! Where the ranks of this machine are in their run: a file in which each has a place, so that shards stay for those that
-//! are behind.
+//! The positions of the machine's ranks in their run.
+//!
+//! Each rank writes its position to a shared file, so that the cache keeps shards for slower ranks.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,32 +10,32 @@ use shardmill_storage::Claim;
 use crate::shard_cache::Peers;
 use crate::shard_cache::folder::{Folder, seconds};
 
-/// A rank that has not moved for so long does not keep shards from leaving.
+/// Seconds after which the position of a rank that has not moved is ignored.
 const RANK_RESTS: u64 = 60;
 
-/// What a rank writes down of itself: which run, which epoch, batches of the epoch, and when, as little-endian words.
+/// The length of a rank's entry: run, epoch, batches of the epoch and time, as little-endian words.
 const POSITION_BYTES: usize = 32;
 
-/// How large the file is.
+/// Returns the size of the file.
 pub(crate) const fn bytes(peers: Peers) -> u64 {
     peers.ranks.saturating_mul(POSITION_BYTES as u64)
 }
 
-/// The epoch that is read.
+/// The current epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Era {
     epoch: u64,
-    /// The tick that it began at. Each rank counts its ticks from an epoch of its own.
+    /// The tick at which the epoch began. Each rank counts ticks from its own first epoch.
     first: u64,
 }
 
-/// Where this rank is, and where the others are.
+/// The positions of this rank and of its peers.
 #[derive(Debug)]
 pub(crate) struct Positions {
     peers: Option<Peers>,
     era: Mutex<Era>,
-    /// Opened when it is first needed. Not behind the lock of those who count what is in the cache: they may wait for just
-    /// this rank to write down that it has moved.
+    /// Opened on first use. It has a lock of its own, because a process that counts used space may wait for this rank
+    /// to publish its position.
     file: Mutex<Option<Claim>>,
 }
 
@@ -47,7 +48,7 @@ impl Positions {
         }
     }
 
-    /// An epoch begins at a tick.
+    /// Records that an epoch begins at a tick.
     pub(crate) fn begin_epoch(&self, epoch: u64, first: u64) {
         *self.era.lock().unwrap_or_else(PoisonError::into_inner) = Era { epoch, first };
     }
@@ -56,7 +57,7 @@ impl Positions {
         *self.era.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The epoch that is read.
+    /// Returns the current epoch.
     pub(crate) fn epoch(&self) -> u64 {
         self.era().epoch
     }
@@ -73,7 +74,7 @@ impl Positions {
         act(file.as_ref()?)
     }
 
-    /// Writes down where this rank is.
+    /// Publishes the position of this rank.
     pub(crate) fn move_to(&self, tick: u64, folder: impl FnOnce() -> Option<Arc<Folder>>) {
         let Some(peers) = self.peers else {
             return;
@@ -82,12 +83,12 @@ impl Positions {
         let batches = tick.saturating_sub(era.first);
         let words = [peers.run, era.epoch, batches, seconds()].map(u64::to_le_bytes);
         let at = peers.rank.saturating_mul(POSITION_BYTES as u64);
-        // Best effort: without it others see this rank where it was.
+        // Best effort: if it fails, other ranks see the previous position.
         let _written = self.with(folder, |file| file.write(at, &words.concat()).ok());
     }
 
-    /// Where the rank of this machine is that is farthest behind, as far as is known, in ticks of this one. Who is in an
-    /// earlier epoch needs all of this one; who is in a later one keeps nobody.
+    /// Returns the position of the slowest rank on the machine, in ticks of this rank. A rank in an earlier epoch
+    /// needs all of the current epoch. Ranks in a later epoch do not count.
     pub(crate) fn slowest(&self, now: u64, folder: impl FnOnce() -> Option<Arc<Folder>>) -> u64 {
         let Some(peers) = self.peers else {
             return now;
@@ -105,7 +106,7 @@ impl Positions {
             });
             let mut word = || words.next().unwrap_or(0);
             let (run, epoch, batches, moved) = (word(), word(), word(), word());
-            // Of itself it knows better.
+            // This rank's own position is known exactly.
             let counts = rank != peers.rank && run == peers.run && moved > 0;
             if !counts || at.abs_diff(moved) > RANK_RESTS {
                 continue;

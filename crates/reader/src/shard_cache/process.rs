@@ -1,12 +1,12 @@
-//! Something that each process has for itself, also one that was forked.
+//! A value that each process has separately, also after a fork.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// A value for each process that asks for one.
+/// A value that each process creates separately.
 ///
-/// A child must not touch what its parent had: threads are gone, and locks may have been held at the moment of the fork.
-/// So nothing here is locked, and what is a parent's is not even dropped.
+/// A forked child must not use its parent's value: the parent's threads do not exist in it, and a lock may have been
+/// held during the fork. So this type uses no lock, and a child does not even drop its parent's value.
 pub(crate) struct PerProcess<T> {
     first: OnceLock<Box<Link<T>>>,
 }
@@ -14,7 +14,7 @@ pub(crate) struct PerProcess<T> {
 struct Link<T> {
     process: u32,
     value: Option<Arc<T>>,
-    /// That of a child of this process.
+    /// The entry of another process, forked from this one.
     next: OnceLock<Box<Link<T>>>,
 }
 
@@ -31,7 +31,7 @@ impl<T> PerProcess<T> {
         }
     }
 
-    /// What this process has.
+    /// Returns the value of this process.
     pub(crate) fn get(&self) -> Option<&Arc<T>> {
         self.get_in(std::process::id())
     }
@@ -47,7 +47,7 @@ impl<T> PerProcess<T> {
         None
     }
 
-    /// What this process has, made now where it has nothing.
+    /// Returns the value of this process, creating it on first use.
     pub(crate) fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&Arc<T>, E> {
         self.get_or_make_in(std::process::id(), make)
     }
@@ -67,7 +67,7 @@ impl<T> PerProcess<T> {
         }));
         let mut place = &self.first;
         loop {
-            // Of several threads that come here at once, the others' values are dropped unused.
+            // If several threads get here at once, all values but one are dropped.
             let link = place.get_or_init(|| {
                 made.take().unwrap_or_else(|| {
                     Box::new(Link {
@@ -90,7 +90,7 @@ impl<T> PerProcess<T> {
 impl<T> Drop for Link<T> {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // Its threads, locks and sockets are the parent's.
+            // Its threads, locks and sockets belong to the other process.
             std::mem::forget(self.value.take());
         }
     }

@@ -1,5 +1,6 @@
-//! What is done to one shard: find it, make room for it, check it, write it, open it. Files are touched here, so the
-//! table is not locked.
+//! The jobs of one shard: find it, reserve space, verify, write and open it.
+//!
+//! These functions access files, so they hold the table's lock only briefly.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use crate::shard_cache::origin::{PartKind, check_listed, missing, named, no_shar
 use crate::shard_cache::state::{Place, Stage, State};
 use crate::shard_cache::verified_stamp::VerifiedStamp;
 
-/// The files of a shard as they were when they were checked.
+/// The identities of a shard's files when they were verified.
 pub(crate) type Known = (FileIdentity, Option<FileIdentity>);
 
-/// The encoded bytes of a sample, and where they begin in its shard.
+/// The encoded bytes of a sample, and their offset in the shard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extract {
     pub(crate) begin: u64,
@@ -41,7 +42,7 @@ impl Extract {
     }
 }
 
-/// What came of a job.
+/// The result of a job.
 pub(crate) enum Outcome {
     Open {
         shard: Arc<OpenShard>,
@@ -49,42 +50,42 @@ pub(crate) enum Outcome {
         memory: u64,
         known: Option<Known>,
     },
-    /// It is on the disk; nobody has asked to open it yet.
+    /// The shard is on disk; no caller needs it open yet.
     Ready {
         known: Option<Known>,
     },
-    /// It has to be fetched, and there is a place for it.
+    /// The shard has to be fetched to the reserved place.
     Fetch(Place),
-    /// Another process is at it.
+    /// Another process works on the shard; retry later.
     Later {
         path: PathBuf,
         pid: Option<u32>,
     },
-    /// There is no room for it now, and it is of use only on the disk.
+    /// There is no space on disk, and the shard is only useful on disk. Retry later.
     Full,
-    /// There is no place for it; somebody needs it all the same.
+    /// There is no space, but a caller needs the shard: read its samples individually.
     Alone,
-    /// There is no place for it, and no hurry.
+    /// There is no space, and no caller needs the shard yet.
     NotNow,
     Failed(ReaderError),
 }
 
-/// What came of checking files that were found.
+/// The result of verifying existing files.
 enum Admitted {
     Yes(Outcome),
-    /// The cache wrote them, and they are no longer what it wrote.
+    /// The cache wrote the files, but they have changed since.
     Damaged,
-    /// Somebody else's, and not the shard.
+    /// The cache did not write the files, and they do not match the index.
     Foreign(ReaderError),
 }
 
-/// A shard and what belongs to it.
+/// A shard with its stream, entry and folder.
 struct Subject<'a> {
     shard: usize,
     stream: &'a Stream,
     /// The number of the stream.
     place: usize,
-    /// The number of the shard in it.
+    /// The number of the shard in the stream.
     number: usize,
     entry: Entry<'a>,
     folder: Option<Arc<Folder>>,
@@ -113,13 +114,13 @@ impl Engine {
         })
     }
 
-    /// Finds a shard, or a place to fetch it to.
+    /// Finds a shard on disk, or reserves a place to fetch it to.
     pub(crate) fn start(&self, shard: usize) -> Outcome {
         self.try_start(shard).unwrap_or_else(Outcome::Failed)
     }
 
     fn try_start(&self, shard: usize) -> Result<Outcome, ReaderError> {
-        /// Each attempt loses only to somebody who made or removed the shard in this moment.
+        /// An attempt fails only if another process creates or removes the shard at that moment.
         const TRIES: usize = 16;
 
         let Some((needed, wanted)) = self.wanted(shard) else {
@@ -150,7 +151,7 @@ impl Engine {
             match folder.look(subject.number, subject.entry)? {
                 Look::Busy { pid } => return Ok(later(pid)),
                 Look::Here { .. } if !needed && wanted.at > wanted.now.saturating_add(NEAR) => {
-                    // Reading all that is there from end to end would only be in the way of what is needed now.
+                    // Hashing all existing files now would delay what is needed sooner.
                     return Ok(Outcome::Ready { known: None });
                 }
                 Look::Here { files, marker } => {
@@ -165,7 +166,7 @@ impl Engine {
                                 return Ok(self.to_memory(&subject, &wanted, needed));
                             }
                         }
-                        // Of a compressed dataset that is read in place, the compressed file is what counts.
+                        // In a compressed dataset that is read in place, only the compressed file is authoritative.
                         Admitted::Foreign(_) if subject.stream.origin.is_none() => {
                             return Ok(self.to_memory(&subject, &wanted, needed));
                         }
@@ -178,7 +179,7 @@ impl Engine {
                         }
                     }
                 }
-                // What is needed sooner has its turn first.
+                // A shard that is needed sooner gets space first.
                 Look::Away if !needed && self.is_behind(&wanted) => return Ok(Outcome::NotNow),
                 Look::Away if self.is_unwritable(shard) => {
                     return Ok(self.to_memory(&subject, &wanted, needed));
@@ -188,7 +189,7 @@ impl Engine {
                     Ok(Reserved::Here) => {}
                     Ok(Reserved::Busy { pid }) => return Ok(later(pid)),
                     Ok(Reserved::NoRoom) => return Ok(self.to_memory(&subject, &wanted, needed)),
-                    // Not even for a marker: for it and its shard others have to leave.
+                    // The disk has no space even for the marker: evict for the marker and the shard.
                     Err(ReaderError::Storage(error)) if is_full(&error) => {
                         let bytes = weight(subject.entry, subject.stream.keep_zip);
                         let refused = std::mem::replace(&mut refused, true);
@@ -210,7 +211,7 @@ impl Engine {
         }
     }
 
-    /// Whether there was no room just now for a shard that is needed sooner.
+    /// Returns whether there was no space just now for a shard that is needed sooner.
     fn is_behind(&self, wanted: &Wanted) -> bool {
         let state = self.lock();
         state
@@ -218,7 +219,7 @@ impl Engine {
             .is_some_and(|(room, _, at)| room == state.room && at < wanted.at)
     }
 
-    /// A place in memory, where there is one, for what somebody waits for or will wait for soon.
+    /// Reserves memory for a shard that a caller waits for or needs soon.
     fn to_memory(&self, subject: &Subject<'_>, wanted: &Wanted, needed: bool) -> Outcome {
         if subject.entry.needs_file() {
             return if needed {
@@ -242,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Opens a shard of a dataset that is read where it lies.
+    /// Opens a shard of a dataset that is read in place.
     fn open_in_place(&self, subject: &Subject<'_>) -> Result<Outcome, ReaderError> {
         let dir = &subject.stream.local;
         let open = |name: &str| {
@@ -253,7 +254,7 @@ impl Engine {
         if let Some(file) = subject.entry.raw_file() {
             check_listed(&self.catalog, subject.shard, file, &data)?;
             let shard = OpenShard::map(&self.catalog, subject.shard, dir, &data, None)?;
-            // PERF: a million files are not remembered one by one.
+            // PERF: does not store an identity per file, because there may be a million files.
             return Ok(Outcome::Open {
                 shard: Arc::new(shard),
                 pin: None,
@@ -289,8 +290,8 @@ impl Engine {
         })
     }
 
-    /// Checks files that lie in the folder, and opens them where that is asked for. `fresh`: those that are the cache's
-    /// own were written just now.
+    /// Verifies files in the folder, and opens them if `open` is set. `fresh`: the cache's own files were written just
+    /// now.
     fn admit(
         &self,
         subject: &Subject<'_>,
@@ -317,7 +318,7 @@ impl Engine {
         }
         let own = data.own && meta.as_ref().is_none_or(|meta| meta.own);
         let refused = |error: ReaderError| {
-            // Whether it can be read is one thing, whether it is the shard another.
+            // A storage error says nothing about the content.
             if matches!(error, ReaderError::Storage(_)) {
                 Err(error)
             } else if own {
@@ -340,7 +341,7 @@ impl Engine {
             .filter(|_| own && !demands.is_empty())
             .zip(VerifiedStamp::of(&identities, &demands));
         let vouched = match verified_stamp {
-            // Others are to look for themselves as well.
+            // Other processes must verify the files again as well.
             Some((marker, _)) if doubted => {
                 marker.verified_stamp(None)?;
                 false
@@ -360,7 +361,7 @@ impl Engine {
             }
         }
         if let Some((marker, verified_stamp)) = verified_stamp.filter(|_| !vouched) {
-            // Where it cannot be written down, the next process checks for itself.
+            // If the stamp cannot be written, the next process verifies the files itself.
             let _ = marker.verified_stamp(Some(verified_stamp));
         }
         if doubted {
@@ -382,7 +383,7 @@ impl Engine {
                 let pins = self.options.pins as u64;
                 return Err(CacheError::Pins { place, pins }.into());
             }
-            // Whoever is given the path holds the shard, and so the pin.
+            // The caller gets the path and holds the shard; the pin must last as long.
             return Ok(Admitted::Yes(Outcome::Open {
                 shard: Arc::new(shard.with_pin(pin)),
                 pin: None,
@@ -398,13 +399,13 @@ impl Engine {
         }))
     }
 
-    /// Each pin is an open file.
+    /// Returns whether this process may pin another shard; each pin is an open file.
     fn may_pin(&self) -> bool {
         self.capacity.is_limited() && self.lock().pins() < self.options.pins
     }
 
-    /// A compressed file that somebody left in the folder saves fetching it. Whatever is wrong with it does no harm:
-    /// it is checked like one that was fetched.
+    /// Returns a compressed file found in the folder, which saves a fetch. It is verified like a fetched file, so its
+    /// origin does not matter.
     pub(crate) fn zip_at_hand(&self, shard: usize, kind: PartKind) -> Option<Vec<u8>> {
         let (stream, number) = self.catalog.stream_of(shard)?;
         stream.origin.as_ref()?;
@@ -421,7 +422,7 @@ impl Engine {
         file.read_all(self.catalog.limits().shard_bytes).ok()
     }
 
-    /// Checks what was fetched, and puts it where it belongs.
+    /// Verifies the fetched files and stores the shard in its reserved place.
     pub(crate) fn finish(&self, shard: usize) -> Outcome {
         let (fetched, place, needed, failures) = {
             let mut state = self.lock();
@@ -444,7 +445,7 @@ impl Engine {
             Ok(raw) => self
                 .settle_raw(shard, raw, place, needed)
                 .unwrap_or_else(Outcome::Failed),
-            // Damage may have come on the way; that a file was replaced or is not there stays so.
+            // Corruption may come from the transfer, so it is retried. A replaced or missing file is permanent.
             Err(error) if error.kind() == ErrorKind::Corrupt && !is_lasting(&error) => {
                 let mut state = self.lock();
                 state.stats.bad_fetches += 1;
@@ -473,7 +474,7 @@ impl Engine {
         }
     }
 
-    /// Gives back the place of a shard that does not come.
+    /// Releases the reservation of a shard that cannot be fetched.
     fn give_up(&self, shard: usize, place: Place) {
         match place {
             Place::Unknown => {}
@@ -482,7 +483,7 @@ impl Engine {
                 state.memory = state.memory.saturating_sub(bytes);
             }
             Place::Disk(marker) => {
-                // What cannot be removed now is cleaned up by whoever comes next.
+                // A later process cleans up what cannot be removed now.
                 let _removed = self.capacity.discard(shard, marker, self);
             }
         }
@@ -523,7 +524,7 @@ impl Engine {
         }
         let mut marker = marker;
         let Some(files) = folder.files(subject.entry, Some(&marker))? else {
-            // Where locks do nothing, somebody may have removed it already.
+            // Without working locks, another process may have removed the files.
             if subject.entry.needs_file() {
                 return Ok(Outcome::NotNow);
             }
@@ -538,21 +539,22 @@ impl Engine {
                 source: Box::new(source),
             }
             .into()),
-            // Changed in the moment since it was written.
+            // The files changed right after they were written.
             Admitted::Damaged => Err(ReaderError::ShardChanged {
                 place: self.catalog.place(shard),
             }),
         }
     }
 
-    /// For what is in memory and finds no place on the disk: it stays in memory where there is room, or for the samples
-    /// that are read next.
+    /// Keeps a fetched shard for which there is no space on disk: in memory if it fits, otherwise for the next
+    /// samples.
     fn bypass(&self, shard: usize, raw: Raw, needed: bool) -> Result<Outcome, ReaderError> {
         let bytes = (raw.data.len() + raw.meta.as_ref().map_or(0, Vec::len)) as u64;
         let urgent = self.wanted(shard).is_some_and(|(_, wanted)| wanted.urgent);
         {
             let mut state = self.lock();
-            // What is needed later was fetched all the same. It leaves half of the memory to what is needed sooner.
+            // The fetch of a later shard is already paid for. Leave half of the memory to shards that are needed
+            // sooner.
             let half = self.options.memory / 2;
             if !needed && !urgent && state.memory.saturating_add(bytes) > half {
                 return Ok(Outcome::NotNow);
@@ -572,12 +574,12 @@ impl Engine {
         Ok(Outcome::Alone)
     }
 
-    /// Returns whether a shard may be held in memory. One may in any case, however large.
+    /// Returns whether a shard fits in memory. One needed shard always fits, however large.
     fn fits_memory(&self, state: &State, bytes: u64, needed: bool) -> bool {
         state.memory.saturating_add(bytes) <= self.options.memory || (needed && state.memory == 0)
     }
 
-    /// Returns whether a shard is too large to be written.
+    /// Returns whether a shard is larger than a file on this disk can be.
     fn is_unwritable(&self, shard: usize) -> bool {
         self.lock().unwritable.contains(&shard)
     }
@@ -597,7 +599,7 @@ impl Engine {
         }
     }
 
-    /// Writes a shard to the folder. A full disk is a limit from then on: others leave, and it is tried again.
+    /// Writes a shard to the folder. If the disk is full, evicts other shards and retries.
     fn write(
         &self,
         subject: &Subject<'_>,
@@ -608,7 +610,7 @@ impl Engine {
         let mut files: Vec<(&str, &[u8])> = Vec::with_capacity(4);
         let raws = std::iter::once(&raw.data).chain(&raw.meta);
         for (part, bytes) in subject.entry.parts().zip(raws) {
-            // What is stored as it is read lies here already where the dataset does.
+            // An uncompressed file of a local dataset is already in the folder.
             if subject.stream.origin.is_some() || part.zip.is_some() {
                 files.push((&part.raw.basename, bytes));
             }
@@ -625,7 +627,7 @@ impl Engine {
                 Err(error) if is_full(&error) && !is_too_large(&error) => {
                     let wanted = self.wanted(subject.shard);
                     let more = wanted.map(|(_, wanted)| {
-                        // The shard itself is reserved.
+                        // The shard itself is already reserved.
                         self.capacity.disk_full(wanted, 0, again, self)
                     });
                     match more {
@@ -652,7 +654,7 @@ fn check_fetched(limits: &Limits, files: &[Vec<u8>]) -> Result<(), ReaderError> 
     Ok(())
 }
 
-/// Whether to fetch once more cannot help: a raw file is not the one that was listed, a file is not there, the index lacks
+/// Returns whether a retry cannot help: a raw file changed since it was listed, a file is missing, or the index lacks
 /// a hash.
 fn is_lasting(error: &ReaderError) -> bool {
     match error {

@@ -1,4 +1,4 @@
-//! Which shard is where, who waits for it, and what is done next. Nothing here touches a file or waits.
+//! The table of shards, the job queue, and the prefetch position. Nothing in this module accesses files or waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use crate::shard_cache::CacheStats;
 use crate::shard_cache::folder::Marker;
 use crate::shard_cache::origin::Pending;
 
-/// Where a shard is.
+/// The state of a shard.
 #[derive(Debug, Default)]
 pub(crate) enum Slot {
-    /// Not here, as far as is known.
+    /// Not known to be on disk.
     #[default]
     Absent,
-    /// Being worked on.
+    /// A job is queued, running, fetching, or waiting.
     Busy(Box<Work>),
-    /// On the disk, and found to be what the index says.
+    /// On disk. Unless the check was deferred, the files match the index.
     Ready,
-    /// Open.
+    /// Open: mapped from disk, or held in memory.
     Open(Box<Opened>),
-    /// There was no room for it; its samples are read one by one until something is let go.
+    /// No space was free; its samples are read individually until the counter `room` changes.
     Alone { room: u64 },
-    /// It could not be had.
+    /// The shard could not be fetched or verified.
     Failed(Box<Failure>),
 }
 
-/// A shard that is worked on.
+/// The work in progress on a shard.
 pub(crate) struct Work {
-    /// Whether somebody waits for it.
+    /// Whether a caller waits for the shard.
     pub(crate) needed: bool,
-    /// When it is needed.
+    /// The tick at which the shard is needed.
     pub(crate) tick: u64,
     pub(crate) stage: Stage,
-    /// Bytes that count as being on their way.
+    /// Bytes counted as in flight.
     pub(crate) flight: u64,
-    /// How often it was fetched and found to be wrong.
+    /// How often the shard was fetched and failed verification.
     pub(crate) failures: u32,
-    /// Which fetch of this process it is; answers to an earlier one are late.
+    /// The number of the fetch in this process. Answers with another number are ignored.
     pub(crate) ticket: u64,
-    /// Since when another process is waited for, and for how long until the next look.
+    /// When waiting for another process or for space began.
     pub(crate) since: Option<Instant>,
     pub(crate) pause: Duration,
-    /// What the shard is written to, or the memory that it takes.
+    /// Where the shard will be stored, with its reservation.
     pub(crate) place: Place,
 }
 
@@ -67,52 +67,52 @@ impl std::fmt::Debug for Work {
     }
 }
 
-/// Where a fetched shard goes.
+/// Where a fetched shard is stored.
 #[derive(Debug, Default)]
 pub(crate) enum Place {
-    /// Not known yet.
+    /// Not decided yet.
     #[default]
     Unknown,
-    /// To the disk, where room is reserved.
+    /// On disk, where the marker reserves space.
     Disk(Marker),
-    /// To memory, of which so much is reserved.
+    /// In memory, with the reserved number of bytes.
     Memory(u64),
 }
 
 pub(crate) enum Stage {
-    /// In the list of jobs.
+    /// In the job queue.
     Queued(JobKey),
-    /// Some thread is at it.
+    /// A thread runs the job.
     Running,
-    /// Another process is at it; looked at again then.
+    /// Waiting for another process or for space until this instant.
     Waiting(Instant),
-    /// Its files are on their way.
+    /// Its files are being fetched.
     Fetching {
         files: Vec<Option<Vec<u8>>>,
         pending: Vec<Pending>,
         begun: Instant,
     },
-    /// Its files have come, or have not.
+    /// Its files were fetched, or the fetch failed.
     Fetched(Result<Vec<Vec<u8>>, ReaderError>),
 }
 
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) shard: Arc<OpenShard>,
-    /// Keeps other processes from removing it.
+    /// Prevents other processes from evicting the shard.
     pub(crate) pin: Option<Marker>,
-    /// What it takes up of memory, where it is not a file.
+    /// Bytes of memory used; 0 for a mapped file.
     pub(crate) memory: u64,
-    /// The latest tick that it was asked for.
+    /// The latest tick at which a caller used the shard.
     pub(crate) used_at: u64,
-    /// When it was asked for last, in the order of asking.
+    /// When the shard was last used, as a number that increases with each use.
     pub(crate) stamp: u64,
-    /// Under what it stands in the list of ends.
+    /// The shard's key in `State::ends`, if it is listed there.
     pub(crate) end: Option<u64>,
 }
 
 impl Opened {
-    /// Whether other processes are kept from removing it.
+    /// Returns whether the shard is pinned, so that other processes cannot evict it.
     fn is_pinned(&self) -> bool {
         self.pin.is_some() || self.shard.is_pinned()
     }
@@ -121,11 +121,11 @@ impl Opened {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Arc<ReaderError>,
-    /// Whether somebody was told.
+    /// Whether a caller has received the error.
     pub(crate) told: bool,
 }
 
-/// What comes first: what somebody waits for, then starting before finishing, then what is needed sooner.
+/// The order of jobs: needed before prefetched, `Start` before `Finish`, then the earlier tick, then the older job.
 pub(crate) type JobKey = (Urgency, Kind, u64, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,13 +136,13 @@ pub(crate) enum Urgency {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Look for it, make room, start fetching.
+    /// Find the shard, make space and start the fetch.
     Start,
-    /// Check it and put it where it belongs.
+    /// Verify the fetched bytes and store them.
     Finish,
 }
 
-/// How long a fetch takes and how long a batch: each an average in which the last ones count most.
+/// The duration of a fetch and of a batch, as moving averages with a weight of 1/8 for the newest value.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     fetch: Option<Duration>,
@@ -167,7 +167,7 @@ impl Pace {
         }
     }
 
-    /// How many batches before it is needed a fetch has to begin, twice over; as long as nothing is known, some.
+    /// Returns twice the number of batches that a fetch takes; 8 as long as nothing was measured.
     pub(crate) fn slack(&self) -> u64 {
         const UNKNOWN: u64 = 8;
         const MOST: u64 = 1 << 16;
@@ -180,7 +180,7 @@ impl Pace {
     }
 }
 
-/// What this process keeps alive only until the lock is given back.
+/// Closed shards that are dropped only after the lock is released.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredDrop(Vec<Opened>);
 
@@ -190,54 +190,55 @@ impl DeferredDrop {
     }
 }
 
-/// Everything that the lock protects.
+/// The table and all else that the mutex protects.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) slots: Vec<Slot>,
     pub(crate) jobs: BTreeMap<JobKey, usize>,
     next_job: u64,
     pub(crate) next_ticket: u64,
-    /// Shards that wait for another process, by when to look again.
+    /// Shards that wait for another process or for space, ordered by when to retry.
     pub(crate) waiting: BTreeSet<(Instant, usize)>,
     pub(crate) access_plan: Arc<AccessPlan>,
-    /// What to fetch, in order, and how far that has got.
+    /// What to prefetch, in order. `cursor` is the next entry.
     pub(crate) ahead: VecDeque<AccessWindow>,
     pub(crate) cursor: usize,
-    /// How far checking what was found has got in it.
+    /// The next entry of `ahead` whose existing files are to be verified.
     pub(crate) near: usize,
     pub(crate) now: u64,
-    /// Whether a batch has been given out.
+    /// Whether the first batch has been delivered.
     pub(crate) begun: bool,
     pub(crate) in_flight: u64,
     pub(crate) memory: u64,
-    /// Rises whenever room may have been made.
+    /// Increases whenever space may have become free.
     pub(crate) room: u64,
-    /// Fetching ahead stopped for want of room: at which state of it, since when, and for what is needed at which tick.
+    /// Set while prefetching is stopped for lack of space: the value of `room`, the time, and the tick of the blocked
+    /// shard.
     pub(crate) blocked: Option<(u64, Instant, u64)>,
-    /// Open shards by when they were asked for last.
+    /// Open shards, least recently used first.
     stamps: BTreeMap<u64, usize>,
     next_stamp: u64,
-    /// Open shards that are let go when they have been used, by when that is.
+    /// Open shards that are closed after their last use, by the tick of that use.
     ends: BTreeSet<(u64, usize)>,
-    /// Files that this process has checked.
+    /// Identities of the files that this process has verified.
     pub(crate) known: BTreeMap<usize, (FileIdentity, Option<FileIdentity>)>,
-    /// Shards whose files were found changed: what anybody said of them before does not count.
+    /// Shards whose files changed: earlier checks, also by other processes, do not count.
     pub(crate) doubted: BTreeSet<usize>,
-    /// Shards that are larger than a file on the disk may be.
+    /// Shards larger than the largest file that the file system or the process can write.
     pub(crate) unwritable: BTreeSet<usize>,
-    /// Shards that somebody said he will ask for, and that are not begun yet.
+    /// Preloaded shards whose fetch has not begun.
     pub(crate) asked_ahead: VecDeque<usize>,
-    /// Those that were begun for that, until they are used.
+    /// Preloaded shards whose fetch has begun, until they are used.
     pub(crate) promised: BTreeSet<usize>,
-    /// When shards that are closed were asked for last, in the order of asking; where nothing is known of the future.
+    /// Last use of closed shards, as in `Opened::stamp`; only without an access plan.
     pub(crate) recent: BTreeMap<usize, u64>,
     pub(crate) generation: u64,
     pub(crate) stats: CacheStats,
     pub(crate) pace: Pace,
     pub(crate) stopped: bool,
-    /// Whether open shards are closed when they have been used, because others may need their room.
+    /// Whether to close shards after their last use, because space is limited.
     limited: bool,
-    /// Threads that wait for a shard.
+    /// The number of threads that wait for a shard.
     pub(crate) waiters: usize,
     pins: usize,
 }
@@ -294,7 +295,7 @@ impl State {
         }
     }
 
-    /// Lists a job for a shard that is not worked on.
+    /// Queues the first job of a shard that has none.
     pub(crate) fn begin(&mut self, shard: usize, needed: bool, tick: u64, flight: u64) {
         let key = self.key(needed, Kind::Start, tick);
         self.jobs.insert(key, shard);
@@ -313,7 +314,7 @@ impl State {
         self.set(shard, Slot::Busy(Box::new(work)));
     }
 
-    /// Lists a job for a shard that is worked on.
+    /// Queues another job of a busy shard.
     pub(crate) fn queue(&mut self, shard: usize, kind: Kind) {
         let Some((needed, tick)) = self.work(shard).map(|work| (work.needed, work.tick)) else {
             return;
@@ -321,7 +322,7 @@ impl State {
         let key = self.key(needed, kind, tick);
         self.jobs.insert(key, shard);
         if let Some(work) = self.work(shard) {
-            // What was fetched stays where it is.
+            // `Finish` needs the fetched bytes in the stage.
             if kind == Kind::Start {
                 work.stage = Stage::Queued(key);
             }
@@ -338,7 +339,7 @@ impl State {
         (urgency, kind, tick, self.next_job)
     }
 
-    /// Somebody waits for a shard that is worked on.
+    /// Marks a busy shard as needed at a tick, and moves its job forward in the queue.
     pub(crate) fn hurry(&mut self, shard: usize, tick: u64) {
         let Some(work) = self.work(shard) else {
             return;
@@ -351,7 +352,7 @@ impl State {
         }
         let queued = match work.stage {
             Stage::Queued(key) => Some(key),
-            // The key of a finishing job is not kept; there are few jobs.
+            // The key of a `Finish` job is not stored; the queue is short.
             Stage::Fetched(_) => {
                 let found = self.jobs.iter().find(|(_, listed)| **listed == shard);
                 found.map(|(key, _)| *key)
@@ -365,7 +366,7 @@ impl State {
         }
     }
 
-    /// Takes a job. Of those that would fetch, one that the budget has room for.
+    /// Takes the first job that can run. A job that would fetch is skipped if it exceeds the budget.
     pub(crate) fn take_job(
         &mut self,
         budget: u64,
@@ -385,7 +386,7 @@ impl State {
                 found = Some((*key, *shard, 0));
                 break;
             }
-            // What is known to be on the disk is not fetched.
+            // A shard known to be on disk is not fetched.
             let bytes = if self.known.contains_key(shard) {
                 0
             } else {
@@ -407,7 +408,7 @@ impl State {
         Some((shard, key.1))
     }
 
-    /// The work on a shard is over: its bytes are no longer on their way. What it held comes back.
+    /// Ends the work on a shard and releases its bytes in flight. Returns the work, with its reservation.
     pub(crate) fn end_work(&mut self, shard: usize) -> Option<Box<Work>> {
         let slot = self.slots.get_mut(shard)?;
         if !matches!(slot, Slot::Busy(_)) {
@@ -423,7 +424,7 @@ impl State {
         Some(work)
     }
 
-    /// A shard is open from now on.
+    /// Marks a shard as open.
     pub(crate) fn open(&mut self, shard: usize, mut opened: Opened) {
         self.next_stamp += 1;
         opened.stamp = self.next_stamp;
@@ -438,7 +439,7 @@ impl State {
         }
     }
 
-    /// Room has become short: shards that are open already are closed as well when they have been used.
+    /// Switches to limited space: shards are closed after their last use, including those already open.
     pub(crate) fn limit(&mut self) {
         if self.limited {
             return;
@@ -450,7 +451,7 @@ impl State {
         }
     }
 
-    /// Notes when an open shard will have been used.
+    /// Lists an open shard by the tick of its last use.
     fn watch(&mut self, shard: usize) {
         let now = self.now;
         let access_plan = Arc::clone(&self.access_plan);
@@ -462,7 +463,7 @@ impl State {
             .next(shard, at)
             .filter(|found| found.first <= at)
             .map_or(opened.used_at, |found| found.last);
-        // Opened before it is needed: not before then.
+        // A shard opened early stays open until its first use.
         let end = if opened.used_at > now {
             lasts.max(opened.used_at)
         } else {
@@ -474,7 +475,7 @@ impl State {
         self.ends.insert((end, shard));
     }
 
-    /// Somebody uses an open shard at a tick.
+    /// Records a use of an open shard at a tick, and returns the shard.
     pub(crate) fn touch(&mut self, shard: usize, tick: u64) -> Option<Arc<OpenShard>> {
         let Some(Slot::Open(opened)) = self.slots.get_mut(shard) else {
             return None;
@@ -492,7 +493,7 @@ impl State {
         Some(open)
     }
 
-    /// Lets an open shard go; `kept` when its file stays.
+    /// Closes an open shard. `kept`: its file stays on disk.
     pub(crate) fn let_go(&mut self, shard: usize, kept: bool, deferred_drop: &mut DeferredDrop) {
         let Some(slot) = self.slots.get_mut(shard) else {
             return;
@@ -519,7 +520,7 @@ impl State {
         self.room += 1;
     }
 
-    /// Whether a batch that is being read may use a shard, or somebody is at work on it.
+    /// Returns whether a batch in progress may use a shard, or a job of the shard is in progress.
     pub(crate) fn is_in_use(&self, shard: usize) -> bool {
         match self.slots.get(shard) {
             Some(Slot::Busy(work)) => !work.is_idle(),
@@ -528,7 +529,7 @@ impl State {
         }
     }
 
-    /// Takes a job off the list that nobody waits for and nobody has begun.
+    /// Removes a queued prefetch that has not started.
     pub(crate) fn call_off(&mut self, shard: usize) {
         let Some(work) = self.work(shard).filter(|work| work.is_idle()) else {
             return;
@@ -539,7 +540,7 @@ impl State {
         drop(self.end_work(shard));
     }
 
-    /// The consumer has come to a tick: what was used before and is not used now is let go.
+    /// Moves the consumer to a tick, and closes shards whose last use is over.
     pub(crate) fn move_to(&mut self, tick: u64, deferred_drop: &mut DeferredDrop) {
         if tick <= self.now {
             return;
@@ -575,14 +576,14 @@ impl State {
         }
     }
 
-    /// Closes the shards that were asked for longest ago, down to `most` that are open.
+    /// Closes the least recently used shards until at most `most` are open. Stops at a shard that is held in memory.
     pub(crate) fn close_beyond(&mut self, most: usize, deferred_drop: &mut DeferredDrop) {
         while self.stamps.len() > most {
             let Some((_, shard)) = self.stamps.first_key_value() else {
                 return;
             };
             let shard = *shard;
-            // In memory it would be lost.
+            // Closing it would lose its content.
             let memory = matches!(self.slots.get(shard), Some(Slot::Open(open)) if open.memory > 0);
             if memory {
                 return;
@@ -591,7 +592,7 @@ impl State {
         }
     }
 
-    /// Another future, or more of it; with `now` it begins there.
+    /// Replaces the access plan. With `now`, the consumer moves there.
     pub(crate) fn foresee(
         &mut self,
         access_plan: AccessPlan,
@@ -612,7 +613,7 @@ impl State {
             if let Some(Slot::Open(opened)) = self.slots.get_mut(shard)
                 && now.is_some()
             {
-                // Ticks of another run of batches say nothing now.
+                // Ticks of the previous plan are meaningless in the new one.
                 opened.used_at = 0;
                 let in_use = self.next_use(shard) == Some(self.now);
                 if !in_use {
@@ -628,7 +629,7 @@ impl State {
         self.access_plan.next_use(shard, self.now)
     }
 
-    /// A shard was removed: it has to be fetched again for its next stretch.
+    /// Moves the prefetch position back to the next use of an evicted shard.
     pub(crate) fn rewind(&mut self, shard: usize) {
         if let Some(next) = self.access_plan.next(shard, self.now) {
             let at = self.ahead.partition_point(|found| found.first < next.first);
@@ -636,7 +637,7 @@ impl State {
         }
     }
 
-    /// When a shard was asked for last, in the order of asking.
+    /// Returns when a shard was last used, as a number that increases with each use.
     pub(crate) fn stamp(&self, shard: usize) -> Option<u64> {
         match self.slots.get(shard) {
             Some(Slot::Open(opened)) => Some(opened.stamp),
@@ -644,7 +645,7 @@ impl State {
         }
     }
 
-    /// Shards that other processes are kept from removing.
+    /// Returns the number of pinned shards.
     pub(crate) const fn pins(&self) -> usize {
         self.pins
     }
@@ -653,7 +654,7 @@ impl State {
         self.stamps.len()
     }
 
-    /// Everything goes.
+    /// Closes all shards, ends all work and empties the queues.
     pub(crate) fn clear(&mut self, deferred_drop: &mut DeferredDrop) -> Vec<(usize, Box<Work>)> {
         let mut work = Vec::new();
         for shard in 0..self.slots.len() {

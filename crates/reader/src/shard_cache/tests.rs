@@ -1,5 +1,5 @@
-//! The cache on real folders, with fetches that the test decides about. Without threads everything happens in the test's
-//! own, in one order.
+//! Tests of the cache with real folders and scripted fetches. Without worker threads, everything runs in the test's
+//! thread, in a fixed order.
 
 pub(crate) mod disk;
 mod folders;
@@ -25,7 +25,7 @@ use crate::cache::AccessPlan;
 use crate::catalog::{Catalog, CatalogOptions, StreamOptions};
 use crate::error::ReaderError;
 
-/// A dataset, and a folder to keep it in.
+/// A dataset and a local folder for its cache.
 struct Set {
     root: tempfile::TempDir,
     stream: StreamOptions,
@@ -33,7 +33,7 @@ struct Set {
 
 const SAMPLES: usize = 4;
 
-/// The value of a sample: its number, and so many bytes that shards have a size.
+/// The value of a sample: its number, padded so that shards have a realistic size.
 fn value(shard: usize, at: usize) -> Vec<u8> {
     let mut bytes = format!("{shard}:{at}:").into_bytes();
     bytes.resize(1000 + 7 * shard, b'a' + u8::try_from(at).unwrap());
@@ -66,7 +66,7 @@ impl Set {
         Self { root, stream }
     }
 
-    /// JSON lines, whose offsets are a file of their own.
+    /// JSON lines, whose offsets are in separate files.
     fn split(shards: usize) -> Self {
         let root = tempfile::tempdir().unwrap();
         let spec = Spec::json(&[("a", "str")]).with("compression", "zstd:3");
@@ -99,7 +99,7 @@ impl Set {
         self.root.path().join("local")
     }
 
-    /// The path of a shard in the cache.
+    /// Returns the path of a shard in the cache.
     fn shard(&self, shard: usize) -> PathBuf {
         let name = self
             .catalog()
@@ -111,8 +111,8 @@ impl Set {
         self.local().join(name)
     }
 
-    /// Changes a bit of a shard in the cache, which nothing but a hash shows, and answers what it was before. `unseen`: with
-    /// the time of change that it had.
+    /// Flips a bit of a cached shard, which only a hash detects, and returns the original content. `unseen` restores
+    /// the modification time.
     fn flip(&self, shard: usize, unseen: bool) -> Vec<u8> {
         use std::os::unix::fs::FileExt as _;
 
@@ -129,7 +129,7 @@ impl Set {
         sound
     }
 
-    /// The cache's own folder.
+    /// Returns the cache's own folder.
     fn own(&self) -> PathBuf {
         let own = fs::read_dir(self.root.path().join(".local.shardmill")).unwrap();
         own.map(|entry| entry.unwrap().path()).next().unwrap()
@@ -139,7 +139,7 @@ impl Set {
         self.own().join(shard.to_string())
     }
 
-    /// What a cache of so many shards takes up, whichever they are.
+    /// Returns the size of a cache for this many shards, whichever they are.
     fn limit(&self, shards: usize) -> u64 {
         let catalog = self.catalog();
         let index = fs::metadata(self.local().join("index.json")).unwrap().len();
@@ -150,7 +150,7 @@ impl Set {
         index + weights.iter().rev().take(shards).sum::<u64>()
     }
 
-    /// Bytes of all files in the folder, each counted once.
+    /// Returns the bytes of all files in the folder; hard links count once.
     fn usage(&self) -> u64 {
         fn walk(path: &Path, seen: &mut BTreeSet<u64>) -> u64 {
             let Ok(entries) = fs::read_dir(path) else {
@@ -168,7 +168,7 @@ impl Set {
         walk(&self.local(), &mut BTreeSet::new())
     }
 
-    /// Numbers of the shards that lie in the folder.
+    /// Returns the numbers of the shards in the folder.
     fn resident(&self) -> Vec<usize> {
         let catalog = self.catalog();
         (0..catalog.len())
@@ -186,18 +186,18 @@ impl Set {
     }
 }
 
-/// What a fetch does instead of bringing the file.
+/// What a fetch does instead of returning the file.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// One bit is wrong.
+    /// Flips one bit.
     Flip,
-    /// The end is missing.
+    /// Truncates the file.
     Cut,
-    /// The store gives up.
+    /// Fails like an unavailable store.
     GiveUp,
 }
 
-/// Fetches from the dataset's folder as the test says.
+/// Fetches from the dataset's folder as scripted by the test.
 #[derive(Default)]
 struct Script {
     inner: Mutex<ScriptInner>,
@@ -208,7 +208,7 @@ struct Script {
 struct ScriptInner {
     calls: Vec<usize>,
     faults: BTreeMap<usize, VecDeque<Fault>>,
-    /// Whether answers wait until the test gives them.
+    /// Whether answers wait until the test releases them.
     held: bool,
     waiting: Vec<(usize, PartKind, Done, Arc<Catalog>)>,
     ranges: usize,
@@ -237,7 +237,7 @@ impl Script {
         inner.waiting.iter().map(|(shard, ..)| *shard).collect()
     }
 
-    /// Waits until so many fetches wait for their answers.
+    /// Waits until this many fetches wait for their answers.
     fn wait_for(&self, count: usize) {
         let mut inner = self.inner.lock().unwrap();
         while inner.waiting.len() < count {
@@ -295,7 +295,7 @@ fn fetched(
     Ok(bytes)
 }
 
-/// One for each residency, all of one script.
+/// The fetcher of one cache; several share a script.
 struct Fetcher {
     script: Arc<Script>,
     catalog: Arc<Catalog>,
@@ -332,7 +332,7 @@ impl Fetch for Fetcher {
     }
 }
 
-/// Without threads.
+/// Options without worker threads.
 fn options(limit: Option<u64>) -> CacheOptions {
     CacheOptions {
         limit,
@@ -363,7 +363,7 @@ fn engine(shard_cache: &ShardCache) -> &Arc<Engine> {
     shard_cache.engine().unwrap()
 }
 
-/// Reads all samples of a shard, as a batch at `tick` would. Answers whether it was open as a whole.
+/// Reads all samples of a shard, like a batch at `tick`. Returns whether the shard was open as a whole.
 fn read(shard_cache: &ShardCache, shard: usize, tick: u64) -> bool {
     try_read(shard_cache, shard, tick).unwrap()
 }
@@ -395,7 +395,7 @@ fn try_read(shard_cache: &ShardCache, shard: usize, tick: u64) -> Result<bool, R
     }
 }
 
-/// A future in which each tick needs the shards listed for it.
+/// An access plan in which each tick needs the listed shards.
 fn access_plan(shards: usize, epochs: &[&[&[usize]]]) -> AccessPlan {
     let mut access_plan = AccessPlan::new(shards);
     for epoch in epochs {
@@ -409,7 +409,7 @@ fn access_plan(shards: usize, epochs: &[&[&[usize]]]) -> AccessPlan {
     access_plan
 }
 
-/// What the policy alone comes to: fetches on demand, within a room for so many shards of one size.
+/// Returns how many fetches the eviction policy alone needs on demand, with space for `room` shards of equal size.
 fn policy_fetches(ticks: &[&[usize]], access_plan: &AccessPlan, room: u64) -> usize {
     use crate::cache::{Resident, make_room};
 

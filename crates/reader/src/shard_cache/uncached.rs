@@ -1,4 +1,4 @@
-//! Samples of shards that have no place in the cache: read one by one, or from shards that are kept for a while.
+//! Samples of shards that are not cached: read individually, or from shards kept in memory for a while.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use crate::shard_cache::shard::Extract;
 use crate::shard_cache::state::Slot;
 use crate::shard_cache::{Access, Cancel};
 
-/// These shards take at most one part in this many of the memory for shards, besides it.
+/// These shards take at most 1/4 of the memory limit for shards, in addition to it.
 const SHARE: u64 = 4;
 
-/// Shards in memory that were fetched for samples, the ones used last at the end.
+/// Shards that were fetched for samples, least recently used first.
 #[derive(Debug, Default)]
 pub(crate) struct Uncached(VecDeque<(Arc<OpenShard>, u64)>);
 
@@ -32,8 +32,9 @@ impl Uncached {
         Some(open)
     }
 
-    /// Keeps a shard. Those that are not in use any more leave first, then those that were used longest ago. While all
-    /// of them are in use (`Some(true)`), they stay instead, so that some of them are read more than once.
+    /// Keeps a shard in memory. It replaces first the shards that are no longer in use, then the least recently used
+    /// ones. If all are in use (`Some(true)`) and there is no space, the new shard is not kept and may be fetched
+    /// again.
     fn keep(
         &mut self,
         open: Arc<OpenShard>,
@@ -61,7 +62,7 @@ impl Uncached {
 }
 
 impl Engine {
-    /// The encoded bytes of samples: see `ShardCache::samples`.
+    /// Returns the encoded bytes of samples; see `ShardCache::samples`.
     pub(crate) fn samples(
         self: &Arc<Self>,
         wanted: &[(usize, u64)],
@@ -84,7 +85,7 @@ impl Engine {
                 } else {
                     PartKind::Data
                 };
-                // INVARIANT: below the number of samples, so that the table holds it.
+                // INVARIANT: below the number of samples, so the offset table contains it.
                 if at >= entry.samples() {
                     return Err(self.broken(shard));
                 }
@@ -93,7 +94,7 @@ impl Engine {
             }
             whole.push((shard, at, place));
         }
-        // Shard by shard, so that each is fetched once at most, however few of them can be kept.
+        // Sorted by shard, so that each shard is fetched at most once, even if only one can be kept.
         whole.sort_unstable();
         let mut last: Option<Arc<OpenShard>> = None;
         for (shard, at, place) in whole {
@@ -119,7 +120,7 @@ impl Engine {
         Ok(found.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// Fetches where samples lie, then the samples, all at once each time.
+    /// Fetches the offsets of the samples, then the samples: two rounds of concurrent requests.
     fn read_alone(
         &self,
         pieces: Vec<(usize, Piece)>,
@@ -166,7 +167,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether samples of a shard are fetched by themselves: it is not here, and need not be checked as a whole.
+    /// Returns whether samples of a shard are fetched individually: it is not cached, and need not be verified as a
+    /// whole.
     fn is_read_alone(&self, shard: usize) -> bool {
         let here = matches!(
             self.lock().slots.get(shard),
@@ -175,7 +177,7 @@ impl Engine {
         !here && self.is_plain(shard)
     }
 
-    /// Whether a shard lies elsewhere as it is read, and need not be checked as a whole.
+    /// Returns whether a shard is stored uncompressed at a remote origin and need not be verified as a whole.
     pub(crate) fn is_plain(&self, shard: usize) -> bool {
         let Some((stream, number)) = self.catalog.stream_of(shard) else {
             return false;
@@ -186,7 +188,7 @@ impl Engine {
             && entry.is_some_and(|entry| !entry.is_packed() && entry.place_of(0).is_some())
     }
 
-    /// A shard as a whole, in the cache or for this once.
+    /// Opens a whole shard, from the cache or without keeping it there.
     fn open_whole(self: &Arc<Self>, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
         if let Some(open) = self.get(shard) {
             return Ok(open);
@@ -202,10 +204,10 @@ impl Engine {
         }
     }
 
-    /// Makes a shard readable as a whole, now.
+    /// Waits until a shard is readable as a whole.
     pub(crate) fn bring(self: &Arc<Self>, shard: usize) -> Result<(), ReaderError> {
         let now = self.lock().now;
-        // Where there is no room for it, its samples go on to be read one by one.
+        // If there is no space, its samples are still read individually.
         self.need(&[shard], now, &Cancel::new()).map(drop)
     }
 
@@ -213,7 +215,7 @@ impl Engine {
         self.uncached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a shard that has no place for the batches that need it, as far as the memory goes.
+    /// Keeps a shard for which the cache has no space, within the memory limit.
     pub(crate) fn keep_uncached(&self, open: Arc<OpenShard>, bytes: u64) {
         self.keep_in(&mut self.uncached(), open, bytes);
     }
@@ -230,9 +232,9 @@ impl Engine {
         uncached.keep(open, bytes, self.options.memory / SHARE, in_use);
     }
 
-    /// Fetches a shard that has no place, and keeps it as far as the memory goes.
+    /// Fetches a shard for which the cache has no space, and keeps it within the memory limit.
     fn load_uncached(&self, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
-        // One at a time: another thread may be fetching this very shard.
+        // One fetch at a time: another thread may be fetching this shard.
         let mut uncached = self.uncached();
         if let Some(open) = uncached.get(shard) {
             return Ok(open);
@@ -242,7 +244,7 @@ impl Engine {
         Ok(open)
     }
 
-    /// Fetches a shard from where it comes from, past the cache.
+    /// Fetches a shard from its origin, bypassing the cache.
     pub(crate) fn load_once(&self, shard: usize) -> Result<Arc<OpenShard>, ReaderError> {
         let (open, _) = self.load(shard)?;
         Ok(open)
@@ -257,11 +259,11 @@ impl Engine {
         for kind in [PartKind::Data, PartKind::Meta].into_iter().take(parts) {
             let (send, receive) = std::sync::mpsc::channel();
             let done = Box::new(move |result| {
-                // Whoever waited may have given up.
+                // The receiver may have timed out.
                 let _received = send.send(result);
             });
             let pending = self.fetch.fetch(&self.catalog, shard, kind, done);
-            // The fetch has deadlines of its own; one that is lost drops the sender.
+            // The fetch has its own deadlines; a lost one drops the sender.
             let lost = |_| {
                 ReaderError::from(CacheError::WorkerLost {
                     place: self.catalog.place(shard),
@@ -284,7 +286,7 @@ impl Engine {
         Ok((Arc::new(open), bytes))
     }
 
-    /// A sample whose place in its shard cannot be.
+    /// Returns the error for a sample whose offsets are invalid.
     fn broken(&self, shard: usize) -> ReaderError {
         ReaderError::ShardChanged {
             place: self.catalog.place(shard),

@@ -1,31 +1,30 @@
-//! What is reserved in a folder, without looking at all of it each time.
+//! The number of reserved bytes in a folder, stored in the lock file, so that a count need not list the folder.
 //!
-//! The file that the books' lock is on says how often they were changed, and how many bytes are reserved. Both are
-//! written before a marker is made and after one is removed, so that a process that is killed in between leaves too large
-//! a number, never too small a one; the next count of the markers puts it right. Where there are no locks nobody can rely
-//! on it, and the markers are counted each time.
+//! The lock file contains the number of changes and the reserved bytes. Both are written before a marker is created
+//! and after one is removed. A process killed in between leaves a number that is too large, never too small; the next
+//! listing of the markers corrects it. Without file locks the number is unreliable, and every count lists the markers.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use shardmill_storage::{Claim, StorageError};
 
-/// Distinguishes what was written from zeros and from halves.
+/// Part of the checksum, which distinguishes written content from zeros and partial writes.
 const MARK: u64 = 0x6c65_6467_6572_2031;
 
 const BYTES: usize = 24;
 
-/// What the books say.
+/// The content of the lock file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageFile {
-    /// How often they were changed.
+    /// The number of changes.
     pub(crate) changes: u64,
     /// Bytes of all shards with a marker.
     pub(crate) used: u64,
 }
 
 impl UsageFile {
-    /// `None` where nothing was written yet, or not all of it.
+    /// Reads the lock file; `None` if it is empty or incomplete, or if the lock is not held.
     pub(crate) fn read(capacity: &Claim) -> Result<Option<Self>, StorageError> {
         if capacity.held().is_none() {
             return Ok(None);
@@ -49,19 +48,19 @@ impl UsageFile {
     }
 }
 
-/// What this process knows of a folder's markers.
+/// What this process knows about a folder's markers.
 #[derive(Debug)]
 pub(crate) struct View {
     usage_file: UsageFile,
     pub(crate) markers: BTreeSet<usize>,
     listed: Instant,
     took: Duration,
-    /// Whether others have changed the books since.
+    /// Whether other processes have changed the folder since the listing.
     pub(crate) stale: bool,
 }
 
 impl View {
-    /// After listing the markers: the ledger is put right.
+    /// Creates a view from a listing of the markers, and corrects the usage file.
     pub(crate) fn listed(
         capacity: &Claim,
         markers: BTreeSet<usize>,
@@ -89,10 +88,10 @@ impl View {
         })
     }
 
-    /// Whether it will do. Others' changes make it stale; they are not worth listing everything again at once, as long
-    /// as the number of bytes is known.
+    /// Returns whether the view can be used without a new listing. Changes by other processes make it stale. A stale
+    /// view is good enough for a while if `exact` is false, because the number of bytes is still known.
     pub(crate) fn will_do(&mut self, capacity: &Claim, exact: bool) -> Result<bool, StorageError> {
-        /// Listing takes at most so much of the time: one part in this many.
+        /// Listing takes at most this fraction of the time (1/10).
         const SHARE: u32 = 10;
 
         let Some(usage_file) = UsageFile::read(capacity)? else {
@@ -107,7 +106,7 @@ impl View {
         self.usage_file.used
     }
 
-    /// A marker is about to be made.
+    /// Records a marker that is about to be created.
     pub(crate) fn add(
         &mut self,
         capacity: &Claim,
@@ -118,7 +117,7 @@ impl View {
         self.change(capacity, self.usage_file.used.saturating_add(bytes))
     }
 
-    /// A marker was removed; with 0 bytes, by somebody else.
+    /// Records the removal of a marker; `bytes` is 0 if another process removed it.
     pub(crate) fn remove(
         &mut self,
         capacity: &Claim,
@@ -138,7 +137,7 @@ impl View {
     }
 }
 
-/// For who does not count: more or fewer bytes in a folder, where somebody else does.
+/// Adds and subtracts bytes in the usage file without a view.
 pub(crate) fn note(capacity: &Claim, more: u64, less: u64) -> Result<(), StorageError> {
     let Some(usage_file) = UsageFile::read(capacity)? else {
         return Ok(());
@@ -175,7 +174,7 @@ mod tests {
         view.add(&capacity, 2, 50).unwrap();
         assert_eq!(view.used(), 150);
         assert!(view.will_do(&capacity, true).unwrap());
-        // Somebody else.
+        // Another process.
         note(&capacity, 7, 0).unwrap();
         assert!(!view.will_do(&capacity, true).unwrap() && view.stale);
         assert_eq!(view.used(), 157);

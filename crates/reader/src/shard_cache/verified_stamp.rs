@@ -1,9 +1,11 @@
-//! What one process tells those after it of files that it has checked.
+//! The record in a shard's marker that its files were verified.
 //!
-//! Loader processes live for an epoch, and each would hash all of the shards again. The marker of a shard says which files
-//! have passed, by a digest of which files they are, when they were last changed, and what they had to show: who has to see
-//! more looks himself, and so does who has reason to doubt. It holds until the machine is started again: what the cache writes is not synced, so that a file may come out of a power cut with its length and without its
-//! contents.
+//! Loader processes live for one epoch, and each would hash all shards again. The stamp is a digest of the files'
+//! identities, their modification times, and the digests that they matched. A process that requires more hashes, or
+//! doubts the files, verifies them itself.
+//!
+//! A stamp is valid until the machine restarts. The cache does not sync what it writes, so after a power failure a
+//! file may have the right length and the wrong content.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::OnceLock;
@@ -11,32 +13,32 @@ use std::sync::OnceLock;
 use shardmill_mds::Digest;
 use shardmill_storage::FileIdentity;
 
-/// Digits of a digest.
+/// Hexadecimal digits of a stamp.
 const DIGITS: usize = 12;
 
-/// What a digest stands behind in a marker, and as long as that where there is none.
+/// The word before the digits, and a line of equal length without a stamp.
 const WORD: &str = "ok ";
 const NONE: &str = "ok ------------\n";
 
-/// The part of a marker that says which files have passed. Always as long, so that it is written over in place.
+/// The stamp in a marker. Its line has a fixed length, so that it can be overwritten in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VerifiedStamp(u64);
 
 impl VerifiedStamp {
-    /// Bytes of the line in a marker.
+    /// The length of the line in a marker.
     pub(crate) const BYTES: usize = NONE.len();
 
-    /// The line of a marker whose files nobody has checked.
+    /// The line of a marker whose files were not verified.
     pub(crate) const NONE: &'static str = NONE;
 
-    /// For these files as they are now, which have shown these digests. `None` where nothing tells one start of the machine
-    /// from another.
+    /// Computes the stamp of these files as they are now, which matched these digests. `None` if the system has no
+    /// boot ID.
     pub(crate) fn of(files: &[FileIdentity], digests: &[Digest]) -> Option<Self> {
         Some(Self::since(boot()?, files, digests))
     }
 
     fn since(boot: &str, files: &[FileIdentity], digests: &[Digest]) -> Self {
-        // Another program may hash in another way: then it checks the files itself.
+        // Other versions of the program may hash differently; they then verify the files themselves.
         let mut hasher = DefaultHasher::new();
         boot.hash(&mut hasher);
         files.hash(&mut hasher);
@@ -48,14 +50,14 @@ impl VerifiedStamp {
         format!("{WORD}{:0width$x}\n", self.0, width = DIGITS)
     }
 
-    /// What stands at the start of a line.
+    /// Parses the stamp at the start of a line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let digits = line.strip_prefix(WORD)?.get(..DIGITS)?;
         u64::from_str_radix(digits, 16).ok().map(Self)
     }
 }
 
-/// What tells one start of this machine from another.
+/// Returns the ID of the current boot.
 fn boot() -> Option<&'static str> {
     static BOOT: OnceLock<Option<String>> = OnceLock::new();
 

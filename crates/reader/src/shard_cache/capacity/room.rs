@@ -1,4 +1,4 @@
-//! How room is made: who leaves for a shard that is to come, within the limit of the user and on the disk.
+//! Chooses and evicts shards to make space for another one, within the user's limit and on the disk.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use crate::shard_cache::disk::{Present, Sizes};
 use crate::shard_cache::folder::Evicted;
 use crate::shard_cache::usage_file::View;
 
-/// A limit on what is in the folders: of all of them, or of those on one disk.
+/// A limit on the bytes in the folders: in all of them, or in those on one disk.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     bytes: u64,
@@ -19,8 +19,8 @@ struct Bound {
 }
 
 impl Capacity {
-    /// Evicts shards until there is room within the limit and on the disk; false when those that would have to leave
-    /// are needed sooner.
+    /// Evicts shards until there is space within the limit and on the disk. Returns false if the shards that could be
+    /// evicted are needed sooner.
     pub(super) fn make_room(
         &self,
         counting: &mut Counting,
@@ -75,7 +75,7 @@ impl Capacity {
         let from = self.slowest(wanted.now);
         for exact in [false, true] {
             if exact {
-                // Perhaps others have made room, or those who may leave came while nobody looked.
+                // Other processes may have freed space or added shards that can be evicted.
                 if counting.views.values().all(|view| !view.stale) {
                     break;
                 }
@@ -124,7 +124,7 @@ impl Capacity {
         Ok(false)
     }
 
-    /// Bytes that count towards a bound.
+    /// Returns the bytes that count towards a bound.
     fn count_within(
         &self,
         counting: &mut Counting,
@@ -142,7 +142,7 @@ impl Capacity {
         Ok(views.map(View::used).fold(0, u64::saturating_add))
     }
 
-    /// Returns the device of a folder, where it is full or has little space.
+    /// Returns the device of a folder if the disk is full or has little free space.
     pub(super) fn tight_device(
         &self,
         counting: &mut Counting,
@@ -164,7 +164,7 @@ impl Capacity {
         Ok(tight.then_some(device))
     }
 
-    /// What the shards of all streams would take up on a disk.
+    /// Returns the space that the shards of all streams would take on a disk.
     fn sizes_on(&self, device: u64, block: u64) -> Result<Sizes, ReaderError> {
         let mut sizes = Sizes::default();
         for (place, stream) in self.catalog.streams().iter().enumerate() {
@@ -178,7 +178,7 @@ impl Capacity {
         Ok(sizes)
     }
 
-    /// Measures what is in the folders on a disk and what is free there.
+    /// Measures the content of the folders on a disk, and its free space.
     fn measure(
         &self,
         counting: &mut Counting,
@@ -193,7 +193,7 @@ impl Capacity {
                 present.add(&page.folder, &stream.shards, stream.keep_zip)?;
             }
         }
-        // After the files: what is written meanwhile makes the limit too small for a while, not too large.
+        // Free space is measured last: a concurrent write makes the limit briefly too small, never too large.
         if let Some(page) = pages.iter().find(|page| page.folder.device() == device) {
             space = page.folder.space()?;
         }
@@ -202,9 +202,9 @@ impl Capacity {
         Ok(present)
     }
 
-    /// The disk was full when something was written for a shard: from now on that is a limit. Evicts what has to leave
-    /// for it. `more`: bytes that are not reserved yet. `again`: the write was refused although there seemed to be room.
-    /// Returns whether to try the write once more.
+    /// Records that the disk was full during a write for a shard, and evicts shards to make space for it. `more`:
+    /// bytes that are not reserved yet. `again`: the write failed although there seemed to be space. Returns whether
+    /// to retry the write.
     pub(crate) fn disk_full(
         &self,
         wanted: Wanted,
@@ -232,9 +232,9 @@ impl Capacity {
     }
 }
 
-/// Who leaves for a shard that is fetched ahead: whoever the best order would have leave when it is needed, and only if
-/// they are not needed until then. Otherwise it is better to wait: taking somebody else's place now would cost a fetch
-/// more.
+/// Chooses what to evict for a prefetched shard. The choice is what Belady's algorithm would evict when the shard is
+/// needed (`at`). Returns `None` if one of those is pinned or needed until then: evicting another shard now would cost
+/// a fetch.
 fn best_then(
     residents: &[Resident],
     (used, limit, bytes): (u64, u64, u64),
@@ -246,7 +246,7 @@ fn best_then(
         let next = scheduler.next_use(resident.shard, from);
         !resident.pinned && next.is_none_or(|next| next > at)
     };
-    // What is read or fetched now may be what has to leave then.
+    // A shard that is in use now may be the best one to evict at `at`.
     let all: Vec<Resident> = residents
         .iter()
         .map(|resident| Resident {
@@ -260,7 +260,7 @@ fn best_then(
         .map(|resident| resident.shard)
         .collect();
     let next = |shard| match scheduler.next_use(shard, at) {
-        // Of those that are not needed again, who can leave now leaves first.
+        // Among shards that are not needed again, those that can be evicted now come first.
         None if busy.contains(&shard) => Some(u64::MAX - 1),
         next => next,
     };

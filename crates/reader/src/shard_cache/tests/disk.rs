@@ -1,4 +1,4 @@
-//! Disks that are full: simulated ones, and a tmpfs where the tests may mount one.
+//! Tests with full disks: simulated ones, and a tmpfs if the test may mount one.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use shardmill_storage::{Space, StorageError};
 
 use super::*;
 
-/// A disk with only one dataset on it.
+/// A simulated disk that holds only one dataset.
 #[derive(Clone, Copy, Debug)]
 struct FakeDisk {
     bytes: u64,
-    /// Bytes that a file may have.
+    /// The largest possible file in bytes.
     file: u64,
-    /// Whether what is free is reported as it is: not where a quota ends it.
+    /// Whether free space is reported correctly; a quota makes it wrong.
     honest: bool,
 }
 
@@ -36,7 +36,7 @@ fn on_disk(local: &Path) -> u64 {
     walk(local) + walk(&local.with_file_name(".local.shardmill"))
 }
 
-/// What is free on the simulated disk that a folder is on.
+/// Returns the free space of the simulated disk of a folder.
 pub(crate) fn space(local: &Path) -> Option<Space> {
     let disk = *DISKS.lock().unwrap().get(local)?;
     Some(Space {
@@ -50,7 +50,7 @@ pub(crate) fn space(local: &Path) -> Option<Space> {
     })
 }
 
-/// Fails as a write to the simulated disk would.
+/// Fails if a write to the simulated disk would fail.
 pub(crate) fn write(local: &Path, files: &[(&str, &[u8])]) -> Result<(), StorageError> {
     let Some(disk) = DISKS.lock().unwrap().get(local).copied() else {
         return Ok(());
@@ -70,7 +70,7 @@ pub(crate) fn write(local: &Path, files: &[(&str, &[u8])]) -> Result<(), Storage
     Ok(())
 }
 
-/// A disk with room for so many shards, the index and the margin.
+/// A disk with space for this many shards, the index and the margin.
 fn room_for(set: &Set, shards: usize, honest: bool) -> FakeDisk {
     FakeDisk {
         bytes: set.limit(shards) * 66 / 64 + 300,
@@ -79,14 +79,14 @@ fn room_for(set: &Set, shards: usize, honest: bool) -> FakeDisk {
     }
 }
 
-/// Three rounds over the shards, two in each batch.
+/// Three rounds over the shards, with two shards per batch.
 fn rounds(shards: usize) -> Vec<Vec<usize>> {
     (0..3 * shards / 2)
         .map(|tick| vec![2 * tick % shards, (2 * tick + 1) % shards])
         .collect()
 }
 
-/// Reads the rounds with some readers in turn, and returns how many fetches that took.
+/// Reads the rounds with several readers in turn, and returns the number of fetches.
 fn fetches(set: &Set, options: &CacheOptions, readers: usize) -> usize {
     let ticks = rounds(set.catalog().len());
     let ticks: Vec<&[usize]> = ticks.iter().map(Vec::as_slice).collect();
@@ -103,7 +103,7 @@ fn fetches(set: &Set, options: &CacheOptions, readers: usize) -> usize {
                 assert!(read(cache, *shard, tick));
             }
             cache.at(tick + 1);
-            // What is fetched ahead.
+            // Runs the prefetches.
             while engine(cache).turn() {}
         }
     }
@@ -124,7 +124,7 @@ fn a_full_disk_costs_no_more_fetches_than_the_equal_limit() {
             println!(
                 "{readers} readers, honest {honest}: {found} fetches, with a limit {expected}"
             );
-            // What the file system does not report each process finds out for itself, by fetches that find no room.
+            // A limit that the file system does not report costs each process some failed fetches.
             let found_out = if honest { 0 } else { (readers - 1) * 7 };
             assert!(
                 (found - found_out.min(found)) * 10 <= expected * 12,
@@ -147,7 +147,7 @@ fn the_limit_of_the_disk_follows_the_files_of_other_programs() {
         cache.at(tick + 1);
     };
     step(0, 0);
-    // Another program takes the room of the other two.
+    // Another program takes the space of the other two shards.
     let taken = set.local().join("other.bin");
     let weight = weight(set.catalog().entry(3).unwrap(), false);
     fs::write(&taken, vec![0; usize::try_from(2 * weight).unwrap()]).unwrap();
@@ -186,7 +186,7 @@ fn a_shard_larger_than_a_file_may_be_is_held_in_memory_and_nobody_leaves_for_it(
         }
     }
     assert_eq!(set.resident(), [0, 1, 2]);
-    // The others once, this one for each use.
+    // Shards 0 to 2 are fetched once, shard 3 for each use.
     assert_eq!(script.calls().len(), 6);
     assert_eq!(cache.stats().evictions, 0);
 }
@@ -209,7 +209,7 @@ fn shards_without_a_place_are_fetched_once_for_a_batch() {
         .collect();
     assert_eq!(alone.len(), 3);
     let before = script.calls().len();
-    // Mixed, as the samples of a batch are.
+    // Mixed, like the samples of a batch.
     let wanted: Vec<(usize, u64)> = (0..SAMPLES as u64)
         .flat_map(|at| alone.iter().map(move |shard| (*shard, at)))
         .collect();
@@ -219,7 +219,7 @@ fn shards_without_a_place_are_fetched_once_for_a_batch() {
         assert!(found.bytes == expected, "{shard}:{at}");
     }
     assert_eq!(script.calls().len() - before, 3);
-    // One of them was kept, and the others are as many more.
+    // One of them was kept; the other two are fetched again.
     cache.samples(&wanted).unwrap();
     assert_eq!(script.calls().len() - before, 5);
 }
@@ -231,7 +231,7 @@ fn shards_without_a_place_are_kept_while_they_are_used_as_far_as_the_memory_goes
     let catalog = set.catalog();
     let parts = catalog.entry(5).unwrap().parts();
     let raw: u64 = parts.map(|part| part.raw.bytes).sum();
-    // Room for one shard on the disk, four in memory, and one beside it.
+    // Space for one shard on disk, four in memory, and one in addition to the memory limit.
     let tight = CacheOptions {
         memory: 4 * raw,
         ..options(Some(set.limit(1)))
@@ -251,11 +251,11 @@ fn shards_without_a_place_are_kept_while_they_are_used_as_far_as_the_memory_goes
     assert_eq!(script.calls().len(), 6);
 }
 
-/// A small file system, unmounted in the end.
+/// A small file system, unmounted on drop.
 struct Mounted(PathBuf);
 
 impl Mounted {
-    /// `None`, with a line that says so, where the test may not mount.
+    /// Returns `None` and prints a message if the test may not mount.
     fn new(path: &Path, options: &str) -> Option<Self> {
         let mount = Command::new("mount")
             .args(["-t", "tmpfs", "-o", options, "none"])
@@ -281,7 +281,7 @@ impl Drop for Mounted {
 fn a_tmpfs_without_space_or_inodes_costs_no_more_fetches_than_the_equal_limit() {
     let limited = Set::new(24);
     let expected = fetches(&limited, &options(Some(limited.limit(6))), 1);
-    // Each shard takes two blocks and one for its marker; an index of three blocks, a lock and folders.
+    // Each shard takes two blocks, and its marker one. The index takes three; there are also a lock file and folders.
     for tmpfs in ["size=128k", "size=64m,nr_inodes=36"] {
         let set = Set::new(24);
         fs::create_dir_all(set.local()).unwrap();

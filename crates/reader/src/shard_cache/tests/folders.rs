@@ -1,4 +1,4 @@
-//! What lies in the folder, whose it is, and what is done when it is not as it should be.
+//! Tests of the folder's content: its owner, damage, and foreign files.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::{Duration, SystemTime};
@@ -31,7 +31,7 @@ fn a_shard_is_fetched_once_and_a_warm_start_fetches_nothing() {
             (cache.stats().found_shards, cache.stats().fetched_shards),
             (3, 0)
         );
-        // As a folder of the format, readable by other readers of it, and closed to other users.
+        // The folder has the layout of the format for other readers, and other users have no access.
         let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(set.shard(0)), mode(set.marker(0))), (0o600, 0o600));
         assert_eq!(
@@ -74,7 +74,7 @@ fn shards_of_two_files_and_kept_compressed_files() {
     assert_eq!(names(&set), expected(0));
     cache.at(1);
     assert!(open(1, 1));
-    // All four files have gone, and so has the marker.
+    // All four files and the marker were removed.
     assert_eq!(names(&set), expected(1));
     assert!(!set.marker(0).exists());
     assert!(set.usage() <= set.limit(1));
@@ -94,7 +94,7 @@ fn the_smallest_limit_is_named() {
     assert!(
         matches!(error, ReaderError::Cache(CacheError::TooSmall { minimum: found, .. }) if found == minimum)
     );
-    // Samples of these can be read one by one.
+    // Samples of these uncompressed shards can be read individually.
     assert!(try_shard_cache(&Set::new(3), &options(Some(1)), &script).is_ok());
 }
 
@@ -110,7 +110,7 @@ fn a_sound_file_of_the_users_is_read_and_stays() {
         assert!(read(&cache, usize::try_from(tick).unwrap(), tick));
     }
     assert_eq!(script.calls(), [1, 2]);
-    // It is not counted: there was room for one besides it.
+    // The user's file does not count: there was space for another shard.
     assert_eq!(set.resident(), [0, 2]);
     assert!(!set.marker(0).exists());
     cache.at(3);
@@ -151,7 +151,7 @@ fn a_file_put_in_the_place_of_the_caches_own_is_the_users() {
     assert!(read(&cache, 0, 0));
     cache.at(1);
     assert!(read(&cache, 1, 1));
-    // The marker went, the file stays.
+    // The marker was removed; the file stays.
     assert_eq!(set.resident(), [0, 1]);
     assert_eq!(fs::read(set.shard(0)).unwrap(), bytes);
 }
@@ -185,13 +185,13 @@ fn damaged_files_of_its_own_are_fetched_again() {
 fn what_another_process_has_checked_is_not_hashed_again() {
     let set = Set::new(1);
     let script = Script::new();
-    // Whoever fetches it has checked it on the way, and says so.
+    // The process that fetches a shard verifies it and records that.
     drop({
         let cache = shard_cache(&set, &options(None), &script);
         assert!(read(&cache, 0, 0));
         cache
     });
-    // The only way to find out whether somebody looks.
+    // An undetected change shows whether a process verifies the file.
     let sound = set.flip(0, true);
     let use_again = || {
         let cache = shard_cache(&set, &options(None), &script);
@@ -201,14 +201,14 @@ fn what_another_process_has_checked_is_not_hashed_again() {
     };
     assert!(!use_again());
     assert_eq!(script.calls(), [0]);
-    // Before the machine was started again, somebody has checked another state.
+    // A stamp from before a restart does not match.
     let note = fs::read_to_string(set.marker(0)).unwrap();
     let (head, rest) = note.split_once("\nend\nok ").unwrap();
     let old = format!("{head}\nend\nok {:012x}{}", 0x5eed, &rest[12..]);
     fs::write(set.marker(0), old).unwrap();
     assert!(use_again());
     assert_eq!(script.calls(), [0, 0]);
-    // Who finds it sound says so as well.
+    // A process that verifies existing files records that as well.
     let note = fs::read_to_string(set.marker(0)).unwrap();
     let blank = note.replace(&note[note.find("ok ").unwrap()..], "ok ------------\n");
     fs::write(set.marker(0), &blank).unwrap();
@@ -248,7 +248,7 @@ fn what_is_doubted_is_hashed_whoever_has_vouched_for_it() {
     cache.distrust(0);
     assert!(read(&cache, 0, 0));
     assert_eq!(script.calls(), [0, 0]);
-    // What was fetched for it is trusted like any other.
+    // The fetched replacement gets a stamp like any other.
     let note = fs::read_to_string(set.marker(0)).unwrap();
     assert!(!note.contains("ok -"), "{note}");
     assert!(engine(&cache).lock().doubted.is_empty());
@@ -262,7 +262,7 @@ fn markers_without_data_and_temporary_files_of_the_dead() {
     assert!((0..3).all(|shard| read(&cache, shard, 0)));
     drop(cache);
     fs::remove_file(set.shard(1)).unwrap();
-    // Of a process that was killed while it fetched.
+    // The state after a process was killed during a fetch.
     fs::remove_file(set.shard(2)).unwrap();
     fs::write(set.marker(2), "123\n").unwrap();
     fs::write(set.own().join("tmp-2-0123456789abcdef"), [0; 5000]).unwrap();
@@ -276,7 +276,7 @@ fn markers_without_data_and_temporary_files_of_the_dead() {
         assert!(set.usage() <= limit);
     }
     assert_eq!(script.calls(), [0, 1, 2, 1, 2]);
-    // Of one of them nobody can tell whose it is: it is counted, until it is old.
+    // The shard of one temporary file is unknown: it counts until it is old.
     assert_eq!(set.temps(), 1);
     drop(cache);
     let old = SystemTime::now() - Duration::from_secs(2 * 3600);
@@ -300,14 +300,14 @@ fn links_are_not_followed() {
     assert_eq!(id(try_read(&cache, 0, 0)), "path-symlink");
     assert!(read(&cache, 1, 0));
     drop(cache);
-    // In place of a marker.
+    // A link replaces a marker.
     fs::remove_file(set.shard(1)).unwrap();
     fs::remove_file(set.marker(1)).unwrap();
     symlink(&victim, set.marker(1)).unwrap();
     let cache = shard_cache(&set, &options(Some(set.limit(2))), &script);
     assert_eq!(id(try_read(&cache, 1, 0)), "path-symlink");
     drop(cache);
-    // In place of the folder.
+    // A link replaces the folder.
     let (own, away) = (set.own(), set.root.path().join("away"));
     fs::rename(&own, &away).unwrap();
     symlink(&away, &own).unwrap();
@@ -335,7 +335,7 @@ fn folders_are_closed_to_others_and_those_of_others_refused() {
         fs::metadata(set.own()).unwrap().permissions().mode() & 0o777,
         0o700
     );
-    // Only root can give a folder away.
+    // Only root can change the owner of a folder.
     if std::os::unix::fs::chown(set.own(), Some(12_345), None).is_ok() {
         let cache = shard_cache(&set, &options(None), &script);
         assert_eq!(id(try_read(&cache, 0, 0)), "path-owner");
@@ -364,11 +364,11 @@ fn bad_fetches_are_repeated_twice() {
         "{text}"
     );
     assert_eq!(script.calls()[3..], [1; 3]);
-    // No room is left taken, and asking again is trying again.
+    // The reservation is released, and another request tries again.
     assert!(!set.marker(1).exists() && set.temps() == 0);
     assert!(read(&cache, 1, 0));
     assert_eq!(cache.stats().bad_fetches, 5);
-    // What is not there is not damaged, and is named by where it should be.
+    // A missing file is not damaged; the error names its expected location.
     let place = set.root.path().join("remote/shard.00002.mds.zstd");
     let away = set.root.path().join("away");
     fs::rename(&place, &away).unwrap();
@@ -382,7 +382,7 @@ fn bad_fetches_are_repeated_twice() {
     let calls = || script.calls().iter().filter(|shard| **shard == 2).count();
     assert_eq!(calls(), 1);
     fs::rename(&away, &place).unwrap();
-    // What the store gives up is not tried again here.
+    // The cache does not retry an error of the store.
     script.faults(2, &[Fault::GiveUp]);
     assert_eq!(id(try_read(&cache, 2, 0)), "io");
     assert_eq!(calls(), 2);
@@ -402,7 +402,7 @@ fn a_full_disk_makes_others_leave_and_then_memory_is_used() {
             .full
             .store(times, std::sync::atomic::Ordering::Relaxed)
     };
-    // Refused although there seems to be space, twice: what is there is the limit.
+    // The write fails twice although space seems free, so the bytes on disk become the limit.
     full(2);
     assert!(read(&cache, 1, 1));
     assert_eq!(set.resident(), [1]);
@@ -412,7 +412,7 @@ fn a_full_disk_makes_others_leave_and_then_memory_is_used() {
     assert_eq!(set.resident(), [1]);
     assert_eq!((cache.stats().evictions, cache.stats().bypasses), (1, 1));
     assert!(cache.stats().memory_bytes > 0 && !set.marker(2).exists());
-    // Until its batch has been given out.
+    // The shard stays in memory until its batch was delivered.
     full(0);
     cache.at(2);
     assert!(cache.get(2).is_none() && cache.stats().memory_bytes == 0);
@@ -427,7 +427,7 @@ fn what_cannot_be_opened_to_be_removed_stays_in_the_capacity() {
     cache.at(1);
     let folder = engine(&cache).capacity.folder(0).unwrap().unwrap();
     folder.stuck.store(2, std::sync::atomic::Ordering::Relaxed);
-    // Nobody leaves, so it is held in memory.
+    // Nothing can be evicted, so the shard is held in memory.
     assert!(read(&cache, 1, 1));
     assert_eq!(set.resident(), [0]);
     assert!(set.marker(0).exists() && cache.stats().evictions == 0);
@@ -459,7 +459,7 @@ fn a_compressed_dataset_without_remote_is_unpacked_beside_itself() {
         remote.join("shard.00000.mds").exists() && remote.join("shard.00000.mds.zstd").exists()
     );
     drop(cache);
-    // A raw file that is wrong, and that somebody else left, does not count: the compressed one does.
+    // A wrong raw file of another program is ignored: the compressed file is authoritative.
     fs::remove_file(remote.join("shard.00000.mds")).unwrap();
     fs::write(remote.join("shard.00000.mds"), b"?").unwrap();
     let cache = shard_cache(&set, &options(None), &script);
@@ -480,7 +480,7 @@ fn a_dataset_without_remote_is_read_in_place() {
     for shard in [0, 1, 0, 2] {
         assert!(read(&cache, shard, 0));
     }
-    // The one that was asked for longest ago is closed.
+    // The least recently used shard is closed.
     assert!(cache.get(0).is_some() && cache.get(1).is_none() && cache.get(2).is_some());
     assert_eq!(script.calls(), [0_usize; 0]);
     assert!(!set.root.path().join("remote/.shardmill").exists());

@@ -1,8 +1,8 @@
-//! What is fetched when, within which limits.
+//! Tests of the order and the limits of fetches.
 
 use super::*;
 
-/// Goes through ticks as a consumer does; the disk is looked at before and after each.
+/// Moves through the ticks like a consumer, and checks the disk usage before and after each.
 fn run(set: &Set, cache: &ShardCache, ticks: &[&[usize]], limit: u64) {
     for (tick, needed) in (0_u64..).zip(ticks) {
         for &shard in *needed {
@@ -36,12 +36,12 @@ fn fetches_are_those_of_the_policy() {
         let set = Set::new(6);
         let access_plan = access_plan(6, &[ticks, ticks, ticks]);
         let ticks = [ticks, ticks, ticks].concat();
-        // All weigh about the same; the limit is for the heaviest.
+        // All shards have about the same size; the limit is for the largest.
         let limit = set.limit(room);
         let script = Script::new();
         let on_demand = CacheOptions {
             lookahead: Some(0),
-            // What finds no room on the disk is not kept at all, as in the policy.
+            // A shard without space on disk is not kept at all, as in the policy.
             memory: 0,
             ..options(Some(limit))
         };
@@ -56,7 +56,7 @@ fn fetches_are_those_of_the_policy() {
             script.calls(),
         );
         drop(cache);
-        // Fetching ahead costs no fetch more.
+        // Prefetching needs no additional fetches.
         let set = Set::new(6);
         let ahead_script = Script::new();
         let ahead = CacheOptions {
@@ -120,7 +120,7 @@ fn fetching_ahead_keeps_to_the_lookahead_and_the_bytes_on_their_way() {
     cache.at(2);
     while engine(&cache).turn() {}
     assert_eq!(script.waiting(), [0, 1, 2, 3]);
-    // What is let go on the way is called off, and leaves nothing.
+    // Stopping cancels fetches in flight and leaves no files.
     cache.stop();
     script.hold(false);
     assert_eq!(set.resident(), [0_usize; 0]);
@@ -139,7 +139,7 @@ fn what_is_needed_now_comes_first() {
     let cache = shard_cache(&set, &one, &script);
     cache.plan(access_plan(6, &[SCAN]), 0);
     assert!(read(&cache, 4, 0));
-    // The one that was listed first had taken the room on the way; then comes what is waited for.
+    // The first prefetch had already taken the budget; the shard that the caller waits for is next.
     assert_eq!(script.calls()[..2], [0, 4]);
 }
 
@@ -153,7 +153,7 @@ fn who_finds_no_room_is_held_in_memory_and_then_read_alone() {
         ..options(Some(limit))
     };
     let cache = shard_cache(&set, &tight, &script);
-    // A batch that needs more than fits.
+    // A batch that needs more than the available space.
     let all: &[usize] = &[0, 1, 2, 3, 4];
     cache.plan(access_plan(5, &[&[all, all, &[4]]]), 0);
     for tick in 0..2 {
@@ -172,10 +172,10 @@ fn who_finds_no_room_is_held_in_memory_and_then_read_alone() {
     let stats = cache.stats();
     assert_eq!((stats.bypasses, stats.evictions), (1, 0));
     assert_eq!(stats.alone_samples, 2 * 2 * SAMPLES as u64);
-    // Two requests for each sample: where it is, and what it is.
+    // Two requests per sample: one for its offsets, one for its bytes.
     assert_eq!(script.ranges() as u64, 2 * stats.alone_samples);
     assert_eq!(stats.memory_bytes, 0);
-    // Now there is room.
+    // Now there is space.
     assert!(read(&cache, 4, 2));
 }
 
@@ -190,7 +190,7 @@ fn compressed_shards_without_room_are_loaded_for_their_samples() {
     let cache = shard_cache(&set, &tight, &script);
     cache.plan(access_plan(3, &[&[&[0, 1, 2]]]), 0);
     let found = cache.need(&[0, 1, 2], 0, &Cancel::new()).unwrap();
-    // One on the disk, one in memory, however large, and one for each sample.
+    // One shard on disk, one in memory, however large, and the third sample by sample.
     assert_eq!(
         found
             .iter()
@@ -262,7 +262,7 @@ fn a_failed_fetch_ahead_is_no_error_until_it_is_needed() {
     while engine(&cache).turn() {}
     assert_eq!(script.calls(), [0, 1, 1, 1]);
     assert!(read(&cache, 0, 0));
-    // Bad data are bad: not fetched three times more before that is said.
+    // Corrupt data is reported without three further fetches.
     assert_eq!(try_read(&cache, 1, 1).unwrap_err().id(), "hash-mismatch");
     assert_eq!(script.calls(), [0, 1, 1, 1, 0]);
 }
@@ -303,7 +303,7 @@ fn all_who_wait_are_told_of_a_failure() {
             .map(|_| scope.spawn(|| try_read(&cache, 0, 0).unwrap_err().id()))
             .collect();
         script.wait_for(1);
-        // Until all of them wait for the same fetch.
+        // Until all threads wait for the same fetch.
         while engine(&cache).waiters() < 3 {
             std::thread::yield_now();
         }

@@ -1,4 +1,5 @@
-//! Several readers of one folder. Each has descriptors of its own, so that to the locks they are as good as processes.
+//! Tests with several readers of one folder. Each has its own file descriptors, so the locks treat them like
+//! processes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -69,7 +70,7 @@ fn who_fetched_and_died_is_replaced() {
     while engine(&one).turn() {}
     assert!(set.marker(0).exists());
     fs::write(set.own().join("tmp-0-0123456789abcdef"), [0; 3000]).unwrap();
-    // As a kill does it: the descriptors are closed and nothing else happens.
+    // Like a kill: descriptors are closed without any cleanup.
     let mut state = engine(&one).lock();
     let works = state.clear(&mut Default::default());
     drop(state);
@@ -93,7 +94,7 @@ fn what_another_reads_does_not_leave() {
     two.at(1);
     assert!(read(&two, 2, 1));
     assert_eq!(set.resident(), [0, 2]);
-    // Until its batch has been given out.
+    // The shard is pinned until its batch was delivered.
     one.at(1);
     two.at(2);
     assert!(read(&two, 1, 2));
@@ -126,11 +127,12 @@ fn shards_that_a_slower_rank_needs_stay() {
     }
     assert!(read(&fast, 1, 1));
     fast.at(2);
-    // For itself, shard 0 would leave before 1. For the slow one, still at 1, it may leave as well, but 1 may not.
+    // For the fast rank alone, 0 would be evicted before 1. The slow rank is still at 1, so 0 may be evicted but 1 may
+    // not.
     assert!(read(&fast, 2, 2));
     assert_eq!(set.resident(), [1, 2]);
     fast.at(3);
-    // Both of these may still be needed by the slow one, before 3 is.
+    // The slow rank may still need both of these before 3.
     assert!(read(&fast, 3, 3));
     assert_eq!(set.resident(), [1, 2]);
     assert_eq!(fast.stats().bypasses, 1);
@@ -158,7 +160,7 @@ fn ranks_in_different_epochs_do_not_take_each_others_ticks_for_their_own() {
     );
     slow.begin_epoch(0, 0);
     slow.plan(access_plan(4, &[epoch, epoch]), 0);
-    // Resumed there, so that its time begins with this epoch.
+    // Resumed in epoch 1, so that its ticks begin with this epoch.
     fast.begin_epoch(1, 0);
     fast.plan(access_plan(4, &[epoch]), 0);
     fast.at(1);
@@ -168,12 +170,12 @@ fn ranks_in_different_epochs_do_not_take_each_others_ticks_for_their_own() {
         slow.at(tick + 1);
     }
     assert_eq!((slow.stats().evictions, slow.stats().bypasses), (3, 0));
-    // Who is an epoch behind needs all of this one.
+    // A rank in the previous epoch needs all of this epoch.
     fast.at(3);
     assert!(read(&fast, 2, 3));
     assert_eq!(set.resident(), [3]);
     assert_eq!((fast.stats().evictions, fast.stats().bypasses), (0, 1));
-    // In the same epoch batches count, whatever the ticks.
+    // In the same epoch, batches are compared, not ticks.
     slow.begin_epoch(1, 4);
     slow.at(5);
     assert!(read(&slow, 1, 5));
@@ -281,7 +283,7 @@ fn a_reservation_is_counted_before_anything_is_fetched() {
     assert!(!engine(&two).is_stopped());
 }
 
-/// Readers that come and go, some of them without a word, in one folder with a tight limit.
+/// Runs readers that start and stop, some of them without cleanup, in one folder with a tight limit.
 fn war(seed: u64, locks: bool) {
     const SHARDS: usize = 8;
     const READERS: u64 = 4;
@@ -322,7 +324,7 @@ fn war(seed: u64, locks: bool) {
                             read(&cache, *shard, tick);
                         }
                         cache.at(tick + 1);
-                        // While the books are held nobody comes or goes.
+                        // While the lock file is held, no shard is added or removed.
                         let capacity = loop {
                             let folder = engine(&cache).capacity.folder(0).unwrap().unwrap();
                             match folder.capacity().unwrap() {
@@ -334,7 +336,7 @@ fn war(seed: u64, locks: bool) {
                         drop(capacity);
                     }
                     if draw.below(2) == 0 {
-                        // Gone without cleaning up: descriptors are closed, threads are no more.
+                        // Stops without cleanup: descriptors are closed and threads are gone.
                         let mut state = engine(&cache).lock();
                         let works = state.clear(&mut Default::default());
                         drop(state);
@@ -344,10 +346,10 @@ fn war(seed: u64, locks: bool) {
             });
         }
     });
-    // The stranger is not the cache's.
+    // The foreign file does not belong to the cache.
     let most = most.load(Ordering::Relaxed) - 4;
     let heaviest = set.limit(1);
-    // Without locks the folder changes while it is looked at: what left and what came may both be counted.
+    // Without locks, the folder changes during the measurement, so removed and added shards may both be counted.
     let allowed = if locks {
         limit
     } else {
@@ -355,7 +357,7 @@ fn war(seed: u64, locks: bool) {
     };
     assert!(most <= allowed, "seed {seed}: {most} > {allowed}");
     assert_eq!(fs::read(&stranger).unwrap(), b"mine");
-    // What is left is sound, and a later reader can use it.
+    // The remaining files are intact, and a later reader can use them.
     let script = Script::new();
     let cache = shard_cache(&set, &options(Some(limit)), &script);
     let left = set.resident();
