@@ -4,7 +4,7 @@ use std::io;
 /// The category of a failure, for the user or program that caused it.
 ///
 /// This is the one exhaustive enum of the workspace. The command line maps it to exit codes and the Python package to
-/// exception classes, both without a wildcard, so a new kind does not compile until both handle it.
+/// exception classes, both without a wildcard. So a new kind does not compile until both handle it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// An invalid option, argument or configuration.

@@ -1,13 +1,14 @@
 //! Types that every shardmill crate shares: names, sizes, formats, error kinds, limits and progress.
 //!
-//! This crate decides how byte sizes are written, which names from data may become paths, which categories of failure
-//! exist, and how much a hostile file may request. It does no I/O and has no clock and no async code. Its only threads
-//! are those of [`parallel`].
+//! This crate decides how byte sizes are written, and which names from data may become paths. It defines the categories
+//! of failure, and how much a hostile file may request. It does no I/O and has no clock and no async code. Its only
+//! threads are those of [`parallel`].
 //!
 //! Terms: a *sample* is one training example, a map from column to value. A *shard* is one file of samples. An *index*
-//! lists the shards of a dataset with their columns, sizes and hashes. Every error of every crate implements
-//! [`Diagnostic`]. So the command line and the Python package display all of them in one form, and map [`ErrorKind`] to
-//! an exit code or an exception class.
+//! lists the shards of a dataset with their columns, sizes and hashes.
+//!
+//! Every error of every crate implements [`Diagnostic`]. So the command line and the Python package display all errors
+//! in one form. They map [`ErrorKind`] to an exit code or an exception class.
 //!
 //! ```
 //! use shardmill_core::ByteSize;

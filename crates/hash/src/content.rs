@@ -7,8 +7,8 @@ use xxhash_rust::xxh3::xxh3_128;
 /// The sum of the hashes of samples. It is the same for the same samples in any order, in shards of any size,
 /// compressed or not. Samples can be added and removed.
 ///
-/// The hash of a sample is the 128-bit XXH3 of its encoded bytes. If the key of a tar sample is a number, it is not
-/// included. The sum is taken modulo 2^128. It detects accidental differences, not intentional ones.
+/// The hash of a sample is the 128-bit XXH3 of its encoded bytes. Numbers that tar samples have as keys are not included.
+/// The sum is taken modulo 2^128. It detects accidental differences, not intentional ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Content(u128);
 

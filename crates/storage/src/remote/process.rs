@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One value per process, found by the process id.
 ///
-/// A forked child has a copy of the memory of its parent, but none of its threads. A client in that copy waits for a
-/// thread that does not exist, a lock may be held forever, and a socket belongs to the parent. So a child must not
-/// touch a value of its parent, not even to drop it, and must not wait for anything before it gets a value of its own.
+/// A forked child has a copy of the memory of its parent, but none of its threads. A client in that copy waits for a thread
+/// that does not exist. A lock may be held forever, and a socket belongs to the parent. So a child must not touch a value
+/// of its parent, not even to drop it. Until it has a value of its own, it must not wait for anything.
 ///
 /// INVARIANT: a process claims a slot with one atomic exchange before it does anything else with it, and only that
 /// process accesses the value. Whatever another thread was doing at the moment of the fork, it did in a slot of the

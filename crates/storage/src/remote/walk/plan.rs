@@ -157,8 +157,8 @@ fn kind(letter: char) -> (bool, bool, bool) {
     )
 }
 
-/// Returns a position after all known letters: after the digits, after the capitals, in the middle of the remaining
-/// lower case letters, or else after all keys that begin with the last letter.
+/// Returns a position after all known letters: after the digits, after the capitals, in the middle of the remaining lower
+/// case letters. If there is none, returns one after all keys that begin with the last letter.
 fn beyond(head: &str, here: char, last: char) -> Option<String> {
     let next = match last {
         '0'..='9' => ':',
