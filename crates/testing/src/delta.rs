@@ -274,7 +274,7 @@ pub fn bitmap(rows: &[u64]) -> (RoaringTreemap, Vec<u8>) {
 
     let bitmap: RoaringTreemap = rows.iter().copied().collect();
     let mut bytes = MAGIC.to_le_bytes().to_vec();
-    // Writing to a vector cannot fail.
+    // INVARIANT: writing to a vector cannot fail.
     let _ = bitmap.serialize_into(&mut bytes);
     (bitmap, bytes)
 }
