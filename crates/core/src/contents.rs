@@ -1,32 +1,32 @@
-//! What files hold, as their names say it, and what a folder of such files holds as a whole.
+//! Classifies files by their names, and a folder by the classes of its files.
 //!
-//! This is the one rule by which every reader recognises a source:
+//! Every reader recognises a source by this one rule:
 //!
-//! 1. The name of a file gives its [`FileClass`], by the table [`RULES`]. Case does not matter.
-//! 2. Files that accompany any data, such as a README or a checksum, do not count ([`accompanies`]).
-//! 3. Files that accompany one class, such as `sizes.json` beside tar files, do not count beside that class.
-//! 4. Where all other files are of one class, the folder holds that class. Where they differ, it holds a mixture,
-//!    which the caller refuses: reading one of the classes would leave out the others silently.
+//! 1. The name of a file determines its [`FileClass`], by the table [`RULES`]. Case does not matter.
+//! 2. Files that accompany any data, such as a README or a checksum, are ignored ([`accompanies`]).
+//! 3. Files that accompany one class, such as `sizes.json` next to tar files, are ignored next to that class.
+//! 4. If all other files have one class, the folder has that class. If they differ, it is a mixture, and the caller
+//!   refuses it: reading only one of the classes would silently omit the others.
 //!
-//! Hidden files (`.name`, `_name`) never count; callers leave them out.
+//! Hidden files (`.name`, `_name`) never count; callers filter them out.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 
-/// What a file holds, as its name says.
+/// The class of a file, determined by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileClass {
-    /// A part of the log of a Delta table.
+    /// A file of the log of a Delta table.
     DeltaLog,
     /// A Parquet file.
     Parquet,
     /// An Arrow IPC file or stream.
     Arrow,
-    /// Values with commas between them.
+    /// Comma-separated values.
     Csv,
-    /// Values with tabs between them.
+    /// Tab-separated values.
     Tsv,
-    /// One JSON object a line.
+    /// JSON lines: one object per line.
     JsonLines,
     /// A tar file of samples.
     Tar,
@@ -37,7 +37,7 @@ pub enum FileClass {
 }
 
 impl FileClass {
-    /// The plural by which messages name the class.
+    /// Returns the plural of the class, for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl FileClass {
         }
     }
 
-    /// The class of a file of that name; the name may be a path with `/` between its parts.
+    /// Returns the class of a file by its name, which may be a path with `/` between its parts.
     #[must_use]
     pub fn of(name: &str) -> Self {
         if name.starts_with("_delta_log/") || name.contains("/_delta_log/") {
@@ -72,7 +72,7 @@ impl FileClass {
     }
 }
 
-/// A row of the table: files of these extensions, with or without an extension of a compression behind it.
+/// A row of the table: files with one of these extensions, optionally followed by the extension of a compression.
 struct Rule {
     class: FileClass,
     extensions: &'static [&'static str],
@@ -94,7 +94,7 @@ const fn rule(
 /// The compressions of text files.
 const TEXT: &[&str] = &["gz", "zst", "zstd"];
 
-/// The class of each file name. What no row names is [`FileClass::Plain`].
+/// The class of each file name. Names that match no row are [`FileClass::Plain`].
 const RULES: &[Rule] = &[
     rule(FileClass::Parquet, &["parquet", "parq", "pq"], &[]),
     rule(
@@ -114,7 +114,7 @@ const RULES: &[Rule] = &[
     ),
 ];
 
-/// Names of documents that people put beside data, up to an extension of [`DOCUMENTS`].
+/// Names of documents that often accompany data, without the extensions of [`DOCUMENTS`].
 const DESCRIPTIONS: &[&str] = &[
     "readme",
     "license",
@@ -130,15 +130,15 @@ const DESCRIPTIONS: &[&str] = &[
     "datasheet",
 ];
 
-/// Extensions of descriptions.
+/// Extensions of documents.
 const DOCUMENTS: &[&str] = &["md", "txt", "rst", "html", "pdf", "cff", "bib"];
 
 /// Extensions of checksums.
 const CHECKSUMS: &[&str] = &["crc", "md5", "sha1", "sha256", "sha512"];
 
-/// Other files that accompany any data, by their whole names.
+/// Other files that accompany any data, by their full names.
 const BESIDE_ANY: &[&str] = &[
-    // What shardmill writes beside an index.
+    // Written by shardmill next to an index.
     "index.provenance",
     "index.increments",
     "index.tombstones",
@@ -150,7 +150,7 @@ const BESIDE_ANY: &[&str] = &[
     "desktop.ini",
 ];
 
-/// What Hugging Face `datasets` writes beside Arrow and Parquet files.
+/// Written by Hugging Face `datasets` next to Arrow and Parquet files.
 const BESIDE_SAVED: &[&str] = &[
     "dataset_info.json",
     "dataset_infos.json",
@@ -158,7 +158,7 @@ const BESIDE_SAVED: &[&str] = &[
     "dataset_dict.json",
 ];
 
-/// What writers of tar shards leave beside them: lists of the shards and of their sizes.
+/// Written next to tar shards by the tools that create them: lists of the shards and of their sizes.
 const BESIDE_TARS: &[&str] = &[
     "sizes.json",
     "dataset.json",
@@ -170,10 +170,10 @@ const BESIDE_TARS: &[&str] = &[
 /// Extensions of files about one tar shard, which begin with its name: `00000.idx`, `00000_stats.json`.
 const BESIDE_ONE_TAR: &[&str] = &["idx", "index", "json", "txt", "yaml", "yml"];
 
-/// Most files that are remembered because they may belong to one tar shard. With more of them, none does.
+/// The maximum number of files that are remembered as possible companions of a tar shard. Above it, all count as plain.
 const MOST_BESIDE: usize = 1 << 16;
 
-/// Whether a file accompanies data of any class: a description, a license, a checksum.
+/// Returns whether a file accompanies data of any class: a description, a license, a checksum.
 #[must_use]
 pub fn accompanies(name: &str) -> bool {
     let name = file_name(name).to_ascii_lowercase();
@@ -187,12 +187,12 @@ pub fn accompanies(name: &str) -> bool {
     };
     DESCRIPTIONS.iter().any(|known| {
         stem.strip_prefix(known)
-            // `LICENSE-MIT` and `README.de.md`, but not `license_plate.txt` or `readme.jpg`.
+            // Matches `LICENSE-MIT` and `README.de.md`, but not `license_plate.txt` or `readme.jpg`.
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('-') || is_language(rest))
     })
 }
 
-/// Whether the rest of the name of a description is its language, as in `README.zh-cn.md`.
+/// Returns whether the rest of the name of a document is a language, as in `README.zh-cn.md`.
 fn is_language(rest: &str) -> bool {
     rest.strip_prefix('.').is_some_and(|tag| {
         let main = tag.split(['-', '_']).next().unwrap_or(tag);
@@ -204,7 +204,7 @@ fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// A name before its last dot, and what follows that.
+/// Splits a name at its last dot.
 fn extension(name: &str) -> Option<(&str, &str)> {
     name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty())
 }
@@ -213,32 +213,32 @@ const fn is(extension: &str, known: &str) -> bool {
     extension.eq_ignore_ascii_case(known)
 }
 
-/// The classes of the files of a folder, counted one by one.
+/// Counts the classes of the files of a folder.
 #[derive(Debug, Default)]
 pub struct Contents {
-    /// The first path, by its bytes, of each class.
+    /// The smallest path of each class, in byte order.
     examples: BTreeMap<FileClass, String>,
-    /// The first path of the files that accompany Arrow and Parquet files only.
+    /// The smallest path of the files that accompany only Arrow and Parquet files.
     saved: Option<String>,
-    /// The same for tar files.
+    /// The smallest path of the files that accompany only tar files.
     beside_tars: Option<String>,
-    /// Files that may be about one tar shard.
+    /// Files that may belong to one tar shard.
     beside_one: Vec<String>,
-    /// Whether there were too many of them, so that they count as plain files.
+    /// Whether there were too many of these, so that they count as plain files.
     has_too_many: bool,
-    /// The tar files without their extensions.
+    /// The paths of the tar files without their extensions.
     tar_stems: HashSet<String>,
     is_split: bool,
 }
 
-/// What the files of a folder are as a whole.
+/// The class of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No file counts.
     Nothing,
-    /// All are of one class; with the first of them.
+    /// All files have this class; with the first path.
     One(FileClass, String),
-    /// There are several classes: the first file of each of two.
+    /// There are several classes; with the first path of two of them.
     Mixed([(FileClass, String); 2]),
 }
 
@@ -266,7 +266,7 @@ impl Contents {
             keep_first(&mut self.beside_tars, path);
             return;
         }
-        // Beside other plain files these change nothing.
+        // If there already is another plain file, these change nothing.
         if !self.has_too_many
             && extension(name).is_some_and(|(_, last)| BESIDE_ONE_TAR.contains(&last))
             && !self.examples.contains_key(&FileClass::Plain)
@@ -280,7 +280,7 @@ impl Contents {
         note(self.examples.entry(FileClass::Plain), path);
     }
 
-    /// Counts the files that may be about one tar shard as plain files.
+    /// Counts the files that may belong to one tar shard as plain files.
     fn give_up_beside(&mut self) {
         self.has_too_many = true;
         for path in std::mem::take(&mut self.beside_one) {
@@ -288,13 +288,13 @@ impl Contents {
         }
     }
 
-    /// Whether Hugging Face `datasets` wrote the folder of several splits.
+    /// Returns whether Hugging Face `datasets` wrote the folder with several splits.
     #[must_use]
     pub const fn is_split(&self) -> bool {
         self.is_split
     }
 
-    /// What the files are as a whole.
+    /// Returns the class of the folder.
     #[must_use]
     pub fn verdict(mut self) -> Verdict {
         let has_tars = self.examples.contains_key(&FileClass::Tar);
@@ -338,7 +338,7 @@ fn keep_first(first: &mut Option<String>, path: &str) {
     }
 }
 
-/// The path of a tar file without its extensions.
+/// Returns the path of a tar file without its extensions.
 fn tar_stem(path: &str) -> String {
     let lower = path.to_ascii_lowercase();
     let ending = [".tar.gz", ".tar.zst", ".tgz", ".tar"]
@@ -348,17 +348,18 @@ fn tar_stem(path: &str) -> String {
     path.get(..length).unwrap_or(path).to_owned()
 }
 
-/// Whether a path begins with that of a tar file without its extensions.
+/// Returns whether a path begins with the path of a tar file without its extensions.
 fn is_about(path: &str, stems: &HashSet<String>) -> bool {
     path.match_indices(['.', '_', '-'])
         .any(|(at, _)| path.get(..at).is_some_and(|stem| stems.contains(stem)))
 }
 
-/// The first of some files, by the bytes of its path, that is neither a tar file nor about one. Readers of tar shards take
-/// the tar files below a folder; with such a file there, the folder may be something else, and the tar file a stray one.
+/// Returns the smallest path that is neither a tar file nor belongs to one. Readers of tar shards read all tar files
+/// below a folder. If there is such a path, the folder may be something else that only happens to contain a tar file.
 ///
-/// The rule is more lenient than [`Contents`]: readers read shards only, so lists and notes ([`BESIDE_ONE_TAR`]) may lie in
-/// the folder and in all folders with tar files, and any file whose name begins with that of a tar file belongs to it.
+/// The rule is more lenient than [`Contents`], because readers read shards only. Lists and notes ([`BESIDE_ONE_TAR`])
+/// may be in the folder itself and in every folder with tar files. Any file whose name begins with that of a tar file
+/// belongs to it.
 #[must_use]
 pub fn stray_among_tars<'a>(paths: &[&'a str]) -> Option<&'a str> {
     let is_tar = |path: &str| FileClass::of(path) == FileClass::Tar;

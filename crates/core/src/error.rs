@@ -1,24 +1,23 @@
 use std::error::Error;
 use std::io;
 
-/// What a failure means to the person or program that caused it.
+/// The category of a failure, for the user or program that caused it.
 ///
-/// This is the one exhaustive enum of the workspace: the command line matches it to an exit code and the
-/// Python package to an exception class, both without a wildcard, so that a new kind does not compile until
-/// both have placed it.
+/// This is the one exhaustive enum of the workspace. The command line maps it to exit codes and the Python package to
+/// exception classes, both without a wildcard. So a new kind does not compile until both handle it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// An option, argument or configuration that cannot be carried out.
+    /// An invalid option, argument or configuration.
     InvalidInput,
-    /// Something the caller named does not exist.
+    /// Something that the caller named does not exist.
     NotFound,
     /// Data that contradicts itself, its index or its hash.
     Corrupt,
-    /// Well-formed data that asks for something shardmill does not do.
+    /// Valid data that requires an unsupported feature.
     Unsupported,
-    /// The destination or state belongs to something else: another configuration, another writer.
+    /// The destination or state belongs to another configuration or another writer.
     Conflict,
-    /// A file system, store or network gave up.
+    /// A file system, store or network failed.
     Storage,
     /// This machine ran out of disk, memory or open files.
     Resource,
@@ -31,7 +30,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Every kind, in declaration order.
+    /// All kinds, in declaration order.
     pub const ALL: [Self; 10] = [
         Self::InvalidInput,
         Self::NotFound,
@@ -47,7 +46,7 @@ impl ErrorKind {
 }
 
 impl From<&io::Error> for ErrorKind {
-    /// Sorts an operating-system error: what is missing, denied, exhausted, or merely failed.
+    /// Classifies an error of the operating system as missing, denied, exhausted, or another failure.
     fn from(error: &io::Error) -> Self {
         use io::ErrorKind as Io;
         const EMFILE: i32 = 24;
@@ -66,7 +65,7 @@ impl From<&io::Error> for ErrorKind {
     }
 }
 
-/// The stable id of an operating-system error, as printed in `error[id]`.
+/// Returns the stable id of an error of the operating system, as printed in `error[id]`.
 #[must_use]
 pub fn io_error_id(error: &io::Error) -> &'static str {
     match ErrorKind::from(error) {
@@ -83,23 +82,23 @@ pub fn io_error_id(error: &io::Error) -> &'static str {
     }
 }
 
-/// An error that can be shown to a person: `error[id]: object: message; hint`.
+/// An error that can be displayed to the user: `error[id]: object: message; hint`.
 ///
-/// The message itself is the error's `Display`: what was attempted and the fact that stopped it, with
-/// numbers, in lower case, without a full stop and without repeating the object or the source.
+/// The message is the `Display` of the error: the attempted action and why it failed, with numbers. It is in lower
+/// case, has no full stop and repeats neither the object nor the source.
 pub trait Diagnostic: Error {
-    /// What the failure means; decides the exit code and the exception class.
+    /// Returns the category of the failure, which determines the exit code and the exception class.
     fn kind(&self) -> ErrorKind;
 
-    /// A stable, lower-case, hyphenated id such as `hash-mismatch`.
+    /// Returns a stable, lower-case, hyphenated id such as `hash-mismatch`.
     fn id(&self) -> &'static str;
 
-    /// What the error is about: a path, a shard, a column, an option.
+    /// Returns what the error is about: a path, a shard, a column, an option.
     fn object(&self) -> Option<String> {
         None
     }
 
-    /// What to do about it, if there is something to do.
+    /// Returns what the user can do about it, if anything.
     fn hint(&self) -> Option<String> {
         None
     }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 /// An on-disk shard format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Format {
-    /// MosaicML Streaming's binary shards, one file each.
+    /// MosaicML Streaming's binary shards, one file per shard.
     Mds,
     /// JSON lines with a `.meta` file of offsets.
     Json,
@@ -12,15 +12,15 @@ pub enum Format {
     Csv,
     /// Tab-separated values, unquoted, with a `.meta` file of offsets.
     Tsv,
-    /// Values with a separator of the user's choice, with a `.meta` file of offsets.
+    /// Values with a custom separator, with a `.meta` file of offsets.
     Xsv,
 }
 
 impl Format {
-    /// Every format, in declaration order.
+    /// All formats, in declaration order.
     pub const ALL: [Self; 5] = [Self::Mds, Self::Json, Self::Csv, Self::Tsv, Self::Xsv];
 
-    /// The name used in `index.json` and as the file extension of a shard.
+    /// Returns the name used in `index.json` and as the file extension of a shard.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Format {
         }
     }
 
-    /// Whether a shard is two files: data and `.meta`.
+    /// Returns whether a shard consists of two files: data and `.meta`.
     #[must_use]
     pub const fn is_split(self) -> bool {
         !matches!(self, Self::Mds)
@@ -45,7 +45,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A name that is none of the known formats.
+/// A name that is not a known format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown shard format `{}`", crate::escape(name))]
 pub struct ParseFormatError {

@@ -1,13 +1,14 @@
-//! What every shardmill crate shares: names of things, sizes, formats, error kinds, limits and progress.
+//! Types that every shardmill crate shares: names, sizes, formats, error kinds, limits and progress.
 //!
-//! This crate decides how a byte size is spelled, which names from data may become paths, what kinds of
-//! failure exist, and how much a hostile file may ask for. It refuses to do anything: no I/O, no clock, no
-//! threads, no async.
+//! This crate decides how byte sizes are written, and which names from data may become paths. It defines the categories
+//! of failure, and how much a hostile file may request. It does no I/O and has no clock and no async code. Its only
+//! threads are those of [`parallel`].
 //!
-//! The model in a few lines: a *sample* is one training example, a map from column to value; a *shard* is
-//! one file of samples; an *index* lists the shards of a dataset with their columns, sizes and hashes.
-//! Every error of every crate implements [`Diagnostic`], so that both edges (command line and Python)
-//! render all of them in one form and map [`ErrorKind`] to an exit code or an exception class.
+//! Terms: a *sample* is one training example, a map from column to value. A *shard* is one file of samples. An *index*
+//! lists the shards of a dataset with their columns, sizes and hashes.
+//!
+//! Every error of every crate implements [`Diagnostic`]. So the command line and the Python package display all errors
+//! in one form. They map [`ErrorKind`] to an exit code or an exception class.
 //!
 //! ```
 //! use shardmill_core::ByteSize;

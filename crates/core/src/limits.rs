@@ -1,41 +1,41 @@
-/// How much a file may ask for before shardmill believes that it lies (reliability rules L1 to L12).
+/// Limits on what a file may request before shardmill rejects it as invalid.
 ///
-/// Every length that is read from a file is compared with one of these, and with the bytes that remain,
-/// before anything is allocated. The defaults are far above what real datasets need; each can be raised.
+/// Every length read from a file is compared with one of these limits, and with the number of remaining bytes, before
+/// memory is allocated. The defaults are far above what real datasets need. Each limit can be raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Most bytes of an `index.json`.
+    /// Maximum bytes of an `index.json`.
     pub index_bytes: u64,
-    /// Deepest nesting of JSON that is parsed.
+    /// Maximum nesting depth of parsed JSON.
     pub json_depth: u64,
-    /// Longest string in an index, in bytes.
+    /// Maximum bytes of a string in an index.
     pub string_bytes: u64,
-    /// Most shards in one index.
+    /// Maximum number of shards in one index.
     pub shards: u64,
-    /// Most columns in one shard.
+    /// Maximum number of columns in one shard.
     pub columns: u64,
-    /// Most bytes of one raw or compressed shard.
+    /// Maximum bytes of one raw or compressed shard.
     pub shard_bytes: u64,
-    /// Most bytes of one sample.
+    /// Maximum bytes of one sample.
     pub sample_bytes: u64,
-    /// Most bytes of zstd window.
+    /// Maximum bytes of a zstd window.
     pub zstd_window_bytes: u64,
-    /// Most raw bytes that a compressed file of undeclared size may expand to.
+    /// Maximum raw bytes of a compressed file whose raw size is not declared.
     pub expansion_bytes: u64,
-    /// Most raw bytes per compressed byte when the raw size is undeclared.
+    /// Maximum raw bytes per compressed byte if the raw size is not declared.
     pub expansion_ratio: u64,
-    /// Most dimensions of an array.
+    /// Maximum number of dimensions of an array.
     pub array_dims: u64,
-    /// Most bytes of the footer of a Parquet file. A million column chunks take about 200 MB.
+    /// Maximum bytes of the footer of a Parquet file. A million column chunks take about 200 MB.
     pub parquet_footer_bytes: u64,
-    /// Most bytes of a page of a Parquet file, before and after decompression.
+    /// Maximum bytes of a page of a Parquet file, before and after decompression.
     pub parquet_page_bytes: u64,
-    /// Most bytes of an extension header of a tar member (PAX records or a long GNU name).
+    /// Maximum bytes of an extension header of a tar member (PAX records or a long GNU name).
     pub tar_extension_bytes: u64,
-    /// Most bytes of the name of a tar member.
+    /// Maximum bytes of the name of a tar member.
     pub tar_name_bytes: u64,
-    /// Most fields of one sample of a tar shard.
+    /// Maximum number of fields of one sample of a tar shard.
     pub tar_fields: u64,
 }
 
@@ -107,7 +107,7 @@ impl Limits {
         })
     }
 
-    /// Sets the limit called `name`; answers whether there is one.
+    /// Sets the limit called `name`. Returns whether it exists.
     #[must_use]
     pub fn set(&mut self, name: &str, value: u64) -> bool {
         match self.slot(name) {
@@ -119,7 +119,7 @@ impl Limits {
         }
     }
 
-    /// Checks `value` against a limit of this set.
+    /// Checks `value` against a limit.
     ///
     /// # Errors
     ///
@@ -132,20 +132,20 @@ impl Limits {
     }
 }
 
-/// A file asks for more than the limits allow. The error id is `limit-` + the name.
+/// A file exceeds one of the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {value}, above the limit of {limit}")]
 pub struct LimitExceeded {
     /// The name of the limit, as in [`Limits::NAMES`].
     pub name: &'static str,
-    /// What the file asks for.
+    /// The value in the file.
     pub value: u64,
-    /// What is allowed.
+    /// The limit.
     pub limit: u64,
 }
 
 impl LimitExceeded {
-    /// The stable error id, `limit-<name>`.
+    /// Returns the stable error id, such as `limit-shards`.
     #[must_use]
     pub fn id(&self) -> &'static str {
         match self.name {
@@ -167,7 +167,7 @@ impl LimitExceeded {
         }
     }
 
-    /// What to do about it.
+    /// Returns what the user can do about it.
     #[must_use]
     pub fn hint(&self) -> String {
         format!(

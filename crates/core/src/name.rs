@@ -1,16 +1,17 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The folder in a destination that writers work in.
+/// The working folder of writers in a destination.
 pub const WORK_FOLDER: &str = ".shardmill";
 
-/// What a conversion notes of its shards until it publishes their index. In a store it is the folder of its objects.
+/// The journal of a conversion: its finished shards until it publishes their index. In a store it is a folder of
+/// objects.
 pub const JOURNAL_NAME: &str = ".shardmill/journal";
 
-/// Where the parts of a conversion are until they are committed: the manifests, and in a directory the shards.
+/// The folder of the uncommitted parts of a conversion: their manifests, and in a directory also their shards.
 pub const PARTS_FOLDER: &str = ".shardmill/parts";
 
-/// Why a name that came from data may not become a path (reliability rule S4).
+/// Why a name from data is not allowed as a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -23,19 +24,19 @@ pub enum NameError {
     /// A part is empty, `.` or `..`.
     #[error("the name has an empty, `.` or `..` part")]
     Traversal,
-    /// A control character, a backslash or NUL.
+    /// The name has a control character, a backslash or NUL.
     #[error("the name has a control character or a backslash")]
     Character,
-    /// A part is longer than 255 bytes or the whole name longer than 4,096.
+    /// A part is longer than 255 bytes, or the whole name is longer than 4,096.
     #[error("the name is too long")]
     TooLong,
-    /// A part that some system keeps for itself (`CON`, `NUL`, …).
+    /// A part is reserved by an operating system (`CON`, `NUL`, …).
     #[error("the name has a reserved part")]
     Reserved,
 }
 
 impl NameError {
-    /// The stable error id.
+    /// Returns the stable error id.
     #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
@@ -62,11 +63,11 @@ fn is_reserved(part: &str) -> bool {
         && (b'1'..=b'9').contains(&bytes[3])
 }
 
-/// Checks that a name read from data is a plain relative path with `/` between its parts.
+/// Checks that a name from data is a plain relative path with `/` between its parts.
 ///
 /// # Errors
 ///
-/// A [`NameError`] that says which rule the name breaks.
+/// Returns the [`NameError`] of the rule that the name breaks.
 pub fn check_relative_path(name: &str) -> Result<(), NameError> {
     if name.is_empty() {
         return Err(NameError::Empty);
@@ -97,7 +98,7 @@ pub fn check_relative_path(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// A name as it may be printed: control characters and bidirectional overrides are escaped.
+/// Escapes a name for display: control characters, invisible characters and bidirectional overrides.
 #[must_use]
 pub fn escape(name: &str) -> Cow<'_, str> {
     fn hides(c: char) -> bool {

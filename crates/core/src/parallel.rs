@@ -1,11 +1,11 @@
-//! The same work for many things, on several threads.
+//! Runs a function for many items on several threads.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// The number of threads to use: `jobs`, or one per core when it is 0.
+/// Returns the number of threads to use: `jobs`, or one per core if it is 0.
 #[must_use]
 pub fn threads(jobs: usize) -> usize {
     match jobs {
@@ -14,14 +14,14 @@ pub fn threads(jobs: usize) -> usize {
     }
 }
 
-/// Calls `work` for every number below `count`, each on one of `jobs` threads with memory of its own.
+/// Calls `work` for every number below `count`, on `jobs` threads. Each thread has its own `M`.
 ///
-/// Numbers are handed out in order, and after an error no more are. Of several errors the one of the lowest
-/// number is returned, which is the same one whatever the threads did: all lower numbers were tried.
+/// Numbers are taken in order, and none are taken after an error. If several calls fail, the error of the lowest number
+/// is returned. It does not depend on scheduling, because all lower numbers were tried.
 ///
 /// # Errors
 ///
-/// Of `work`, that of the lowest number.
+/// Returns the error of `work` with the lowest number.
 pub fn for_each<M: Default, E: Send>(
     count: usize,
     jobs: usize,
@@ -48,7 +48,7 @@ pub fn for_each<M: Default, E: Send>(
     };
     thread::scope(|scope| {
         for _ in 1..threads(jobs).min(count) {
-            // Where the system gives no more threads, those there are do all the work.
+            // If the system has no more threads, the existing ones do all the work.
             if thread::Builder::new().spawn_scoped(scope, run).is_err() {
                 break;
             }

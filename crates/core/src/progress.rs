@@ -1,8 +1,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Counters that workers bump and others poll. Hot loops call nobody.
+/// Progress counters that workers increment and observers poll. Hot loops make no callbacks.
 ///
-/// Totals of zero mean "not known yet".
+/// A total of zero means "not known yet".
 #[derive(Debug, Default)]
 pub struct Progress {
     input_bytes: AtomicU64,
@@ -15,68 +15,68 @@ pub struct Progress {
     cancelled: AtomicBool,
 }
 
-/// The counters at one moment.
+/// The values of the counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Bytes of input done.
+    /// Input bytes processed.
     pub input_bytes: u64,
-    /// Bytes of input in all, 0 when unknown.
+    /// Total input bytes, 0 if unknown.
     pub input_bytes_total: u64,
-    /// Samples done.
+    /// Samples processed.
     pub samples: u64,
-    /// Samples in all, 0 when unknown.
+    /// Total samples, 0 if unknown.
     pub samples_total: u64,
-    /// Shards done.
+    /// Shards completed.
     pub shards: u64,
-    /// Shards in all, 0 when unknown.
+    /// Total shards, 0 if unknown.
     pub shards_total: u64,
-    /// Bytes of output done.
+    /// Output bytes of the completed shards.
     pub output_bytes: u64,
 }
 
 impl Progress {
-    /// Counters at zero.
+    /// Returns counters at zero.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says how much there is to do; zero for what is not known.
+    /// Sets the totals; zero for those that are not known.
     pub fn set_totals(&self, input_bytes: u64, samples: u64, shards: u64) {
         self.input_bytes_total.store(input_bytes, Ordering::Relaxed);
         self.samples_total.store(samples, Ordering::Relaxed);
         self.shards_total.store(shards, Ordering::Relaxed);
     }
 
-    /// Counts input as read.
+    /// Adds input bytes that were read.
     pub fn add_input_bytes(&self, bytes: u64) {
         self.input_bytes.fetch_add(bytes, Ordering::Release);
     }
 
-    /// Counts samples as done.
+    /// Adds samples that were processed.
     pub fn add_samples(&self, samples: u64) {
         self.samples.fetch_add(samples, Ordering::Release);
     }
 
-    /// Counts one shard and its stored bytes as done.
+    /// Adds one completed shard and its stored bytes.
     pub fn add_shard(&self, output_bytes: u64) {
         self.output_bytes.fetch_add(output_bytes, Ordering::Release);
         self.shards.fetch_add(1, Ordering::Release);
     }
 
-    /// Asks the workers to stop at the next safe point.
+    /// Requests that the workers stop at the next safe point.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
     }
 
-    /// Whether somebody asked the workers to stop.
+    /// Returns whether the workers were requested to stop.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// The counters now. What is done is read before the totals, so that done ≤ total wherever the total
-    /// is known in advance.
+    /// Returns the current values. The counters are read before the totals, so that no counter exceeds a total that is
+    /// known in advance.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let (input_bytes, samples) = (

@@ -1,21 +1,20 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes, spelled as people spell it: `67108864`, `64mb`, `64MiB`, `1.5 GB`.
+/// A number of bytes, parsed from texts such as `67108864`, `64mb`, `64MiB` and `1.5 GB`.
 ///
-/// All units are powers of 1,024, `mb` and `MiB` alike: so MosaicML Streaming reads them, and so its users
-/// write their limits.
+/// All units are powers of 1,024, `mb` and `MiB` alike. MosaicML Streaming parses them in the same way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// A size of that many bytes.
+    /// Returns a size of this many bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
@@ -28,7 +27,7 @@ impl ByteSize {
 pub struct SizeError {
     /// The text as given.
     pub text: String,
-    /// What would have been accepted.
+    /// What is accepted.
     pub expected: &'static str,
 }
 
@@ -52,10 +51,10 @@ const BYTE_UNITS: [(&str, i32); 17] = [
     ("b", 0),
 ];
 
-/// Largest `f64` that is certainly a `u64`.
+/// The largest `f64` below 2^64.
 const MAX_EXACT: f64 = 18_446_744_073_709_549_568.0;
 
-/// A non-negative decimal with an optional fraction and exponent, times `scale`, rounded down.
+/// Parses a non-negative decimal with an optional fraction and exponent, multiplies it by `scale` and rounds down.
 fn scaled(number: &str, scale: f64) -> Option<u64> {
     let plain = number
         .bytes()
@@ -118,18 +117,18 @@ impl fmt::Display for ByteSize {
             whole /= 1024;
             unit += 1;
         }
-        // Below 2^20 here, so the conversion is exact.
+        // The value is below 2^20 here, so the conversion is exact.
         #[expect(clippy::cast_precision_loss, reason = "below 2^20")]
         let value = whole as f64 / 1024.0;
         write!(f, "{value:.1} {}", UNITS[unit])
     }
 }
 
-/// A number of samples: bare digits, or with `k`, `m`, `b`, `t` for powers of 1,000 (`1.5k` = 1,500).
+/// Parses a number of samples: digits, optionally with `k`, `m`, `b` or `t` for powers of 1,000 (`1.5k` is 1,500).
 ///
 /// # Errors
 ///
-/// [`SizeError`] for anything else.
+/// [`SizeError`] for any other text.
 pub fn parse_sample_count(text: &str) -> Result<u64, SizeError> {
     let lower = text.trim().to_ascii_lowercase();
     let unit = [("k", 3), ("m", 6), ("b", 9), ("t", 12)]

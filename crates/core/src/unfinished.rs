@@ -1,21 +1,21 @@
-//! What a conversion leaves in its destination until it publishes an index.
+//! Detects an unfinished conversion in a folder that has no index.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::name::{JOURNAL_NAME, PARTS_FOLDER};
 
-/// What an unfinished conversion has left in a folder that has no index.
+/// What an unfinished conversion left in a folder that has no index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfinished {
     /// The journal of a conversion that was interrupted.
     Conversion,
-    /// Manifests of parts that no commit has published.
+    /// Manifests of parts that were not committed.
     Parts,
 }
 
 impl Unfinished {
-    /// What the names of the files beneath a folder say about it.
+    /// Finds what an unfinished conversion left, by the names of the files below a folder.
     ///
     /// ```
     /// use shardmill_core::Unfinished;
@@ -37,14 +37,14 @@ impl Unfinished {
         found
     }
 
-    /// Whether a name is that of a journal, or in a store of an object of one.
+    /// Returns whether a name is that of a journal, or in a store of one of its objects.
     #[must_use]
     pub fn is_journal(name: &str) -> bool {
         let rest = name.strip_prefix(JOURNAL_NAME);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Whether a name is that of the manifest of a part.
+    /// Returns whether a name is that of the manifest of a part.
     #[must_use]
     pub fn is_manifest(name: &str) -> bool {
         let rest = name.strip_prefix(PARTS_FOLDER);
@@ -52,7 +52,7 @@ impl Unfinished {
         file.is_some_and(|file| file.ends_with(".json") && !file.contains('/'))
     }
 
-    /// The stable id of the error.
+    /// Returns the stable id of the error.
     #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Unfinished {
         }
     }
 
-    /// What to do about it. `dest` is the folder, as the user writes it.
+    /// Returns what the user can do about it. `dest` is the folder as the user writes it.
     #[must_use]
     pub fn hint(self, dest: &str) -> String {
         let dest = shell_word(dest);
@@ -85,7 +85,7 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// A text as one word of a command line, in quotes where a shell needs them.
+/// Returns a text as one word of a command line, quoted if a shell requires it.
 ///
 /// ```
 /// use shardmill_core::shell_word;

@@ -1,44 +1,44 @@
-//! What a dataset holds, whatever its shards look like.
+//! A hash of the samples of a dataset, independent of its shards.
 
 use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The sum of the hashes of samples: the same for the same samples in any order, in shards of any size, compressed or
-/// not. Samples can be added and taken away.
+/// The sum of the hashes of samples. It is the same for the same samples in any order, in shards of any size,
+/// compressed or not. Samples can be added and removed.
 ///
-/// A sample's hash is the XXH3 of 128 bits of its encoded bytes; a number that a tar sample has for a key does not count.
-/// The sum is taken modulo 2^128. It tells datasets apart that differ by accident, not by intent.
+/// The hash of a sample is the 128-bit XXH3 of its encoded bytes. Numbers that tar samples have as keys are not included.
+/// The sum is taken modulo 2^128. It detects accidental differences, not intentional ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Content(u128);
 
 impl Content {
-    /// That of one sample, by its encoded bytes.
+    /// Returns the hash of one sample, given its encoded bytes.
     #[must_use]
     pub fn of(sample: &[u8]) -> Self {
         Self(xxh3_128(sample))
     }
 
-    /// With those samples too.
+    /// Returns the sum with the given samples added.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0.wrapping_add(other.0))
     }
 
-    /// Without those samples.
+    /// Returns the sum with the given samples removed.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0.wrapping_sub(other.0))
     }
 
-    /// The first of its bits, at most 64 of them, as a number.
+    /// Returns the first `bits` bits (at most 64) as a number.
     #[must_use]
     pub fn first_bits(self, bits: u32) -> usize {
         let shifted = self.0.checked_shr(u128::BITS - bits).unwrap_or(0);
         usize::try_from(shifted).unwrap_or(0)
     }
 
-    /// Reads what [`Display`](fmt::Display) writes: 32 lower-case hexadecimal digits.
+    /// Parses what [`Display`](fmt::Display) writes: 32 lower-case hexadecimal digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_plain = text.len() == 32

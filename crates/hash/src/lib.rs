@@ -1,7 +1,7 @@
-//! The 17 hashes that an index may store beside a file name, and the one of all samples of a dataset.
+//! The 17 hash algorithms that an index may use for files, and the hash of all samples of a dataset.
 //!
-//! This crate decides how a hash is called, how its digest is spelled, and how a file and its hashes are described. It
-//! leaves reading files to others. It stands below the formats because all of them store hashes in the same way.
+//! This crate defines the names of the algorithms, the text of a digest, and the description of a file with its hashes.
+//! It does not read files. The formats depend on it, because all of them store hashes in the same way.
 //!
 //! ```
 //! use shardmill_hash::{FileHashes, HashAlgo};
@@ -25,7 +25,7 @@ use xxhash_rust::xxh64::Xxh64;
 
 pub use content::Content;
 
-/// A hash algorithm by the name used in indexes. All are unkeyed, or have seed 0.
+/// A hash algorithm, with the name used in indexes. All algorithms are unkeyed or have seed 0.
 ///
 /// The order is that of the names, which is the order of the keys in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ pub enum HashAlgo {
     Sha3_512,
     /// `sha512`.
     Sha512,
-    /// `xxh128`, another name of `xxh3_128`.
+    /// `xxh128`, an alias of `xxh3_128`.
     Xxh128,
     /// `xxh32`.
     Xxh32,
@@ -67,7 +67,7 @@ pub enum HashAlgo {
 }
 
 impl HashAlgo {
-    /// Every algorithm, in the order of the names.
+    /// All algorithms, in the order of their names.
     pub const ALL: [Self; 17] = [
         Self::Blake2b,
         Self::Blake2s,
@@ -88,7 +88,7 @@ impl HashAlgo {
         Self::Xxh64,
     ];
 
-    /// The name used in indexes: `sha256`, `xxh3_64`, …
+    /// Returns the name used in indexes: `sha256`, `xxh3_64`, …
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ impl HashAlgo {
         }
     }
 
-    /// Bytes of one digest; its text has twice as many digits.
+    /// Returns the number of bytes of a digest. Its text has twice as many digits.
     #[must_use]
     pub const fn digest_bytes(self) -> usize {
         match self {
@@ -127,7 +127,7 @@ impl HashAlgo {
         }
     }
 
-    /// How long it takes, in no unit: the first are those that read as fast as memory does.
+    /// Returns the relative cost of the algorithm. The cheapest ones are as fast as reading memory.
     const fn cost(self) -> u8 {
         match self {
             Self::Xxh3_64 | Self::Xxh3_128 | Self::Xxh128 => 0,
@@ -140,7 +140,7 @@ impl HashAlgo {
         }
     }
 
-    /// The place in [`HashAlgo::ALL`].
+    /// Returns the position in [`HashAlgo::ALL`].
     const fn code(self) -> u8 {
         self as u8
     }
@@ -169,17 +169,17 @@ impl FromStr for HashAlgo {
     }
 }
 
-/// What can be wrong with a hash.
+/// An error of parsing or comparing hashes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HashError {
-    /// A name that is none of the 17.
+    /// The name is not one of the 17 algorithms.
     #[error("unknown hash `{}`", escape(name))]
     Unknown {
         /// The name as given.
         name: String,
     },
-    /// A text that is not a digest of that algorithm.
+    /// The text is not a digest of the algorithm.
     #[error(
         "`{}` is not a {algo} digest of {expected} lower-case hexadecimal digits",
         escape(text)
@@ -187,9 +187,9 @@ pub enum HashError {
     Syntax {
         /// The algorithm.
         algo: HashAlgo,
-        /// Digits that a digest has.
+        /// The number of digits of a digest.
         expected: usize,
-        /// The text as given, cut short when it is long.
+        /// The text as given, truncated if it is long.
         text: String,
     },
     /// The bytes have another hash.
@@ -197,15 +197,15 @@ pub enum HashError {
     Mismatch {
         /// The algorithm.
         algo: HashAlgo,
-        /// The digest of the index.
+        /// The digest in the index.
         expected: String,
         /// The digest of the bytes.
         found: String,
     },
-    /// The index has no hash of that algorithm.
+    /// The index has no hash of the algorithm.
     #[error("the index has no {algo} hash")]
     Absent {
-        /// The algorithm asked for.
+        /// The requested algorithm.
         algo: HashAlgo,
     },
 }
@@ -242,7 +242,7 @@ impl Diagnostic for HashError {
     }
 }
 
-/// The hash of some bytes. Its [`Display`](fmt::Display) is the lower-case hexadecimal text of the format.
+/// The hash of some bytes. Its [`Display`](fmt::Display) is the lower-case hexadecimal text that an index stores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest {
     algo: HashAlgo,
@@ -267,7 +267,7 @@ impl Digest {
         Self { algo, bytes }
     }
 
-    /// The digest that `hex` spells.
+    /// Parses a digest from hexadecimal text.
     ///
     /// # Errors
     ///
@@ -291,13 +291,13 @@ impl Digest {
         Ok(Self { algo, bytes })
     }
 
-    /// The algorithm.
+    /// Returns the algorithm.
     #[must_use]
     pub const fn algo(&self) -> HashAlgo {
         self.algo
     }
 
-    /// The digest itself, [`HashAlgo::digest_bytes`] long.
+    /// Returns the bytes of the digest, [`HashAlgo::digest_bytes`] of them.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes
@@ -308,8 +308,8 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // PERF: an index of a million shards shows millions of these, and to format each byte takes several times
-        // as long.
+        // PERF: an index of a million shards contains millions of digests, and formatting each byte separately takes
+        // several times as long.
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = String::with_capacity(2 * self.as_bytes().len());
         for byte in self.as_bytes() {
@@ -329,7 +329,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A hash of bytes that arrive bit by bit.
+/// An incremental hash of bytes.
 #[derive(Clone)]
 pub struct Hasher {
     algo: HashAlgo,
@@ -364,7 +364,7 @@ impl fmt::Debug for Hasher {
 }
 
 impl Hasher {
-    /// The hash of no bytes yet.
+    /// Creates a hasher that has no input yet.
     #[must_use]
     pub fn new(algo: HashAlgo) -> Self {
         let state = match algo {
@@ -389,13 +389,13 @@ impl Hasher {
         Self { algo, state }
     }
 
-    /// The algorithm.
+    /// Returns the algorithm.
     #[must_use]
     pub const fn algo(&self) -> HashAlgo {
         self.algo
     }
 
-    /// Adds `bytes`.
+    /// Adds `bytes` to the input.
     pub fn update(&mut self, bytes: &[u8]) {
         use sha2::Digest as _;
         match &mut self.state {
@@ -417,7 +417,7 @@ impl Hasher {
         }
     }
 
-    /// The digest of all the bytes.
+    /// Returns the digest of all input.
     #[must_use]
     pub fn finish(self) -> Digest {
         use sha2::Digest as _;
@@ -435,7 +435,7 @@ impl Hasher {
             State::Sha3_256(state) => Digest::new(algo, &state.finalize()),
             State::Sha3_384(state) => Digest::new(algo, &state.finalize()),
             State::Sha3_512(state) => Digest::new(algo, &state.finalize()),
-            // xxHash's canonical form is big-endian.
+            // The canonical form of xxHash is big-endian.
             State::Xxh32(state) => Digest::new(algo, &state.digest().to_be_bytes()),
             State::Xxh64(state) => Digest::new(algo, &state.digest().to_be_bytes()),
             State::Xxh3(state) if algo == HashAlgo::Xxh3_64 => {
@@ -445,14 +445,14 @@ impl Hasher {
         }
     }
 
-    /// The digest of all the bytes, as the text that an index holds.
+    /// Returns the digest of all input, as the text that an index stores.
     #[must_use]
     pub fn finish_hex(self) -> String {
         self.finish().to_string()
     }
 }
 
-/// The digest of `bytes`.
+/// Returns the digest of `bytes`.
 #[must_use]
 pub fn digest(algo: HashAlgo, bytes: &[u8]) -> Digest {
     let mut hasher = Hasher::new(algo);
@@ -460,7 +460,7 @@ pub fn digest(algo: HashAlgo, bytes: &[u8]) -> Digest {
     hasher.finish()
 }
 
-/// The digest of `bytes`, as the text that an index holds.
+/// Returns the digest of `bytes`, as the text that an index stores.
 #[must_use]
 pub fn hash_hex(algo: HashAlgo, bytes: &[u8]) -> String {
     digest(algo, bytes).to_string()
@@ -471,7 +471,7 @@ pub fn hash_hex(algo: HashAlgo, bytes: &[u8]) -> String {
 /// PERF: three words and two small allocations, because an index may list a million shards of two files each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
-    /// The name, relative to the folder of the index; may have folders in it.
+    /// The name, relative to the folder of the index; it may be a path with folders.
     pub basename: Box<str>,
     /// The length of the file.
     pub bytes: u64,
@@ -489,13 +489,13 @@ pub struct FileHashes {
 }
 
 impl FileHashes {
-    /// The digest of that algorithm, if there is one.
+    /// Returns the digest of an algorithm, if there is one.
     #[must_use]
     pub fn get(&self, algo: HashAlgo) -> Option<Digest> {
         self.iter().find(|digest| digest.algo == algo)
     }
 
-    /// The digests, in the order of the names of their algorithms.
+    /// Returns the digests, in the order of the names of their algorithms.
     pub fn iter(&self) -> impl Iterator<Item = Digest> + '_ {
         let mut rest: &[u8] = &self.packed;
         std::iter::from_fn(move || {
@@ -507,7 +507,7 @@ impl FileHashes {
         })
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no hashes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packed.is_empty()
@@ -517,12 +517,12 @@ impl FileHashes {
     ///
     /// # Errors
     ///
-    /// [`HashError::Absent`] when no hash of that algorithm is stored, [`HashError::Mismatch`] when it differs.
+    /// [`HashError::Absent`] if no hash of the algorithm is stored, [`HashError::Mismatch`] if it differs.
     pub fn check(&self, algo: HashAlgo, bytes: &[u8]) -> Result<(), HashError> {
         self.check_digest(digest(algo, bytes))
     }
 
-    /// The stored one that takes the least time to compare; `None` where there is none.
+    /// Returns the stored algorithm that is the fastest to compute; `None` if there are no hashes.
     #[must_use]
     pub fn quickest(&self) -> Option<HashAlgo> {
         self.iter()
@@ -534,7 +534,7 @@ impl FileHashes {
     ///
     /// # Errors
     ///
-    /// As for [`check`](Self::check).
+    /// As [`check`](Self::check).
     pub fn check_digest(&self, found: Digest) -> Result<(), HashError> {
         let algo = found.algo;
         let expected = self.get(algo).ok_or(HashError::Absent { algo })?;
@@ -549,12 +549,12 @@ impl FileHashes {
         }
     }
 
-    /// Adds a digest, unless there is one of its algorithm already.
+    /// Adds a digest, unless one of its algorithm is stored already.
     pub fn insert(&mut self, digest: Digest) {
         *self = self.iter().chain(std::iter::once(digest)).collect();
     }
 
-    /// The hashes of `bytes` by each of `algos`, which may repeat.
+    /// Returns the hashes of `bytes` by each of `algos`, which may repeat.
     #[must_use]
     pub fn of(algos: &[HashAlgo], bytes: &[u8]) -> Self {
         algos.iter().map(|algo| digest(*algo, bytes)).collect()
@@ -562,7 +562,7 @@ impl FileHashes {
 }
 
 impl FromIterator<Digest> for FileHashes {
-    /// Collects digests in any order; of two of one algorithm the first stays.
+    /// Collects digests in any order. If an algorithm occurs twice, the first digest is kept.
     fn from_iter<I: IntoIterator<Item = Digest>>(digests: I) -> Self {
         let mut digests: Vec<Digest> = digests.into_iter().collect();
         digests.sort_by_key(|digest| digest.algo);

@@ -8,8 +8,10 @@ use crate::dir::Dir;
 use crate::error::StorageError;
 use crate::file::FileHandle;
 
-/// A file that lines are added to, one write a line: a process that is killed leaves at most the last line
-/// incomplete. Nothing waits for the disk; what is read back after a crash has to be checked.
+/// A file to which lines are appended, with one write per line.
+///
+/// A process that is killed leaves at most the last line incomplete. Nothing is synchronised to the disk, so contents
+/// that are read after a crash have to be checked.
 #[derive(Debug)]
 pub struct AppendFile {
     file: File,
@@ -17,11 +19,12 @@ pub struct AppendFile {
 }
 
 impl AppendFile {
-    /// Opens the file `name` beneath `dir` and keeps its first `keep_bytes`; makes it where it is missing.
+    /// Opens the file `name` in `dir` and truncates it to its first `keep_bytes` bytes. Creates the file if it is
+    /// missing.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the file from being opened or cut.
+    /// Returns an error when the file cannot be opened or truncated.
     pub fn open(dir: &Dir, name: &str, keep_bytes: u64) -> Result<Self, StorageError> {
         Dir::check(name)?;
         let flags =
@@ -35,11 +38,11 @@ impl AppendFile {
         Ok(Self { file, path })
     }
 
-    /// Adds one line.
+    /// Appends one line.
     ///
     /// # Errors
     ///
-    /// Whatever the disk says.
+    /// Returns an error when the write fails.
     pub fn add_line(&mut self, line: &str) -> Result<(), StorageError> {
         let mut bytes = Vec::with_capacity(line.len() + 1);
         bytes.extend_from_slice(line.as_bytes());

@@ -1,4 +1,5 @@
-//! Small files that processes of one machine agree by: who is at work on something, and who reads it.
+//! Lock files by which the processes of one machine coordinate: which process works on something, and which ones read
+//! it.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -12,46 +13,46 @@ use crate::dir::Dir;
 use crate::error::StorageError;
 use crate::file::FileHandle;
 
-/// How a claim is held.
+/// The mode in which a claim is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimMode {
-    /// By any number of processes.
+    /// Any number of processes can hold it.
     Shared,
-    /// By one.
+    /// Only one process can hold it.
     Exclusive,
 }
 
-/// What came of asking for a claim.
+/// The outcome of an attempt to lock a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimState {
-    /// It is held, until it is dropped or the process ends.
+    /// The claim is held until it is dropped or the process ends.
     Held,
-    /// Somebody else holds it in a way that does not go together with this one.
+    /// Another holder has the claim in a conflicting mode.
     Busy,
-    /// The file system has no locks: nobody can tell who holds it.
+    /// The file system does not support locks, so the holder is unknown.
     Unknown,
 }
 
-/// An open file that claims are made on, by advisory locks that the kernel gives up when a process ends.
+/// An open lock file. Its advisory locks are released by the kernel when the process ends.
 ///
-/// Nothing ever waits. Claims are best effort: they save work and keep files that are read, and correctness must not
-/// rest on them (reliability rule C2). Two of the same file exclude each other within one process as well.
+/// No operation blocks. Claims are best effort: they avoid duplicate work and protect files that are being read, but
+/// correctness must not depend on them. Two claims on the same file also exclude each other within one process.
 #[derive(Debug)]
 pub struct Claim {
     file: File,
     dir: Dir,
     name: String,
-    /// Whoever is forked off has the file open as well, but does not own the claim.
+    /// The process that made the claim. A forked child inherits the open file, but does not own the claim.
     owner: u32,
     held: Option<ClaimMode>,
 }
 
 impl Claim {
-    /// Makes the file, with mode 0600; `None` when there is something of that name.
+    /// Creates the file with mode 0600. Returns `None` if the name exists already.
     ///
     /// # Errors
     ///
-    /// Whatever keeps a file from being made.
+    /// Returns an error when the file cannot be created.
     pub fn create(dir: &Dir, name: &str) -> Result<Option<Self>, StorageError> {
         let flags = OFlags::CREATE | OFlags::EXCL;
         match Self::open_with(dir, name, flags) {
@@ -65,7 +66,7 @@ impl Claim {
         }
     }
 
-    /// Opens the file; `None` when there is nothing of that name.
+    /// Opens the file. Returns `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -78,11 +79,11 @@ impl Claim {
         }
     }
 
-    /// Opens the file and makes it, with mode 0600, where it is missing.
+    /// Opens the file. Creates it with mode 0600 if it is missing.
     ///
     /// # Errors
     ///
-    /// As [`Claim::open`], and whatever keeps a file from being made.
+    /// As [`Claim::open`], and when the file cannot be created.
     pub fn open_or_create(dir: &Dir, name: &str) -> Result<Self, StorageError> {
         Self::open_with(dir, name, OFlags::CREATE)
     }
@@ -94,7 +95,7 @@ impl Claim {
             | OFlags::NONBLOCK
             | OFlags::NOCTTY
             | OFlags::CLOEXEC;
-        // A mode without a file to make is refused by some kernels.
+        // Some kernels refuse a mode without `O_CREAT`.
         let mode = if flags.contains(OFlags::CREATE) {
             Mode::RUSR | Mode::WUSR
         } else {
@@ -111,17 +112,18 @@ impl Claim {
         })
     }
 
-    /// The path of the file, for messages.
+    /// Returns the path of the file, for messages.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir.path_of(&self.name)
     }
 
-    /// Asks for the claim, at once or not at all. One that is held in the other way is changed, and may be lost over it.
+    /// Tries to lock the claim without waiting. A lock that is held in the other mode is converted, and can be lost if
+    /// the conversion fails.
     ///
     /// # Errors
     ///
-    /// `Storage`; not that there are no locks, which is [`ClaimState::Unknown`].
+    /// `Storage`. Missing support for locks is not an error but [`ClaimState::Unknown`].
     pub fn lock(&mut self, mode: ClaimMode) -> Result<ClaimState, StorageError> {
         let operation = match mode {
             ClaimMode::Shared => FlockOperation::NonBlockingLockShared,
@@ -135,7 +137,7 @@ impl Claim {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) => {
-                    // The kernel gives up the old one before it tries for the new one.
+                    // The kernel releases the old lock before it tries to take the new one.
                     self.held = None;
                     return Ok(ClaimState::Busy);
                 }
@@ -147,14 +149,14 @@ impl Claim {
         }
     }
 
-    /// How it is held.
+    /// Returns the mode in which the claim is held, or `None`.
     #[must_use]
     pub const fn held(&self) -> Option<ClaimMode> {
         self.held
     }
 
-    /// Whether the file still has its name. After locking this has to be asked: the one who had the claim before may
-    /// have removed the file, and then the lock is on something that nobody else will ever see.
+    /// Returns whether the file still has its name. Check this after locking: the previous holder may have removed the
+    /// file. Then the lock is on an unlinked file that no other process can open.
     ///
     /// # Errors
     ///
@@ -170,7 +172,7 @@ impl Claim {
         }
     }
 
-    /// At most `most` bytes from `offset` on; fewer at the end of the file.
+    /// Reads at most `most` bytes from `offset`. Returns fewer at the end of the file.
     ///
     /// # Errors
     ///
@@ -193,7 +195,7 @@ impl Claim {
         Ok(bytes)
     }
 
-    /// Writes bytes at `offset`, in one call where the system does it in one.
+    /// Writes bytes at `offset`, with a single system call where the system accepts them all at once.
     ///
     /// # Errors
     ///
@@ -204,7 +206,7 @@ impl Claim {
             .map_err(|error| StorageError::io("write", self.path(), error))
     }
 
-    /// Makes `bytes` the contents. What reads the file at the same moment may see a part of them.
+    /// Replaces the contents with `bytes`. Concurrent readers may see a part of them.
     ///
     /// # Errors
     ///
@@ -216,8 +218,8 @@ impl Claim {
             .map_err(|error| StorageError::io("cut", self.path(), error))
     }
 
-    /// Takes the name away, if it still is this file's. The claim stays until it is dropped, so that whoever waits for
-    /// it finds out that the file is no more.
+    /// Removes the name, if it still belongs to this file. The claim stays locked until it is dropped; processes that
+    /// open the file meanwhile detect with [`Claim::is_named`] that it was removed.
     ///
     /// # Errors
     ///
@@ -232,7 +234,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Closing is enough unless a child process has the file open too. The child itself must not unlock.
+        // Closing the file releases the lock, unless a child process has it open too. The child itself must not unlock.
         if self.held.is_some() && self.owner == std::process::id() {
             let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
         }
@@ -277,7 +279,7 @@ mod tests {
         assert!(!old.is_named().unwrap());
         let new = Claim::create(&dir, "7").unwrap().unwrap();
         assert!(!old.is_named().unwrap() && new.is_named().unwrap());
-        // Not its own any more, so not removed.
+        // The name belongs to another file now, so it is not removed.
         old.remove().unwrap();
         assert!(new.is_named().unwrap());
         assert!(Claim::open(&dir, "8").unwrap().is_none());

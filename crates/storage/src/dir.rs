@@ -20,7 +20,7 @@ use crate::file::FileHandle;
 use crate::resolve::{Resolver, open_beneath, open_parent};
 use crate::temp::{PublishMode, TempFile, rename_exclusive};
 
-/// What a name in a directory stands for. Links are themselves, never what they lead to.
+/// The type of a directory entry. Symbolic links are not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// A regular file.
@@ -33,7 +33,7 @@ pub enum EntryKind {
     Fifo,
     /// A socket.
     Socket,
-    /// A device, or something newer than this list.
+    /// A device, or a type that this list does not have.
     Special,
 }
 
@@ -63,30 +63,30 @@ impl fmt::Display for EntryKind {
     }
 }
 
-/// One name in a directory.
+/// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name, in whatever bytes the file system has.
+    /// The name, as the bytes that the file system stores.
     pub name: OsString,
-    /// What it stands for.
+    /// The type of the entry.
     pub kind: EntryKind,
 }
 
-/// The free space of a file system, as this process may use it.
+/// The free space of a file system that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Free bytes. Quotas that the file system does not report are not considered.
+    /// Free bytes. Quotas that the file system does not report are not included.
     pub bytes: u64,
-    /// The unit in which space is allocated, at least 1.
+    /// The allocation unit in bytes, at least 1.
     pub block: u64,
-    /// How many more files can be created; `None` where the file system has no such number.
+    /// The number of files that can still be created; `None` where the file system does not report it.
     pub files: Option<u64>,
 }
 
-/// A directory that was opened once. Names are resolved beneath it, whatever happens to its path.
+/// A directory that was opened once. Names are resolved relative to the open directory, even if its path changes later.
 ///
-/// Names are relative, with `/` between the parts; a name that breaks reliability rule S4 is refused, and so
-/// is one that leads through a symbolic link. Clones share the handle.
+/// Names are relative, with `/` between the parts. Names that [`check_relative_path`] rejects are refused, and so are
+/// names that lead through a symbolic link. Clones share the file descriptor.
 #[derive(Clone, Debug)]
 pub struct Dir {
     handle: Arc<OwnedFd>,
@@ -95,11 +95,11 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Opens a directory by a path that the user gave; links in it are followed.
+    /// Opens a directory by a path that the user gave. Symbolic links in the path are followed.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Permission`; [`StorageError::NotDirectory`] when something else is there.
+    /// `NotFound`, `Permission`; [`StorageError::NotDirectory`] when the path is not a directory.
     pub fn open(path: &Path) -> Result<Self, StorageError> {
         let shown = if path.as_os_str().is_empty() {
             Path::new(".")
@@ -121,12 +121,12 @@ impl Dir {
         ))
     }
 
-    /// Opens a directory by a path that the user gave and makes it, with its parents, where it is missing.
-    /// What was made survives a power cut.
+    /// Opens a directory by a path that the user gave, and creates it and its parents where they are missing. New
+    /// directories are synchronised, so they survive a power failure.
     ///
     /// # Errors
     ///
-    /// As [`Dir::open`], and whatever keeps a directory from being made.
+    /// As [`Dir::open`], and when a directory cannot be created.
     pub fn create(path: &Path) -> Result<Self, StorageError> {
         let mut missing = Vec::new();
         let mut at = path;
@@ -149,7 +149,7 @@ impl Dir {
         for &path in missing.iter().rev() {
             match fs::create_dir(path) {
                 Ok(()) => {}
-                // Somebody was faster, or the path ends in `..`; opening it below decides.
+                // Another process created it, or the path ends in `..`. The open below decides.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(StorageError::io("make the directory", path, error)),
             }
@@ -174,13 +174,13 @@ impl Dir {
         self
     }
 
-    /// The path it was opened by, for messages.
+    /// Returns the path it was opened by, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether two handles lead to the same directory.
+    /// Returns whether two handles refer to the same directory.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ impl Dir {
         Ok(found.st_dev)
     }
 
-    /// The path of a name in it, for messages.
+    /// Returns the path of a name in this directory, for messages.
     #[must_use]
     pub fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
@@ -241,7 +241,7 @@ impl Dir {
         })
     }
 
-    /// Opens something beneath this directory. The name is checked here.
+    /// Checks the name and opens it below this directory.
     pub(crate) fn open_at(
         &self,
         name: &str,
@@ -254,7 +254,7 @@ impl Dir {
             .map_err(|errno| StorageError::resolving(action, self.path_of(name), errno))
     }
 
-    /// The directory that holds the last part of `name`, and that part. The name is checked here.
+    /// Checks `name` and returns its parent directory and its last part.
     pub(crate) fn parent_of<'a>(
         &self,
         name: &'a str,
@@ -269,14 +269,14 @@ impl Dir {
         ))
     }
 
-    /// Opens a regular file for reading. Never blocks, whatever is there.
+    /// Opens a regular file for reading. Never blocks, whatever the type of the file.
     ///
     /// # Errors
     ///
     /// `NotFound`, `Permission`; [`StorageError::Symlink`], [`StorageError::NotRegular`],
     /// [`StorageError::Name`].
     pub fn open_file(&self, name: &str) -> Result<FileHandle, StorageError> {
-        // Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+        // Without O_NONBLOCK, opening a pipe that has no writer would block forever.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         match self.open_at(name, "open", flags, Mode::empty()) {
             Ok(file) => FileHandle::from_handle(file, self.path_of(name)),
@@ -292,7 +292,7 @@ impl Dir {
         }
     }
 
-    /// Opens a directory beneath this one.
+    /// Opens a directory below this one.
     ///
     /// # Errors
     ///
@@ -303,7 +303,7 @@ impl Dir {
         Ok(Self::from_handle(handle, self.path_of(name), self.resolver))
     }
 
-    /// What a name stands for; `None` when there is nothing of that name.
+    /// Returns the type of the entry, or `None` if the name does not exist.
     ///
     /// # Errors
     ///
@@ -322,7 +322,7 @@ impl Dir {
         }
     }
 
-    /// Whether there is anything of that name, a dangling link included.
+    /// Returns whether the name exists. A dangling link counts.
     ///
     /// # Errors
     ///
@@ -331,7 +331,7 @@ impl Dir {
         Ok(self.kind_of(name)?.is_some())
     }
 
-    /// Everything in the directory but `.` and `..`, sorted by the bytes of the name.
+    /// Returns all entries except `.` and `..`, sorted by the bytes of the name.
     ///
     /// # Errors
     ///
@@ -349,7 +349,7 @@ impl Dir {
             let kind = match entry.file_type() {
                 FileType::Unknown => match statat(self, &name, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    // Gone since it was listed.
+                    // It was removed since it was listed.
                     Err(Errno::NOENT) => continue,
                     Err(errno) => return Err(failed(errno)),
                 },
@@ -364,8 +364,8 @@ impl Dir {
         Ok(entries)
     }
 
-    /// The names of [`Dir::entries`] in the same order. A name that is not UTF-8 is listed with replacement
-    /// characters: visible, but not to be opened.
+    /// Returns the names of [`Dir::entries`] in the same order. Names that are not UTF-8 have replacement characters,
+    /// so they are visible but cannot be opened.
     ///
     /// # Errors
     ///
@@ -378,8 +378,8 @@ impl Dir {
             .collect())
     }
 
-    /// Removes a file (or a link itself); answers whether it was there. Call [`Dir::sync`] where it matters
-    /// that it stays removed.
+    /// Removes a file or a symbolic link, and returns whether it existed. Call [`Dir::sync`] if the removal has to
+    /// survive a power failure.
     ///
     /// # Errors
     ///
@@ -388,7 +388,7 @@ impl Dir {
         self.unlink(name, "remove", AtFlags::empty())
     }
 
-    /// Removes an empty directory; answers whether it was there.
+    /// Removes an empty directory, and returns whether it existed.
     ///
     /// # Errors
     ///
@@ -422,12 +422,12 @@ impl Dir {
         }
     }
 
-    /// Makes a directory, with the parents it needs beneath this one, and opens it. One that is there is
-    /// opened. What was made survives a power cut.
+    /// Creates a directory and its missing parents below this one, and opens it. An existing directory is opened. New
+    /// directories are synchronised, so they survive a power failure.
     ///
     /// # Errors
     ///
-    /// As [`Dir::open_dir`], and whatever keeps a directory from being made.
+    /// As [`Dir::open_dir`], and when a directory cannot be created.
     pub fn make_dir(&self, name: &str) -> Result<Self, StorageError> {
         Self::check(name)?;
         let mut here = self.clone();
@@ -437,8 +437,8 @@ impl Dir {
         Ok(here)
     }
 
-    /// As [`Dir::make_dir`] for a single part, for this user only: mode 0700. One that is there has to
-    /// belong to this user, and is closed to others.
+    /// Creates a directory of one part as [`Dir::make_dir`] does, with mode 0700. An existing directory has to belong
+    /// to this user; the permissions of other users are removed.
     ///
     /// # Errors
     ///
@@ -452,7 +452,7 @@ impl Dir {
         Ok(dir)
     }
 
-    /// Makes and opens `name`; answers whether it was made now.
+    /// Creates and opens `name`. Returns whether it was created by this call.
     fn make_one(&self, name: &str, mode: Mode) -> Result<(Self, bool), StorageError> {
         let (parent, last) = self.parent_of(name, "make the directory")?;
         let made = match mkdirat(&parent, last, mode) {
@@ -470,7 +470,7 @@ impl Dir {
         if made {
             match parent {
                 Parent::Here(_) => self.sync()?,
-                // Opened only to pass through; a handle that can be synchronised is needed.
+                // On Linux the parent handle was opened with `O_PATH`, which cannot be synchronised.
                 Parent::Below(_) => match name.rsplit_once('/') {
                     Some((folders, _)) => self.open_dir(folders)?.sync()?,
                     None => self.sync()?,
@@ -484,7 +484,8 @@ impl Dir {
         let stat = fstat(self).map_err(|errno| StorageError::io("look up", &self.path, errno))?;
         let user = rustix::process::geteuid().as_raw();
         if stat.st_uid != user {
-            // Some file systems give every file to one user, whoever made it; there, ownership says nothing.
+            // Some file systems report the same owner for every file. There the owner of a new file is the one to
+            // compare with.
             let own = TempFile::create(self, None)?.owner()?;
             if stat.st_uid != own {
                 return Err(StorageError::Owner {
@@ -502,8 +503,8 @@ impl Dir {
         Ok(())
     }
 
-    /// Gives a file beneath this directory another name beneath it, without copying it. Call [`Dir::sync`] on the
-    /// directories where it matters that it keeps that name.
+    /// Renames a file below this directory. Call [`Dir::sync`] on both directories if the new name has to survive a
+    /// power failure.
     ///
     /// # Errors
     ///
@@ -515,7 +516,7 @@ impl Dir {
             PublishMode::Replace => renameat(&old, old_last, &new, new_last),
             PublishMode::CreateNew => {
                 match rename_exclusive(old.as_fd(), old_last, new.as_fd(), new_last) {
-                    // No such rename here; a hard link is exclusive as well.
+                    // The file system has no exclusive rename. A hard link is exclusive as well.
                     Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                         linkat(&old, old_last, &new, new_last, AtFlags::empty())
                             .and_then(|()| unlinkat(&old, old_last, AtFlags::empty()))
@@ -532,8 +533,8 @@ impl Dir {
         })
     }
 
-    /// Removes everything in the directory called `name`, but not the directory itself. Only regular files
-    /// and directories: when there is anything else, nothing is removed.
+    /// Removes the contents of the directory `name`, but not the directory itself. Only regular files and directories
+    /// are removed: if there is any other entry, nothing is removed.
     ///
     /// # Errors
     ///
@@ -542,15 +543,16 @@ impl Dir {
         crate::remove::remove_all(&self.open_dir(name)?, &[])
     }
 
-    /// Waits until what was published, made and removed in this directory survives a power cut.
+    /// Waits until all files published, created or removed in this directory are durable on the disk.
     ///
     /// # Errors
     ///
-    /// `Storage`: then nothing is certain, and asking again would prove nothing (reliability rule P8).
+    /// `Storage`: then nothing is certain. A second call that succeeds would not prove that the first changes are
+    /// durable.
     pub fn sync(&self) -> Result<(), StorageError> {
         match sync_handle(self.as_fd()) {
-            // Some network and user-space file systems have no such operation on directories and order
-            // their changes themselves.
+            // Some network and user-space file systems cannot synchronise directories; they order the changes
+            // themselves.
             Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
             Err(errno) => Err(StorageError::io(
                 "synchronise the directory",
@@ -560,27 +562,27 @@ impl Dir {
         }
     }
 
-    /// Starts a file that nobody sees yet, in `folder` beneath this directory or in the directory itself,
-    /// with mode 0600. The folder has to be on the same file system.
+    /// Creates a temporary file with mode 0600, in `folder` below this directory or in the directory
+    /// itself. The folder has to be on the same file system.
     ///
     /// # Errors
     ///
-    /// Whatever keeps a file from being made.
+    /// Returns an error when the file cannot be created.
     pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
         TempFile::create(self, folder)
     }
 
-    /// As [`Dir::temp_file`], in a folder that is open, and with `stem` in the temporary name: `tmp-`, the stem, 16
-    /// hexadecimal digits.
+    /// Creates a temporary file as [`Dir::temp_file`] does, in an open folder. Its temporary name is `tmp-`, the `stem`
+    /// and 16 hexadecimal digits.
     ///
     /// # Errors
     ///
-    /// Whatever keeps a file from being made.
+    /// Returns an error when the file cannot be created.
     pub fn temp_file_in(&self, folder: &Self, stem: &str) -> Result<TempFile, StorageError> {
         TempFile::create_in(self, folder.clone(), stem)
     }
 
-    /// Publishes a small file in one go, by way of a temporary file in `folder`.
+    /// Publishes `bytes` as one file, through a temporary file in `folder`.
     ///
     /// # Errors
     ///
@@ -605,12 +607,12 @@ impl AsFd for Dir {
     }
 }
 
-/// The directory that holds the last part of a name.
+/// The directory that contains the last part of a name.
 #[derive(Debug)]
 pub(crate) enum Parent<'a> {
     /// The directory the name is relative to.
     Here(BorrowedFd<'a>),
-    /// One beneath it.
+    /// A directory below it.
     Below(OwnedFd),
 }
 
@@ -623,7 +625,8 @@ impl AsFd for Parent<'_> {
     }
 }
 
-/// `fsync`, once. An interruption counts as a failure: what a second call says about the first is unknown.
+/// Calls `fsync` once. An interruption counts as a failure, because the result of a second call says nothing about the
+/// first.
 pub(crate) fn sync_handle(handle: BorrowedFd<'_>) -> rustix::io::Result<()> {
     #[cfg(test)]
     if crate::tests::sync_should_fail() {

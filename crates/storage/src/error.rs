@@ -7,34 +7,34 @@ use shardmill_core::{Diagnostic, ErrorKind, NameError, escape, io_error_id};
 use crate::dir::EntryKind;
 use crate::fault::{RemoteFault, UrlFault, without_secrets};
 
-/// Why something could not be opened, read, published or claimed. Every variant names the path.
+/// An error of opening, reading, publishing or claiming. Every variant names the path or the URL.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {action}")]
     Io {
-        /// What was attempted, as in "cannot open".
+        /// The attempted action, as in "cannot open".
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// The reason.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A name that may not become a path.
+    /// A name that is not allowed as a path.
     #[error("refused as the name of a file")]
     Name {
         /// The name as given.
         name: String,
-        /// Which rule it breaks.
+        /// The rule that the name breaks.
         #[source]
         source: NameError,
     },
     /// A symbolic link where a file or directory of the dataset was expected.
     #[error("the path leads through a symbolic link, which is not followed")]
     Symlink {
-        /// The path of the link, or of something behind it.
+        /// The path of the link, or a path that leads through it.
         path: PathBuf,
     },
     /// Not a regular file.
@@ -42,7 +42,7 @@ pub enum StorageError {
     NotRegular {
         /// The path.
         path: PathBuf,
-        /// What is there instead.
+        /// The type of the entry.
         found: EntryKind,
     },
     /// Not a directory.
@@ -51,37 +51,37 @@ pub enum StorageError {
         /// The path.
         path: PathBuf,
     },
-    /// A file is larger than the caller is ready to hold in memory.
+    /// A file is larger than the caller allows in memory.
     #[error("the file has {bytes} bytes, more than the {max} that are allowed")]
     TooLarge {
         /// The path.
         path: PathBuf,
         /// Its length.
         bytes: u64,
-        /// The most that was allowed.
+        /// The allowed length.
         max: u64,
     },
-    /// A range that reaches past the end of the file.
+    /// A range that ends after the end of the file.
     #[error("bytes {offset} to {end} were asked for, the file has {bytes}")]
     Range {
         /// The path.
         path: PathBuf,
         /// First byte of the range.
         offset: u64,
-        /// One past its last byte.
+        /// The end of the range, exclusive.
         end: u64,
         /// The length of the file.
         bytes: u64,
     },
-    /// Memory for the contents of a file could not be had.
+    /// Memory for the contents of a file could not be allocated.
     #[error("no memory for {bytes} bytes")]
     OutOfMemory {
         /// The path.
         path: PathBuf,
-        /// How much was needed.
+        /// The number of bytes needed.
         bytes: u64,
     },
-    /// A file changed between being opened and being read.
+    /// A file changed after it was opened.
     #[error(
         "the file changed while it was read: it had {expected} bytes when it was opened and has {found} now"
     )]
@@ -90,10 +90,10 @@ pub enum StorageError {
         path: PathBuf,
         /// Its length when it was opened.
         expected: u64,
-        /// Its length now; equal to `expected` when only the time of the last change differs.
+        /// Its length now. It equals `expected` when only the modification time differs.
         found: u64,
     },
-    /// A temporary file does not have the length of what was written to it.
+    /// A temporary file has another length than the number of bytes written to it.
     #[error("{written} bytes were written, but the file has {found}")]
     Length {
         /// The path of the temporary file.
@@ -103,13 +103,13 @@ pub enum StorageError {
         /// Bytes found.
         found: u64,
     },
-    /// A temporary file one of whose writes failed cannot be published.
+    /// A temporary file cannot be published because a write to it failed.
     #[error("not published because an earlier write to it failed")]
     Incomplete {
         /// The path of the temporary file.
         path: PathBuf,
     },
-    /// A file that had to be new is there already.
+    /// A file that had to be new exists already.
     #[error("the file exists already")]
     Exists {
         /// The path.
@@ -120,18 +120,18 @@ pub enum StorageError {
     OtherWriter {
         /// The path of the lease file.
         path: PathBuf,
-        /// The process that holds it, where it could be read.
+        /// The process that holds the lease, if it could be read.
         pid: Option<u32>,
     },
-    /// A text that is no location, endpoint or setting of a store.
+    /// A location, endpoint or setting of a store that is not valid.
     #[error("{fault}")]
     Url {
-        /// The text, without anything that could be a secret.
+        /// The text, with possible secrets removed.
         shown: String,
         /// What is wrong with it.
         fault: UrlFault,
     },
-    /// A store refused, failed or answered with something else than was asked for.
+    /// A store refused a request, failed, or sent an unexpected answer.
     #[error("{fault}")]
     Remote {
         /// The URL, without user information and query.
@@ -139,12 +139,12 @@ pub enum StorageError {
         /// What happened.
         fault: RemoteFault,
     },
-    /// A private folder belongs to somebody else.
+    /// A private folder belongs to another user.
     #[error("the folder belongs to user {found}, not to user {expected}")]
     Owner {
         /// The path.
         path: PathBuf,
-        /// The user this process makes files as.
+        /// The user that owns the files this process creates.
         expected: u32,
         /// The owner of the folder.
         found: u32,
@@ -164,7 +164,7 @@ impl StorageError {
         }
     }
 
-    /// Sorts the failure of a call that resolved a name beneath a directory.
+    /// Converts the error number of a failed name resolution in a directory.
     pub(crate) fn resolving(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::LOOP => Self::Symlink { path },
@@ -180,7 +180,7 @@ impl StorageError {
         }
     }
 
-    /// The file or directory this is about; `None` for a refused name and for what is in a store.
+    /// Returns the file or directory concerned; `None` for a refused name, a setting, and errors of a store.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -201,7 +201,7 @@ impl StorageError {
         }
     }
 
-    /// Whether the reason is that nothing has that name.
+    /// Returns whether the file or object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         match self {
@@ -211,7 +211,7 @@ impl StorageError {
         }
     }
 
-    /// Whether a store has no such bucket or container, and so no object of it.
+    /// Returns whether the bucket or container does not exist.
     #[must_use]
     pub fn is_no_bucket(&self) -> bool {
         matches!(self, Self::Remote { fault, .. } if fault.is_no_bucket())

@@ -4,93 +4,93 @@ use shardmill_core::ErrorKind;
 
 use crate::location::StoreKind;
 
-/// Why a text is no location, endpoint or setting of a store.
+/// Why a location, endpoint or setting of a store is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UrlFault {
-    /// Nothing is there.
+    /// The text is empty.
     Empty,
-    /// A scheme that is not served.
+    /// The scheme is not supported.
     Scheme {
         /// The scheme.
         scheme: String,
-        /// What to write.
+        /// What to write instead.
         hint: &'static str,
     },
     /// Not a URL.
     Syntax,
-    /// A name that no bucket has.
+    /// The name cannot be the name of a bucket.
     Bucket,
-    /// A name or a password in front of the host.
+    /// The URL has a user name or a password before the host.
     UserInfo,
-    /// A query or a fragment.
+    /// The URL has a query or a fragment.
     Query,
-    /// A control character.
+    /// The text has a control character.
     Control,
-    /// An empty, `.` or `..` part.
+    /// The path has an empty, `.` or `..` part.
     Parts,
-    /// A key longer than 1,024 bytes.
+    /// The key is longer than 1,024 bytes.
     Long,
-    /// The path of another machine.
+    /// The path belongs to another host.
     Host,
-    /// An endpoint without TLS that is not on this machine.
+    /// The endpoint has no TLS and is not on this machine.
     Plain,
-    /// A name of a setting that nothing looks at.
+    /// No store has a setting with this name.
     Unknown {
         /// The name.
         name: String,
     },
-    /// A setting that is needed and has no value.
+    /// A required setting has no value.
     Missing {
         /// What to set.
         hint: &'static str,
     },
-    /// The address of a store that takes nobody without a name.
+    /// The store requires a login, and none is configured.
     NoLogin {
         /// What to set.
         hint: &'static str,
     },
-    /// A setting that has no such value.
+    /// The value of a setting is not valid.
     Setting {
         /// The name of the setting.
         name: &'static str,
     },
-    /// A file of profiles that cannot be used.
+    /// The profile file cannot be used.
     Profile {
         /// What is wrong with it.
         fault: ProfileFault,
     },
 }
 
-/// Why a profile of Databricks cannot be used. Never has a value of it, but for `auth_type`.
+/// Why a Databricks profile cannot be used. Contains no value from the profile except that of `auth_type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProfileFault {
-    /// A line that no file of profiles has.
+    /// A line that is neither `[profile]`, `key = value`, empty nor a comment.
     Line {
-        /// Its number; the first one is 1.
+        /// The line number, from 1.
         line: usize,
     },
-    /// The file has no such profile.
+    /// The file does not have the profile.
     Absent {
         /// The name of the profile.
         profile: String,
     },
-    /// Another way to log in than those that are served.
+    /// The profile uses an unsupported login method.
     Login {
         /// The name of the profile.
         profile: String,
-        /// The field that asks for it, and its value where that is `auth_type`.
+        /// The field that selects the method, with its value if the field is `auth_type`.
         field: String,
     },
-    /// A field that has no such value.
+    /// The value of a field is not valid.
     Value {
         /// The name of the profile.
         profile: String,
         /// The field.
         field: &'static str,
     },
-    /// A field that is needed and has no value.
+    /// A required field has no value.
     Without {
         /// The name of the profile.
         profile: String,
@@ -202,133 +202,133 @@ impl fmt::Display for UrlFault {
     }
 }
 
-/// What a store did, or did not do.
+/// A failure of a request to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoteFault {
-    /// There is no such object, or no such bucket.
+    /// The object or the bucket does not exist.
     NotFound {
-        /// The code in the answer, such as `NoSuchBucket`.
+        /// The error code in the answer, such as `NoSuchBucket`.
         code: Option<String>,
     },
-    /// The credentials do not suffice.
+    /// The store denied access with the given credentials.
     Credentials {
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// The code in the answer, such as `AccessDenied`.
+        /// The error code in the answer, such as `AccessDenied`.
         code: Option<String>,
     },
-    /// No credentials could be had.
+    /// No credentials were found.
     NoCredentials {
-        /// The reason of the provider.
+        /// The error of the credential provider.
         reason: String,
         /// What to set.
         hint: &'static str,
     },
-    /// Another number of bytes than was declared.
+    /// The answer has another number of bytes than expected.
     BodyLength {
-        /// Bytes that were declared.
+        /// The expected number of bytes.
         expected: u64,
-        /// Bytes that the answer has or claims.
+        /// The number of bytes that the answer has or declares.
         found: u64,
     },
-    /// An answer that does not say where it ends.
+    /// The answer does not declare its length.
     NoLength,
-    /// Another range than was asked for.
+    /// The answer has another range than requested.
     Range {
-        /// First byte that was asked for.
+        /// The first requested byte.
         start: u64,
-        /// One past the last.
+        /// The end of the requested range, exclusive.
         end: u64,
-        /// What the answer says that it is.
+        /// The range that the answer declares.
         found: String,
     },
-    /// The object is not the one that was read before.
+    /// The object changed since it was read before.
     Changed,
-    /// More bytes than the caller is ready to hold.
+    /// The object has more bytes than the caller allows.
     TooLarge {
-        /// Bytes of the object.
+        /// The length of the object.
         bytes: u64,
-        /// The most that was allowed.
+        /// The allowed number of bytes.
         most: u64,
     },
-    /// No memory for the object.
+    /// Memory for the object could not be allocated.
     OutOfMemory {
-        /// How much was needed.
+        /// The number of bytes needed.
         bytes: u64,
     },
-    /// A redirect, which is not followed.
+    /// The store answered with a redirect, which is not followed.
     Redirect {
-        /// The host that it leads to.
+        /// The host of the redirect.
         host: Option<String>,
-        /// The region of the bucket, where the answer names it.
+        /// The region of the bucket, if the answer names it.
         region: Option<String>,
     },
-    /// Too little came in too long a time, time and again.
+    /// The transfer stayed below the minimum speed in all attempts.
     Stalled {
-        /// Requests that were made.
+        /// The number of requests made.
         attempts: u32,
-        /// Bytes that had come by then.
+        /// The number of bytes received.
         received: u64,
-        /// How long it took in all, in milliseconds.
+        /// The total time, in milliseconds.
         after_ms: u64,
     },
-    /// The store asked to slow down, time and again.
+    /// The store asked to slow down in all attempts.
     Throttled {
-        /// The last status.
+        /// The last HTTP status.
         status: u16,
-        /// Requests that were made.
+        /// The number of requests made.
         attempts: u32,
-        /// How long it took in all, in milliseconds.
+        /// The total time, in milliseconds.
         after_ms: u64,
     },
-    /// Nothing helped.
+    /// All attempts failed.
     GaveUp {
-        /// What the last request failed with.
+        /// The error of the last request.
         last: String,
-        /// Requests that were made.
+        /// The number of requests made.
         attempts: u32,
-        /// How long it took in all, in milliseconds.
+        /// The total time, in milliseconds.
         after_ms: u64,
     },
-    /// A request that the store will never fulfil.
+    /// The store refused the request, and a retry would not help.
     Refused {
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// The code in the answer.
+        /// The error code in the answer.
         code: Option<String>,
     },
-    /// The object was to be new, and there is one with other contents.
+    /// The object had to be new, but it exists with other contents.
     Exists,
     /// Another writer holds the lease.
     OtherWriter,
-    /// The lease was held, and another writer has taken it meanwhile.
+    /// Another writer took over the lease while it was held here.
     TakenOver,
-    /// The store says it is done, or lists objects, in an answer that is none of a store.
+    /// The answer reports success or lists objects, but is not a valid answer of a store.
     Answer {
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         what: &'static str,
     },
-    /// More objects than the caller is ready to hold.
+    /// There are more objects than the caller allows.
     TooMany {
-        /// The most that was allowed.
+        /// The allowed number of objects.
         most: u64,
     },
-    /// What this kind of store has no request for.
+    /// This kind of store does not support the action.
     Unsupported {
-        /// What was to be done.
+        /// The attempted action.
         action: &'static str,
         /// The kind of the store.
         store: StoreKind,
     },
-    /// The caller did not want to go on.
+    /// The caller cancelled the operation.
     Interrupted,
-    /// The thread or the client that talks to stores could not be made.
+    /// The thread or the client for requests to stores could not be created.
     NoStart {
-        /// What the system says.
+        /// The error of the system.
         reason: String,
     },
-    /// The wait for it would never have ended: it was asked for from within its own callback, or the thread died.
+    /// The request can never be answered: it was made within its own callback, or the thread that serves it died.
     NoAnswer,
 }
 
@@ -344,7 +344,7 @@ impl RemoteFault {
             | Self::TooLarge { .. }
             | Self::TooMany { .. } => ErrorKind::Corrupt,
             Self::OutOfMemory { .. } | Self::NoStart { .. } => ErrorKind::Resource,
-            // Where the place was chosen, so was what it cannot do.
+            // The user chose the location, so what it cannot do is invalid input.
             Self::Redirect { .. } | Self::Unsupported { .. } => ErrorKind::InvalidInput,
             Self::Stalled { .. }
             | Self::Throttled { .. }
@@ -382,16 +382,16 @@ impl RemoteFault {
         }
     }
 
-    /// What an answer is that passes over the range that was asked for.
+    /// The value of `found` when the server ignored the requested range and sent the whole object.
     pub(crate) const WHOLE: &'static str = "the whole object";
 
-    /// Whether a range was asked for of a server that knows none.
+    /// Returns whether the server ignored a range request.
     #[must_use]
     pub fn is_without_ranges(&self) -> bool {
         matches!(self, Self::Range { found, .. } if found == Self::WHOLE)
     }
 
-    /// Whether there is no bucket, and so none of its objects.
+    /// Returns whether the bucket does not exist.
     pub(crate) fn is_no_bucket(&self) -> bool {
         let code = match self {
             Self::NotFound { code } => code.as_deref(),
@@ -436,7 +436,7 @@ impl RemoteFault {
     }
 }
 
-/// A code of an answer as it follows a status.
+/// Formats an error code to follow a status.
 fn behind(code: Option<&String>) -> String {
     code.map(|code| format!(", {code}")).unwrap_or_default()
 }
@@ -544,12 +544,12 @@ impl fmt::Display for RemoteFault {
     }
 }
 
-/// A URL without user information, query and fragment, also where it is none.
+/// Returns the text without user information, query and fragment. Also works for texts that are not valid URLs.
 pub(crate) fn without_secrets(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else {
         return text.to_owned();
     };
-    // A secret may hold a slash or a question mark: from a user name on, everything to the last @ goes.
+    // A secret may contain a slash or a question mark. If there is a user name, remove everything up to the last @.
     let rest = match rest.rsplit_once('@') {
         Some((_, behind)) if has_user(rest) => behind,
         _ => rest,
@@ -569,7 +569,7 @@ pub(crate) fn without_secrets(text: &str) -> String {
     }
 }
 
-/// Whether what follows `://` begins with user information.
+/// Returns whether the text after `://` begins with user information.
 pub(crate) fn has_user(rest: &str) -> bool {
     let first = rest.split(['/', '?', '#']).next().unwrap_or_default();
     first.contains('@') || first.contains(':') && rest.contains('@')

@@ -12,7 +12,7 @@ use rustix::io::{Errno, pread};
 use crate::dir::EntryKind;
 use crate::error::StorageError;
 
-/// What tells one state of a file from another.
+/// The length and modification time of a file, by which changes are detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     bytes: u64,
@@ -28,7 +28,7 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
-    /// Opens a file by a path that the user gave; links in it are followed. Never blocks.
+    /// Opens a file by a path that the user gave. Symbolic links are followed. Never blocks.
     ///
     /// # Errors
     ///
@@ -66,19 +66,19 @@ impl FileHandle {
         File::from(self.handle)
     }
 
-    /// The path it was opened by, for messages.
+    /// Returns the path it was opened by, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its length in bytes when it was opened.
+    /// Returns the length in bytes when the file was opened.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.state.bytes
     }
 
-    /// What tells this file, as it was when it was opened, from any other and from itself after a change.
+    /// Returns the device, inode, length and modification time, which identify this version of the file.
     ///
     /// # Errors
     ///
@@ -97,18 +97,18 @@ impl FileHandle {
         })
     }
 
-    /// Whether it was empty when it was opened.
+    /// Returns whether the file was empty when it was opened.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.state.bytes == 0
     }
 
-    /// Fills `buffer` with the bytes from `offset` on.
+    /// Fills `buffer` with the bytes from `offset`.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Range`] when the file is not that long, [`StorageError::Changed`] when it no longer
-    /// is, and `Storage`.
+    /// [`StorageError::Range`] when the range ends after the end of the file, [`StorageError::Changed`] when the file
+    /// became shorter since it was opened, and `Storage`.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), StorageError> {
         self.check_range(offset, buffer.len() as u64)?;
         let mut at = offset;
@@ -127,8 +127,7 @@ impl FileHandle {
         Ok(())
     }
 
-    /// The `len` bytes from `offset` on. The range is compared with the length of the file before memory is
-    /// asked for.
+    /// Reads `len` bytes from `offset`. Compares the range with the length of the file before it allocates memory.
     ///
     /// # Errors
     ///
@@ -140,7 +139,7 @@ impl FileHandle {
         Ok(bytes)
     }
 
-    /// The whole file.
+    /// Reads the whole file.
     ///
     /// # Errors
     ///
@@ -151,12 +150,12 @@ impl FileHandle {
         Ok(bytes)
     }
 
-    /// The whole file in place of what is in `bytes`, whose memory is used again.
+    /// Reads the whole file into `bytes`, and reuses its memory.
     ///
     /// # Errors
     ///
-    /// [`StorageError::TooLarge`] above `max`, [`StorageError::Changed`] when its length or its time of
-    /// change is no longer what it was when it was opened, [`StorageError::OutOfMemory`], `Storage`.
+    /// [`StorageError::TooLarge`] above `max`, [`StorageError::Changed`] when the length or modification time differs
+    /// from when the file was opened, [`StorageError::OutOfMemory`], `Storage`.
     pub fn read_all_into(&self, bytes: &mut Vec<u8>, max: u64) -> Result<(), StorageError> {
         bytes.clear();
         self.check_size(max)?;
@@ -164,8 +163,8 @@ impl FileHandle {
         self.check_unchanged()
     }
 
-    /// The bytes that the file had when it was opened, or as many of them as are left: for a log that somebody
-    /// else may be adding to or cutting short at this moment.
+    /// Reads the bytes that the file had when it was opened, or fewer if it became shorter. For logs to which another
+    /// process may be appending, or that it may be truncating, at the same time.
     ///
     /// # Errors
     ///
@@ -177,14 +176,14 @@ impl FileHandle {
         Ok(bytes)
     }
 
-    /// The file from its start to its end as a stream, for what need not be in memory at once. Call
-    /// [`FileHandle::check_unchanged`] when it is done.
+    /// Returns a stream over the whole file, for contents that need not be in memory at once. Call
+    /// [`FileHandle::check_unchanged`] at the end.
     #[must_use]
     pub const fn reader(&self) -> FileReader<'_> {
         FileReader { file: self, at: 0 }
     }
 
-    /// Which file it is.
+    /// Returns the inode and creation time of the file.
     ///
     /// # Errors
     ///
@@ -194,7 +193,7 @@ impl FileHandle {
             .map_err(|errno| StorageError::io("look up", &self.path, errno))
     }
 
-    /// When it was last changed, as of when it was opened.
+    /// Returns the modification time that the file had when it was opened.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
         let (seconds, nanos) = self.state.changed;
@@ -205,17 +204,18 @@ impl FileHandle {
             .unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// When it was last changed, as of when it was opened, as [`Dir::files`](crate::Dir::files) says it.
+    /// Returns the modification time that the file had when it was opened, in the format of
+    /// [`Dir::files`](crate::Dir::files).
     #[must_use]
     pub fn tag(&self) -> String {
         self.state.tag()
     }
 
-    /// Asks the file system whether the file is still as it was when it was opened.
+    /// Checks that the file has not changed since it was opened.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Changed`] when its length or time of change differs.
+    /// [`StorageError::Changed`] when its length or modification time differs.
     pub fn check_unchanged(&self) -> Result<(), StorageError> {
         if self.state_now()? == self.state {
             return Ok(());
@@ -234,7 +234,7 @@ impl FileHandle {
         })
     }
 
-    /// Adds `len` bytes from `offset` on, all of them.
+    /// Appends exactly `len` bytes from `offset`.
     fn append(&self, bytes: &mut Vec<u8>, offset: u64, len: u64) -> Result<(), StorageError> {
         if self.fill(bytes, offset, len)? == len {
             return Ok(());
@@ -242,7 +242,7 @@ impl FileHandle {
         Err(self.changed())
     }
 
-    /// Adds up to `len` bytes from `offset` on, fewer where the file ends before. Gives their number.
+    /// Appends up to `len` bytes from `offset`, fewer where the file ends earlier. Returns their number.
     fn fill(&self, bytes: &mut Vec<u8>, offset: u64, len: u64) -> Result<u64, StorageError> {
         let too_much = || StorageError::OutOfMemory {
             path: self.path.clone(),
@@ -253,7 +253,7 @@ impl FileHandle {
         let end = bytes.len() + wanted;
         while bytes.len() < end {
             let at = offset + (len - (end - bytes.len()) as u64);
-            // PERF: the spare capacity is filled as it is, without being zeroed first.
+            // PERF: the read fills the spare capacity directly, without zeroing it first.
             match pread(&self.handle, spare_capacity(bytes), at) {
                 Ok(0) => return Ok(len - (end - bytes.len()) as u64),
                 Ok(_) => {}
@@ -261,7 +261,7 @@ impl FileHandle {
                 Err(errno) => return Err(StorageError::io("read", &self.path, errno)),
             }
         }
-        // A buffer that is used again has more room than was asked for.
+        // A reused buffer may have more spare capacity than needed.
         bytes.truncate(end);
         Ok(len)
     }
@@ -300,7 +300,7 @@ impl AsFd for FileHandle {
     }
 }
 
-/// Which file it is and when it was last changed.
+/// The identity of a version of a file: device, inode, length and modification time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     device: u64,
@@ -309,22 +309,22 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// Whether it is the same file, changed or not.
+    /// Returns whether both are the same file, changed or not.
     #[must_use]
     pub const fn is_same_file(&self, other: &Self) -> bool {
         self.device == other.device && self.inode == other.inode
     }
 }
 
-/// Which file it is, from when it is made until it is removed, whatever is done to its contents or its name.
+/// The identity of a file from its creation to its removal. Changes of its contents or its name do not change it.
 ///
-/// The number of a removed file may be given to the next one; that one has another time of birth, where the file system
-/// keeps it.
+/// The inode number of a removed file may be reused. The new file has another creation time, where the file system
+/// records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileBirth {
-    /// The number of the file on its file system.
+    /// The inode number.
     pub inode: u64,
-    /// When it was made, in nanoseconds since 1970; 0 where that is not kept.
+    /// The creation time in nanoseconds since 1970; 0 where it is not recorded.
     pub born: u64,
 }
 
@@ -346,7 +346,7 @@ pub(crate) fn birth_of(handle: BorrowedFd<'_>) -> rustix::io::Result<FileBirth> 
                     born: if kept { born } else { 0 },
                 });
             }
-            // An old kernel, or a filter around this process.
+            // An old kernel, or a seccomp filter that denies the call.
             Err(Errno::NOSYS | Errno::PERM) => {}
             Err(errno) => return Err(errno),
         }
@@ -362,7 +362,7 @@ pub(crate) fn birth_of(handle: BorrowedFd<'_>) -> rustix::io::Result<FileBirth> 
     })
 }
 
-/// A file read from its start to the end that it had when it was opened.
+/// A stream over a file, up to the length it had when it was opened.
 #[derive(Debug)]
 pub struct FileReader<'a> {
     file: &'a FileHandle,
@@ -412,7 +412,7 @@ fn state_of(stat: &rustix::fs::Stat) -> State {
     }
 }
 
-/// The contents of a regular file that the user named; links are followed, pipes are not waited for.
+/// Reads a regular file that the user named. Symbolic links are followed. Opening a pipe does not block.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A directory or a prefix in a store, read from by the same names.
+//! A directory or a prefix in a store that a dataset is read from. Both use the same names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,37 +13,37 @@ use crate::location::{Location, RemoteLocation};
 use crate::place::PlaceEntry;
 use crate::remote::{Remote, RemoteOptions};
 
-/// Where a dataset is read from: a directory, or a prefix in a store. Clones share everything.
+/// The root that a dataset is read from: a local directory or a prefix in a store. Clones share all state.
 #[derive(Clone, Debug)]
 pub enum Folder {
-    /// A directory of this machine.
+    /// A local directory.
     Local(Dir),
     /// A prefix in a store.
     Store(StoreFolder),
 }
 
-/// A prefix in a store, and the small objects of it that were read already.
+/// A prefix in a store, with a cache of its small objects.
 #[derive(Clone, Debug)]
 pub struct StoreFolder {
     remote: Remote,
-    /// Its URL, in the place of a path.
+    /// Its URL, used in messages where a directory has its path.
     path: PathBuf,
     kept: Arc<Mutex<BTreeMap<String, Kept>>>,
 }
 
-/// The contents of an object, `None` where there is none.
+/// The contents of an object; `None` if the object does not exist.
 type Kept = Option<Arc<Vec<u8>>>;
 
 /// A file of a [`Folder`], open for reading.
 #[derive(Debug)]
 pub enum Stored {
-    /// A file of this machine.
+    /// A local file.
     File(FileHandle),
     /// An object of a store.
     Object(StoredObject),
 }
 
-/// An object as it was when it was looked up. Another version of it is not read.
+/// An object at the version it had when it was opened. Reads of another version fail.
 #[derive(Debug)]
 pub struct StoredObject {
     remote: Remote,
@@ -55,7 +55,7 @@ pub struct StoredObject {
 }
 
 impl Folder {
-    /// Opens a location; of a store nothing is asked.
+    /// Opens a location. Sends no request to a store.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Folder {
         }
     }
 
-    /// The same for a prefix in a store.
+    /// Opens a prefix in a store.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Folder {
         }))
     }
 
-    /// The path, or the URL in the place of one; for messages.
+    /// Returns the path or the URL, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -92,7 +92,7 @@ impl Folder {
         }
     }
 
-    /// The path or the URL of a name, for messages.
+    /// Returns the path or the URL of a name, for messages.
     #[must_use]
     pub fn path_of(&self, name: &str) -> PathBuf {
         match self {
@@ -101,13 +101,13 @@ impl Folder {
         }
     }
 
-    /// Whether it is in a store.
+    /// Returns whether the root is in a store.
     #[must_use]
     pub const fn is_store(&self) -> bool {
         matches!(self, Self::Store(_))
     }
 
-    /// Whether what lies in it can be listed: a web server has no way to.
+    /// Returns whether the contents can be listed. Web servers do not support listings.
     #[must_use]
     pub fn can_list(&self) -> bool {
         match self {
@@ -116,11 +116,11 @@ impl Folder {
         }
     }
 
-    /// Opens a file by its name. Of a store it is asked how long the object is.
+    /// Opens a file by its name. In a store, requests the length of the object.
     ///
     /// # Errors
     ///
-    /// As [`Dir::open_file`] and [`Remote::look_up`]; `not-found`.
+    /// As [`Dir::open_file`] and [`Remote::look_up`]; `not-found` when the file or object does not exist.
     pub fn open_file(&self, name: &str) -> Result<Stored, StorageError> {
         let store = match self {
             Self::Local(dir) => return dir.open_file(name).map(Stored::File),
@@ -152,12 +152,12 @@ impl Folder {
         Ok(object(found.bytes, found.tag, None))
     }
 
-    /// Reads an object of a store of at most `most` bytes, to answer from memory what is asked about it later. Of a
-    /// directory nothing is read.
+    /// Reads an object of at most `most` bytes from a store and caches it, so that later calls need no request. Does
+    /// nothing for a directory.
     ///
     /// # Errors
     ///
-    /// As [`Remote::read`]; that there is none is not an error.
+    /// As [`Remote::read`]. A missing object is not an error; its absence is cached.
     pub fn keep(&self, name: &str, most: u64) -> Result<(), StorageError> {
         let Self::Store(store) = self else {
             return Ok(());
@@ -174,7 +174,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Whether a regular file has the name. That there is none is remembered of a store.
+    /// Returns whether the name exists. For a store, a negative answer is cached.
     ///
     /// # Errors
     ///
@@ -195,11 +195,11 @@ impl Folder {
         }
     }
 
-    /// A folder beneath this one. Of a store nothing is asked.
+    /// Opens a folder below this one. Sends no request to a store.
     ///
     /// # Errors
     ///
-    /// As [`Dir::open_dir`]; names that are none.
+    /// As [`Dir::open_dir`]; [`StorageError::Name`] for an invalid name.
     pub fn open_folder(&self, name: &str) -> Result<Self, StorageError> {
         match self {
             Self::Local(dir) => dir.open_dir(name).map(Self::Local),
@@ -213,7 +213,7 @@ impl Folder {
         }
     }
 
-    /// What lies in it. Names that are not UTF-8 have replacement characters.
+    /// Lists the direct entries. Names that are not UTF-8 have replacement characters.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl Folder {
         }
     }
 
-    /// The names of all objects beneath a prefix of a store, at most `most`; `None` for a directory.
+    /// Returns the names of all objects below a prefix of a store, at most `most`. Returns `None` for a directory.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl StoreFolder {
 }
 
 impl Stored {
-    /// The path or the URL, for messages.
+    /// Returns the path or the URL, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -276,7 +276,7 @@ impl Stored {
         }
     }
 
-    /// Its length in bytes when it was opened.
+    /// Returns the length in bytes when it was opened.
     #[must_use]
     pub const fn len(&self) -> u64 {
         match self {
@@ -285,13 +285,13 @@ impl Stored {
         }
     }
 
-    /// Whether it was empty when it was opened.
+    /// Returns whether it was empty when it was opened.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The file of this machine, if it is one.
+    /// Returns the local file, if it is one.
     #[must_use]
     pub const fn as_file(&self) -> Option<&FileHandle> {
         match self {
@@ -300,8 +300,7 @@ impl Stored {
         }
     }
 
-    /// What the store says that changes when the object does; empty where it says nothing of the kind, `None` for a file of
-    /// this machine.
+    /// Returns the version tag of the object, such as its `ETag`. Empty if the store has none; `None` for a local file.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {
         match self {
@@ -310,7 +309,7 @@ impl Stored {
         }
     }
 
-    /// Fills `buffer` with the bytes from `offset` on.
+    /// Fills `buffer` with the bytes from `offset`.
     ///
     /// # Errors
     ///
@@ -329,7 +328,7 @@ impl Stored {
         }
     }
 
-    /// The `len` bytes from `offset` on.
+    /// Reads `len` bytes from `offset`.
     ///
     /// # Errors
     ///
@@ -341,7 +340,7 @@ impl Stored {
         }
     }
 
-    /// The whole of it.
+    /// Reads the whole file or object.
     ///
     /// # Errors
     ///
@@ -352,7 +351,7 @@ impl Stored {
         Ok(bytes)
     }
 
-    /// The whole of it in place of what is in `bytes`.
+    /// Reads the whole file or object into `bytes`, replacing its contents.
     ///
     /// # Errors
     ///
@@ -368,7 +367,7 @@ impl Stored {
                         max,
                     });
                 }
-                // The old ones go before the new ones come.
+                // Free the old contents before the new ones are read.
                 *bytes = Vec::new();
                 *bytes = match &object.kept {
                     Some(kept) => kept.as_ref().clone(),
@@ -379,7 +378,8 @@ impl Stored {
         }
     }
 
-    /// Asks whether it is still as it was when it was opened. Of a store nothing is asked: no other version was read.
+    /// Checks that a local file has not changed since it was opened. Sends no request to a store, because reads of
+    /// another version fail there.
     ///
     /// # Errors
     ///
@@ -492,7 +492,7 @@ mod tests {
             store.all_names(10).unwrap().unwrap(),
             ["a/b/y", "a/x", "index.json"]
         );
-        // What was looked up is what is read.
+        // Only the version that was opened can be read.
         let file = store.open_file("a/x").unwrap();
         std::fs::write(root.path().join("a/x"), "9876543210").unwrap();
         assert!(file.read_all(10).is_err());

@@ -1,14 +1,14 @@
-//! Whether a lease in a store is still held, as far as its holder can know.
+//! The heartbeat of a lease in a store: whether the lease is still held, as far as its holder can know.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A moment, by two clocks.
+/// A point in time, recorded by two clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// Goes on whatever is done to the clock of the machine.
+    /// Monotonic: unaffected when the clock of the machine is set.
     running: Instant,
-    /// Goes on while the machine sleeps, or is paused by another one.
+    /// Also advances while the machine is suspended or its virtual machine is paused.
     wall: SystemTime,
 }
 
@@ -20,41 +20,42 @@ impl Moment {
         }
     }
 
-    /// How long ago it was, by the clock that says more. A clock that was set forward costs one look at the lease.
+    /// Returns the elapsed time, by whichever clock shows more. If a clock was set forward, the only cost is one extra
+    /// check of the lease.
     pub(crate) fn elapsed(&self) -> Duration {
         let wall = self.wall.elapsed().unwrap_or_default();
         self.running.elapsed().max(wall)
     }
 }
 
-/// A wait for the lease of another writer in a store.
+/// A wait for a lease in a store that another writer holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseWait {
-    /// The object that is the lease.
+    /// The URL of the lease object.
     pub url: String,
-    /// The random id of the writer that holds it, where the object has one.
+    /// The random id of the writer that holds it, if the object contains one.
     pub owner: Option<String>,
-    /// How long the lease may go without a heartbeat before it is taken over.
+    /// The time without a heartbeat after which the lease is taken over.
     pub patience: Duration,
 }
 
-/// What the holder of a lease knows of it.
+/// The state of a lease as its holder sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// Nobody can have taken it.
+    /// No other writer can have taken it.
     Held,
-    /// No sign of life was given for so long that it has to be looked at.
+    /// The last heartbeat is so old that the lease object has to be checked first.
     Silent,
-    /// Another writer has it, or had it.
+    /// Another writer holds it or held it.
     Lost,
 }
 
-/// The signs of life of a lease: one thread gives them, others ask how it stands.
+/// The heartbeat of a lease. One thread sends it, other threads query the state.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    /// From one sign of life to the next.
+    /// The interval between two heartbeats.
     every: Duration,
-    /// How long after one the lease counts as held, whoever comes. In the second half of that it is looked at first.
+    /// How long the lease counts as held after a heartbeat. In the second half of that time it is checked before use.
     lasts: Duration,
     state: Mutex<State>,
     wake: Condvar,
@@ -62,16 +63,17 @@ pub(crate) struct Heartbeat {
 
 #[derive(Debug)]
 struct State {
-    /// When the last sign of life was begun that the store took.
+    /// When the last successful heartbeat was started.
     last: Moment,
     lost: bool,
     ended: bool,
-    /// Somebody waits for a sign of life.
+    /// A caller is waiting for a heartbeat.
     asked: bool,
 }
 
 impl Heartbeat {
-    /// Of a lease with a sign of life that often, which others take after `lasts`, with the first one.
+    /// Returns the heartbeat of a lease that is renewed at the interval `every` and that other writers may take after
+    /// `lasts`. `last` is the time of the first heartbeat.
     pub(crate) const fn new(every: Duration, lasts: Duration, last: Moment) -> Self {
         Self {
             every,
@@ -90,13 +92,13 @@ impl Heartbeat {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it stands. Whoever hears that it is silent has asked for a sign of life.
+    /// Returns the state of the lease. If it is [`Sign::Silent`], this also requests an immediate heartbeat.
     pub(crate) fn sign(&self) -> Sign {
         let mut state = self.lock();
         if state.lost {
             return Sign::Lost;
         }
-        // Half of the time that others wait is for what is sent now to arrive.
+        // The second half of the time is left for requests in flight to arrive.
         if state.ended || state.last.elapsed() < self.lasts / 2 {
             return Sign::Held;
         }
@@ -106,18 +108,19 @@ impl Heartbeat {
         Sign::Silent
     }
 
-    /// Whether others may have taken it by now.
+    /// Returns whether another writer may have taken the lease by now.
     pub(crate) fn is_over(&self) -> bool {
         let state = self.lock();
         state.lost || (!state.ended && state.last.elapsed() >= self.lasts)
     }
 
-    /// Whether the last sign of life is so old that it has to be looked at, also where there is to be none any more.
+    /// Returns whether the last heartbeat is so old that the lease has to be checked, also after the heartbeat has
+    /// ended.
     pub(crate) fn is_old(&self) -> bool {
         self.lock().last.elapsed() >= self.lasts / 2
     }
 
-    /// How long after a sign of life the lease counts as held.
+    /// Returns how long the lease counts as held after a heartbeat.
     pub(crate) const fn lasts(&self) -> Duration {
         self.lasts
     }
@@ -143,7 +146,8 @@ impl Heartbeat {
         self.wake.notify_all();
     }
 
-    /// Waits until the next sign of life is due; `false` where there is to be none. Nobody hurries one that has just failed.
+    /// Waits until the next heartbeat is due. Returns `false` if the heartbeat has ended. After a failure, requests of
+    /// other threads do not shorten the wait.
     pub(crate) fn wait(&self, has_failed: bool) -> bool {
         let every = match has_failed {
             true => self.every / 4,
@@ -160,7 +164,7 @@ impl Heartbeat {
     }
 }
 
-/// The leases that a location is written to under.
+/// The leases under which a location is written.
 #[derive(Debug, Default)]
 pub(crate) struct Leases(Mutex<Vec<Weak<Heartbeat>>>);
 
@@ -171,7 +175,7 @@ impl Leases {
         heartbeats.push(heartbeat);
     }
 
-    /// How the worst of them stands.
+    /// Returns the worst state of all leases.
     pub(crate) fn sign(&self) -> Sign {
         let heartbeats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut worst = Sign::Held;
@@ -185,7 +189,7 @@ impl Leases {
         worst
     }
 
-    /// Whether others may have taken one of them by now.
+    /// Returns whether another writer may have taken one of the leases by now.
     pub(crate) fn is_over(&self) -> bool {
         let heartbeats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut heartbeats = heartbeats.iter().filter_map(Weak::upgrade);
@@ -219,7 +223,7 @@ mod tests {
             ..ago(long)
         };
         assert!(only_running.elapsed() >= long && only_wall.elapsed() >= long);
-        // A clock that was set back says nothing.
+        // A clock that was set back is ignored.
         let ahead = Moment {
             running: Instant::now(),
             wall: SystemTime::now() + long,
@@ -236,7 +240,7 @@ mod tests {
         assert_eq!((leases.sign(), leases.is_over()), (Sign::Held, false));
         heartbeat.beaten(ago(patience * 3 / 4));
         assert_eq!((leases.sign(), leases.is_over()), (Sign::Silent, false));
-        // It was asked for by that, and does not let a thread wait.
+        // `sign` requested a heartbeat, so the thread does not wait.
         assert!(heartbeat.wait(false));
         heartbeat.beaten(ago(patience));
         assert_eq!((leases.sign(), leases.is_over()), (Sign::Silent, true));
@@ -244,7 +248,7 @@ mod tests {
         assert_eq!((leases.sign(), leases.is_over()), (Sign::Held, false));
         heartbeat.lose();
         assert_eq!((leases.sign(), leases.is_over()), (Sign::Lost, true));
-        // What has ended keeps nobody waiting, but what was lost stays so.
+        // A heartbeat that has ended keeps no thread waiting, but a lost lease stays lost.
         heartbeat.end();
         assert!(!heartbeat.wait(false) && !heartbeat.wait(true));
         assert_eq!(leases.sign(), Sign::Lost);

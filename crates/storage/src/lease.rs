@@ -11,16 +11,16 @@ use crate::error::StorageError;
 use crate::file::FileHandle;
 use crate::remove::remove_all;
 
-/// The claim of one writer on a folder.
+/// An exclusive lock of one writer on a folder.
 ///
-/// The kernel gives it up when the process ends, however it ends, so that no stale lease ever stands in the
-/// way. It saves work and names the other writer; correctness rests on publishing, not on it.
+/// The kernel releases it however the process ends, so no stale lease is left behind. It avoids wasted work and names
+/// the other writer. Correctness depends on atomic publishing, not on the lease.
 #[derive(Debug)]
 pub struct Lease {
     file: File,
     dir: Dir,
     name: String,
-    /// Whoever is forked off has the file open as well, but does not own the lease.
+    /// The process that acquired the lease. A forked child inherits the open file, but does not own the lease.
     owner: u32,
     locked: bool,
 }
@@ -32,14 +32,14 @@ enum Attempt {
 }
 
 impl Lease {
-    /// Claims the lease file `name` beneath `dir`; makes the folder it lies in (private, one level) and the
-    /// file where they are missing. Never waits.
+    /// Acquires the lease file `name` in `dir` without waiting. Creates the file and its folder (private, one level)
+    /// where they are missing.
     ///
     /// # Errors
     ///
-    /// [`StorageError::OtherWriter`] when somebody else, this process included, holds it.
+    /// [`StorageError::OtherWriter`] when another writer holds it, in this process or another one.
     pub fn acquire(dir: &Dir, name: &str) -> Result<Self, StorageError> {
-        /// Each attempt loses only to another writer that came or went in this moment.
+        /// An attempt fails only if another writer acquires or removes the lease at the same moment.
         const ATTEMPTS: usize = 64;
 
         Dir::check(name)?;
@@ -51,7 +51,7 @@ impl Lease {
             match Self::attempt(dir, name) {
                 Ok(Attempt::Held(lease)) => return Ok(lease),
                 Ok(Attempt::Lost) => {}
-                // The folder was removed by the one who had it.
+                // The previous holder removed the folder.
                 Err(error) if error.is_not_found() => lost = error,
                 Err(error) => return Err(error),
             }
@@ -81,12 +81,12 @@ impl Lease {
                     pid: read_pid(&mut file),
                 });
             }
-            // No locks on this file system, or none at the moment. Correctness does not rest on them.
+            // The file system has no locks, or none are left. Correctness does not depend on them.
             Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => false,
             Err(errno) => return Err(StorageError::io("lock", path(), errno)),
         };
-        // INVARIANT: only the file that has the name counts. The one who held the lease before may have
-        // removed it, and then the lock is on a file that nobody else will ever see.
+        // INVARIANT: only the file that has the name counts. The previous holder may have removed the locked file, and
+        // no other process can open an unlinked file.
         let ours = fstat(&file).map_err(|errno| StorageError::io("look up", path(), errno))?;
         let (parent, last) = dir.parent_of(name, "open the lease")?;
         match statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW) {
@@ -108,21 +108,21 @@ impl Lease {
         }))
     }
 
-    /// Whether the file system keeps other writers away; some have no locks.
+    /// Returns whether the file system excludes other writers. Some file systems have no locks.
     #[must_use]
     pub const fn is_exclusive(&self) -> bool {
         self.locked
     }
 
-    /// The path of the lease file, for messages.
+    /// Returns the path of the lease file, for messages.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir.path_of(&self.name)
     }
 
-    /// Ends the lease and removes the folder that its file lies in, with all that is in it but the entries called
-    /// `spared`, with which it stays. For a name without a folder, only the lease file. A writer that comes at the same
-    /// moment finds either the old folder, held, or none, and its new folder is left alone.
+    /// Ends the lease and removes its folder with all contents, except the entries named in `spared`. If spared entries
+    /// are present, the folder stays. If the name has no folder, only the lease file is removed. A writer that starts
+    /// at the same moment finds the old folder locked or missing; a folder it creates is not touched.
     ///
     /// # Errors
     ///
@@ -132,15 +132,15 @@ impl Lease {
             self.dir.remove(&self.name)?;
             return self.dir.sync();
         };
-        // INVARIANT: the lease file goes last, while it is locked. From then on the folder may be another's,
-        // so that it is removed only if it is empty.
+        // INVARIANT: the lease file is removed last, while it is locked. After that the folder may belong to another
+        // writer, so it is removed only if it is empty.
         let mut keep = vec![OsStr::new(last)];
         keep.extend(spared.iter().map(OsStr::new));
         remove_all(&self.dir.open_dir(folder)?, &keep)?;
         self.end()
     }
 
-    /// Ends the lease, and removes the folder that its file lies in if nothing else is there.
+    /// Ends the lease, and removes its folder if nothing else is in it.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Closing is enough unless a child process has the file open too. The child itself must not unlock.
+        // Closing the file releases the lock, unless a child process has it open too. The child itself must not unlock.
         if self.locked && self.owner == std::process::id() {
             let _ = flock(&self.file, FlockOperation::Unlock);
         }

@@ -1,4 +1,4 @@
-//! The claim of one writer on a folder, wherever it is.
+//! The lease of one writer on a folder, in a directory or in a store.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,38 +11,40 @@ use crate::lease::Lease;
 use crate::place::Place;
 use crate::remote::{GoOn, Remote, random_number};
 
-/// How long a lease in a store may go without a sign of life before another writer takes it.
+/// How long a lease in a store may be without a heartbeat before another writer takes it over.
 pub const LEASE_PATIENCE: Duration = Duration::from_secs(15);
 
-/// The shortest time that a lease is thought to last by who has it, however short others are told to wait: a slow store or
-/// a busy machine is no reason to stop.
+/// The shortest time that its holder assumes a lease to last, even if other writers wait for less. A slow store or a
+/// busy machine is no reason to stop.
 const LEAST: Duration = Duration::from_secs(5);
 
-/// The shortest time between two signs of life.
+/// The shortest interval between two heartbeats.
 const OFTEN: Duration = Duration::from_millis(20);
 
-/// Most bytes of a lease.
+/// The maximum number of bytes of a lease object.
 const MOST: u64 = 1 << 10;
 
-/// How often somebody who waits reads the lease, at least.
+/// The longest interval at which a waiting writer reads the lease.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How often somebody who waits is asked whether to go on.
+/// The interval at which a waiting writer checks for cancellation.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// The shortest wait that is announced.
 const ANNOUNCED: Duration = Duration::from_secs(1);
 
-/// The claim of one writer on a folder of a [`Place`]. It saves work and names the other writer; correctness rests on
-/// publishing, not on it.
+/// An exclusive lock of one writer on a folder of a [`Place`]. It avoids wasted work and names the other writer.
+/// Correctness depends on atomic publishing, not on the lease.
 ///
-/// In a directory it is a [`Lease`]. In a store it is an object that is put where there is none, and put again four times
-/// in `patience` (of 15 seconds, where that is longer): a writer that finds it waits that long for a change, and takes it
-/// where there is none. No clock is compared with that of another machine.
-///
-/// What is put or removed by way of the place of a lease in a store asks for it before each request. Where no sign of life
-/// was given for half of `patience` (of 5 seconds at least), by clocks that go on while the machine sleeps, the lease is read first: one that is
-/// another's, or gone, is lost, and `other-writer` is what the request ends with.
+/// In a directory it is a [`Lease`]. In a store it is an object that the writer creates only if it does not exist. The
+/// writer renews the object four times per `patience`, or four times per 15 seconds if `patience` is longer. Another
+/// writer that finds the object waits `patience` for a change, and takes the lease over if there is none. The clocks of
+/// different machines are never compared.
+/// Each request that uploads or removes data through this place first checks the lease. If the last heartbeat is older
+/// than half of `patience`, the lease object is read first. Here `patience` counts as at least 5 and at most 15
+/// seconds, and the clocks include the time that the machine is suspended. If the object is missing or belongs to
+/// another writer, the lease is lost. Then the request fails with `other-writer`.
+/// writer, the lease is lost, and the request fails with `other-writer`.
 #[derive(Debug)]
 pub struct PlaceLease(Kind);
 
@@ -54,9 +56,9 @@ enum Kind {
 
 #[derive(Debug)]
 struct StoreLease {
-    /// For the lease itself …
+    /// For the lease object.
     remote: Remote,
-    /// … and for what else is in its folder.
+    /// For the other objects in the folder.
     data: Remote,
     name: String,
     owner: String,
@@ -65,11 +67,11 @@ struct StoreLease {
 }
 
 impl PlaceLease {
-    /// Claims the lease `name` of a place.
+    /// Acquires the lease `name` of a place. Calls `go_on` while it waits; `false` cancels the wait.
     ///
     /// # Errors
     ///
-    /// `other-writer`, which is a conflict, when somebody else has it; `interrupted`; what the disk or the store says.
+    /// `other-writer`, a conflict, when another writer holds it; `interrupted`; errors of the file system or the store.
     pub fn acquire(
         place: &Place,
         name: &str,
@@ -83,7 +85,7 @@ impl PlaceLease {
         let remote = store.remote().for_lease();
         let owner = format!("{:016x}", random_number());
         let last = claim(&remote, name, &owner, patience, go_on)?;
-        // Others may wait for less than we do.
+        // Other writers may wait for less time than this one does.
         let every = (patience.min(LEASE_PATIENCE) / 4).max(OFTEN);
         let lasts = patience.clamp(LEAST, LEASE_PATIENCE);
         let heartbeat = Arc::new(Heartbeat::new(every, lasts, last));
@@ -113,7 +115,7 @@ impl PlaceLease {
         })))
     }
 
-    /// Whether other writers are kept away: some file systems have no locks, and in a store a lease may be lost.
+    /// Returns whether other writers are excluded. Some file systems have no locks, and a lease in a store can be lost.
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
         match &self.0 {
@@ -122,7 +124,8 @@ impl PlaceLease {
         }
     }
 
-    /// Whether another writer is known to have taken the lease meanwhile: this one was silent for too long.
+    /// Returns whether another writer is known to have taken the lease over because this one sent no heartbeat for too
+    /// long.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         match &self.0 {
@@ -131,7 +134,7 @@ impl PlaceLease {
         }
     }
 
-    /// Ends the lease, and removes the folder that it is in if nothing else is there.
+    /// Ends the lease, and removes its folder if nothing else is in it.
     ///
     /// # Errors
     ///
@@ -146,7 +149,8 @@ impl PlaceLease {
         }
     }
 
-    /// Ends the lease and removes the folder that it is in, with all that is in it, the lease last.
+    /// Ends the lease and removes its folder with all contents except the entries named in `spared`. The lease is
+    /// removed last.
     ///
     /// # Errors
     ///
@@ -156,9 +160,9 @@ impl PlaceLease {
             Kind::Local(lease) => return lease.remove_folder(spared),
             Kind::Store(lease) => lease,
         };
-        // While others are kept away.
+        // The lease still excludes other writers here.
         match lease.clear_folder(spared, go_on) {
-            // What is there now is another's.
+            // The contents belong to another writer now.
             Err(_) if lease.heartbeat.is_lost() => {}
             cleared => cleared?,
         }
@@ -168,7 +172,8 @@ impl PlaceLease {
 }
 
 impl StoreLease {
-    /// Removes all that is in the folder of the lease but the lease and what is in folders called `spared`.
+    /// Removes all objects in the folder of the lease, except the lease itself and everything below the names in
+    /// `spared`.
     fn clear_folder(&self, spared: &[&str], go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
         if let Some((folder, _)) = self.name.rsplit_once('/') {
             let inside = format!("{folder}/");
@@ -178,9 +183,9 @@ impl StoreLease {
                 let first = name.split('/').next();
                 first.is_some_and(|first| spared.contains(&first))
             };
-            // A log goes from its end, so that what is left of it in between is a log.
+            // Remove a log from its end, so that the remaining objects are always a prefix of the log.
             for object in objects.into_iter().rev() {
-                // What is no name of ours was not put by a writer.
+                // No writer uploads objects with invalid names, so these are kept.
                 if object.name != self.name
                     && !is_spared(&object.name)
                     && shardmill_core::check_relative_path(&object.name).is_ok()
@@ -195,13 +200,14 @@ impl StoreLease {
     fn stop(&mut self) {
         self.heartbeat.end();
         if let Some(heart) = self.heart.take() {
-            // It does not panic, and there would be nothing to do about it.
+            // The thread does not panic, and a panic could not be handled here.
             let _ = heart.join();
         }
     }
 
     fn release(&self, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
-        // INVARIANT: one that is another's by now stays. `stop` has ended the pulse, so that only the clock can tell.
+        // INVARIANT: a lease that another writer holds by now is kept. `stop` has ended the heartbeat, so only the
+        // clock tells whether that is possible.
         if self.heartbeat.is_lost() {
             return Ok(());
         }
@@ -221,13 +227,13 @@ impl Drop for StoreLease {
             return;
         }
         self.stop();
-        // The next writer takes it after a while, where this fails.
+        // If this fails, the next writer takes the lease over after its `patience`.
         let began = Instant::now();
         let _ = self.release(&mut |_| began.elapsed() < Duration::from_secs(2));
     }
 }
 
-/// Puts the lease where there is none, or where the one that is there shows no sign of life; answers when.
+/// Creates the lease, or takes it over if its holder sends no heartbeat. Returns when the upload began.
 fn claim(
     remote: &Remote,
     name: &str,
@@ -235,7 +241,7 @@ fn claim(
     patience: Duration,
     go_on: &mut GoOn<'_>,
 ) -> Result<Moment, StorageError> {
-    /// Each one loses to another writer that came in this moment.
+    /// An attempt fails only if another writer acquires the lease at the same moment.
     const ATTEMPTS: usize = 8;
 
     let other = || StorageError::Remote {
@@ -248,7 +254,7 @@ fn claim(
         let at = Moment::now();
         match remote.put_new(name, sign(owner, 0).into_bytes(), go_on) {
             Ok(_) if was_silent => {
-                // The other one may be back, and may have read its lease just before it went.
+                // The previous holder may be running again, and may have read its lease just before it was removed.
                 wait(remote, LOOK.min(patience / 8), go_on)?;
                 return match read(remote, name, go_on)? {
                     Some(Some((found, _))) if found == owner => Ok(at),
@@ -304,7 +310,7 @@ fn claim(
     Err(other())
 }
 
-/// Waits, as long as the caller wants to go on.
+/// Waits for `time`, or until the caller cancels.
 fn wait(remote: &Remote, time: Duration, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -316,12 +322,12 @@ fn wait(remote: &Remote, time: Duration, go_on: &mut GoOn<'_>) -> Result<(), Sto
     Ok(())
 }
 
-/// What a lease says: who has it, and how often it was put.
+/// Returns the contents of a lease: its owner and the number of its heartbeat.
 fn sign(owner: &str, beat: u64) -> String {
     format!("{owner} {beat}\n")
 }
 
-/// Reads what a lease says. `Some(None)` is an object that says nothing of the kind: an answer may be a page of a proxy.
+/// Reads the contents of a lease. `Some(None)` is an object with other contents, such as an error page of a proxy.
 fn read(
     remote: &Remote,
     name: &str,
@@ -345,7 +351,7 @@ fn parse(text: &str) -> Option<(String, u64)> {
     is_owner.then(|| (owner.to_owned(), beat))
 }
 
-/// The thread that gives signs of life.
+/// The thread that sends heartbeats.
 struct Beating {
     remote: Remote,
     name: String,
@@ -361,7 +367,7 @@ impl Beating {
             beat += 1;
             match self.beat(beat) {
                 Sign::Held => has_failed = false,
-                // A store that does not answer now may do so the next time. Whoever wants to write waits for that.
+                // The store may answer the next attempt. Writers wait for that.
                 Sign::Silent => has_failed = true,
                 Sign::Lost => {
                     self.heartbeat.lose();
@@ -371,23 +377,24 @@ impl Beating {
         }
     }
 
-    /// Reads the lease, and puts it again where it is still ours.
+    /// Reads the lease, and renews it if this writer still holds it.
     fn beat(&self, beat: u64) -> Sign {
         let began = Moment::now();
-        // An answer that took longer says what was, not what is.
+        // A slow answer describes the past, not the present.
         let lasts = self.heartbeat.lasts();
         let is_recent = || began.elapsed() < lasts / 2;
         let go_on = &mut |_| !self.heartbeat.is_ended() && is_recent();
         let mut read = || read(&self.remote, &self.name, go_on);
         let found = match read() {
-            // Nobody but us takes it away, or somebody who has found us silent. Some proxies say so of what they cannot reach.
+            // Only this writer, or one that found it silent, removes the lease. Some proxies answer 404 for hosts they
+            // cannot reach, so it is read twice.
             Ok(None) => read(),
             found => found,
         };
         match found {
             Ok(Some(Some((owner, _)))) if owner == self.owner => {}
             Ok(Some(Some(_)) | None) => return Sign::Lost,
-            // What says nothing is a page of a proxy.
+            // Other contents are a page of a proxy.
             Ok(Some(None)) | Err(_) => return Sign::Silent,
         }
         if !is_recent() {
@@ -398,7 +405,7 @@ impl Beating {
             !self.heartbeat.is_ended() && began.elapsed() < lasts * 3 / 4
         });
         if began.elapsed() >= lasts {
-            // It may have taken the place of the lease of another. Neither of the two goes on.
+            // The upload may have overwritten the lease of another writer, so both stop.
             return Sign::Lost;
         }
         match put {

@@ -1,28 +1,34 @@
-//! Opening files by names that came from data, publishing files so that a reader sees all or nothing, and fetching
-//! objects from a store and putting them there so that what arrives is whole.
+//! Opens files by untrusted names, publishes files atomically, and transfers objects to and from stores with retries.
 //!
-//! This crate decides how a name becomes an open file (reliability rule S4), what has to happen before a
-//! file counts as published (P2, P8), how two writers of one directory notice each other (P7), and what is tried again
-//! when a store or the network fails (V3, V4, N1 to N5). It leaves what is in the files, when to publish or fetch them
-//! and in which order to its callers. Names are relative to a directory or to a prefix of a bucket.
+//! This crate decides four things:
+//!
+//! - how a name becomes an open file
+//! - when a file counts as published
+//! - how two writers of one directory detect each other
+//! - which failures of a store or of the network are retried
+//!
+//! Callers decide what the files contain, and when and in which order they are published or fetched. Names are relative
+//! to a directory or to a prefix of a bucket.
 //!
 //! The model:
 //!
-//! - A [`Dir`] is a directory opened once, from a path the user gave. Symbolic links in *that* path are
-//!   followed. Everything else is named relative to the handle, with `/` between the parts, and is resolved
-//!   beneath it: no `..`, no symbolic link, nothing but regular files is ever opened.
-//! - A [`FileHandle`] is a regular file with the length it had when it was opened. Reading notices when the
-//!   file is no longer that long.
-//! - A [`TempFile`] is invisible until [`TempFile::publish`] gives it its name, complete and on the disk.
-//!   Dropped before that, it is gone.
-//! - A [`Claim`] is how processes of one machine agree on a file: who makes it, who reads it, who may remove it.
-//! - A [`Lease`] is the claim of one writer on a folder, released by the kernel when the process ends.
-//! - A [`Place`] is a directory or a prefix in a store, written to in the same way, with a [`PlaceLease`] and a
-//!   [`PlaceLog`] that do not tell either.
-//! - A [`Location`] is a path or a prefix in a store, and a [`Remote`] reads whole objects and ranges beneath one, puts
-//!   objects there and lists them. Stores differ in how they are spoken to, and in nothing else.
-//! - A [`Folder`] is a directory or a prefix in a store to read a dataset from, by the same names.
-//! - A [`Manifest`] is a listing as a file, of as many objects as there are. [`probe`] says what a location is good for.
+//! - A [`Dir`] is a directory opened once, from a path that the user gave. Symbolic links in *that* path are followed.
+//!   All other names are relative to the open directory, with `/` between the parts. They cannot leave it: names with
+//!   `..`, symbolic links and anything but a regular file are refused.
+//! - A [`FileHandle`] is an open regular file and the length it had when it was opened. Reads detect that the file has
+//!   become shorter.
+//! - A [`TempFile`] is invisible until [`TempFile::publish`] renames it. By then it is complete and synchronised to the
+//!   disk. Dropping it earlier removes it.
+//! - A [`Claim`] is a lock file by which the processes of one machine agree which of them creates, reads or removes a
+//!   file.
+//! - A [`Lease`] is the exclusive right of one writer to a folder. The kernel releases it when the process ends.
+//! - A [`Place`] is a directory or a prefix in a store that files are published to. [`PlaceLease`] and [`PlaceLog`]
+//!   have the same interface for both.
+//! - A [`Location`] is a path or a prefix in a store. A [`Remote`] reads whole objects and ranges below a prefix,
+//!   uploads objects and lists them. Stores differ in their protocols and in nothing else.
+//! - A [`Folder`] is a directory or a prefix in a store that a dataset is read from, by the same names.
+//! - A [`Manifest`] is a listing stored in a file, so its number of objects is not limited by memory. [`probe`] reports
+//!   what a location supports.
 //!
 //! ```
 //! use std::io::Write as _;
@@ -38,7 +44,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Linux only features are used where they exist (`openat2`, `/proc`), with portable fallbacks.
+//! Features that only Linux has (`openat2`, `/proc`) are used where they exist, with portable fallbacks.
 
 mod append;
 mod claim;

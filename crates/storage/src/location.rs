@@ -8,7 +8,7 @@ use url::Url;
 use crate::error::StorageError;
 use crate::fault::{UrlFault, has_user};
 
-/// Schemes that are known by name and not served, with what to write instead.
+/// Known schemes that are not supported, with what to write instead.
 const OTHER_SCHEMES: [(&str, &str); 10] = [
     ("s3a", "write s3://"),
     ("s3n", "write s3://"),
@@ -31,15 +31,15 @@ const OTHER_SCHEMES: [(&str, &str); 10] = [
     ("hf", "copy the dataset to a directory or to a store"),
 ];
 
-/// Schemes that are served.
+/// Supported schemes.
 const SCHEMES: [&str; 8] = ["s3", "gs", "gcs", "az", "abfss", "https", "http", "file"];
 
-/// What to write where a text is no location.
+/// The hint for a text that is not a location.
 const FORMS: &str = "write a path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, https://HOST/PATH or dbfs:/Volumes/CATALOG/SCHEMA/VOLUME";
 
-/// Where a dataset lies: a directory of this machine, or a prefix in a store.
+/// The location of a dataset: a local directory or a prefix in a store.
 ///
-/// Displayed, a location is what it was parsed from, without anything that could be a secret.
+/// `Display` shows the text it was parsed from, with possible secrets removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A path.
@@ -48,19 +48,19 @@ pub enum Location {
     Remote(RemoteLocation),
 }
 
-/// What kind of store a location is in.
+/// The kind of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// S3 and what speaks like it.
+    /// S3 and compatible stores.
     S3,
     /// Google Cloud Storage.
     Google,
-    /// Blobs of Azure, and its Data Lake.
+    /// Azure Blob Storage and Azure Data Lake Storage.
     Azure,
-    /// Volumes of Databricks.
+    /// Databricks volumes.
     Volumes,
-    /// A web server, to read from.
+    /// A web server, read-only.
     Http,
 }
 
@@ -76,31 +76,31 @@ impl fmt::Display for StoreKind {
     }
 }
 
-/// A bucket, and the prefix that all names are beneath.
+/// A bucket, and a prefix that all names are relative to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteLocation {
     kind: StoreKind,
-    /// The URL of the bucket, as it is shown, without a slash at the end.
+    /// The URL of the bucket for display, without a trailing slash.
     root: String,
     bucket: String,
-    /// Where the URL names it: the scheme and the host of the account.
+    /// Scheme and host of the account, if the URL names it.
     host: Option<String>,
-    /// Without a slash at either end; empty for the whole bucket.
+    /// The prefix without a leading or trailing slash; empty for the whole bucket.
     prefix: String,
 }
 
 impl Location {
-    /// Reads the URL of a store, `file:///path`, or a path. A slash at the end of a URL does not count.
+    /// Parses the URL of a store, `file:///path`, or a path. A trailing slash of a URL is ignored.
     ///
     /// | form | store |
     /// |---|---|
-    /// | `s3://BUCKET/PREFIX` | S3 and what speaks like it |
+    /// | `s3://BUCKET/PREFIX` | S3 and compatible stores |
     /// | `gs://BUCKET/PREFIX`, `gcs://…` | Google Cloud Storage |
     /// | `az://CONTAINER/PREFIX`, `abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX`, `https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX` | Azure |
     /// | `dbfs:/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`, `/Volumes/…` | a volume: a path where the catalog is mounted, else the Files API |
-    /// | `https://HOST/PATH`, `http://HOST/PATH` | a web server, to read from |
+    /// | `https://HOST/PATH`, `http://HOST/PATH` | a web server, read-only |
     ///
-    /// Keys are taken as they are written, but for those behind `https://` and `http://`, where `%20` stands for a space.
+    /// Keys are used as written, except in `https://` and `http://` URLs, which are percent-decoded (`%20` is a space).
     ///
     /// ```
     /// use shardmill_storage::Location;
@@ -114,13 +114,13 @@ impl Location {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Url`], which is `InvalidInput`: a scheme that is not served, a bucket that is none, user information, a
-    /// query or a fragment, control characters, and empty, `.` or `..` parts.
+    /// [`StorageError::Url`], which is `InvalidInput`: an unsupported scheme, an invalid bucket name, user information,
+    /// a query or a fragment, control characters, and empty, `.` or `..` parts.
     pub fn parse(text: &str) -> Result<Self, StorageError> {
         Self::parse_where(text, &|path| path.is_dir())
     }
 
-    /// As [`Location::parse`]; `is_mounted` says whether the folder of a catalog is there.
+    /// Parses as [`Location::parse`] does; `is_mounted` returns whether the folder of a catalog exists.
     fn parse_where(text: &str, is_mounted: &dyn Fn(&Path) -> bool) -> Result<Self, StorageError> {
         let refuse = |fault| Err(StorageError::url(text, fault));
         if text.is_empty() {
@@ -136,7 +136,7 @@ impl Location {
             if text.starts_with("/Volumes/") {
                 return volume(text, text, false, is_mounted);
             }
-            // `s3:/bucket` is a slip of the pen, not the name of a folder.
+            // `s3:/bucket` is a typing error, not the name of a folder.
             let first = text.split('/').next().unwrap_or_default();
             let scheme = first.strip_suffix(':').unwrap_or_default();
             if SCHEMES.contains(&scheme) || OTHER_SCHEMES.iter().any(|(other, _)| *other == scheme)
@@ -166,7 +166,7 @@ impl Location {
         }
     }
 
-    /// The location of what has the relative name `name` here. Without a name it is the same location.
+    /// Returns the location of the relative name `name` below this one. An empty name returns the same location.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         let name = name.trim_matches('/');
@@ -177,7 +177,7 @@ impl Location {
         }
     }
 
-    /// The path, where it is one of this machine.
+    /// Returns the path, if the location is local.
     #[must_use]
     pub fn as_local(&self) -> Option<&Path> {
         match self {
@@ -209,25 +209,25 @@ impl fmt::Display for Location {
 }
 
 impl RemoteLocation {
-    /// What kind of store it is in.
+    /// Returns the kind of the store.
     #[must_use]
     pub const fn kind(&self) -> StoreKind {
         self.kind
     }
 
-    /// The name of the bucket, of the container, of the volume with its catalog and schema, or of the host.
+    /// Returns the name of the bucket, the container, the host, or the volume with its catalog and schema.
     #[must_use]
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
-    /// The prefix, without a slash at either end; empty for the whole bucket.
+    /// Returns the prefix without a leading or trailing slash; empty for the whole bucket.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The whole bucket.
+    /// Returns the location of the whole bucket.
     #[must_use]
     pub fn root(&self) -> Self {
         Self {
@@ -236,7 +236,8 @@ impl RemoteLocation {
         }
     }
 
-    /// What is left of this prefix behind that of `other`, where it lies there or is the same: `Some("")` for the same.
+    /// Returns this prefix relative to that of `other`, if it is the same or lies below it. Returns `Some("")` for the
+    /// same.
     #[must_use]
     pub fn beneath(&self, other: &Self) -> Option<&str> {
         let is_same_store = (self.kind, &self.root, &self.host, &self.bucket)
@@ -251,7 +252,7 @@ impl RemoteLocation {
         rest.strip_prefix('/')
     }
 
-    /// The location one level up, and the last part of the prefix; `None` for the whole bucket.
+    /// Returns the parent location and the last part of the prefix; `None` for the whole bucket.
     ///
     /// ```
     /// use shardmill_storage::Location;
@@ -276,12 +277,12 @@ impl RemoteLocation {
         Some((folder, name))
     }
 
-    /// Scheme and host of the account or the server, where the URL names them.
+    /// Returns scheme and host of the account or the server, if the URL names them.
     pub(crate) fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
 
-    /// The key of a name beneath the prefix.
+    /// Returns the key of a name below the prefix.
     pub(crate) fn key(&self, name: &str) -> String {
         match (self.prefix.is_empty(), name.is_empty()) {
             (true, _) => name.to_owned(),
@@ -290,7 +291,7 @@ impl RemoteLocation {
         }
     }
 
-    /// The location of what has the relative name `name` here.
+    /// Returns the location of the relative name `name` below this one.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         Self {
@@ -299,7 +300,7 @@ impl RemoteLocation {
         }
     }
 
-    /// The URL of a name beneath the prefix, for messages.
+    /// Returns the URL of a name below the prefix, for messages.
     pub(crate) fn display(&self, name: &str) -> String {
         match name.is_empty() {
             true => self.to_string(),
@@ -318,7 +319,7 @@ impl fmt::Display for RemoteLocation {
     }
 }
 
-/// The scheme and what follows `://`.
+/// Splits a URL into the scheme and the text after `://`.
 fn split_scheme(text: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = text.split_once("://")?;
     let mut letters = scheme.chars();
@@ -327,14 +328,14 @@ fn split_scheme(text: &str) -> Option<(&str, &str)> {
     valid.then_some((scheme, rest))
 }
 
-/// The path behind `dbfs:`, with one slash in front.
+/// Returns the path after `dbfs:`, with one leading slash.
 fn dbfs(text: &str) -> Option<&str> {
     let (scheme, path) = text.split_at_checked(5)?;
     let path = path.strip_prefix("//").unwrap_or(path);
     (scheme.eq_ignore_ascii_case("dbfs:") && path.starts_with('/')).then_some(path)
 }
 
-/// The prefix behind a bucket, checked.
+/// Checks the key after a bucket and returns it as a prefix.
 fn prefix_of(text: &str, key: &str) -> Result<String, StorageError> {
     let refuse = |fault| Err(StorageError::url(text, fault));
     let prefix = key.strip_suffix('/').unwrap_or(key);
@@ -354,7 +355,7 @@ fn prefix_of(text: &str, key: &str) -> Result<String, StorageError> {
 
 fn is_bucket(name: &str) -> bool {
     let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    // Azure keeps containers whose names begin with a dollar sign for itself: `$web`, `$root`.
+    // Azure reserves container names that begin with a dollar sign: `$web`, `$root`.
     let first = |c: char| c.is_ascii_alphanumeric();
     !name.is_empty()
         && name.len() <= 255
@@ -389,7 +390,8 @@ fn bucket(
     })
 }
 
-/// `ACCOUNT.blob.core.windows.net`, `ACCOUNT.dfs.core.windows.net` and their like elsewhere, as the host that serves blobs.
+/// Returns the blob host for `ACCOUNT.blob.core.windows.net`, `ACCOUNT.dfs.core.windows.net` and the same in other
+/// clouds.
 fn blob_host(host: &str) -> Option<String> {
     const DOMAINS: [&str; 4] = [
         "core.windows.net",
@@ -406,7 +408,7 @@ fn blob_host(host: &str) -> Option<String> {
         .then(|| format!("{account}.blob.{domain}"))
 }
 
-/// `CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX`, or `CONTAINER/PREFIX`.
+/// Parses `CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX` or `CONTAINER/PREFIX`.
 fn lake(text: &str, rest: &str) -> Result<RemoteLocation, StorageError> {
     let refuse = |fault| Err(StorageError::url(text, fault));
     let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
@@ -434,7 +436,7 @@ fn lake(text: &str, rest: &str) -> Result<RemoteLocation, StorageError> {
     })
 }
 
-/// A web server, or blobs of Azure by their address.
+/// Parses the URL of a web server or of an Azure blob container.
 fn web(text: &str) -> Result<RemoteLocation, StorageError> {
     let refuse = |fault| Err(StorageError::url(text, fault));
     let rest = text.split_once("://").map_or("", |(_, rest)| rest);
@@ -475,13 +477,13 @@ fn web(text: &str) -> Result<RemoteLocation, StorageError> {
     })
 }
 
-/// Text in which `%20` stands for a space; `None` where that is not UTF-8.
+/// Percent-decodes a text; `None` if the result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let text = percent_decode_str(text).decode_utf8().ok()?;
     Some(text.into_owned())
 }
 
-/// `/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`: a path where the catalog is mounted.
+/// Parses `/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`. Returns a local path if the catalog is mounted.
 fn volume(
     text: &str,
     path: &str,
@@ -525,7 +527,7 @@ fn volume(
     }))
 }
 
-/// A URL with nothing in it but a scheme, a host and a path.
+/// Parses a URL that consists only of a scheme, a host and a path.
 pub(crate) fn bare_url(text: &str) -> Result<Url, StorageError> {
     let refuse = |fault| Err(StorageError::url(text, fault));
     let Ok(url) = Url::parse(text) else {
@@ -550,7 +552,7 @@ fn local(text: &str) -> Result<PathBuf, StorageError> {
     {
         return refuse(UrlFault::Parts);
     }
-    // Refuses another host than this one.
+    // This refuses a URL of another host.
     url.to_file_path()
         .or_else(|()| refuse(UrlFault::Host))
         .and_then(|path| {

@@ -1,4 +1,4 @@
-//! Lines that are added one by one, and found again by whoever comes later.
+//! A log of lines that later processes can read, in a directory or in a store.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -7,10 +7,10 @@ use crate::error::StorageError;
 use crate::place::Place;
 use crate::remote::{GoOn, Remote};
 
-/// A log in a [`Place`]: a file in a directory, in a store a run of objects that are named by numbers.
+/// A log in a [`Place`]: a file in a directory, or a sequence of numbered objects in a store.
 ///
-/// A line that was added is there after the process was killed. In a directory the last line may be torn, and nothing
-/// waits for the disk.
+/// An added line survives if the process is killed. In a directory the last line may be incomplete, and nothing is
+/// synchronised to the disk.
 #[derive(Debug)]
 pub struct PlaceLog(Kind);
 
@@ -20,7 +20,8 @@ enum Kind {
     Objects(Objects),
 }
 
-/// Lines of a log that several threads add to: those that come while an object is being put go together into the next.
+/// A log in a store that several threads append to. Lines added while an object is being uploaded go together into the
+/// next.
 #[derive(Debug)]
 struct Objects {
     remote: Remote,
@@ -34,14 +35,14 @@ struct State {
     /// The number of the next object.
     next: u64,
     waiting: String,
-    /// Lines that were added, and of these the ones that are in the store.
+    /// The number of lines added, and below, the number of those that are stored.
     added: u64,
     put: u64,
     busy: bool,
 }
 
 impl PlaceLog {
-    /// Reads a log of at most `most` bytes; `None` where there is none.
+    /// Reads a log of at most `most` bytes. Returns `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -71,7 +72,7 @@ impl PlaceLog {
             let part = store.remote().read_anew(&part(name, number), room, go_on);
             match part {
                 Ok(part) => bytes.get_or_insert_default().extend_from_slice(&part),
-                // Its writer has just ended.
+                // Its writer has just removed it.
                 Err(error) if error.is_not_found() => break,
                 Err(error) => return Err(error),
             }
@@ -79,7 +80,7 @@ impl PlaceLog {
         Ok(bytes)
     }
 
-    /// Opens a log to add lines to, and keeps its first `keep_bytes`.
+    /// Opens a log for appending, and keeps its first `keep_bytes` bytes.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl PlaceLog {
         };
         let remote = store.remote().clone();
         if keep_bytes == 0 {
-            // Whatever is there is another's, and would be read before the first line of this one.
+            // Existing objects belong to an older log, and would be read before the first line of this one.
             Self::remove(place, name, go_on)?;
         }
         let numbers = match keep_bytes {
@@ -113,8 +114,8 @@ impl PlaceLog {
         };
         let length = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
         if kept.len() != length || numbers.len() > MANY {
-            // One object in the place of all. First it, which a reader takes for more of the same; then the others go, from
-            // the end, so that what is left of them in between is the beginning of the log.
+            // Replace all objects by one. It is uploaded first, as the last object of the log. Then the others are
+            // removed from the end, so that the remaining ones are always a prefix of the log.
             let kept = kept.get(..length).unwrap_or(&kept);
             if !kept.is_empty() {
                 remote.put(&part(name, next), kept.to_vec(), go_on)?;
@@ -138,11 +139,11 @@ impl PlaceLog {
         })))
     }
 
-    /// Adds a line, which has no end of its own, and waits until it is there.
+    /// Appends a line (given without its line end), and waits until it is stored.
     ///
     /// # Errors
     ///
-    /// Whatever the disk or the store says.
+    /// Returns an error when the write or the upload fails.
     pub fn add_line(&self, line: &str, go_on: &mut GoOn<'_>) -> Result<(), StorageError> {
         match &self.0 {
             Kind::File(file) => file
@@ -162,7 +163,7 @@ impl PlaceLog {
         match place {
             Place::Local(_) => place.remove(name, go_on),
             Place::Store(store) => {
-                // From the end, so that what a reader finds in between is a log.
+                // From the end, so that the objects a reader finds meanwhile are a prefix of the log.
                 for number in numbers(place, name, go_on)?.into_iter().rev() {
                     store.remote().remove(&part(name, number), go_on)?;
                 }
@@ -172,14 +173,14 @@ impl PlaceLog {
     }
 }
 
-/// More objects than that become one when a log is opened.
+/// The number of objects above which they are merged when a log is opened.
 const MANY: usize = 64;
 
 fn part(name: &str, number: u64) -> String {
     format!("{name}/{number:010}")
 }
 
-/// The numbers of the objects of a log, in order. Whatever else is there is none of it.
+/// Returns the numbers of the objects of a log, in order. Other names are ignored.
 fn numbers(place: &Place, name: &str, go_on: &mut GoOn<'_>) -> Result<Vec<u64>, StorageError> {
     let entries = place.entries(name, go_on)?;
     let mut numbers: Vec<u64> = entries
@@ -218,7 +219,7 @@ impl Objects {
             state.busy = false;
             match put {
                 Ok(()) => state.put = upto,
-                // For those who wait for the same lines, to try or to fail by themselves.
+                // Other threads wait for the same lines, and retry or fail on their own.
                 Err(_) => state.waiting.insert_str(0, &lines),
             }
             self.done.notify_all();

@@ -1,4 +1,4 @@
-//! A directory or a prefix in a store, written to by the same names in the same way.
+//! A directory or a prefix in a store that a dataset is written to. Both use the same names and operations.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,20 +9,20 @@ use crate::location::Location;
 use crate::remote::{GoOn, Remote, RemoteOptions};
 use crate::temp::{PublishMode, TempFile};
 
-/// Where a dataset is written: a directory, or a prefix in a store. Clones share everything.
+/// The root that a dataset is written to: a local directory or a prefix in a store. Clones share all state.
 ///
-/// Files begin as a [`TempFile`], in the directory itself or, for a store, in a local one under no name, and get their
-/// name by [`Place::publish`]. What takes long asks `go_on` several times a second and ends with `interrupted` where the
-/// answer is `false`.
+/// A file begins as a [`TempFile`] in the directory, or for a store in a local spool directory. [`Place::publish`]
+/// gives it its name. Long operations call `go_on` several times a second, and fail with `interrupted` when it returns
+/// `false`.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// A directory of this machine.
+    /// A local directory.
     Local(Dir),
     /// A prefix in a store.
     Store(StorePlace),
 }
 
-/// A prefix in a store, and the local directory that files for it are made in.
+/// A prefix in a store, and the local directory for files that are to be uploaded.
 #[derive(Clone, Debug)]
 pub struct StorePlace {
     remote: Remote,
@@ -30,21 +30,21 @@ pub struct StorePlace {
     uploads: Arc<Uploads>,
 }
 
-/// What is known of a published file, to recognise it by later.
+/// The version of a published file, by which it is recognised later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileVersion {
-    /// Its length.
+    /// The length in bytes.
     pub bytes: u64,
-    /// The tag that the store gave it; a directory has none.
+    /// The `ETag` of the object; `None` in a directory.
     pub etag: Option<String>,
 }
 
-/// Something in a folder of a [`Place`].
+/// An entry in a folder of a [`Place`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlaceEntry {
-    /// Its name. A name that is not UTF-8 has replacement characters and cannot be opened.
+    /// The name. A name that is not UTF-8 has replacement characters and cannot be opened.
     pub name: String,
-    /// Whether it is a folder: in a store, whether names go on behind it.
+    /// Whether it is a folder. In a store, a folder is a prefix of longer names.
     pub is_folder: bool,
 }
 
@@ -57,16 +57,16 @@ impl From<Entry> for PlaceEntry {
     }
 }
 
-/// How often a store is asked for what was put: an answer may be wrong.
+/// How often an upload is verified before it counts as failed, because an answer may be wrong.
 const LOOKS: usize = 3;
 
 impl Place {
-    /// Opens a location that is there; of a store nothing is asked. `spool` is where files for a store are made, the
-    /// system's directory for temporary files where there is none.
+    /// Opens an existing location; sends no request to a store. `spool` is the directory for files that are to be
+    /// uploaded. It defaults to the temporary directory of the system.
     ///
     /// # Errors
     ///
-    /// As [`Dir::open`] and [`Remote::open`]; `store-unsupported` where a store takes no objects.
+    /// As [`Dir::open`] and [`Remote::open`]; `store-unsupported` for a store that cannot be written.
     pub fn open(
         location: &Location,
         options: &RemoteOptions,
@@ -78,11 +78,11 @@ impl Place {
         }
     }
 
-    /// As [`Place::open`]; makes the directory where it is missing.
+    /// Opens a location as [`Place::open`] does, and creates a directory that is missing.
     ///
     /// # Errors
     ///
-    /// As [`Dir::create`] and [`Remote::open`]; `store-unsupported` where a store takes no objects.
+    /// As [`Dir::create`] and [`Remote::open`]; `store-unsupported` for a store that cannot be written.
     pub fn create(
         location: &Location,
         options: &RemoteOptions,
@@ -108,7 +108,7 @@ impl Place {
         }))
     }
 
-    /// Where it is.
+    /// Returns the location.
     #[must_use]
     pub fn location(&self) -> Location {
         match self {
@@ -117,7 +117,7 @@ impl Place {
         }
     }
 
-    /// The path or the URL of a name, for messages.
+    /// Returns the path or the URL of a name, for messages.
     #[must_use]
     pub fn display(&self, name: &str) -> String {
         match self {
@@ -126,7 +126,7 @@ impl Place {
         }
     }
 
-    /// The directory, where it is one of this machine.
+    /// Returns the directory, if the place is local.
     #[must_use]
     pub const fn as_local(&self) -> Option<&Dir> {
         match self {
@@ -135,7 +135,7 @@ impl Place {
         }
     }
 
-    /// How many files are worth publishing at once: waiting for a disk is waiting once, waiting for a store is not.
+    /// Returns how many files to publish concurrently. A disk has no benefit from more than one; uploads to a store do.
     #[must_use]
     pub const fn publishers(&self) -> usize {
         match self {
@@ -144,8 +144,8 @@ impl Place {
         }
     }
 
-    /// Starts a file that nobody sees yet: in `folder` of the directory, which has to be there; for a store in the spool,
-    /// without a name, so that nothing is left of it however the process ends.
+    /// Creates a temporary file. In a directory it is in `folder`, which has to exist. For a store it is an unnamed
+    /// file in the spool directory, so nothing is left of it however the process ends.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl Place {
         }
     }
 
-    /// Gives a file of [`Place::temp_file`] its name. Once this returns, it is there for good: a directory has brought it
-    /// to the disk, a store has compared its checksum and shows its length.
+    /// Publishes a file of [`Place::temp_file`] under a name. When this returns, the file is durable: synchronised to
+    /// the disk in a directory, or verified by checksum and length in a store.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl Place {
             Self::Store(store) => store,
         };
         let file = file.into_handle()?;
-        // PERF: only so many bytes are in memory and under way, whoever publishes.
+        // PERF: limits the bytes that are in memory and in flight for all threads together.
         let held = store.uploads.enter(bytes);
         match mode {
             PublishMode::Replace => store.remote.put_file(name, &file, go_on)?,
@@ -200,8 +200,8 @@ impl Place {
         Err(store.remote.not_as_put(name, bytes, found))
     }
 
-    /// Publishes a small file in one go, in a directory by way of a temporary file in `folder`. With
-    /// [`PublishMode::CreateNew`] the same bytes under the name count as published.
+    /// Publishes `bytes` as one file, in a directory through a temporary file in `folder`. With
+    /// [`PublishMode::CreateNew`], an existing file with the same bytes counts as published.
     ///
     /// # Errors
     ///
@@ -229,14 +229,14 @@ impl Place {
         }
     }
 
-    /// Whether a name has these bytes; `false` where that cannot be told.
+    /// Returns whether the file has these bytes; `false` if it cannot be read.
     fn holds(&self, name: &str, bytes: &[u8], go_on: &mut GoOn<'_>) -> bool {
         let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let there = self.read(name, most, go_on).ok().flatten();
         there.as_deref() == Some(bytes)
     }
 
-    /// What is known of a file; `None` where there is none. Costs a store one `HEAD`.
+    /// Returns the version of a file, or `None` if it does not exist. Sends one `HEAD` request to a store.
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ impl Place {
         }
     }
 
-    /// The contents of a file of at most `most` bytes; `None` where there is none.
+    /// Reads a file of at most `most` bytes. Returns `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -281,8 +281,7 @@ impl Place {
         }
     }
 
-    /// What is in a folder, `""` being the place itself, sorted by the bytes of its names. A folder that is missing is
-    /// empty.
+    /// Lists a folder, sorted by the bytes of the names. `""` is the root. A missing folder is empty.
     ///
     /// # Errors
     ///
@@ -305,7 +304,7 @@ impl Place {
         Ok(entries.map(PlaceEntry::from).collect())
     }
 
-    /// Removes a file; that nothing has the name is no error. [`Place::sync`] makes it last.
+    /// Removes a file. A missing file is not an error. [`Place::sync`] makes the removal durable.
     ///
     /// # Errors
     ///
@@ -317,7 +316,7 @@ impl Place {
         }
     }
 
-    /// Makes a folder, which a store has no need of.
+    /// Creates a folder. Does nothing in a store.
     ///
     /// # Errors
     ///
@@ -329,7 +328,7 @@ impl Place {
         }
     }
 
-    /// Removes a folder that is empty; that there is none is no error.
+    /// Removes an empty folder. A missing folder is not an error.
     ///
     /// # Errors
     ///
@@ -341,7 +340,7 @@ impl Place {
         }
     }
 
-    /// Waits until names that were given and taken away survive a power cut. In a store they do.
+    /// Waits until published and removed names are durable in a directory. In a store they already are.
     ///
     /// # Errors
     ///
@@ -355,38 +354,38 @@ impl Place {
 }
 
 impl StorePlace {
-    /// Files of up to so many bytes are put in one request …
+    /// Files of up to this many bytes are uploaded in one request.
     const WHOLE_BYTES: u64 = 16 << 20;
-    /// … and others in parts of so many bytes at first.
+    /// The initial number of bytes of each part of a larger file.
     const PART_BYTES: u64 = 8 << 20;
 
-    /// The store.
+    /// Returns the store.
     #[must_use]
     pub const fn remote(&self) -> &Remote {
         &self.remote
     }
 }
 
-/// How many bytes are being put.
+/// The number of bytes being uploaded.
 #[derive(Debug, Default)]
 struct Uploads {
     bytes: Mutex<u64>,
     left: Condvar,
 }
 
-/// A share of them, until it is dropped.
+/// A reservation of bytes, released when it is dropped.
 struct Upload<'a> {
     uploads: &'a Uploads,
     bytes: u64,
 }
 
 impl Uploads {
-    /// Bytes in memory at once.
+    /// The maximum number of bytes in memory at once.
     const MOST: u64 = 64 << 20;
 
-    /// Waits for room. One file is always let in.
+    /// Waits for free capacity. One file is always admitted.
     fn enter(&self, bytes: u64) -> Upload<'_> {
-        // A file that goes in parts has only some of them in memory.
+        // A file uploaded in parts has only some of them in memory.
         let bytes = bytes.min(Self::MOST / 2);
         let mut held = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         while *held > 0 && *held + bytes > Self::MOST {

@@ -1,4 +1,4 @@
-//! What can be done at a location: each thing is tried once, on objects of its own, which are taken away again.
+//! Probes what a location supports. Each operation is tried once on temporary objects, which are removed afterwards.
 
 use std::fmt;
 use std::io::Write as _;
@@ -12,28 +12,28 @@ use crate::location::Location;
 use crate::remote::{GoOn, Remote, RemoteOptions, random_number};
 use crate::temp::PublishMode;
 
-/// Bytes of the object that is put in parts: the least that S3 takes for a part, and one more.
+/// The size of the first part of a multipart upload: the smallest part that S3 accepts. The second part has one byte.
 const PART: usize = 5 << 20;
 
-/// What was tried.
+/// A probed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ProbeAction {
-    /// To list objects.
+    /// List objects.
     List,
-    /// To put an object.
+    /// Upload an object.
     Put,
-    /// To read it.
+    /// Read the object.
     Get,
-    /// To read a part of it.
+    /// Read a range of the object.
     Range,
-    /// To ask for its length.
+    /// Request the length of the object.
     Head,
-    /// To put an object only where there is none.
+    /// Upload an object only if it does not exist.
     Create,
-    /// To put an object in parts.
+    /// Upload an object in parts.
     Parts,
-    /// To take an object away.
+    /// Delete an object.
     Delete,
 }
 
@@ -52,30 +52,30 @@ impl fmt::Display for ProbeAction {
     }
 }
 
-/// What came of it.
+/// The result of a probed operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProbeOutcome {
-    /// It works.
+    /// The operation works.
     Works,
-    /// It is answered as if it worked, and does something else.
+    /// The operation reports success, but has a wrong effect.
     Wrong {
-        /// What it does.
+        /// The wrong effect.
         what: String,
     },
-    /// This kind of store has no such thing.
+    /// This kind of store does not have the operation.
     Absent,
-    /// It could not be tried, since something in front of it failed.
+    /// The operation was not tried, because one that it needs failed.
     Untried,
-    /// It failed.
+    /// The operation failed.
     Failed {
         /// The id of the error.
         id: &'static str,
-        /// Its kind.
+        /// The kind of the error.
         kind: ErrorKind,
-        /// Its text.
+        /// The message of the error.
         message: String,
-        /// What may help.
+        /// The hint of the error.
         hint: Option<String>,
     },
 }
@@ -100,29 +100,29 @@ impl fmt::Display for ProbeOutcome {
     }
 }
 
-/// One thing that was tried.
+/// One probed operation with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProbeStep {
-    /// What.
+    /// The operation.
     pub action: ProbeAction,
-    /// What came of it.
+    /// The result.
     pub outcome: ProbeOutcome,
-    /// How long it took, retries included.
+    /// The time it took, including retries.
     pub took: Duration,
 }
 
-/// What a location is good for.
+/// What a location can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProbeVerdict {
-    /// To read from and to write to.
+    /// Datasets can be read and written.
     ReadWrite,
-    /// To read from and to write to, but two writers of one dataset do not notice each other.
+    /// Datasets can be read and written, but two writers of one dataset do not detect each other.
     ReadWriteUnguarded,
-    /// To read from.
+    /// Datasets can only be read.
     ReadOnly,
-    /// For nothing.
+    /// Datasets can be neither read nor written.
     Unusable,
 }
 
@@ -139,34 +139,34 @@ impl fmt::Display for ProbeVerdict {
     }
 }
 
-/// What can be done at a location.
+/// The results of probing a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProbeReport {
-    /// The location, as it is shown.
+    /// The location, for display.
     pub location: String,
-    /// What kind of place it is.
+    /// The kind of the store, or "directory".
     pub store: String,
-    /// What was tried, in the order in which it was.
+    /// The operations in the order in which they were tried.
     pub steps: Vec<ProbeStep>,
-    /// Objects that were put and could not be taken away.
+    /// Temporary objects that could not be removed.
     pub left: Vec<String>,
 }
 
 impl ProbeReport {
-    /// What came of one thing.
+    /// Returns the result of one operation.
     #[must_use]
     pub fn outcome(&self, action: ProbeAction) -> &ProbeOutcome {
         let step = self.steps.iter().find(|step| step.action == action);
         step.map_or(&ProbeOutcome::Untried, |step| &step.outcome)
     }
 
-    /// What the location is good for.
+    /// Returns what the location can be used for.
     #[must_use]
     pub fn verdict(&self) -> ProbeVerdict {
         let works = |action| *self.outcome(action) == ProbeOutcome::Works;
         let reads = works(ProbeAction::Get) && works(ProbeAction::Range);
-        // A web server with nothing on it that is known answers that nothing is there.
+        // A web server without a known file answers "not found", which still shows that it can be read.
         let listed =
             works(ProbeAction::List) && *self.outcome(ProbeAction::Get) == ProbeOutcome::Untried;
         if !reads {
@@ -185,7 +185,7 @@ impl ProbeReport {
     }
 }
 
-/// What the steps are tried on.
+/// The directory or store that is probed.
 enum Place {
     Folder(Dir),
     Store(Remote),
@@ -199,7 +199,7 @@ impl Place {
         }
     }
 
-    /// Whether a new object of other contents was refused.
+    /// Tries to create an object that exists with other contents. Returns whether that was refused.
     fn create(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<bool, StorageError> {
         let made = match self {
             Self::Folder(dir) => publish(dir, name, b"other", PublishMode::CreateNew),
@@ -241,7 +241,7 @@ fn publish(dir: &Dir, name: &str, bytes: &[u8], mode: PublishMode) -> Result<(),
     temp.publish(name, mode)
 }
 
-/// The outcome of a step whose result may be another one than it should.
+/// Converts a result to an outcome. `Ok(Some(_))` describes a wrong effect.
 fn judged(result: Result<Option<&str>, StorageError>) -> ProbeOutcome {
     match result {
         Ok(None) => ProbeOutcome::Works,
@@ -258,15 +258,15 @@ fn judged(result: Result<Option<&str>, StorageError>) -> ProbeOutcome {
     }
 }
 
-/// Tries everything at a location: to list, put, read, create and take away, with objects whose names begin with
-/// `.shardmill-probe-`. Where nothing may be put, an object that is there is read: the smallest of the first ones, or
-/// `index.json` where nothing may be listed.
+/// Probes a location: lists, uploads, reads, creates and deletes objects whose names begin with `.shardmill-probe-`. If
+/// uploads are not allowed, reads an existing object instead: the smallest one of the first page, or `index.json` if
+/// listing is not allowed.
 ///
-/// That something does not work is no error but a part of the report.
+/// Operations that do not work are part of the report, not an error.
 ///
 /// # Errors
 ///
-/// A setting that cannot be used. A directory that is not there. `interrupted`.
+/// A setting that is not valid, a directory that does not exist, and `interrupted`.
 pub fn probe(
     location: &Location,
     options: &RemoteOptions,
@@ -299,7 +299,7 @@ pub fn probe(
         });
         works
     };
-    // What lists the first page of a store that has many.
+    // One request, even for stores with many objects.
     let mut there: Option<(String, u64)> = None;
     step(ProbeAction::List, &mut || {
         judged(match &place {
@@ -332,7 +332,7 @@ pub fn probe(
         let mut found = false;
         step(ProbeAction::Range, &mut || {
             match place.range(&name, 0, bytes.min(10)) {
-                // It could have been read.
+                // Not found is an answer to a permitted read.
                 Err(error) if error.is_not_found() => ProbeOutcome::Untried,
                 read => {
                     found = read.is_ok();
@@ -446,7 +446,7 @@ mod tests {
                 _ => ProbeOutcome::Works,
             };
             assert_eq!(*report.outcome(ProbeAction::Parts), parts);
-            // Nothing is left behind.
+            // No temporary objects are left.
             assert_eq!(server.objects().count(), 0);
         }
     }

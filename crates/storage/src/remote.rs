@@ -1,4 +1,4 @@
-//! Reading objects from a store, and writing them.
+//! Reads objects from a store, and writes them.
 
 mod credential;
 mod engine;
@@ -51,55 +51,57 @@ pub use settings::{SETTINGS, settings_of};
 use transfer::{Growing, Part, Seen, Wanted};
 pub use walk::{ListOptions, ListReport};
 
-/// How objects are read. The defaults are those of the reliability rules N1 to N4.
+/// Options for requests to a store: concurrency, part sizes, retries and timeouts.
 #[derive(Clone)]
 pub struct RemoteOptions {
-    /// Most requests to a store at once, and as many more for ranges of up to 64 KiB. Fewer after the store asked to slow
-    /// down.
+    /// The maximum number of concurrent requests to a store. Ranges of up to 64 KiB have a separate limit of the same
+    /// size. It is lowered after the store asked to slow down.
     pub connections: usize,
-    /// Bytes of each part of an object that is fetched in parts.
+    /// The size in bytes of each part of an object that is fetched in parts.
     pub part_bytes: u64,
-    /// Objects and ranges with more bytes than this are fetched in parts.
+    /// Objects and ranges larger than this many bytes are fetched in parts.
     pub split_above: u64,
-    /// Files with more bytes than this are put in parts.
+    /// Files larger than this many bytes are uploaded in parts.
     pub put_split_above: u64,
-    /// Most bytes of each of these parts, which are equal but for the last. They grow where there would be more than 10,000.
+    /// The maximum size in bytes of an uploaded part. All parts but the last are equal. They grow if there would be
+    /// more than 10,000.
     pub put_part_bytes: u64,
-    /// Parts of a file that are put at once. So many are in memory.
+    /// The number of parts of a file that are uploaded concurrently and held in memory.
     pub put_parts: usize,
-    /// Most requests for one object or part.
+    /// The maximum number of requests for one object or part.
     pub attempts: u32,
-    /// Longest wait before the second request. It doubles with each one; the wait is a random part of it.
+    /// The upper bound of the wait before the second request. It doubles with each retry; the wait is a random part of
+    /// it.
     pub back_off: Duration,
-    /// Where the doubling ends.
+    /// The limit of the doubling.
     pub back_off_most: Duration,
-    /// Most that a `Retry-After` of the store is obeyed.
+    /// The longest `Retry-After` that is obeyed.
     pub retry_after_most: Duration,
-    /// Longest time to make a connection.
+    /// The timeout for making a connection.
     pub connect_timeout: Duration,
-    /// Longest time without a byte.
+    /// The longest time without receiving a byte.
     pub idle_timeout: Duration,
-    /// Slowest transfer that is not cut off, measured over `slow_window`.
+    /// The slowest transfer that is not aborted, measured over `slow_window`.
     pub least_bytes_per_second: u64,
     /// How long a transfer may be too slow.
     pub slow_window: Duration,
-    /// Longest time for one object or part, whatever happens. Waits for a free connection do not count, and bytes that come
-    /// extend it as `least_bytes_per_second` says.
+    /// The deadline for one object or part, retries included. Waits for a free connection do not count. Received bytes
+    /// extend it at the rate of `least_bytes_per_second`.
     pub total_timeout: Duration,
-    /// Retries that the process makes without regard to each other: this share of its requests …
+    /// The retries that the process makes without delay, as a percentage of its requests.
     pub retry_percent: u64,
-    /// … and so many more. Beyond them retries take turns, one for each `back_off`.
+    /// Added to `retry_percent`. Retries beyond this budget take turns, one per `back_off`.
     pub retry_floor: u64,
-    /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`]. `HOME` is where the
-    /// profiles of Databricks are looked for.
+    /// Credentials, endpoint and region, by the names of environment variables: see [`SETTINGS`]. Profiles of
+    /// Databricks are searched in `HOME`.
     pub settings: BTreeMap<String, String>,
-    /// Called when a writer has to wait for the lease of another one, before it waits a second or more.
+    /// Called when a writer has to wait for the lease of another writer, if the wait can take a second or more.
     pub on_lease_wait: Option<Arc<dyn Fn(&LeaseWait) + Send + Sync>>,
 }
 
 impl RemoteOptions {
-    /// These options with more settings, from texts `NAME=VALUE`: see [`SETTINGS`]. They win as in
-    /// [`with_settings`](Self::with_settings).
+    /// Returns these options with more settings, given as `NAME=VALUE` texts: see [`SETTINGS`]. They take precedence as
+    /// in [`with_settings`](Self::with_settings).
     ///
     /// ```
     /// use shardmill_storage::RemoteOptions;
@@ -112,14 +114,14 @@ impl RemoteOptions {
     ///
     /// # Errors
     ///
-    /// `url-setting`, which is `InvalidInput`: a name that nothing looks at, or a text without an equals sign.
+    /// `url-setting`, which is `InvalidInput`: an unknown name, or a text without an equals sign.
     pub fn with_options<T: AsRef<str>>(self, texts: &[T]) -> Result<Self, StorageError> {
         let explicit = texts.iter().map(|text| settings::option(text.as_ref()));
         Ok(self.with_settings(explicit.collect::<Result<_, _>>()?))
     }
 
-    /// These options with explicit settings. They win over the settings that are there, usually those of the environment,
-    /// also over other names of the same value and over other ways to log in.
+    /// Returns these options with explicit settings. They take precedence over existing settings, which usually come
+    /// from the environment. They also override other names of the same value and other ways to log in.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -166,7 +168,7 @@ impl Default for RemoteOptions {
 
 impl fmt::Debug for RemoteOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Values of settings are secrets.
+        // The values of settings are secrets.
         f.debug_struct("RemoteOptions")
             .field("connections", &self.connections)
             .field("part_bytes", &self.part_bytes)
@@ -178,28 +180,28 @@ impl fmt::Debug for RemoteOptions {
     }
 }
 
-/// What a [`Remote`] did so far, in this process.
+/// Statistics of a [`Remote`] in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteStats {
-    /// Requests that were sent.
+    /// The number of requests sent.
     pub requests: u64,
-    /// Those of them that were made again.
+    /// The number of those that were retries.
     pub retries: u64,
-    /// Bytes of bodies that came.
+    /// The number of bytes received in bodies.
     pub bytes: u64,
-    /// Most requests to the store that were under way at once, those of other locations there included.
+    /// The peak number of concurrent requests to the store, including those for other locations in it.
     pub most_connections: usize,
-    /// Most requests that are sent to the store at once from now on.
+    /// The current limit of concurrent requests to the store.
     pub connections: usize,
 }
 
-/// One prefix of a bucket, to read from and to write to. Clones share everything.
+/// A prefix of a bucket, for reading and writing. Clones share all state.
 ///
-/// Nothing is made before the first request: no client, no thread, no socket. All of that belongs to the process that
-/// made the request, and a child that was forked after it makes its own, so that a `Remote` may cross a fork.
+/// No client, thread or socket is created before the first request. They belong to the process that sent the request. A
+/// forked child creates its own, so a `Remote` can be used across a fork.
 ///
-/// Every wait has a deadline. What comes is as long as was declared, from one version of the object: an `ETag` that was seen
+/// Every wait has a deadline. Every object has its declared length and is of a single version: an `ETag` that was seen
 /// for a name holds for the life of the `Remote` (in each process).
 #[derive(Clone, Debug)]
 pub struct Remote {
@@ -211,14 +213,14 @@ struct Shared {
     location: RemoteLocation,
     options: Arc<RemoteOptions>,
     access: Hidden,
-    /// Not shared with other locations: tests want retries and threads of their own.
+    /// Whether it has its own engine. Tests need separate retry budgets and threads.
     alone: bool,
-    /// Those that it is written to under.
+    /// The leases under which the location is written.
     leases: Arc<Leases>,
     live: PerProcess<Mutex<Option<Arc<Live>>>, 16>,
 }
 
-/// Keeps secrets out of `Debug`.
+/// Hides secrets from `Debug`.
 struct Hidden(Access);
 
 impl fmt::Debug for Hidden {
@@ -227,7 +229,7 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// What there is of a [`Remote`] in a process that has used it.
+/// The state of a [`Remote`] in a process that has used it.
 #[derive(Debug)]
 struct Live {
     options: Arc<RemoteOptions>,
@@ -239,7 +241,7 @@ struct Live {
     hasher: RandomState,
     engine: Arc<Engine>,
     leases: Arc<Leases>,
-    /// The store has said that it does not know checksums.
+    /// The store has answered that it does not support checksums.
     no_sums: AtomicBool,
 }
 
@@ -251,7 +253,7 @@ struct Counters {
 }
 
 impl Live {
-    /// Compares the tag of an object with the one that it had before.
+    /// Fails if the tag of an object differs from the one seen before.
     fn check_pin(&self, key: &str, etag: Option<&str>) -> Result<(), RemoteFault> {
         let Some(etag) = etag else { return Ok(()) };
         let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,9 +263,9 @@ impl Live {
         }
     }
 
-    /// Keeps the tag of an object that was read.
+    /// Records the tag of an object that was read.
     fn pin(&self, key: &str, seen: &Seen) {
-        // PERF: two numbers for each object, whatever the names are: datasets have millions.
+        // PERF: two hashes per object, because datasets have millions of long names.
         if let Some(etag) = seen.etag() {
             let (key, etag) = (self.hasher.hash_one(key), self.hasher.hash_one(bare(&etag)));
             let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,7 +280,7 @@ impl Live {
         }
     }
 
-    /// One range, or the whole object where there is none.
+    /// Reads one range, or the whole object if `range` is `None`.
     async fn get(
         &self,
         name: &str,
@@ -337,7 +339,7 @@ impl Live {
         Ok(bytes)
     }
 
-    /// A long range as parts that come side by side into one buffer.
+    /// Reads a long range in parts, concurrently into one buffer.
     async fn get_parts(
         &self,
         key: &str,
@@ -372,7 +374,7 @@ impl Live {
     }
 }
 
-/// An `ETag` without its quotes: some listings leave them away.
+/// Removes the quotes of an `ETag`. Some listings omit them.
 fn bare(etag: &str) -> &str {
     etag.trim_matches('"')
 }
@@ -384,22 +386,21 @@ fn check_name(name: &str) -> Result<(), StorageError> {
     })
 }
 
-/// Connections for signs of life.
+/// The number of connections for heartbeats.
 const LEASE_CONNECTIONS: usize = 2;
 
-/// A number that differs each time. It is no secret.
+/// Returns a number that differs with each call. It is not suitable as a secret.
 #[must_use]
 pub fn random_number() -> u64 {
     RandomState::new().hash_one(0)
 }
 
 impl Remote {
-    /// A location to read from. Looks at the options only, and at the file of profiles of Databricks where they do not say
-    /// enough.
+    /// Opens a location. Only reads the options, and the Databricks profile file if the options are not sufficient.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for an endpoint, a setting or a profile that cannot be used. What is wrong with the file of profiles.
+    /// `InvalidInput` for an endpoint, a setting or a profile that is not valid. Errors of reading the profile file.
     pub fn open(location: &RemoteLocation, options: &RemoteOptions) -> Result<Self, StorageError> {
         Self::new(location, options, false)
     }
@@ -436,7 +437,7 @@ impl Remote {
         }
     }
 
-    /// The part that belongs to this process.
+    /// Returns the state that belongs to this process, and creates it on the first call.
     fn live(&self) -> Result<Arc<Live>, RemoteFault> {
         let shared = &self.shared;
         let slot = shared
@@ -479,7 +480,7 @@ impl Remote {
         }
     }
 
-    /// Runs `work` on the engine's thread and waits for it.
+    /// Runs `work` on the thread of the engine and waits for it.
     fn wait<T, F>(&self, name: &str, work: impl FnOnce(Arc<Live>) -> F) -> Result<T, StorageError>
     where
         T: Send + 'static,
@@ -493,13 +494,13 @@ impl Remote {
         let (sender, receiver) = mpsc::sync_channel(1);
         let work = work(Arc::clone(&live));
         live.engine.handle.spawn(async move {
-            // The receiver waits below.
+            // An error is impossible, because the receiver waits below.
             let _ = sender.send(work.await);
         });
         receiver.recv().map_err(|_| failed(RemoteFault::NoAnswer))
     }
 
-    /// Reads a whole object of at most `most` bytes, and waits for it.
+    /// Reads a whole object of at most `most` bytes. Blocks until it is complete.
     ///
     /// # Errors
     ///
@@ -511,7 +512,8 @@ impl Remote {
         })?
     }
 
-    /// Reads bytes of an object, and waits for them. Where the bytes of the whole object are given, the store must have as many.
+    /// Reads a range of an object. Blocks until it is complete. If `object_bytes` is given, the object must have that
+    /// length.
     ///
     /// # Errors
     ///
@@ -528,7 +530,7 @@ impl Remote {
         })?
     }
 
-    /// Reads several ranges at once, and waits for all of them. The results have the order of `wanted`.
+    /// Reads several ranges concurrently. Blocks until all are complete. The results have the order of `wanted`.
     ///
     /// # Errors
     ///
@@ -549,9 +551,9 @@ impl Remote {
         self.each(wanted.iter().map(|(name, _)| name), all)
     }
 
-    /// Starts fetching a whole object that must have `bytes` bytes: in one request, or in parts where it is long.
+    /// Starts fetching a whole object that must have `bytes` bytes, in one request or in parts if it is large.
     ///
-    /// `done` is called once, on the thread that all fetches of the process share: it must not block. Where that thread
+    /// `done` is called once, on the thread that all fetches of the process share, so it must not block. If that thread
     /// cannot be started, `done` is called before this returns.
     pub fn fetch(
         &self,
@@ -592,12 +594,12 @@ impl Remote {
         }
     }
 
-    /// Takes the objects of a listing for those that are to be read, in this process: another version of one of them is
-    /// `remote-changed`. Those that the listing has no `ETag` for are taken as they come.
+    /// Pins the versions of a listing for this process: reading another version of one of them fails with
+    /// `remote-changed`. Objects without an `ETag` in the listing are not pinned.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`] where nothing can be read at all.
+    /// [`StorageError::Remote`] when the client cannot be started.
     pub fn pin<'a>(
         &self,
         objects: impl Iterator<Item = (&'a str, &'a str)>,
@@ -615,7 +617,7 @@ impl Remote {
         Ok(())
     }
 
-    /// What was done so far, in this process.
+    /// Returns the statistics of this process so far.
     #[must_use]
     pub fn stats(&self) -> RemoteStats {
         let live = self.shared.live.peek().and_then(|slot| {
@@ -636,24 +638,24 @@ impl Remote {
         }
     }
 
-    /// Whether this kind of store takes objects.
+    /// Returns whether this kind of store can be written.
     #[must_use]
     pub fn can_write(&self) -> bool {
         self.shared.access.0.store_provider.can_write()
     }
 
-    /// Whether this kind of store lists objects.
+    /// Returns whether this kind of store can list objects.
     #[must_use]
     pub fn can_list(&self) -> bool {
         self.shared.access.0.store_provider.can_list()
     }
 
-    /// What is said where there is no object of that name.
+    /// Returns the error for an object that does not exist.
     pub(crate) fn not_found(&self, name: &str) -> StorageError {
         self.error(name, RemoteFault::NotFound { code: None })
     }
 
-    /// A prefix beneath this one, with the same options and the same login.
+    /// Returns a prefix below this one, with the same options and the same login.
     pub(crate) fn beneath(&self, name: &str) -> Self {
         let shared = &self.shared;
         Self::with(
@@ -664,8 +666,8 @@ impl Remote {
         )
     }
 
-    /// The same location for a lease on it: with connections of its own, so that no sign of life waits behind data, and
-    /// without asking for leases.
+    /// Returns the same location for the requests of a lease. It has its own connections, so heartbeats never wait for
+    /// data, and it does not check leases.
     pub(crate) fn for_lease(&self) -> Self {
         let shared = &self.shared;
         let mut options = RemoteOptions::clone(&shared.options);
@@ -678,7 +680,7 @@ impl Remote {
         )
     }
 
-    /// The leases that it is written to under, by way of this `Remote` and its clones.
+    /// Returns the leases under which this `Remote` and its clones write.
     pub(crate) fn leases(&self) -> &Leases {
         &self.shared.leases
     }
@@ -690,18 +692,18 @@ impl Remote {
         }
     }
 
-    /// What is said where a caller did not want to go on.
+    /// Returns the error for an operation that the caller cancelled.
     pub(crate) fn interrupted(&self) -> StorageError {
         self.error("", RemoteFault::Interrupted)
     }
 
-    /// Where it reads.
+    /// Returns the location.
     #[must_use]
     pub fn location(&self) -> &RemoteLocation {
         &self.shared.location
     }
 
-    /// The URL of a name, for messages.
+    /// Returns the URL of a name, for messages.
     #[must_use]
     pub fn display(&self, name: &str) -> String {
         self.shared.location.display(name)
@@ -712,7 +714,7 @@ const UNDER_WAY: u8 = 0;
 const ENDED: u8 = 1;
 const CANCELLED: u8 = 2;
 
-/// A fetch that was started. Dropping it cancels the fetch: unless `done` is running by then, it is never called.
+/// A fetch in progress. Dropping it cancels the fetch: unless `done` is already running, it is never called.
 #[derive(Debug)]
 #[must_use = "dropping it cancels the fetch"]
 pub struct Fetching {
@@ -722,7 +724,7 @@ pub struct Fetching {
 }
 
 impl Fetching {
-    /// Whether `done` was called, or is being called.
+    /// Returns whether `done` was called or is running.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.state.load(Ordering::Acquire) == ENDED
@@ -732,7 +734,7 @@ impl Fetching {
 impl Drop for Fetching {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // A copy in a forked child: the task is the parent's.
+            // In a forked child this is a copy: the task belongs to the parent.
             std::mem::forget(self.task.take());
             return;
         }

@@ -1,4 +1,4 @@
-//! Emptying a folder of our own.
+//! Removes the contents of a folder that shardmill created.
 
 use std::ffi::OsStr;
 
@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use crate::dir::{Dir, EntryKind};
 use crate::error::StorageError;
 
-/// Folders of ours are two or three levels deep.
+/// Folders that shardmill creates are two or three levels deep.
 const MOST_LEVELS: usize = 32;
 
-/// Removes what is in `dir`, except the entries called `keep` at its top. Looks at everything first: a folder
-/// with something in it that shardmill never makes is not ours to empty.
+/// Removes the contents of `dir`, except its top-level entries named in `keep`. Checks all entries first: if any is of
+/// a type that shardmill never creates, nothing is removed.
 pub(crate) fn remove_all(dir: &Dir, keep: &[&OsStr]) -> Result<(), StorageError> {
     walk(dir, keep, 0, false)?;
     walk(dir, keep, 0, true)

@@ -1,4 +1,4 @@
-//! From a relative name to an open file, beneath a directory and through no symbolic link.
+//! Opens a relative name below a directory without following symbolic links.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::{Errno, Result};
 
-/// Who walks the path.
+/// How a path is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolver {
-    /// The kernel, by `openat2`; the other way where it has no such call.
+    /// By the kernel, with `openat2`. Falls back to `Parts` where the call is missing.
     Kernel,
-    /// We, opening part by part with `O_NOFOLLOW`.
+    /// In this process: each part is opened with `O_NOFOLLOW`.
     Parts,
 }
 
-/// Flags for a directory on the way to something else.
+/// The flags for opening a parent directory.
 #[cfg(target_os = "linux")]
 const ON_THE_WAY: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
@@ -29,9 +29,9 @@ const ON_THE_WAY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Opens `name` beneath `dir`. A symbolic link anywhere on the way is `ELOOP`.
+/// Opens `name` below `dir`. Fails with `ELOOP` if any part is a symbolic link.
 ///
-/// INVARIANT: `name` has passed `check_relative_path`, so that no part is empty, `.` or `..`.
+/// INVARIANT: `name` has been checked by `check_relative_path`, so no part is empty, `.` or `..`.
 pub(crate) fn open_beneath(
     resolver: Resolver,
     dir: BorrowedFd<'_>,
@@ -50,7 +50,7 @@ pub(crate) fn open_beneath(
     open_by_parts(dir, name, flags, mode)
 }
 
-/// `None` where the kernel, or a filter around this process, does not have the call.
+/// Returns `None` if the kernel lacks the call or a seccomp filter blocks it.
 #[cfg(target_os = "linux")]
 fn open_by_kernel(
     dir: BorrowedFd<'_>,
@@ -61,7 +61,7 @@ fn open_by_kernel(
     use rustix::fs::{ResolveFlags, openat2};
 
     static MISSING: AtomicBool = AtomicBool::new(false);
-    /// The kernel answers "try again" when a rename elsewhere keeps it from being sure.
+    /// The kernel returns EAGAIN if a concurrent rename prevents it from proving that the path stays below `dir`.
     const ATTEMPTS: usize = 16;
 
     if MISSING.load(Ordering::Relaxed) {
@@ -75,8 +75,8 @@ fn open_by_kernel(
                 MISSING.store(true, Ordering::Relaxed);
                 return None;
             }
-            // Old container run-times answer so to calls they do not know. It may also be a real refusal,
-            // which the other way then meets as well.
+            // Old container runtimes answer EPERM to calls they do not know. If it is a real refusal, the fallback
+            // fails with it as well.
             Err(Errno::PERM) => return None,
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return Some(other),
@@ -116,7 +116,7 @@ fn open_part(dir: BorrowedFd<'_>, part: &str, flags: OFlags, mode: Mode) -> Resu
     }
 }
 
-/// Opens the directory that holds the last part of `name`; `None` when that is `dir` itself.
+/// Opens the parent directory of `name` and returns it with the last part; `None` if the parent is `dir` itself.
 pub(crate) fn open_parent<'a>(
     resolver: Resolver,
     dir: BorrowedFd<'_>,
@@ -142,14 +142,14 @@ pub(crate) fn open_parent<'a>(
     Ok((parent, last))
 }
 
-/// Whether the thing itself, not what it leads to, is a symbolic link.
+/// Returns whether the entry itself is a symbolic link.
 fn is_symlink(dir: BorrowedFd<'_>, part: &str) -> bool {
     statat(dir, OsStr::new(part), AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
-/// A link at the end of a path that has to be a directory is "not a directory" to the kernel. Telling the
-/// two apart only chooses the words of the error.
+/// Distinguishes a symbolic link from a file at the end of a path that has to be a directory. The kernel reports
+/// ENOTDIR for both; the result only selects the error message.
 fn explain_not_a_directory(dir: BorrowedFd<'_>, name: &str) -> Errno {
     match open_parent(Resolver::Parts, dir, name) {
         Ok((parent, last)) if is_symlink(parent.as_ref().map_or(dir, AsFd::as_fd), last) => {

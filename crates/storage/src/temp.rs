@@ -12,38 +12,37 @@ use crate::dir::{Dir, sync_handle};
 use crate::error::StorageError;
 use crate::file::{FileBirth, FileHandle, birth_of};
 
-/// What to do when the name is taken.
+/// What to do if the name exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishMode {
-    /// Take its place, in one step: a reader sees the old file or the new one.
+    /// Replace the file atomically: readers see the old file or the new one.
     Replace,
     /// Fail with [`StorageError::Exists`].
     CreateNew,
 }
 
-/// A file on its way: written, but without its name.
+/// A file that is being written and has not been published yet.
 ///
-/// Writes go straight to the file, so give them large pieces or put a `BufWriter` around. Dropped without
-/// [`TempFile::publish`], the file is removed; a process that is killed leaves it in its folder, under a name
-/// that starts with [`TempFile::PREFIX`].
+/// Writes are not buffered, so write large chunks or use a `BufWriter`. Dropping the file without [`TempFile::publish`]
+/// removes it. A process that is killed leaves it in its folder, under a name that starts with [`TempFile::PREFIX`].
 #[derive(Debug)]
 pub struct TempFile {
     file: File,
-    /// Where names are published.
+    /// The directory to publish to.
     target: Dir,
-    /// Where the temporary file is.
+    /// The directory of the temporary file.
     folder: Dir,
     name: String,
     written: u64,
-    /// How far the system was told to bring it to the disk; `None` where that can wait.
+    /// The offset up to which writeback was started; `None` if writeback is left to the system.
     begun: Option<u64>,
     failed: bool,
-    /// The temporary name is taken away, by a rename or by us.
+    /// The temporary name no longer exists: it was renamed or unlinked.
     gone: bool,
 }
 
 impl TempFile {
-    /// What the names of temporary files start with.
+    /// The prefix of the names of temporary files.
     pub const PREFIX: &'static str = "tmp-";
 
     pub(crate) fn create(target: &Dir, folder: Option<&str>) -> Result<Self, StorageError> {
@@ -54,19 +53,19 @@ impl TempFile {
         Self::create_in(target, folder, "")
     }
 
-    /// A file that has no name: whatever becomes of the process, nothing is left of it. It cannot be published, only
-    /// read by [`TempFile::into_handle`].
+    /// Creates a file without a name, so nothing is left of it however the process ends. It cannot be published, only
+    /// read with [`TempFile::into_handle`].
     pub(crate) fn nameless(folder: &Dir) -> Result<Self, StorageError> {
         let mut file = Self::create(folder, None)?;
         file.discard();
         Ok(file)
     }
 
-    /// The whole file, for reading. The temporary name goes.
+    /// Removes the temporary name and returns the file for reading.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Incomplete`], [`StorageError::Length`]; what the system says.
+    /// [`StorageError::Incomplete`], [`StorageError::Length`], and errors of system calls.
     pub fn into_handle(mut self) -> Result<FileHandle, StorageError> {
         self.check_written()?;
         self.discard();
@@ -78,9 +77,9 @@ impl TempFile {
         FileHandle::from_handle(file.into(), path)
     }
 
-    /// `stem` is put between the prefix and the random part of the name.
+    /// Creates a file whose name has `stem` between the prefix and the random part.
     pub(crate) fn create_in(target: &Dir, folder: Dir, stem: &str) -> Result<Self, StorageError> {
-        /// The chance that even one of them is taken is 2^-64.
+        /// Names are random 64-bit numbers, so a collision is very unlikely.
         const ATTEMPTS: usize = 8;
 
         let flags =
@@ -120,27 +119,27 @@ impl TempFile {
         }))
     }
 
-    /// From now on what is written is on its way to the disk soon after, so that publishing waits for less of it. For
-    /// files that are synced in the end, and not for what may never be.
+    /// Starts writeback to the disk while the file is being written, so that publishing waits for less. Use it for
+    /// files that will be synchronised, and not for files that may be discarded.
     #[must_use]
     pub fn written_behind(mut self) -> Self {
         self.begun = Some(self.written);
         self
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     #[must_use]
     pub const fn written(&self) -> u64 {
         self.written
     }
 
-    /// The path it has for now, for messages.
+    /// Returns the temporary path, for messages.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.folder.path_of(&self.name)
     }
 
-    /// A failed write as an error that names the file.
+    /// Converts a failed write to an error that names the file.
     #[must_use]
     pub fn write_error(&self, error: io::Error) -> StorageError {
         StorageError::io("write", self.path(), error)
@@ -152,16 +151,15 @@ impl TempFile {
         Ok(stat.st_uid)
     }
 
-    /// Gives the file its name beneath the directory that [`Dir::temp_file`] was called on: checks its
-    /// length, opens it to other users as far as the process's umask allows (0644), waits for the disk,
-    /// renames, and waits for the directory. Once this returns, the file survives a power cut.
+    /// Publishes the file under `name`, relative to the directory that [`Dir::temp_file`] was called on. Checks its
+    /// length, sets its mode to 0644 as far as the umask allows, synchronises it, renames it, and synchronises the
+    /// directory. When this returns, the file survives a power failure.
     ///
     /// # Errors
     ///
-    /// After any error the file counts as not published, and its temporary form is removed.
-    /// [`StorageError::Exists`] with [`PublishMode::CreateNew`]; [`StorageError::Incomplete`],
-    /// [`StorageError::Length`]; `Resource`, `Permission`, `Storage`. A failure to reach the disk is final
-    /// (reliability rule P8).
+    /// After any error the file counts as not published, and the temporary file is removed. [`StorageError::Exists`]
+    /// with [`PublishMode::CreateNew`]; [`StorageError::Incomplete`], [`StorageError::Length`]; `Resource`,
+    /// `Permission`, `Storage`. A failed synchronisation is final and never retried.
     pub fn publish(self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
         let target = self.target.clone();
         self.publish_pending(name, mode, true)?;
@@ -171,8 +169,8 @@ impl TempFile {
         }
     }
 
-    /// As [`TempFile::publish`], but without waiting for the directory: with `sync` the contents survive a power cut, and
-    /// the name does so after [`Dir::sync`] on the directory that it is in, once for many files.
+    /// Publishes the file as [`TempFile::publish`] does, but without synchronising the directory. With `sync` the
+    /// contents survive a power failure. The name does so after [`Dir::sync`] on its directory, once for many files.
     ///
     /// # Errors
     ///
@@ -187,7 +185,7 @@ impl TempFile {
         self.rename(name, mode)
     }
 
-    /// What has to be before the name.
+    /// Checks and prepares the file before it gets its name.
     fn prepare(&self, name: &str, sync: bool) -> Result<(), StorageError> {
         Dir::check(name)?;
         self.check_written()?;
@@ -201,9 +199,9 @@ impl TempFile {
         Ok(())
     }
 
-    /// As [`TempFile::publish_pending`], where nothing has the name. A file system that has neither hard links nor exclusive
-    /// renames is asked before; two that ask at the same moment both get the name there, the later one last.
-    ///
+    /// Publishes the file as [`TempFile::publish_pending`] does, if the name does not exist. On file systems with
+    /// neither hard links nor exclusive renames the check is not atomic: of two concurrent publishers, the later one
+    /// wins.
     /// # Errors
     ///
     /// As [`TempFile::publish`].
@@ -221,8 +219,8 @@ impl TempFile {
         }
     }
 
-    /// Gives the file its name without waiting for the disk, for what can be had again: it stays closed to other users
-    /// (0600), and after a power cut it may be there without its contents. A reader sees all of it or nothing.
+    /// Publishes the file without synchronising it, for contents that can be recreated. The mode stays 0600, and after
+    /// a power failure the file may exist without its contents. Readers see all of it or nothing.
     ///
     /// # Errors
     ///
@@ -266,7 +264,7 @@ impl TempFile {
             PublishMode::CreateNew => {
                 match linkat(&self.folder, &self.name, &parent, last, AtFlags::empty()) {
                     Ok(()) => self.discard(),
-                    // No hard links here; where there is no exclusive rename either, that says so.
+                    // No hard links are supported. If there is no exclusive rename either, the rename reports that.
                     Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
                         rename_exclusive(self.folder.as_fd(), &self.name, parent.as_fd(), last)
                             .map_err(failed)?;
@@ -279,7 +277,7 @@ impl TempFile {
         Ok(())
     }
 
-    /// Which file it is; publishing does not change that.
+    /// Returns the inode and creation time of the file. Publishing does not change them.
     ///
     /// # Errors
     ///
@@ -288,21 +286,21 @@ impl TempFile {
         birth_of(self.file.as_fd()).map_err(|errno| StorageError::io("look up", self.path(), errno))
     }
 
-    /// Has the system begin to bring to the disk what was written since the last time, where that is enough by now.
+    /// Starts writeback of the bytes written since the last time, if there are enough of them.
     fn begin(&mut self) {
-        /// Large requests suit every disk, and what is left at the end does not take long.
+        /// Large requests suit every disk, and the remainder at the end is written quickly.
         const BEHIND: u64 = 8 << 20;
 
         if let Some(begun) = self.begun
             && self.written - begun >= BEHIND
         {
-            // A disk that fails tells it to whoever syncs.
+            // A failing disk reports its error to the call that synchronises the file.
             let _ = begin_writeback(self.file.as_fd(), begun..self.written);
             self.begun = Some(self.written);
         }
     }
 
-    /// Takes the temporary name away. Failing leaves a stray file in the folder, no wrong data.
+    /// Removes the temporary name. A failure leaves a stray file in the folder, but no wrong data.
     fn discard(&mut self) {
         if !self.gone {
             let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
@@ -363,20 +361,20 @@ pub(crate) fn rename_exclusive(
     Err(Errno::OPNOTSUPP)
 }
 
-/// Whether a file system says so by this error.
+/// Returns whether the error means that the file system has no exclusive rename.
 fn has_no_exclusive_rename(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
 }
 
-/// A number that others cannot guess: the keys of a `RandomState` come from the operating system. A forked
-/// child has the keys of its parent, but not its process id.
+/// Returns a number that other processes cannot guess: the keys of a `RandomState` come from the operating system. A
+/// forked child has the keys of its parent, but not its process id.
 fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// The process's umask. Asking the kernel by `umask(2)` would change it for a moment, for all threads, so
-/// it is read from `/proc`; where that is not to be had, the customary 022.
+/// Returns the umask of the process. `umask(2)` would change it briefly for all threads, so it is read from `/proc`. If
+/// that is not available, returns the usual 022.
 fn umask() -> u32 {
     fs::read_to_string("/proc/self/status")
         .ok()

@@ -1,4 +1,4 @@
-//! All files beneath a directory.
+//! Lists all files below a directory.
 
 use std::path::Path;
 
@@ -9,26 +9,26 @@ use crate::dir::{Dir, EntryKind};
 use crate::error::StorageError;
 use crate::remote::ManifestEntry;
 
-/// Directories deeper than this are refused: no real dataset has them, loops of bind mounts do.
+/// The maximum depth. No real dataset is deeper, but loops of bind mounts are.
 const MOST_DEPTH: usize = 128;
 
 impl Dir {
-    /// The regular files beneath it for whose names `wanted` says yes, sorted by the bytes of their names. The tag of each
-    /// is its time of change in nanoseconds since 1970.
+    /// Returns the regular files below the directory whose names `wanted` accepts, sorted by the bytes of their names.
+    /// Their tags are the modification times in nanoseconds since 1970.
     ///
-    /// A link is never followed. One that is wanted is refused, and so is anything else that is no file; `wanted` is not
-    /// asked about directories.
+    /// Symbolic links are not followed. An accepted name that is a link or not a regular file is an error. `wanted` is
+    /// not called for directories.
     ///
     /// # Errors
     ///
-    /// `Permission`, `Storage`; [`StorageError::Symlink`], [`StorageError::NotRegular`]; [`StorageError::Name`] for a name
-    /// that is not UTF-8 or otherwise none that a file is opened by.
+    /// `Permission`, `Storage`; [`StorageError::Symlink`], [`StorageError::NotRegular`]; [`StorageError::Name`] for a
+    /// name that is not UTF-8 or that [`Dir::open_file`] would refuse.
     pub fn files(
         &self,
         wanted: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<Vec<ManifestEntry>, StorageError> {
         let mut found = Vec::new();
-        // Not recursively: the stack stays flat whatever the tree looks like.
+        // Not recursive: the depth of the tree does not use stack.
         let mut open = vec![(String::new(), 0_usize)];
         while let Some((prefix, depth)) = open.pop() {
             let here = match prefix.trim_end_matches('/') {
@@ -74,7 +74,7 @@ impl Dir {
         Ok(found)
     }
 
-    /// A name that stands for what was listed.
+    /// Checks that a listed name is UTF-8 and allowed.
     fn check_known(raw: &std::ffi::OsStr, name: &str) -> Result<(), StorageError> {
         if raw.to_str().is_none() {
             return Err(StorageError::Name {
@@ -85,7 +85,7 @@ impl Dir {
         Self::check(name)
     }
 
-    /// A file as a listing has it; `None` where it is gone since its directory was read.
+    /// Returns the listing entry of a file; `None` if it was removed since its directory was read.
     fn listed(&self, own: &Path, name: String) -> Result<Option<ManifestEntry>, StorageError> {
         let stat = match statat(self, own, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,

@@ -1,6 +1,6 @@
-//! A Delta table with rows of an id and a text, written by the protocol alone, and what its rows are.
+//! A Delta table with an id and a text per row, written directly from the protocol specification.
 //!
-//! Each operation is one commit. [`Table::rows`] is what any reader of the latest version has to find.
+//! Each operation is one commit. [`Table::rows`] returns the rows that any reader of the latest version has to find.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use parquet::arrow::ArrowWriter;
 use roaring::RoaringTreemap;
 use serde_json::{Value, json};
 
-/// A row.
+/// A row: its id and its text.
 pub type Row = (i64, String);
 
 /// A table in a directory.
@@ -78,11 +78,11 @@ impl Data {
 }
 
 impl Table {
-    /// A table without rows, as version 0.
+    /// Creates a table without rows, as version 0.
     ///
     /// # Errors
     ///
-    /// Whatever the disk says; this holds for every other operation.
+    /// Returns I/O errors, as every other operation does.
     pub fn create(root: &Path) -> io::Result<Self> {
         fs::create_dir_all(root.join("_delta_log"))?;
         let mut table = Self {
@@ -112,19 +112,19 @@ impl Table {
         Ok(table)
     }
 
-    /// The latest version.
+    /// Returns the latest version.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.commits - 1
     }
 
-    /// How many data files there are.
+    /// Returns the number of data files.
     #[must_use]
     pub const fn files(&self) -> usize {
         self.files.len()
     }
 
-    /// All rows, sorted.
+    /// Returns all rows, sorted.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         let mut rows: Vec<Row> = self.files.iter().flat_map(Data::live).cloned().collect();
@@ -132,13 +132,13 @@ impl Table {
         rows
     }
 
-    /// Where the file of a commit is.
+    /// Returns the path of the file of a commit.
     #[must_use]
     pub fn commit_file(&self, version: u64) -> PathBuf {
         self.root.join(format!("_delta_log/{version:020}.json"))
     }
 
-    /// Adds a file of these rows.
+    /// Appends a file with these rows.
     pub fn append(&mut self, rows: &[Row]) -> io::Result<()> {
         let data = self.write(rows.to_vec())?;
         let actions = [data.add(true)];
@@ -146,7 +146,7 @@ impl Table {
         self.commit(&actions)
     }
 
-    /// Deletes rows by deletion vectors.
+    /// Deletes rows with deletion vectors.
     pub fn delete(&mut self, is_gone: impl Fn(&Row) -> bool) -> io::Result<()> {
         let mut actions = Vec::new();
         for data in &mut self.files {
@@ -161,7 +161,7 @@ impl Table {
         self.commit(&actions)
     }
 
-    /// Writes the files anew that have rows which `change` changes, or deletes by `None`; the others of their rows are
+    /// Rewrites the files that have rows which `change` modifies, or deletes by returning `None`. Their other rows are
     /// copied.
     pub fn rewrite(&mut self, change: impl Fn(&Row) -> Option<Row>) -> io::Result<()> {
         let mut actions = Vec::new();
@@ -183,7 +183,7 @@ impl Table {
         self.commit(&actions)
     }
 
-    /// Moves the rows of some of the files, by their numbers, into one, as `OPTIMIZE` does; in another order.
+    /// Moves the rows of some files, given by their numbers, into one file in another order, as `OPTIMIZE` does.
     pub fn compact(&mut self, numbers: &[usize]) -> io::Result<()> {
         let mut actions = Vec::new();
         let mut rows = Vec::new();
@@ -206,7 +206,7 @@ impl Table {
         self.commit(&actions)
     }
 
-    /// Removes data files of which nothing is left in the latest version, as `VACUUM` does.
+    /// Removes data files that the latest version does not use, as `VACUUM` does.
     pub fn vacuum(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.root)? {
             let path = entry?.path();
@@ -220,7 +220,7 @@ impl Table {
     }
 
     fn write(&mut self, rows: Vec<Row>) -> io::Result<Data> {
-        // The order of names is not that of time.
+        // Names do not sort by time.
         let mixed = (self.next_file + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         let path = format!("part-{mixed:06x}-{:04}.parquet", self.next_file);
         self.next_file += 1;
@@ -242,7 +242,7 @@ impl Table {
     }
 
     fn commit(&mut self, actions: &[Value]) -> io::Result<()> {
-        // No writer leaves a commit without a line.
+        // Every writer puts at least one line into a commit.
         let mut lines = String::from("{\"commitInfo\":{}}\n");
         for action in actions {
             lines.push_str(&format!("{action}\n"));
@@ -253,7 +253,7 @@ impl Table {
     }
 }
 
-/// A deletion vector in the log itself.
+/// Returns an inline deletion vector, which is stored in the log itself.
 #[must_use]
 pub fn inline_deletion(rows: &[u64]) -> Value {
     let (bitmap, mut bytes) = bitmap(rows);
@@ -267,19 +267,19 @@ pub fn inline_deletion(rows: &[u64]) -> Value {
     })
 }
 
-/// Rows as the bitmap of a deletion vector, and its bytes.
+/// Returns rows as the bitmap of a deletion vector, and its bytes.
 #[must_use]
 pub fn bitmap(rows: &[u64]) -> (RoaringTreemap, Vec<u8>) {
     const MAGIC: u32 = 1_681_511_377;
 
     let bitmap: RoaringTreemap = rows.iter().copied().collect();
     let mut bytes = MAGIC.to_le_bytes().to_vec();
-    // INVARIANT: a vector takes whatever is written to it.
+    // INVARIANT: writing to a vector cannot fail.
     let _ = bitmap.serialize_into(&mut bytes);
     (bitmap, bytes)
 }
 
-/// ZeroMQ's form of base 85, of groups of 4 bytes.
+/// Encodes bytes in ZeroMQ's base 85. Their number has to be a multiple of 4.
 #[must_use]
 pub fn z85(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 85] =

@@ -1,19 +1,19 @@
-//! Numbers that look random and can be drawn again.
+//! Reproducible pseudo-random numbers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A sequence of numbers that its seed decides (SplitMix64).
+/// A pseudo-random sequence determined by its seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Draw(u64);
 
 impl Draw {
-    /// The sequence of a seed.
+    /// Returns the sequence of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The seed in the environment variable `name`, or one that differs each time. Whoever uses it prints it.
+    /// Returns the seed in the environment variable `name`, or one that depends on the time. Callers should print it.
     #[must_use]
     pub fn seed_from(name: &str) -> u64 {
         let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
@@ -25,7 +25,7 @@ impl Draw {
         })
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -34,19 +34,19 @@ impl Draw {
         mixed ^ mixed >> 31
     }
 
-    /// A number below `end`; 0 when `end` is.
+    /// Returns a number below `end`; 0 if `end` is 0.
     pub const fn below(&mut self, end: u64) -> u64 {
-        // The bias of a remainder does not matter to a test.
+        // The bias of the remainder does not matter in a test.
         if end == 0 { 0 } else { self.next() % end }
     }
 
-    /// One of the items; `None` of none.
+    /// Returns one of the items; `None` if there are none.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         let at = self.below(items.len() as u64);
         items.get(usize::try_from(at).unwrap_or(0))
     }
 
-    /// Text of `bytes` letters that compresses about as well as prose does.
+    /// Returns text of `bytes` letters that compresses about as well as prose.
     pub fn text(&mut self, bytes: usize) -> String {
         const SYLLABLES: [&str; 32] = [
             "ba", "cho ", "den", "er ", "fi", "gra ", "hul", "in ", "jo", "kas ", "le", "mon ",
@@ -65,7 +65,7 @@ impl Draw {
         text
     }
 
-    /// Bytes that do not compress.
+    /// Returns bytes that do not compress.
     pub fn bytes(&mut self, bytes: usize) -> Vec<u8> {
         let mut noise: Vec<u8> = (0..bytes.div_ceil(8))
             .flat_map(|_| self.next().to_le_bytes())

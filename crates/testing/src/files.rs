@@ -1,4 +1,4 @@
-//! What lies in a directory, to be compared with what lies there later or elsewhere.
+//! Snapshots of directories, to compare them at different times or places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// What has a name.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Thing {
     /// A regular file: its length and a digest of its contents.
@@ -18,26 +18,26 @@ enum Thing {
         digest: u128,
     },
     Directory,
-    /// A symbolic link and where it leads.
+    /// A symbolic link and its target.
     Link(PathBuf),
-    /// A pipe, a socket, a device: never opened.
+    /// A pipe, a socket or a device, which is never opened.
     Special,
 }
 
-/// All names below a directory, and what they stand for.
+/// All names below a directory with their types and contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     things: BTreeMap<PathBuf, Thing>,
-    // Beside the things, because equal contents at another time are equal.
+    // Separate, because snapshots with the same contents and other times are equal.
     times: BTreeMap<PathBuf, (i64, i64, u64)>,
 }
 
 impl Snapshot {
-    /// Takes a snapshot of everything below a directory; an empty one where there is none.
+    /// Takes a snapshot of everything below a directory; an empty one if the directory does not exist.
     ///
     /// # Errors
     ///
-    /// What listing and reading run into.
+    /// Returns errors of listing and reading.
     pub fn of(root: &Path) -> io::Result<Self> {
         let mut snapshot = Self::default();
         match snapshot.add(root, Path::new("")) {
@@ -60,7 +60,7 @@ impl Snapshot {
             } else if kind.is_symlink() {
                 Thing::Link(fs::read_link(entry.path())?)
             } else if kind.is_file() {
-                // A file without a block is a hole, zeros from end to end, which need not be read.
+                // A file without allocated blocks consists of zeros, so it need not be read.
                 let hole = metadata.blocks() == 0 && metadata.len() > 1 << 20;
                 let (bytes, digest) = if hole {
                     (metadata.len(), 0)
@@ -82,13 +82,13 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Whether nothing is there.
+    /// Returns whether the snapshot is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.things.is_empty()
     }
 
-    /// The names of the regular files, in order.
+    /// Returns the names of the regular files, in order.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.things
             .iter()
@@ -96,13 +96,13 @@ impl Snapshot {
             .map(|(name, _)| name.as_path())
     }
 
-    /// Whether a name is there.
+    /// Returns whether a name exists.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.things.contains_key(Path::new(name))
     }
 
-    /// Everything but what lies below directories of that name, and they themselves.
+    /// Returns the snapshot without the entries called `name` and everything below them.
     #[must_use]
     pub fn without(&self, name: &str) -> Self {
         let kept = |path: &PathBuf| {
@@ -116,7 +116,7 @@ impl Snapshot {
         rest
     }
 
-    /// What is different in `after`, a line each; nothing when contents are the same.
+    /// Returns the differences of `after`, one line each; none if the contents are the same.
     #[must_use]
     pub fn differences(&self, after: &Self) -> Vec<String> {
         let names: BTreeSet<&PathBuf> = self.things.keys().chain(after.things.keys()).collect();
@@ -134,7 +134,7 @@ impl Snapshot {
         names.iter().filter_map(line).collect()
     }
 
-    /// As [`Snapshot::differences`], and the files that were written anew although their contents are the same.
+    /// Returns [`Snapshot::differences`], and the files that were rewritten with the same contents.
     #[must_use]
     pub fn touched(&self, after: &Self) -> Vec<String> {
         let mut lines = self.differences(after);
@@ -171,11 +171,11 @@ fn digest(path: &Path) -> io::Result<(u64, u128)> {
     }
 }
 
-/// Copies the files and directories below `from` into the new directory `to`. Links and special files are left out.
+/// Copies the files and directories below `from` into the new directory `to`. Links and special files are omitted.
 ///
 /// # Errors
 ///
-/// What reading and writing run into.
+/// Returns errors of reading and writing.
 pub fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

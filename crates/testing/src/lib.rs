@@ -1,11 +1,10 @@
-//! What tests of several crates need: datasets written by the specification alone, processes under watch,
-//! snapshots of directories, and numbers that look random.
+//! Test helpers for several crates: datasets written from the specification, child processes, snapshots of directories,
+//! and pseudo-random numbers.
 //!
-//! Nothing here knows how shardmill does its work. [`mds`] writes shards one byte after the other as the
-//! specification says, so that it can stand beside the writer as a second opinion, and can write what the
-//! writer never would. [`process`] runs a program as a user does and says what it cost. [`files`] tells whether a
-//! directory is what it was. [`s3`] is an object store that fails on demand. `delta`, with the feature of that name, is a
-//! table whose rows are known.
+//! Nothing here uses shardmill's own code for its work. [`mds`] writes shards byte by byte from the specification. So
+//! it can verify the writer, and can create files that the writer never would. [`process`] runs a program and measures
+//! its cost. [`files`] detects changes of a directory. [`s3`] is an object store that fails on demand. `delta`, with
+//! the feature of that name, is a table whose rows are known.
 
 #[cfg(feature = "delta")]
 pub mod delta;

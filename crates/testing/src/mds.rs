@@ -1,4 +1,4 @@
-//! Datasets written by the specification alone: shards byte by byte, and an index as JSON that can be changed.
+//! Datasets written from the specification: shards byte by byte, and an index as JSON that tests can modify.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use shardmill_mds::{Compression, HashAlgo, hash_hex};
 
-/// A value in the JSON dialect of indexes and headers: sorted keys, a blank after `,` and `:`, ASCII only.
+/// Formats a value in the JSON style of indexes and headers: sorted keys, a space after `,` and `:`, ASCII only.
 #[must_use]
 pub fn dialect(value: &Value) -> String {
     let mut text = String::new();
@@ -65,28 +65,28 @@ fn write_text(string: &str, text: &mut String) {
     text.push('"');
 }
 
-/// How the shards of a dataset are built: what their headers and the index say.
+/// The shape of the shards of a dataset, as their headers and the index describe it.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// The config of every shard.
     pub config: Map<String, Value>,
 }
 
-/// One shard, as it is to be stored. What contradicts itself is stored as it is.
+/// One shard as it is to be stored. It may be inconsistent.
 #[derive(Clone, Debug, Default)]
 pub struct RawShard {
     /// The raw data file.
     pub data: Vec<u8>,
-    /// The raw meta file of the formats that have one.
+    /// The raw meta file, for formats that have one.
     pub meta: Option<Vec<u8>>,
-    /// How many samples the index says there are.
+    /// The number of samples in the index.
     pub samples: u64,
-    /// The compressed data file, where it is not what compressing `data` gives.
+    /// The compressed data file, if it differs from compressing `data`.
     pub zip: Option<Vec<u8>>,
 }
 
 impl Spec {
-    /// MDS shards with these columns: name, encoding, size of a value where it is fixed. Sorted by name.
+    /// Describes MDS shards with these columns, sorted by name: name, encoding, and the size of a value if it is fixed.
     #[must_use]
     pub fn mds(columns: &[(&str, &str, Option<u64>)]) -> Self {
         let mut sorted = columns.to_vec();
@@ -107,7 +107,7 @@ impl Spec {
         Self { config }
     }
 
-    /// JSON lines with these columns: name and encoding.
+    /// Describes JSON lines with these columns: name and encoding.
     #[must_use]
     pub fn json(columns: &[(&str, &str)]) -> Self {
         let mut config = Self::common("json");
@@ -120,7 +120,7 @@ impl Spec {
         Self { config }
     }
 
-    /// Comma-separated values with these columns: name and encoding, sorted by name.
+    /// Describes comma-separated values with these columns, sorted by name: name and encoding.
     #[must_use]
     pub fn csv(columns: &[(&str, &str)]) -> Self {
         let mut config = Self::common("csv");
@@ -146,7 +146,7 @@ impl Spec {
         config
     }
 
-    /// The same with a field of the config set.
+    /// Sets a field of the config.
     #[must_use]
     pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.config.insert(field.to_owned(), value.into());
@@ -157,7 +157,7 @@ impl Spec {
         self.config.get(field).and_then(Value::as_str)
     }
 
-    /// The header line of the CSV formats, empty for the others.
+    /// Returns the header line of the CSV formats; empty for the others.
     fn header(&self) -> Vec<u8> {
         match (
             self.text("format"),
@@ -181,7 +181,7 @@ impl Spec {
         }
     }
 
-    /// A shard of these encoded samples.
+    /// Builds a shard of encoded samples.
     #[must_use]
     pub fn shard(&self, samples: &[Vec<u8>]) -> RawShard {
         let config = dialect(&Value::Object(self.config.clone()));
@@ -217,7 +217,7 @@ impl Spec {
         }
     }
 
-    /// The name of a file of a shard as it is raw, and as it is stored.
+    /// Returns the name of a raw file of a shard, and that of its stored form.
     fn names(&self, number: usize, meta: bool) -> (String, Option<String>) {
         let raw = format!(
             "shard.{number:05}.{}{}",
@@ -246,11 +246,11 @@ impl Spec {
         json!({"basename": name, "bytes": bytes.len(), "hashes": hashes})
     }
 
-    /// Writes the shards and an index that describes just these bytes, into a directory that is made.
+    /// Writes the shards, and an index that describes exactly these bytes. Creates the directory.
     ///
     /// # Errors
     ///
-    /// What writing and compressing run into.
+    /// Returns errors of writing and compressing.
     pub fn write(&self, dir: &Path, shards: &[RawShard]) -> io::Result<()> {
         fs::create_dir_all(dir)?;
         let mut entries = Vec::with_capacity(shards.len());
@@ -286,11 +286,11 @@ impl Spec {
         write_index(dir, &json!({"shards": entries, "version": 2}))
     }
 
-    /// The bytes as the shards' compression stores them.
+    /// Compresses bytes as the shards are.
     ///
     /// # Errors
     ///
-    /// A compression that does not exist.
+    /// Returns an error for an unknown compression.
     pub fn compress(&self, raw: &[u8]) -> io::Result<Vec<u8>> {
         let name = self.text("compression").unwrap_or_default();
         let compression: Compression = name.parse().map_err(io::Error::other)?;
@@ -309,13 +309,13 @@ impl Spec {
     }
 }
 
-/// A number as four bytes, the low ones of those that do not fit.
+/// Returns the low four bytes of a number.
 #[must_use]
 pub fn word(number: u64) -> Vec<u8> {
     number.to_le_bytes().get(..4).unwrap_or_default().to_vec()
 }
 
-/// An MDS sample: the lengths of the values that have no fixed size, then all values. `true` marks a fixed size.
+/// Encodes an MDS sample: the lengths of the values without a fixed size, then all values. `true` marks a fixed size.
 #[must_use]
 pub fn sample(values: &[(bool, &[u8])]) -> Vec<u8> {
     let mut bytes: Vec<u8> = values
@@ -333,7 +333,7 @@ pub fn sample(values: &[(bool, &[u8])]) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// What reading runs into.
+/// Returns errors of reading and parsing.
 pub fn read_index(dir: &Path) -> io::Result<Value> {
     serde_json::from_slice(&fs::read(dir.join("index.json"))?).map_err(io::Error::other)
 }
@@ -342,7 +342,7 @@ pub fn read_index(dir: &Path) -> io::Result<Value> {
 ///
 /// # Errors
 ///
-/// What writing runs into.
+/// Returns errors of writing.
 pub fn write_index(dir: &Path, index: &Value) -> io::Result<()> {
     fs::write(dir.join("index.json"), dialect(index))
 }
@@ -353,7 +353,7 @@ mod tests {
     use shardmill_core::Limits;
     use shardmill_mds::Index;
 
-    /// Section 3.6 of the specification.
+    /// The example in section 3.6 of the specification.
     #[test]
     fn the_worked_example_comes_out() {
         let spec = Spec::mds(&[("b", "str", None), ("a", "int32", Some(4))])

@@ -1,4 +1,4 @@
-//! A program run as a user does, and what it cost.
+//! Runs programs as a user does, and measures what they cost.
 
 use std::fs;
 use std::io::{self, Read};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// How often a running process is looked at. Its peak of memory is kept by the kernel, so that only what comes
-/// in the last moment before the end can be missed, and touching a gigabyte takes longer than that.
+/// The polling interval of a running process. The kernel records the peak of its memory, so only memory allocated in
+/// the last moment can be missed. Touching a gigabyte takes longer than that.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Clock ticks a second in `/proc`, the same on every Linux.
+/// Clock ticks per second in `/proc`, the same on every Linux.
 const TICKS: u64 = 100;
 
-/// A process that runs.
+/// A running process.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -28,36 +28,36 @@ pub struct Running {
 /// A process that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// How.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub stderr: Vec<u8>,
-    /// From start to end.
+    /// The time from start to end.
     pub wall: Duration,
-    /// Processor time of all its threads, in steps of 10 ms.
+    /// The CPU time of all its threads, in steps of 10 ms.
     pub cpu: Duration,
-    /// The most memory that it had at a time.
+    /// The peak of its resident memory.
     pub peak_bytes: u64,
-    /// Whether it was killed for taking too long.
+    /// Whether it was killed because it took too long.
     pub timed_out: bool,
 }
 
 impl Ended {
-    /// The exit code; `None` for a process that died of a signal.
+    /// Returns the exit code; `None` if a signal ended the process.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
-    /// Standard error as text.
+    /// Returns standard error as text.
     #[must_use]
     pub fn errors(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Standard output as text.
+    /// Returns standard output as text.
     #[must_use]
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
@@ -65,11 +65,11 @@ impl Ended {
 }
 
 impl Running {
-    /// Starts a command. What it writes is collected.
+    /// Starts a command and collects its output.
     ///
     /// # Errors
     ///
-    /// What starting it runs into.
+    /// Returns errors of starting it.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         let mut child = command
             .stdin(Stdio::null())
@@ -87,11 +87,11 @@ impl Running {
         })
     }
 
-    /// Sends a signal. A process that has ended is left alone: it has not been waited for, so its number is still its own.
+    /// Sends a signal. This is safe after the process has ended: it was not reaped, so its id was not reused.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns errors of the system call.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(self.pid()?, signal)?)
     }
@@ -103,25 +103,26 @@ impl Running {
             .ok_or_else(|| io::Error::other("a process without a number"))
     }
 
-    /// Whether it has ended.
+    /// Returns whether the process has ended.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns errors of the system call.
     pub fn has_ended(&mut self) -> io::Result<bool> {
         if let Some(peak) = peak_bytes(self.child.id()) {
             self.peak_bytes = self.peak_bytes.max(peak);
         }
-        // Looked at only: its processor time can be read until it is waited for.
+        // Not reaped yet, so its CPU time can still be read.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(self.pid()?), options)?.is_some())
     }
 
-    /// Waits until `done` says so or the process has ended or the time is over; answers whether `done` did.
+    /// Waits until `done` returns `true`, the process ends, or `most` has passed. Returns whether `done` returned
+    /// `true`.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns errors of system calls.
     pub fn until(&mut self, most: Duration, mut done: impl FnMut() -> bool) -> io::Result<bool> {
         let began = Instant::now();
         loop {
@@ -135,11 +136,11 @@ impl Running {
         }
     }
 
-    /// Waits for the end, and kills what has not ended `most` after its start.
+    /// Waits for the end of the process, and kills it if it runs longer than `most` since its start.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// Returns errors of system calls.
     pub fn end(mut self, most: Duration) -> io::Result<Ended> {
         let left = most.saturating_sub(self.began.elapsed());
         self.until(left, || false)?;
@@ -174,7 +175,7 @@ impl Running {
 ///
 /// # Errors
 ///
-/// What starting it and waiting for it run into.
+/// Returns errors of starting it and waiting for it.
 pub fn run(command: &mut Command, most: Duration) -> io::Result<Ended> {
     Running::start(command)?.end(most)
 }
@@ -182,13 +183,13 @@ pub fn run(command: &mut Command, most: Duration) -> io::Result<Ended> {
 fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before a broken pipe is still worth having.
+        // Output before a broken pipe is still useful.
         let _ = stream.read_to_end(&mut bytes);
         bytes
     })
 }
 
-/// The high-water mark of resident memory.
+/// Returns the high-water mark of resident memory.
 fn peak_bytes(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status
@@ -198,10 +199,10 @@ fn peak_bytes(process: u32) -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// User and system time.
+/// Returns user and system time.
 fn cpu_time(process: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in parentheses, may hold blanks; times are the 14th and 15th field of all.
+    // The name in parentheses may contain spaces. The times are fields 14 and 15.
     let fields: Vec<&str> = stat
         .get(stat.rfind(')')? + 1..)?
         .split_whitespace()
@@ -235,13 +236,13 @@ mod tests {
             ),
             (Some(3), "out\n", "err\n")
         );
-        // It may have ended before anybody could look how large it was.
+        // The process may have ended before its memory could be measured.
         assert!(!ended.timed_out);
     }
 
     #[test]
     fn time_and_memory_are_measured() {
-        // A variable of 64 MiB in the shell, made by doubling.
+        // A shell variable of 64 MiB, made by doubling.
         let script = "x=0123456789abcdef; while [ ${#x} -lt 67108864 ]; do x=$x$x; done; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         let ended = run(&mut shell(script), LONG).unwrap();
         assert_eq!(ended.code(), Some(0));

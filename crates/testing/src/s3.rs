@@ -1,12 +1,13 @@
-//! A small S3 on the loopback interface, with faults on demand and counters.
+//! A small S3 server on the loopback interface, with faults on demand and counters.
 //!
-//! [`S3Server`] answers `GET` (with `Range` and `If-Match`), `HEAD`, `ListObjectsV2`, `PUT` (with `If-None-Match: *`),
-//! `DELETE` and uploads in parts for the objects of one bucket, in the path style: `/bucket/key`. With another [`Flavor`] it
-//! is a Google Cloud Storage, an Azure, a volume of Databricks or a web server instead. Bodies are compared with the checksums
-//! that came along. It runs on plain threads, one for each connection, so that it shares nothing with what it
-//! tests. [`Settings`] slow it down as a network would, a [`Script`] decides which requests go wrong and how, and
-//! [`Counts`] tell what was asked of it. It does not check signatures, it only counts them; the tokens of a [`Login`] are
-//! checked.
+//! [`S3Server`] serves the objects of one bucket with path-style URLs: `/bucket/key`. It supports `GET` (with `Range`
+//! and `If-Match`), `HEAD`, `ListObjectsV2`, `PUT` (with `If-None-Match: *`), `DELETE` and multipart uploads. Another
+//! [`Flavor`] makes it behave like Google Cloud Storage, Azure, a Databricks volume or a web server. Bodies are
+//! verified by the checksums sent with them.
+//!
+//! It uses plain threads, one per connection, and shares no code with what it tests. [`Settings`] add latency and limit
+//! the bandwidth, a [`Script`] injects faults, and [`Counts`] record the requests. Signatures are counted but not
+//! verified. The tokens of a [`Login`] are verified.
 //!
 //! ```
 //! use shardmill_testing::s3::{Objects, S3Server, Settings};
@@ -43,32 +44,32 @@ use std::time::{Duration, Instant};
 
 use uploads::Uploads;
 
-/// How the server behaves.
+/// The behaviour of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Time from the end of a request to the first byte of its answer.
+    /// The time from the end of a request to the first byte of its answer.
     pub latency: Duration,
-    /// Bytes of bodies that a connection carries in a second; as many as it can without one.
+    /// The bandwidth of a connection in bytes of bodies per second; `None` for no limit.
     pub bytes_per_second: Option<u64>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Script,
-    /// Objects on a page of a listing; 1,000 without one.
+    /// The number of objects on a page of a listing; `None` for 1,000.
     pub page: Option<usize>,
-    /// What every listing is answered with.
+    /// The body of the answer to every listing.
     pub listing: Option<String>,
-    /// The kind of store that the server is, from its start to its end.
+    /// The kind of store. It cannot be changed after the start.
     pub flavor: Flavor,
-    /// It does not know `If-None-Match`, and says so.
+    /// Conditions such as `If-None-Match` are answered with an error.
     pub no_conditions: bool,
-    /// It does not know conditions, and says nothing.
+    /// Conditions are silently ignored.
     pub ignores_conditions: bool,
-    /// It does not know `x-amz-checksum-sha256`, and says so.
+    /// `x-amz-checksum-sha256` is answered with an error.
     pub no_sums: bool,
-    /// Who gets tokens of a volume of Databricks, without which nothing else is answered. Nobody needs one without it.
+    /// The login of a Databricks volume, whose tokens all requests need. `None` if no token is needed.
     pub login: Option<Login>,
 }
 
-/// What was asked of a server so far.
+/// The requests that a server has received.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Requests of any kind.
@@ -77,36 +78,36 @@ pub struct Counts {
     pub heads: u64,
     /// Requests for a listing.
     pub lists: u64,
-    /// Requests that carried an `Authorization`.
+    /// Requests with an `Authorization` header.
     pub signed: u64,
-    /// Tokens that were given.
+    /// Tokens issued.
     pub tokens: u64,
-    /// Requests that had none that was good.
+    /// Requests without a valid token.
     pub denied: u64,
-    /// Requests that a fault was played on.
+    /// Requests with an injected fault.
     pub faults: u64,
-    /// Bytes of bodies that were sent.
+    /// Bytes sent in bodies.
     pub bytes: u64,
     /// Connections that were accepted.
     pub connections: u64,
-    /// Most connections that were open at once.
+    /// The peak number of open connections.
     pub most_connections: usize,
-    /// Most answers that were under way at once, from the end of the request to the last byte.
+    /// The peak number of answers in flight, from the end of the request to the last byte.
     pub most_transfers: usize,
-    /// Bytes of the bodies of requests that came.
+    /// Bytes received in bodies.
     pub received: u64,
-    /// Requests for each key.
+    /// Requests per key.
     pub by_key: BTreeMap<String, u64>,
-    /// Requests of each kind.
+    /// Requests per action.
     pub by_action: BTreeMap<Action, u64>,
-    /// The canned access rights that objects came with.
+    /// The canned ACL of each uploaded object.
     pub acls: BTreeMap<String, String>,
-    /// Answers under way: when their number changed, counted from the start of the server, and what it became.
+    /// The number of answers in flight after each change, with the time since the start of the server.
     pub transfers: Vec<(Duration, usize)>,
 }
 
 impl Counts {
-    /// The mean number of answers under way between the first and the last change.
+    /// Returns the mean number of answers in flight between the first and the last change.
     #[must_use]
     pub fn mean_transfers(&self) -> f64 {
         let (Some(first), Some(last)) = (self.transfers.first(), self.transfers.last()) else {
@@ -128,7 +129,7 @@ impl Counts {
     }
 }
 
-/// What the threads of a server share.
+/// The state that the threads of a server share.
 #[derive(Debug)]
 struct Shared {
     flavor: Flavor,
@@ -137,22 +138,22 @@ struct Shared {
     settings: Mutex<Settings>,
     began: Instant,
     state: Mutex<State>,
-    /// Woken at the end.
+    /// Notified when the server stops.
     stopped: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     counts: Counts,
-    /// Requests for each key and kind.
+    /// The number of requests per key and action.
     of_action: BTreeMap<(String, Action), u64>,
     transfers: usize,
-    /// Tokens that were given, and how often each of them was used.
+    /// The issued tokens, and how often each was used.
     tokens: BTreeMap<String, u64>,
-    /// How many there were in all.
+    /// The total number of issued tokens.
     given: u64,
     stop: bool,
-    /// Open connections, to be cut at the end.
+    /// Open connections, to be closed at the end.
     open: BTreeMap<usize, TcpStream>,
 }
 
@@ -168,7 +169,7 @@ impl Shared {
             .clone()
     }
 
-    /// Waits; answers whether the server goes on.
+    /// Waits. Returns whether the server is still running.
     fn wait(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.state();
@@ -211,7 +212,7 @@ impl S3Server {
     ///
     /// # Errors
     ///
-    /// What the system says about the socket or the thread.
+    /// Returns errors of the socket or the thread.
     pub fn start(objects: Objects, settings: Settings) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -235,19 +236,19 @@ impl S3Server {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address as the URL of an endpoint.
+    /// Returns its address as the URL of an endpoint.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The environment variables that lead a client here, with credentials that are no secret.
+    /// Returns the environment variables that make a client use this server, with test credentials.
     #[must_use]
     pub fn environment(&self) -> BTreeMap<String, String> {
         let pairs = match self.shared.flavor {
@@ -286,7 +287,7 @@ impl S3Server {
             .collect()
     }
 
-    /// The URL of the bucket, as a client writes it.
+    /// Returns the URL of the bucket, as a client writes it.
     #[must_use]
     pub fn url(&self) -> String {
         let bucket = self.shared.objects.bucket();
@@ -299,13 +300,13 @@ impl S3Server {
         }
     }
 
-    /// The objects; those in memory can be changed while the server runs.
+    /// Returns the objects. Those in memory can be changed while the server runs.
     #[must_use]
     pub fn objects(&self) -> &Objects {
         &self.shared.objects
     }
 
-    /// Changes how it behaves from the next request on.
+    /// Changes the behaviour, starting with the next request.
     pub fn set(&self, settings: Settings) {
         *self
             .shared
@@ -314,30 +315,30 @@ impl S3Server {
             .unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
-    /// What was asked of it so far.
+    /// Returns what was counted so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.state().counts.clone()
     }
 
-    /// Uploads in parts that have begun, and have neither been completed nor thrown away.
+    /// Returns the number of multipart uploads that are neither completed nor aborted.
     #[must_use]
     pub fn open_uploads(&self) -> usize {
         self.shared.uploads.count()
     }
 
-    /// Connections that are open now.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn open_connections(&self) -> usize {
         self.shared.state().open.len()
     }
 
-    /// From now on no token is good that was given before.
+    /// Invalidates all tokens issued so far.
     pub fn revoke_tokens(&self) {
         self.shared.state().tokens.clear();
     }
 
-    /// Forgets what was counted.
+    /// Resets the counters.
     pub fn forget_counts(&self) {
         let mut state = self.shared.state();
         state.counts = Counts::default();
@@ -350,12 +351,12 @@ impl Drop for S3Server {
         let mut state = self.shared.state();
         state.stop = true;
         for stream in state.open.values() {
-            // One that is closed already is what is wanted.
+            // An error means that the connection is already closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
         drop(state);
         self.shared.stopped.notify_all();
-        // Wakes the thread that accepts. Where that fails the listener is broken and the thread has ended.
+        // Wakes the accepting thread. If this fails, the listener is broken and the thread has ended.
         let _ = TcpStream::connect(self.address);
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
@@ -363,7 +364,7 @@ impl Drop for S3Server {
     }
 }
 
-/// Accepts until the server stops, and then waits for the threads of the connections.
+/// Accepts connections until the server stops, and then joins their threads.
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     for (id, stream) in listener.incoming().enumerate() {
@@ -384,7 +385,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             .name(format!("s3-{id}"))
             .stack_size(256 << 10)
             .spawn(move || {
-                // A connection that breaks is the business of the client.
+                // Broken connections are the client's concern.
                 let _ = connection::serve(&stream, &for_thread);
                 let _ = stream.shutdown(Shutdown::Both);
                 for_thread.state().open.remove(&id);

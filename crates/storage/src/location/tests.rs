@@ -121,7 +121,7 @@ fn each_store_has_its_forms() {
         let all = (found.kind(), found.bucket(), found.prefix(), found.host());
         assert_eq!(all, (kind, bucket, prefix, host), "{text}");
         assert_eq!(found.to_string(), shown, "{text}");
-        // What is shown leads to the same place.
+        // The displayed text parses to the same location.
         if !shown.contains(' ') {
             let again = Location::parse_where(shown, &never).unwrap();
             assert_eq!(again, Location::Remote(found), "{text}");
@@ -138,7 +138,7 @@ fn volumes_are_paths_where_they_are_mounted() {
         assert_eq!(path.as_local(), Some(Path::new("/Volumes/main/s/v/a")));
     }
     assert!(parse("/Volumes/other/s/v/a").as_local().is_none());
-    // A disk of a Mac.
+    // An external volume on macOS.
     assert!(parse("/Volumes/Disk/data").as_local().is_some());
 }
 

@@ -1,4 +1,5 @@
-//! Credentials: from the settings, or from what a machine, a role or a file has, and how requests are signed with them.
+//! Credentials from the settings or from a provider (a machine, a role or a file), and the signing of requests with
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,13 +26,13 @@ use super::store_provider::{StoreProvider, files};
 use super::token::{Client, NoToken, Tokens};
 use crate::fault::RemoteFault;
 
-/// Longest wait for credentials.
+/// The timeout for getting credentials.
 pub(super) const CREDENTIALS: Duration = Duration::from_secs(20);
 
-/// How long a failure to get credentials stands: those that wait behind it do not try again one by one.
+/// How long a failure to get credentials is cached, so that queued requests do not retry one by one.
 pub(super) const STANDS: Duration = Duration::from_secs(5);
 
-/// Where the credentials come from.
+/// The source of the credentials.
 #[derive(Clone)]
 pub(super) enum Signing {
     /// Requests are not signed.
@@ -42,22 +43,22 @@ pub(super) enum Signing {
         secret: String,
         token: Option<String>,
     },
-    /// A role, a container or a machine has them; these settings say which.
+    /// From a role, a container or a machine; these settings say which.
     AwsProvider(BTreeMap<String, String>),
-    /// A key of Google's own, from the settings.
+    /// An HMAC key of Google, from the settings.
     Hmac { key: String, secret: String },
     /// A token from the settings.
     Bearer(String),
-    /// A service account, a user or a machine has them; these settings say which.
+    /// From a service account, a user or a machine; these settings say which.
     GoogleProvider(BTreeMap<String, String>),
-    /// A key, a signature, an application or a machine has them; these settings say which.
+    /// From a key, a signature, an application or a machine; these settings say which.
     AzureProvider(BTreeMap<String, String>),
-    /// A workspace gives tokens to this client.
+    /// From the token service of a workspace, for this client.
     Client(Client),
 }
 
 impl Signing {
-    /// Whether somebody is asked for credentials, who may have others after a while.
+    /// Returns whether the credentials come from a provider, which may return new ones later.
     const fn is_provided(&self) -> bool {
         match self {
             Self::Anonymous | Self::Aws { .. } | Self::Hmac { .. } | Self::Bearer(_) => false,
@@ -69,7 +70,7 @@ impl Signing {
     }
 }
 
-/// What a request is signed with. Has no `Debug`.
+/// The credential that a request is signed with. Has no `Debug`, because it is secret.
 pub(super) enum Credential {
     Nobody,
     Aws(Arc<AwsCredential>),
@@ -78,7 +79,7 @@ pub(super) enum Credential {
     Azure(Arc<AzureCredential>),
 }
 
-/// What is asked for credentials that do not stand in the settings.
+/// A provider of credentials that are not in the settings.
 #[derive(Clone)]
 enum Provider {
     Aws(AwsCredentialProvider),
@@ -91,7 +92,7 @@ impl Provider {
     async fn ask(&self) -> Result<Credential, NoToken> {
         match self {
             Self::Client(tokens) => Ok(Credential::Bearer(tokens.token().await?)),
-            // The reason may quote an answer with secrets in it.
+            // The error may quote an answer that contains secrets.
             _ => self.find().await.ok_or_else(NoToken::unknown),
         }
     }
@@ -125,18 +126,18 @@ impl Provider {
     }
 }
 
-/// One at a time asks for credentials, all others wait for its answer.
+/// A cache of credentials. One request at a time gets credentials, and all others wait for its result.
 #[derive(Default)]
 pub(super) struct CredentialCache {
     kept: Mutex<Kept>,
     asking: tokio::sync::Mutex<Option<(Instant, RemoteFault)>>,
 }
 
-/// Whom to ask, with a name for messages.
+/// The provider, with a name for messages.
 #[derive(Default)]
 struct Kept {
     provider: Option<(Provider, &'static str)>,
-    /// How often it was forgotten.
+    /// How often the credentials were forgotten.
     epoch: u64,
 }
 
@@ -151,13 +152,14 @@ impl CredentialCache {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a request that is about to be signed remembers, to say later which credentials have expired.
+    /// Returns the current epoch. A request stores it before it is signed, to report later which credentials have
+    /// expired.
     pub(super) fn epoch(&self) -> u64 {
         self.kept().epoch
     }
 
-    /// Forgets credentials of this epoch, which have expired; `false` where there are no others. Of many requests that find
-    /// it out at once the first one does it, so that the others take what it brought.
+    /// Forgets the expired credentials of this epoch. Returns `false` if there can be no others. Of many concurrent
+    /// requests, only the first forgets them, and the others use the new ones.
     pub(super) fn renew(&self, access: &Access, epoch: u64) -> bool {
         if !access.signing.is_provided() {
             return false;
@@ -404,10 +406,10 @@ fn no_credentials(store_provider: StoreProvider, provider: &str) -> RemoteFault 
     }
 }
 
-/// Clients for the providers of credentials, which speak plain HTTP to addresses of the machine.
+/// The HTTP client for providers of credentials, which use plain HTTP to local addresses of the machine.
 #[derive(Debug)]
 struct Connector {
-    /// Past any proxy: the address is one of the machine.
+    /// Bypass any proxy, because the address is local to the machine.
     direct: bool,
 }
 
@@ -430,7 +432,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Signs a request; `payload` is the SHA-256 of its body, where it has one and that is known.
+/// Signs a request. `payload` is the SHA-256 of its body, if it has one and the digest is known.
 pub(super) fn authorize(
     access: &Access,
     credential: &Credential,
@@ -485,8 +487,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Signs a request with an HMAC key of Google's, in the way of its own V4 signatures: those of Amazon may not go together
-/// with the headers that make a condition.
+/// Signs a request with an HMAC key, using Google's own V4 signatures. Amazon's may not be combined with the headers of
+/// conditional requests.
 fn google_hmac(
     request: &mut HttpRequest,
     region: &str,
@@ -512,7 +514,7 @@ fn google_hmac(
         .iter()
         .map(|(name, value)| format!("{name}:{}\n", value.trim()))
         .collect();
-    // Both are encoded as the signature wants them; the query has to be sorted.
+    // Path and query are already encoded as the signature requires. The query has to be sorted.
     let mut query: Vec<_> = request
         .uri()
         .query()
@@ -553,7 +555,7 @@ mod tests {
 
     use super::*;
 
-    /// The signature was computed by a script of its own, after Google's description.
+    /// The expected signature was computed by a separate script that follows Google's specification.
     #[test]
     fn requests_are_signed_with_keys_of_google() {
         let mut request = http::Request::put("https://storage.googleapis.com/bucket/a%20b?y=1&x=2")

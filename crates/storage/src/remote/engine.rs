@@ -1,4 +1,4 @@
-//! The thread that talks to stores, and what all requests of a process share.
+//! The thread that sends requests to stores, and the state that all requests of a process share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use super::semaphore::RequestSemaphore;
 use super::settings::Access;
 use crate::fault::RemoteFault;
 
-/// The engine of each process that has one.
+/// The engine of each process.
 static ENGINES: PerProcess<Mutex<Weak<Engine>>, 64> = PerProcess::new();
 
-/// How long a connection that nobody uses is kept.
+/// How long an idle connection is kept.
 const IDLE_CONNECTION: Duration = Duration::from_secs(20);
 
-/// A thread with a runtime on it. The thread ends when the last one that holds the engine lets go of it.
+/// A thread with an async runtime. The thread ends when the last reference to the engine is dropped.
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) handle: Handle,
@@ -31,7 +31,7 @@ pub(super) struct Engine {
     _stop: oneshot::Sender<()>,
     requests: AtomicU64,
     retries: AtomicU64,
-    /// When the next retry beyond the budget has its turn.
+    /// When the next retry beyond the budget may be sent.
     turn: Mutex<Option<Instant>>,
     stores: Mutex<BTreeMap<StoreKey, Weak<Store>>>,
 }
@@ -49,12 +49,12 @@ struct StoreKey {
 pub(super) struct Store {
     pub(super) client: reqwest::Client,
     pub(super) semaphore: Arc<RequestSemaphore>,
-    /// For what is over soon, so that it does not queue behind what takes long.
+    /// For short requests, so that they do not queue behind long ones.
     pub(super) small: Arc<RequestSemaphore>,
 }
 
 impl Engine {
-    /// The engine of this process.
+    /// Returns the engine of this process, and starts it if necessary.
     pub(super) fn shared() -> Result<Arc<Self>, RemoteFault> {
         let slot = ENGINES
             .get(|| Mutex::new(Weak::new()))
@@ -76,7 +76,7 @@ impl Engine {
         };
         let runtime = Builder::new_current_thread()
             .enable_all()
-            // For names that have to be looked up.
+            // For DNS lookups.
             .max_blocking_threads(4)
             .thread_keep_alive(Duration::from_secs(1))
             .build()
@@ -86,7 +86,7 @@ impl Engine {
         let thread = std::thread::Builder::new()
             .name("shardmill-fetch".to_owned())
             .spawn(move || {
-                // An error is the sender dropped, which is what is waited for.
+                // An error means that the sender was dropped, which is the signal to stop.
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
             })
@@ -106,11 +106,11 @@ impl Engine {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How long a retry has to wait for the others of the process, where `left` is the time there is; `None` where that is
-    /// too short.
+    /// Returns how long a retry has to wait, or `None` if that is longer than `left`.
     ///
-    /// What the process may spend at once, a share of its requests and some more, does not wait. Beyond that retries take
-    /// turns, one for each `back_off`: a burst of failures is over soon, and a store in trouble sees no storm.
+    /// Retries within the budget do not wait. The budget is a share of the requests of the process and a constant.
+    /// Beyond it, retries take turns, one per `back_off`. So a burst of failures is over soon, and an overloaded store
+    /// is not flooded.
     pub(super) fn turn(&self, options: &RemoteOptions, left: Duration) -> Option<Duration> {
         if self.is_in_budget(options.retry_percent, options.retry_floor) {
             return Some(Duration::ZERO);
@@ -119,14 +119,14 @@ impl Engine {
         let now = Instant::now();
         let mine = turn.map_or(now, |turn| turn.max(now)) + options.back_off;
         let wait = mine - now;
-        // Who cannot wait so long takes no turn.
+        // A retry that cannot wait that long takes no turn.
         (wait < left).then(|| {
             *turn = Some(mine);
             wait
         })
     }
 
-    /// Takes one retry from what the process may still spend: `percent` of its requests, and `floor`.
+    /// Takes one retry from the budget of the process: `percent` of its requests plus `floor`.
     fn is_in_budget(&self, percent: u64, floor: u64) -> bool {
         let requests = self.requests.load(Ordering::Relaxed);
         let most = requests.saturating_mul(percent) / 100 + floor;
@@ -136,7 +136,7 @@ impl Engine {
             .is_ok()
     }
 
-    /// The connections to the store of `access`.
+    /// Returns the connections to the store of `access`.
     pub(super) fn store(
         &self,
         access: &Access,
@@ -168,7 +168,7 @@ impl Engine {
     }
 }
 
-/// A client that follows no redirect, speaks HTTP/1.1 and changes nothing about bodies.
+/// Returns a client that follows no redirects, uses HTTP/1.1 and does not decompress bodies.
 pub(super) fn client(
     connect_timeout: Duration,
     connections: usize,
@@ -192,7 +192,7 @@ pub(super) fn client(
         builder = builder.no_proxy();
     }
     if plain {
-        // Nothing is encrypted: reading the certificates of the system would be in vain.
+        // Nothing is encrypted, so the certificates need not be loaded.
         builder = builder.tls_built_in_root_certs(false);
     }
     builder.build().map_err(|error| RemoteFault::NoStart {

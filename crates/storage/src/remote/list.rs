@@ -1,4 +1,4 @@
-//! What there is in a store.
+//! Lists the objects of a store.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher as _;
@@ -13,32 +13,31 @@ use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::place::{FileVersion, PlaceEntry};
 
-/// Most pages in a row with nothing on them.
+/// The maximum number of consecutive empty pages.
 const EMPTY_PAGES: u32 = 1000;
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RemoteObject {
-    /// Its name beneath the location. It comes from the store as it is, and is not checked.
+    /// The name relative to the location, as the store returns it. It is not checked.
     pub name: String,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
-    /// What changes when the object does (an `ETag` without its quotes, a time); empty where the store says nothing of the
-    /// kind.
+    /// The version tag: an `ETag` without its quotes, or a time. Empty if the store has none.
     pub tag: String,
-    /// When it was last changed, in milliseconds since 1970, where a listing says.
+    /// The time of the last change in milliseconds since 1970, if the listing has it.
     pub modified_ms: Option<i64>,
 }
 
 impl RemoteObject {
-    /// Whether it stands for a folder, as some tools put objects for: its name ends with a slash.
+    /// Returns whether the object is a folder marker, which some tools upload: its name ends with a slash.
     #[must_use]
     pub fn is_marker(&self) -> bool {
         self.name.ends_with('/')
     }
 }
 
-/// Asks for an object without its contents.
+/// Requests the length and tag of an object.
 pub(super) async fn stat(live: &Live, key: &str) -> Result<Option<Stat>, RemoteFault> {
     let store_provider = live.signer.store_provider();
     send(
@@ -51,7 +50,7 @@ pub(super) async fn stat(live: &Live, key: &str) -> Result<Option<Stat>, RemoteF
     .await
 }
 
-/// Asks for a page.
+/// Requests one page of a listing.
 pub(super) async fn page(live: &Live, paging: Paging<'_>) -> Result<Page, RemoteFault> {
     let store_provider = live.signer.store_provider();
     if !store_provider.can_list() {
@@ -67,15 +66,15 @@ pub(super) async fn page(live: &Live, paging: Paging<'_>) -> Result<Page, Remote
     .await
 }
 
-/// The pages of a listing, one after the other.
+/// The pages of a listing, in order.
 struct Pages<'a> {
     live: &'a Live,
     prefix: &'a str,
     folded: bool,
     token: Option<String>,
-    /// What led to the pages so far, to notice a listing that goes in a circle.
+    /// Hashes of the continuation tokens so far, to detect a listing that loops.
     seen: BTreeSet<u64>,
-    /// Pages in a row with nothing on them.
+    /// The number of consecutive empty pages.
     empty: u32,
     is_over: bool,
 }
@@ -93,7 +92,7 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// The next page, `None` behind the last one.
+    /// Returns the next page, or `None` after the last one.
     async fn next(&mut self) -> Result<Option<Page>, RemoteFault> {
         if self.is_over {
             return Ok(None);
@@ -122,9 +121,9 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// The prefixes that all keys beneath a location and beneath a name there begin with.
+/// Returns the prefix of all keys of the location, and the prefix of the keys that begin with `prefix` in it.
 pub(super) fn roots(live: &Live, prefix: &str) -> (String, String) {
-    // The names are those behind it.
+    // Names are keys without the first prefix.
     let root = match live.location.prefix() {
         "" => String::new(),
         prefix => format!("{prefix}/"),
@@ -137,7 +136,7 @@ async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>,
     let (root, wanted) = roots(live, prefix);
     let mut objects: Vec<RemoteObject> = Vec::new();
     let has_folders = live.signer.store_provider().has_folders();
-    // Where a listing has one folder only, there is one for each folder.
+    // Where a listing covers a single folder, each folder is listed separately.
     let mut folders = vec![match (has_folders, wanted.rsplit_once('/')) {
         (false, _) => wanted.clone(),
         (true, Some((folder, _))) => format!("{folder}/"),
@@ -185,7 +184,7 @@ async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>,
     Ok(objects)
 }
 
-/// One folder, page by page.
+/// Lists one folder, page by page.
 async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, RemoteFault> {
     let mut prefix = live.location.key(folder);
     if !prefix.is_empty() {
@@ -201,7 +200,7 @@ async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, RemoteFau
                     what: "a key that was not asked for",
                 });
             };
-            // A store that does not fold gives what is deeper as well.
+            // A store that does not fold returns deeper keys as well.
             let (name, is_folder) = match name.split_once('/') {
                 Some((name, _)) => (name, true),
                 None => (name, false),
@@ -223,7 +222,7 @@ async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, RemoteFau
 }
 
 impl Remote {
-    /// Most objects of a listing that anybody should want (reliability rule L10).
+    /// The maximum number of objects of a listing that is held in memory.
     pub const LIST_MOST: u64 = 50_000_000;
 
     fn stat(&self, name: &str, go_on: &mut GoOn<'_>) -> Result<Option<Stat>, StorageError> {
@@ -234,9 +233,9 @@ impl Remote {
         })
     }
 
-    /// The bytes of an object, `None` where there is none. Costs one `HEAD`.
+    /// Returns the length of an object, or `None` if it does not exist. Sends one `HEAD` request.
     ///
-    /// Where the bucket is missing there is no object either.
+    /// A missing bucket counts as a missing object.
     ///
     /// # Errors
     ///
@@ -246,7 +245,7 @@ impl Remote {
         Ok(found.map(|stat| stat.bytes))
     }
 
-    /// The length and the tag of an object, `None` where there is none. Costs one `HEAD`.
+    /// Returns the length and the tag of an object, or `None` if it does not exist. Sends one `HEAD` request.
     pub(crate) fn file_version(
         &self,
         name: &str,
@@ -259,7 +258,7 @@ impl Remote {
         }))
     }
 
-    /// Reads an object of at most `most` bytes as it is now, whichever version was read before.
+    /// Reads the current version of an object of at most `most` bytes, even if another version was read before.
     pub(crate) fn read_anew(
         &self,
         name: &str,
@@ -274,8 +273,8 @@ impl Remote {
         })
     }
 
-    /// What is in a folder, `""` being the location itself, sorted by the bytes of its names: objects, and folders that
-    /// objects are beneath. Names that begin with a slash or are markers of folders are left out.
+    /// Lists a folder, sorted by the bytes of the names: its objects and its subfolders. `""` is the location itself.
+    /// Names that begin with a slash and folder markers are omitted.
     ///
     /// # Errors
     ///
@@ -297,7 +296,7 @@ impl Remote {
         )
     }
 
-    /// Whether there is an object.
+    /// Returns whether an object exists.
     ///
     /// # Errors
     ///
@@ -306,7 +305,7 @@ impl Remote {
         Ok(self.size(name, go_on)?.is_some())
     }
 
-    /// The objects whose names begin with `prefix`, a text that need not end at a `/`, in the order of the store.
+    /// Lists the objects whose names begin with `prefix`, in the order of the store. `prefix` need not end at a `/`.
     ///
     /// # Errors
     ///
@@ -323,7 +322,7 @@ impl Remote {
         })
     }
 
-    /// Asks for one object of the bucket, to see whether the bucket is there and may be listed.
+    /// Requests a listing of one object, to check that the bucket exists and may be listed.
     ///
     /// # Errors
     ///
@@ -342,8 +341,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Some of the objects whose names begin with `prefix`: those of the first page, of `most` objects and 1,000 at most.
-    /// Where a listing has one folder only, its folders are there too, as markers without bytes.
+    /// Lists some of the objects whose names begin with `prefix`: the first page, of at most `most` and at most 1,000
+    /// objects. Where a listing covers a single folder, its subfolders are included as markers of 0 bytes.
     ///
     /// # Errors
     ///
@@ -391,7 +390,7 @@ impl Remote {
         })
     }
 
-    /// An object without its contents, `None` where there is none. Costs one `HEAD`.
+    /// Returns the length and tag of an object, or `None` if it does not exist. Sends one `HEAD` request.
     ///
     /// # Errors
     ///

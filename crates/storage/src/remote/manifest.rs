@@ -1,4 +1,4 @@
-//! A listing as a file: one line for each object, sorted by the bytes of the name.
+//! A listing stored in a file: one line per object, sorted by the bytes of the name.
 
 use std::cmp::Ordering;
 use std::cmp::Reverse;
@@ -17,25 +17,25 @@ use crate::temp::{PublishMode, TempFile};
 
 const MAGIC: &str = "shardmill-objects 1";
 
-/// Most bytes of a line: a key of 1,024 bytes, each of which may take three, a number and a tag.
+/// The maximum length of a line: an escaped key of 1,024 bytes (three per byte), a number and a tag.
 const LINE: usize = 16 << 10;
 
-/// Bytes that are read at once.
+/// The number of bytes read at once.
 const CHUNK: u64 = 256 << 10;
 
 /// An object of a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManifestEntry {
-    /// Its name beneath the location. It comes from the store as it is, and is not checked.
+    /// The name relative to the location, as the store returns it. It is not checked.
     pub name: String,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
-    /// What changes when the object does (an `ETag`, a time); empty where the store says nothing of the kind.
+    /// The version tag: an `ETag` or a time. Empty if the store has none.
     pub tag: String,
 }
 
 impl ManifestEntry {
-    /// Whether it stands for a folder, as some tools put objects for: its name ends with a slash.
+    /// Returns whether the object is a folder marker, which some tools upload: its name ends with a slash.
     #[must_use]
     pub fn is_marker(&self) -> bool {
         self.name.ends_with('/')
@@ -94,7 +94,7 @@ fn read_line(line: &str) -> Option<ManifestEntry> {
     fields.next().is_none().then_some(entry)
 }
 
-/// Objects of a page, on the disk.
+/// The objects of one page, in the spool file.
 #[derive(Debug)]
 struct Run {
     first: String,
@@ -106,14 +106,14 @@ struct Run {
     is_plain: bool,
 }
 
-/// Pages as they come, on the disk, with what is needed to put them in order: some hundred bytes for each page.
+/// Unsorted pages in a file, with an index in memory to sort them: some hundred bytes per page.
 pub(super) struct Spool {
     file: TempFile,
     runs: Vec<Run>,
     text: String,
 }
 
-/// What a manifest came to.
+/// The totals of a manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) objects: u64,
@@ -122,7 +122,7 @@ pub(super) struct Sum {
     pub(super) repeated: u64,
     /// Names that end with a slash.
     pub(super) markers: u64,
-    /// Names that cannot be those of files for another reason, such as `a//b`.
+    /// Names that are not valid paths for another reason, such as `a//b`.
     pub(super) no_paths: u64,
 }
 
@@ -154,7 +154,7 @@ impl Spool {
         })
     }
 
-    /// Keeps a page. `root` is what all keys begin with.
+    /// Appends a page. `root` is the common prefix of all keys.
     pub(super) fn push(&mut self, root: &str, mut page: Vec<Listed>) -> Result<(), StorageError> {
         if !page.is_sorted_by(|a, b| a.key <= b.key) {
             page.sort_by(|a, b| a.key.cmp(&b.key));
@@ -185,7 +185,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Writes all of it in order to a file. `head` is the first line.
+    /// Writes all objects in order to the file `target`. `shown` is the location in the first line.
     pub(super) fn finish(
         mut self,
         dir: &Dir,
@@ -209,11 +209,11 @@ impl Spool {
         escape_into(shown, &mut head);
         head.push('\n');
         out.write(&head)?;
-        // Runs that overlap are read side by side: pages of a listing do not, those of folders do as deep as they lie.
+        // Merge overlapping runs. Pages of one listing do not overlap; runs of nested folders do, one per level.
         let mut open: BinaryHeap<Reverse<Cursor>> = BinaryHeap::new();
         let mut runs = self.runs.into_iter().peekable();
         loop {
-            // Most of them stand alone, and are copied as they are.
+            // Most runs do not overlap, and are copied as they are.
             if open.is_empty()
                 && let Some(run) = runs.next_if(|run| run.is_plain)
             {
@@ -244,7 +244,7 @@ impl Spool {
     }
 }
 
-/// A page that is read back, at one of its objects.
+/// A run that is being read back, positioned at one of its objects.
 #[derive(Debug)]
 struct Cursor {
     next: ManifestEntry,
@@ -365,24 +365,24 @@ impl Out {
     }
 }
 
-/// A listing that was written to a file.
+/// A listing stored in a file.
 #[derive(Debug)]
 pub struct Manifest {
     file: FileHandle,
     shown: String,
     objects: u64,
     digest: String,
-    /// Where the entries begin and end.
+    /// The offsets of the first entry and of the end line.
     from: u64,
     to: u64,
 }
 
 impl Manifest {
-    /// Opens a file that [`Remote::list_to`](super::Remote::list_to) wrote. Reads its beginning and its end.
+    /// Opens a file that [`Remote::list_to`](super::Remote::list_to) wrote. Only reads its beginning and its end.
     ///
     /// # Errors
     ///
-    /// What [`Dir::open_file`] fails with; `storage-answer` for a file that is no manifest or was cut off.
+    /// As [`Dir::open_file`]; `storage-answer` for a file that is not a manifest or is truncated.
     pub fn open(dir: &Dir, name: &str) -> Result<Self, StorageError> {
         let file = dir.open_file(name)?;
         let size = file.len();
@@ -415,25 +415,25 @@ impl Manifest {
         })
     }
 
-    /// The URL that was listed, as it is shown.
+    /// Returns the listed URL, for display.
     #[must_use]
     pub fn location(&self) -> &str {
         &self.shown
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     #[must_use]
     pub const fn objects(&self) -> u64 {
         self.objects
     }
 
-    /// The SHA-256 of location and objects, in hexadecimal digits: equal listings have equal ones.
+    /// Returns the SHA-256 of location and objects in hexadecimal. Equal listings have equal digests.
     #[must_use]
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The objects, sorted by the bytes of their names. Takes the memory of a few hundred KiB.
+    /// Returns an iterator over the objects, sorted by the bytes of their names. Uses a few hundred KiB of memory.
     #[must_use]
     pub fn entries(&self) -> ManifestEntries<'_> {
         ManifestEntries {
@@ -456,11 +456,11 @@ impl Manifest {
         hash
     }
 
-    /// Calls `each` for every difference, in the order of the names: what was there before, and what is there now.
+    /// Calls `each` for every difference, in the order of the names, with the old entry and the new entry.
     ///
     /// # Errors
     ///
-    /// What reading either of them fails with, and what `each` does.
+    /// Errors of reading either manifest, and errors of `each`.
     pub fn compare(
         &self,
         now: &Self,
@@ -503,7 +503,7 @@ fn no_manifest(file: &FileHandle) -> StorageError {
     }
 }
 
-/// The objects of a [`Manifest`]. The last step compares the digest.
+/// An iterator over the objects of a [`Manifest`]. The last step compares the digest.
 pub struct ManifestEntries<'a> {
     manifest: &'a Manifest,
     at: u64,

@@ -1,10 +1,10 @@
-//! Settings that are given explicitly win over those of the environment, whatever names either of them uses.
+//! The precedence of explicit settings over those of the environment, whichever of their names are used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::store_provider::azure;
 
-/// Names of the same value. Where one is given, the environment's other names for it do not count.
+/// Alternative names of one value. If one is given explicitly, the others are ignored in the environment.
 const ALIASES: [&[&str]; 11] = [
     &[
         "AWS_ENDPOINT",
@@ -42,9 +42,9 @@ const AZURE_KEYS: &[&str] = &[
 
 /// The ways to log in to the stores of one provider.
 struct Logins {
-    /// Each way, as the names of what it is made of.
+    /// Each way, as the names of its settings.
     ways: &'static [&'static [&'static str]],
-    /// A setting that turns all of them off.
+    /// The setting that turns off all of them.
     off: &'static str,
 }
 
@@ -121,7 +121,7 @@ const LOGINS: [Logins; 4] = [
     },
 ];
 
-/// Settings that stand for others, which the environment may have set to something else.
+/// Settings that replace others, which the environment may have set.
 const REPLACES: [(&str, &[&str]); 6] = [
     // A session token belongs to one pair of keys.
     ("AWS_ACCESS_KEY_ID", &["AWS_SESSION_TOKEN"]),
@@ -144,13 +144,13 @@ const REPLACES: [(&str, &[&str]); 6] = [
     ("GOOGLE_SERVICE_ACCOUNT", &["SERVICE_ACCOUNT"]),
 ];
 
-/// Adds the `explicit` settings to those of the environment, and removes those of the environment that would win over
-/// them or contradict them.
+/// Adds the `explicit` settings to those of the environment. Removes those of the environment that would override or
+/// contradict them.
 pub(super) fn add(
     environment: &mut BTreeMap<String, String>,
     mut explicit: BTreeMap<String, String>,
 ) {
-    // A connection string is several settings in one.
+    // A connection string contains several settings.
     if explicit.keys().any(|name| name.starts_with("AZURE_")) {
         azure::expand_connection(&mut explicit);
         azure::expand_connection(environment);
@@ -171,7 +171,7 @@ pub(super) fn add(
         for (_, names) in REPLACES.iter().filter(|(replacing, _)| replacing == name) {
             dropped.extend(*names);
         }
-        // An endpoint of Azure has the account in it.
+        // An Azure endpoint contains the account name.
         if is_in(AZURE_ACCOUNTS, name) {
             let account = explicit.get(name).map_or("", String::as_str);
             let of_other = |endpoint: &&&str| {
@@ -241,7 +241,7 @@ mod tests {
                 let first = way.first().copied().unwrap();
                 let explicit = map(&[(first, "explicit")]);
                 add(&mut all, explicit.clone());
-                // A name that is part of several ways does not choose between them.
+                // A name that is part of several ways does not select one of them.
                 all.retain(|name, value| {
                     value == "explicit"
                         || !logins
@@ -268,7 +268,7 @@ mod tests {
         let mut expected = before.clone();
         expected.insert("AWS_ENDPOINT".to_owned(), "e".to_owned());
         assert_eq!(all, expected);
-        // A part of a login takes the rest from the environment, but no token of another pair of keys.
+        // A partial login takes the rest from the environment, but not the session token of another pair of keys.
         let mut all = before;
         add(&mut all, map(&[("AWS_SECRET_ACCESS_KEY", "x")]));
         assert_eq!(all["AWS_ACCESS_KEY_ID"], "a");
@@ -283,7 +283,7 @@ mod tests {
         };
         let (mine, theirs) = (of("mine"), of("theirs"));
         let string = "AZURE_STORAGE_CONNECTION_STRING";
-        // Explicit, it wins over single settings of the environment.
+        // An explicit connection string overrides single settings of the environment.
         let mut all = map(&[
             ("AZURE_ACCOUNT_NAME", "theirs"),
             ("AZURE_ENDPOINT", "https://theirs.lan"),
@@ -299,7 +299,7 @@ mod tests {
             ),
         ]);
         assert_eq!(all, expected);
-        // One of the environment loses against single settings, and fills in what they leave open.
+        // A connection string of the environment does not override single settings, and fills in what they omit.
         let mut all = map(&[(string, &theirs)]);
         add(&mut all, map(&[("AZURE_STORAGE_SAS_TOKEN", "s")]));
         assert_eq!(all["AZURE_STORAGE_ACCOUNT_NAME"], "theirs");
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(all["AZURE_ACCOUNT_NAME"], "mine");
         assert!(!all.contains_key("AZURE_STORAGE_ACCOUNT_NAME"));
         assert!(!all.contains_key("AZURE_STORAGE_ENDPOINT"));
-        // One that cannot be read is an error where it is used.
+        // One that cannot be parsed is an error where it is used.
         let mut all = map(&[(string, "no pairs")]);
         add(&mut all, map(&[("AZURE_ACCOUNT_NAME", "mine")]));
         assert_eq!(all[string], "no pairs");

@@ -3,17 +3,17 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// One value for each process that asks, found by the id of the process.
+/// One value per process, found by the process id.
 ///
-/// A forked child has a copy of all memory of its parent, but none of its threads: a client in it waits for a thread that does
-/// not exist, a lock in it may be held for ever, and a socket in it is the parent's. So a child must not touch what its
-/// parent made, not even to drop it, and must not wait for anything on its way to a value of its own.
+/// A forked child has a copy of the memory of its parent, but none of its threads. A client in that copy waits for a thread
+/// that does not exist. A lock may be held forever, and a socket belongs to the parent. So a child must not touch a value
+/// of its parent, not even to drop it. Until it has a value of its own, it must not wait for anything.
 ///
-/// INVARIANT: a slot is claimed by its process with one atomic exchange before anything else happens to it, and only the process
-/// that claimed it looks at the value. Whatever another thread was about to do at the moment of the fork, it did to a slot of
-/// the parent.
+/// INVARIANT: a process claims a slot with one atomic exchange before it does anything else with it, and only that
+/// process accesses the value. Whatever another thread was doing at the moment of the fork, it did in a slot of the
+/// parent.
 ///
-/// The slots are as many as processes that are forked from each other and all use the value; siblings share theirs.
+/// Each ancestor that uses the value needs a slot of its own; siblings use the same slot.
 #[derive(Debug)]
 pub(super) struct PerProcess<T, const SLOTS: usize> {
     slots: [Slot<T>; SLOTS],
@@ -21,7 +21,7 @@ pub(super) struct PerProcess<T, const SLOTS: usize> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// The id of the process that the value belongs to; 0 for nobody.
+    /// The id of the process that owns the value; 0 if the slot is free.
     owner: AtomicU32,
     value: OnceLock<T>,
 }
@@ -38,7 +38,7 @@ impl<T, const SLOTS: usize> PerProcess<T, SLOTS> {
         }
     }
 
-    /// The value of this process, made where there is none yet; `None` when all slots are taken by ancestors.
+    /// Returns the value of this process, and creates it on the first call. Returns `None` if ancestors own all slots.
     pub(super) fn get(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.get_as(std::process::id(), make)
     }
@@ -53,7 +53,7 @@ impl<T, const SLOTS: usize> PerProcess<T, SLOTS> {
         Some(slot.value.get_or_init(make))
     }
 
-    /// The value of this process, where there is one.
+    /// Returns the value of this process, if it has one.
     pub(super) fn peek(&self) -> Option<&T> {
         let process = std::process::id();
         self.slots
@@ -121,7 +121,8 @@ mod tests {
         values.get_as(11, || Arc::clone(&ours));
         values.drop_as(11);
         drop(values);
-        // The drop of the test is that of a third process, which left both; the one before it kept what is its own.
+        // The drop at the end of the test is that of a third process, which forgot both values. The drop before it kept
+        // the value of its own process.
         assert_eq!(
             (Arc::strong_count(&theirs), Arc::strong_count(&ours)),
             (2, 2)

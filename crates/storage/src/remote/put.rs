@@ -1,4 +1,4 @@
-//! Objects that are put into a store, whole or in parts.
+//! Uploads objects to a store, whole or in parts.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
@@ -22,10 +22,10 @@ use crate::file::FileHandle;
 use crate::heartbeat::Sign;
 use crate::place::FileVersion;
 
-/// Longest time to throw away what was put of an object that will not be whole.
+/// The timeout for discarding the parts of a failed upload.
 const ABORT: Duration = Duration::from_secs(10);
 
-/// Asked from time to time whether to go on, with the bytes that are through so far.
+/// A callback that is called several times a second with the bytes transferred so far. Returning `false` cancels.
 pub type GoOn<'a> = dyn FnMut(u64) -> bool + 'a;
 
 impl Live {
@@ -33,14 +33,14 @@ impl Live {
         !self.no_sums.load(Ordering::Relaxed)
     }
 
-    /// Forgets which version of an object was read: there is another one now.
+    /// Forgets which version of an object was read, because there is a new one.
     pub(super) fn unpin(&self, key: &str) {
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         pins.remove(&self.hasher.hash_one(key));
     }
 }
 
-/// Puts a whole object or a part of one.
+/// Uploads a whole object or one part.
 async fn put(
     live: &Live,
     key: &str,
@@ -65,7 +65,7 @@ async fn put(
         })
         .await?;
         if put == Put::Unknown {
-            // Where it does not get better without the checksum, the store may well know it.
+            // If the store also refuses without the checksum, the checksum was not the cause, so it is kept.
             live.no_sums.store(putting.sums, Ordering::Relaxed);
             if putting.sums {
                 continue;
@@ -75,7 +75,7 @@ async fn put(
     }
 }
 
-/// Puts an object in the place of what had its name.
+/// Uploads an object, and replaces an existing one.
 pub(super) async fn put_whole(
     live: &Live,
     key: &str,
@@ -92,7 +92,7 @@ pub(super) async fn put_whole(
     }
 }
 
-/// Puts an object where nothing has its name; `false` where the same one is there already.
+/// Uploads an object if the name does not exist. Returns `false` if the same object exists already.
 async fn put_new(
     live: &Live,
     key: &str,
@@ -117,7 +117,7 @@ async fn put_new(
         Ok(_) | Err(RemoteFault::TooLarge { .. }) => {}
         Err(fault) => return Err(fault),
     }
-    // It may have been a page of a proxy: with the length that the object must have, such a page is none.
+    // The bytes may be an error page of a proxy. Comparing the length with the declared one excludes that.
     let length = payload.len();
     if stat(live, key)
         .await?
@@ -143,7 +143,7 @@ async fn create(live: &Live, key: &str) -> Result<Upload, RemoteFault> {
         let Some(ask) = store_provider.begin(key, sums, live.signer.acl()) else {
             return Ok(upload(format!("{:016x}", super::random_number())));
         };
-        // Where an answer is lost there is one upload more, which holds nothing.
+        // If an answer is lost, the retry creates another upload. The first one stays empty.
         let id = send(live, &ask, None, &Arc::default(), |answer| {
             match answer.status {
                 501 if sums => Ok(None),
@@ -180,7 +180,7 @@ async fn put_part(
     }
 }
 
-/// Makes an object of the parts.
+/// Completes the upload from its parts.
 async fn complete(
     live: &Live,
     upload: &Upload,
@@ -199,7 +199,7 @@ async fn complete(
     if known {
         return Ok(());
     }
-    // An earlier answer may have been lost: only an object that is this one is a success.
+    // The answer to an earlier attempt may have been lost. Only this very object counts as success.
     let sum = sum_of_parts(parts);
     match stat(live, &upload.key).await? {
         Some(found) if found.bytes == bytes && sum.is_some() && found.sum == sum => Ok(()),
@@ -216,7 +216,8 @@ async fn complete(
     }
 }
 
-/// Whether an object has these parts: they are read back, where a store has no checksum of what was put in parts.
+/// Returns whether the object consists of these parts. Reads them back, for stores without a checksum of multipart
+/// uploads.
 async fn is_there(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, RemoteFault> {
     let store_provider = live.signer.store_provider();
     let mut start = 0;
@@ -231,27 +232,28 @@ async fn is_there(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, 
     Ok(true)
 }
 
-/// Throws away the parts of an upload. What cannot be thrown away in time is left to the rules of the bucket.
+/// Discards the parts of an upload. If that fails or takes too long, they are left to the lifecycle rules of the
+/// bucket.
 async fn abort(live: &Live, upload: &Upload) {
     let Some(mut ask) = live.signer.store_provider().abort(upload) else {
         return;
     };
-    // Nobody sees that the parts go, and whoever has lost a lease is to clear up.
+    // Discarding parts is not visible to readers, and a writer that lost its lease has to do it too.
     ask.changes = false;
-    // The failure that led here is the one to tell.
+    // The caller reports the failure that led here.
     let _ = tokio::time::timeout(ABORT, send(live, &ask, None, &Arc::default(), |_| Ok(()))).await;
 }
 
-/// Bytes of each part but the last, of a file with `bytes` bytes.
+/// Returns the size of all parts but the last, for a file of `bytes` bytes.
 fn part_bytes(bytes: u64, most: u64, parts: u64) -> u64 {
-    /// Fewer bytes are refused by S3 and its like, but for the last part.
+    /// S3 and compatible stores refuse smaller parts, except as the last one.
     const LEAST: u64 = 5 << 20;
 
     let count = bytes.div_ceil(most.max(1)).clamp(1, parts.max(1));
     bytes.div_ceil(count).max(most.min(LEAST)).max(1)
 }
 
-/// Parts under way. Dropped, they are cancelled.
+/// The parts in flight. Dropping them cancels the uploads.
 #[derive(Default)]
 struct UnderWay(BTreeMap<usize, (AbortHandle, Arc<AtomicU64>)>);
 
@@ -281,7 +283,7 @@ impl Remote {
         self.writable("").map(|_| ())
     }
 
-    /// An object that was put is not there as it was put.
+    /// Returns the error for an object that does not exist as it was uploaded.
     pub(crate) fn not_as_put(
         &self,
         name: &str,
@@ -289,7 +291,7 @@ impl Remote {
         found: Option<FileVersion>,
     ) -> StorageError {
         let fault = match found {
-            // What is there was put by whoever has taken the place of this writer.
+            // The present object was uploaded by the writer that took over.
             _ if self.is_taken_over() => RemoteFault::TakenOver,
             Some(found) => RemoteFault::BodyLength {
                 expected: bytes,
@@ -302,9 +304,9 @@ impl Remote {
         self.error(name, fault)
     }
 
-    /// Whether another writer has the lease. One that has given no sign of life for a while is looked at first.
+    /// Returns whether another writer holds the lease. If the last heartbeat is old, the lease is checked first.
     fn is_taken_over(&self) -> bool {
-        /// Longer than a lease lasts without one.
+        /// Longer than a lease lasts without a heartbeat.
         const MOST: Duration = Duration::from_secs(20);
         const STEP: Duration = Duration::from_millis(50);
 
@@ -331,7 +333,7 @@ impl Remote {
         Err(self.error(name, fault))
     }
 
-    /// Takes an object away. That nothing has the name is no error.
+    /// Removes an object. A missing object is not an error.
     ///
     /// # Errors
     ///
@@ -350,10 +352,11 @@ impl Remote {
         })
     }
 
-    /// Puts an object in the place of what had its name: a reader gets the old one or this one. `go_on` is asked several
-    /// times a second with the bytes that were sent; where it answers `false`, either one may be there.
+    /// Uploads an object, and replaces an existing one atomically. `go_on` is called several times a second with the
+    /// number of bytes sent. If it returns `false`, either version may be stored.
     ///
-    /// The bytes go with a checksum that the store compares (SHA-256 to S3, MD5 to Google and Azure), where it knows one.
+    /// The upload has a checksum that the store verifies (SHA-256 for S3, MD5 for Google and Azure), if the store
+    /// supports one.
     ///
     /// # Errors
     ///
@@ -376,16 +379,17 @@ impl Remote {
         })
     }
 
-    /// Puts an object where nothing has its name. `false` where the very same bytes are there already, as after an earlier
-    /// attempt whose answer was lost.
+    /// Uploads an object if the name does not exist. Returns `false` if the same bytes are stored already, for example
+    /// by an earlier attempt whose answer was lost.
     ///
-    /// The store decides between two that do this at once: by `If-None-Match: *` (S3, Azure), by a generation of 0 (Google),
-    /// by `overwrite=false` (volumes). One that says that it does not know this is asked for the object first: then the
-    /// later of the two wins. One that passes over it in silence keeps the later one as well.
+    /// The store decides between two concurrent uploads: by `If-None-Match: *` (S3, Azure), by generation 0 (Google),
+    /// or by `overwrite=false` (volumes). If the store reports that it does not support this, the object is looked up
+    /// first. Then the later of two concurrent uploads wins. The same is true of a store that silently ignores the
+    /// condition.
     ///
     /// # Errors
     ///
-    /// As [`Remote::put`]; `exists`, which is a conflict, where other bytes are there.
+    /// As [`Remote::put`]; `exists`, which is a conflict, if other bytes are stored.
     pub fn put_new(
         &self,
         name: &str,
@@ -404,15 +408,15 @@ impl Remote {
         })
     }
 
-    /// Puts the contents of a file, in the place of what had the name. Up to `put_split_above` bytes go in one request, more
-    /// of them in equal parts, of which `put_parts` are in memory and under way at once.
+    /// Uploads the contents of a file, and replaces an existing object. Up to `put_split_above` bytes are sent in one
+    /// request. Larger files are sent in equal parts, of which `put_parts` are in memory and in flight at once.
     ///
-    /// The object appears when all of it is there. After a failure, and where `go_on` answers `false`, the parts are thrown
-    /// away; where that fails too, the store keeps them until a rule of the bucket removes them.
+    /// The object appears when all of it is stored. After a failure, or if `go_on` returns `false`, the parts are
+    /// discarded. If that fails too, the store keeps them until a lifecycle rule of the bucket removes them.
     ///
     /// # Errors
     ///
-    /// As [`Remote::put`]; what reading the file fails with, among it that it changed.
+    /// As [`Remote::put`]; errors of reading the file, including that it changed.
     pub fn put_file(
         &self,
         name: &str,
@@ -437,7 +441,7 @@ impl Remote {
         let put = self.put_parts(name, file, &upload, go_on);
         if put.is_err() {
             let upload = Arc::clone(&upload);
-            // It ends by itself, and what it fails with is of no use.
+            // It ends by itself, and its error is of no use.
             let _ = self.wait_while(name, &mut |_| true, &AtomicU64::new(0), |live| async move {
                 abort(&live, &upload).await;
                 Ok(())
@@ -446,7 +450,7 @@ impl Remote {
         put
     }
 
-    /// Puts pieces as the parts of an object, one after the other, or answers that the store has no such thing.
+    /// Uploads pieces as the parts of an object, one after the other. Fails if the store does not support parts.
     pub(crate) fn put_pieces(
         &self,
         name: &str,
@@ -516,7 +520,7 @@ impl Remote {
                 let counted = Arc::clone(&sent);
                 let task = live.engine.handle.spawn(async move {
                     let put = put_part(&of_task, &upload, number, &payload, &counted).await;
-                    // Where the receiver is gone the caller did not go on.
+                    // If the receiver was dropped, the caller cancelled.
                     let _ = sender.send((number, payload.len(), put));
                 });
                 under_way.0.insert(number, (task.abort_handle(), sent));
@@ -524,7 +528,7 @@ impl Remote {
             if read >= bytes || under_way.0.len() >= options.put_parts.max(1) {
                 let answer = match receiver.recv_timeout(SLICE) {
                     Ok(answer) => Some(answer),
-                    // A task that has ended has sent its answer.
+                    // A task that has finished has sent its answer.
                     Err(_) if under_way.0.values().all(|(task, _)| task.is_finished()) => {
                         let last = receiver.try_recv();
                         Some(last.map_err(|_| failed(RemoteFault::NoAnswer))?)

@@ -1,4 +1,4 @@
-//! One request: signed, sent, and its answer read as far as the body.
+//! A single request: signing it, sending it, and reading the head of its answer.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,10 +23,10 @@ use super::store_provider::{Part, Place, RequestSpec, StoreProvider, files};
 use crate::fault::RemoteFault;
 use crate::heartbeat::Leases;
 
-/// Most of the body of an error that is read for its code.
+/// The maximum number of bytes of an error body that are read to find its code.
 const ERROR_BODY: usize = 8 << 10;
 
-/// Makes requests of what is asked, with an address and a signature.
+/// Builds requests with addresses and signatures.
 pub(super) struct Signer {
     pub(super) access: Access,
     credential_cache: CredentialCache,
@@ -50,17 +50,18 @@ impl Signer {
         self.access.store_provider
     }
 
-    /// What a request that is about to be signed remembers, to say later which credentials have expired.
+    /// Returns the current epoch of the credentials. A request stores it before it is signed, to report later which
+    /// ones expired.
     pub(super) fn epoch(&self) -> u64 {
         self.credential_cache.epoch()
     }
 
-    /// Forgets credentials of this epoch, which have expired; `false` where there are no others.
+    /// Forgets the expired credentials of this epoch. Returns `false` if there can be no others.
     pub(super) fn renew(&self, epoch: u64) -> bool {
         self.credential_cache.renew(&self.access, epoch)
     }
 
-    /// A signed request for `key`.
+    /// Returns a signed `GET` request for `key`.
     pub(super) async fn request(
         &self,
         key: &str,
@@ -83,7 +84,7 @@ impl Signer {
             .await
     }
 
-    /// A signed request; the bytes of its body are counted in `sent` as they leave.
+    /// Returns a signed request. The bytes of its body are added to `sent` as they are sent.
     pub(super) async fn sign(
         &self,
         ask: &RequestSpec,
@@ -122,7 +123,7 @@ impl Signer {
             .uri(text)
             .body(HttpRequestBody::empty())
             .map_err(|_| bug())?;
-        // COMPAT: without this, Google unpacks what was stored as gzip, and its length and ranges are those of something else.
+        // COMPAT: without this, Google decompresses objects stored as gzip, and their lengths and ranges are wrong.
         let encoding = match self.store_provider() {
             StoreProvider::Google => "gzip",
             _ => "identity",
@@ -134,7 +135,7 @@ impl Signer {
         *signed.headers_mut() = headers;
         let digest = payload.and_then(Payload::sha256);
         authorize(&self.access, &credential, &mut signed, digest)?;
-        // A signature may be a part of the address.
+        // The signature can be part of the URL.
         let url = Url::parse(&signed.uri().to_string()).map_err(|_| bug())?;
         let mut request = Request::new(method, url);
         *request.headers_mut() = std::mem::take(signed.headers_mut());
@@ -144,13 +145,13 @@ impl Signer {
         Ok(request)
     }
 
-    /// The rights that objects are put with.
+    /// Returns the canned ACL for uploaded objects.
     pub(super) fn acl(&self) -> Option<&str> {
         self.access.acl.as_deref()
     }
 }
 
-/// The checksum that goes with some bytes.
+/// The checksum of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Digest {
     Sha256([u8; 32]),
@@ -168,7 +169,7 @@ impl Digest {
         Self::Md5(Md5::digest(bytes).into())
     }
 
-    /// As the headers of a store have it; nothing where there is none.
+    /// Returns the checksum as the headers of a store contain it; empty if there is none.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Sha256(digest) => base64(digest),
@@ -186,7 +187,7 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// Takes as long as hashing does: not for the engine's thread.
+    /// Computes the checksum, so it must not be called on the thread of the engine.
     pub(super) fn new(store_provider: StoreProvider, bytes: Vec<u8>) -> Result<Self, RemoteFault> {
         let digest = store_provider.digest(&bytes).ok_or(RemoteFault::NoAnswer)?;
         Ok(Self {
@@ -210,21 +211,21 @@ impl Payload {
         }
     }
 
-    /// The checksum as the headers of a store have it.
+    /// Returns the checksum as the headers of a store contain it.
     pub(super) fn sum(&self) -> String {
         self.digest.text()
     }
 
-    /// The bytes themselves, where they are `other`.
+    /// Returns whether the bytes equal `other`.
     pub(super) fn is(&self, other: &[u8]) -> bool {
         self.bytes
             .as_bytes()
             .is_some_and(|bytes| bytes[..] == *other)
     }
 
-    /// The body ends with an error where another writer may have taken over.
+    /// Returns the body as a stream. It ends with an error if another writer may have taken over the lease.
     fn body(&self, sent: &Arc<AtomicU64>, leases: &Arc<Leases>) -> reqwest::Body {
-        /// Bytes that are counted at once.
+        /// The number of bytes counted at once.
         const PIECE: usize = 64 << 10;
 
         let Some(bytes) = self.bytes.as_bytes().filter(|bytes| !bytes.is_empty()) else {
@@ -243,12 +244,12 @@ impl Payload {
             sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
             Some((Ok(piece), (rest, sent, leases)))
         });
-        // The feature of reqwest that this needs is one that object_store switches on to send its own requests.
+        // `wrap_stream` needs the feature `stream` of reqwest, which object_store enables.
         reqwest::Body::wrap_stream(pieces)
     }
 }
 
-/// The checksum of an object that was put in these parts, where they have ones.
+/// Returns the checksum that S3 computes for a multipart upload of these parts, if all of them have a SHA-256.
 pub(super) fn sum_of_parts(parts: &[Part]) -> Option<String> {
     let mut all = Vec::with_capacity(parts.len() * 32);
     for part in parts {
@@ -281,24 +282,24 @@ pub(super) fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// What of the head of an answer matters.
+/// The relevant part of the head of an answer.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) status: u16,
     pub(super) etag: Option<String>,
     pub(super) length: Option<u64>,
-    /// The end of the body is marked in it.
+    /// The body is chunked, so its end is marked in it.
     pub(super) chunked: bool,
-    /// `Content-Range` as it is, for messages.
+    /// `Content-Range` unparsed, for messages.
     pub(super) range_text: Option<String>,
-    /// First byte, one past the last, and bytes of the whole object.
+    /// The first byte, the end (exclusive), and the length of the whole object.
     pub(super) range: Option<(u64, u64, Option<u64>)>,
-    /// Bytes of the object, from an answer that has none of them.
+    /// The length of the object, from `Content-Range: bytes */LENGTH`.
     pub(super) whole: Option<u64>,
     pub(super) retry_after: Option<Duration>,
     pub(super) redirect: Option<String>,
     pub(super) region: Option<String>,
-    /// The code of an error, where a header says it.
+    /// The error code, if a header has it.
     pub(super) code: Option<String>,
 }
 
@@ -313,7 +314,7 @@ impl Head {
         };
         Self {
             status: response.status().as_u16(),
-            // COMPAT: volumes and many web servers have no tags. A weak one is compared, and never sent.
+            // COMPAT: volumes and many web servers have no ETags. The time as a weak tag is compared, but never sent.
             etag: text(&ETAG).or_else(|| Some(format!("W/\"{}\"", text(&LAST_MODIFIED)?))),
             length: text(&CONTENT_LENGTH).and_then(|value| value.parse().ok()),
             chunked: text(&TRANSFER_ENCODING)
@@ -351,7 +352,7 @@ fn parse_content_range(value: &str) -> Option<(u64, u64, Option<u64>)> {
     (first < end && whole.is_none_or(|whole| end <= whole)).then_some((first, end, whole))
 }
 
-/// The code in the body of an error. Reads what is there of it, for a while.
+/// Reads the error code from the body of an answer. The time and the number of bytes are limited.
 pub(super) async fn code_of(mut response: Response, most: Duration) -> Option<String> {
     let mut body = Vec::new();
     let read = async {
@@ -362,12 +363,12 @@ pub(super) async fn code_of(mut response: Response, most: Duration) -> Option<St
             }
         }
     };
-    // What came in time is what there is.
+    // If the time runs out, the code is searched in the bytes received so far.
     let _ = tokio::time::timeout(most.min(Duration::from_secs(2)), read).await;
     code_in(&body)
 }
 
-/// The code in the text of an error.
+/// Returns the error code in the text of an error.
 pub(super) fn code_in(body: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(body);
     let code = match text.split_once("<Code>") {
@@ -377,20 +378,20 @@ pub(super) fn code_in(body: &[u8]) -> Option<String> {
     is_code(&code).then_some(code)
 }
 
-/// Whether a word from a foreign answer may be shown.
+/// Returns whether a word from an answer is safe to display.
 fn is_code(word: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !word.is_empty() && word.len() <= 64 && word.bytes().all(letter)
 }
 
-/// The first cause of an error, as text without URLs.
+/// Returns the root cause of an error as a text without URLs.
 pub(super) fn root_of(error: &reqwest::Error) -> String {
     let mut root: &dyn std::error::Error = error;
     while let Some(source) = root.source() {
         root = source;
     }
     if std::ptr::addr_eq(root, error) {
-        // It would show the URL.
+        // The text of the error itself would contain the URL.
         return if error.is_timeout() {
             "timed out".to_owned()
         } else if error.is_builder() {
@@ -429,7 +430,7 @@ mod tests {
     fn bodies_carry_their_checksums() {
         let payload =
             |text: &str| Payload::new(StoreProvider::S3, text.as_bytes().to_vec()).unwrap();
-        // From FIPS 180-4, and of nothing.
+        // Test vectors from FIPS 180-4, and the empty input.
         assert_eq!(
             payload("abc").sum(),
             "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0="

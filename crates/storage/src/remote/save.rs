@@ -1,4 +1,4 @@
-//! Objects that become files.
+//! Downloads of objects to files.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -18,10 +18,10 @@ use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::temp::TempFile;
 
-/// Parts that are fetched at once. So many are in memory.
+/// The number of parts that are fetched concurrently and held in memory.
 const PARTS: usize = 8;
 
-/// A part that is fetched.
+/// A part that is being fetched.
 struct Coming {
     receiver: Receiver<Result<Vec<u8>, RemoteFault>>,
     task: AbortHandle,
@@ -52,15 +52,15 @@ async fn part(
 }
 
 impl Remote {
-    /// Writes an object to a file, in parts of `part_bytes` that come side by side, and answers with its length. All parts are
-    /// from the same version of it; which one that was is forgotten afterwards. `go_on` is asked several times a second,
-    /// with the bytes that have been written.
+    /// Downloads an object to a file and returns its length. Parts of `part_bytes` are fetched concurrently, all from
+    /// the same version of the object. Later reads may be of another version. `go_on` is called several times a second
+    /// with the number of bytes written.
     ///
-    /// After an error a part of the object is in the file.
+    /// After an error the file contains a part of the object.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`]: see [`RemoteFault`]. [`StorageError::Name`]. What keeps the file from being written.
+    /// [`StorageError::Remote`]: see [`RemoteFault`]. [`StorageError::Name`]. Errors of writing the file.
     pub fn save(
         &self,
         name: &str,
@@ -124,7 +124,7 @@ impl Remote {
         let (sender, receiver) = mpsc::sync_channel(1);
         let (of_task, key, seen) = (Arc::clone(live), key.to_owned(), Arc::clone(seen));
         let task = live.engine.handle.spawn(async move {
-            // Where the receiver is gone the caller did not go on.
+            // If the receiver was dropped, the caller cancelled.
             let _ = sender.send(part(&of_task, &key, range, whole, &seen).await);
         });
         Coming {

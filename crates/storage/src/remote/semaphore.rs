@@ -1,11 +1,11 @@
-//! How many requests are under way at once.
+//! Limits the number of concurrent requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Semaphore;
 
-/// Lets so many requests through at once, first come first served. A store that asks to slow down halves their number, and
-/// each round without such an answer adds one, up to where it began.
+/// A fair semaphore for requests with an adaptive limit. A throttled request halves the limit. Each round of successful
+/// requests adds one, up to the initial limit.
 #[derive(Debug)]
 pub(super) struct RequestSemaphore {
     open: Semaphore,
@@ -16,11 +16,11 @@ pub(super) struct RequestSemaphore {
 struct State {
     most: usize,
     limit: usize,
-    /// Requests under way that leave no room behind when they end.
+    /// The number of permits that are not returned when their requests end, because the limit was lowered.
     debt: usize,
-    /// Rises with each halving: what began before one does not cause the next.
+    /// Incremented by each halving. Requests that began in an earlier round do not halve the limit again.
     round: u64,
-    /// Requests that succeeded since the limit changed.
+    /// The number of successful requests since the limit changed.
     credit: usize,
     active: usize,
     peak: usize,
@@ -47,9 +47,9 @@ impl RequestSemaphore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for its turn.
+    /// Waits for a permit.
     pub(super) async fn enter(self: &Arc<Self>) -> RequestPermit {
-        // It is never closed; without a permit the pass would only make room that was not taken.
+        // The semaphore is never closed. If it were, the permit would only release capacity it had not taken.
         if let Ok(permit) = self.open.acquire().await {
             permit.forget();
         }
@@ -62,12 +62,12 @@ impl RequestSemaphore {
         }
     }
 
-    /// Most requests at once so far.
+    /// Returns the peak number of concurrent requests.
     pub(super) fn peak(&self) -> usize {
         self.state().peak
     }
 
-    /// How many it lets through at once now.
+    /// Returns the current limit.
     pub(super) fn limit(&self) -> usize {
         self.state().limit
     }
@@ -81,7 +81,7 @@ pub(super) struct RequestPermit {
 }
 
 impl RequestPermit {
-    /// The request was answered as it should be.
+    /// Records that the request succeeded.
     pub(super) fn succeeded(&self) {
         let mut state = self.semaphore.state();
         if state.limit >= state.most {
@@ -99,7 +99,7 @@ impl RequestPermit {
         }
     }
 
-    /// The store asked to slow down.
+    /// Records that the store asked to slow down.
     pub(super) fn throttled(&self) {
         let mut state = self.semaphore.state();
         if state.round != self.round {
@@ -129,7 +129,7 @@ impl Drop for RequestPermit {
 mod tests {
     use super::*;
 
-    /// Enters as often as it is let in at once.
+    /// Takes as many permits as are available without waiting.
     fn fill(semaphore: &Arc<RequestSemaphore>) -> Vec<RequestPermit> {
         let mut passes = Vec::new();
         while semaphore.open.available_permits() > 0 {
@@ -154,7 +154,7 @@ mod tests {
         passes[1].throttled();
         assert_eq!(semaphore.limit(), 2);
         drop(passes);
-        // Two successes for the third, three for the fourth.
+        // Two successes raise the limit to three, three more raise it to four.
         let request_permit = futures::executor::block_on(semaphore.enter());
         for _ in 0..5 {
             request_permit.succeeded();

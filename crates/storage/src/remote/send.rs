@@ -1,4 +1,4 @@
-//! One request that is no read of a range, sent until it is answered as it should be or there is nothing left to try.
+//! Sends requests other than range reads, and retries them until they succeed or the retries are exhausted.
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,45 +19,45 @@ use crate::error::StorageError;
 use crate::fault::RemoteFault;
 use crate::heartbeat::Sign;
 
-/// How long a caller is not asked whether to go on.
+/// The interval at which a caller is polled for cancellation.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
-/// How long a request waits for a sign of life of the lease before it looks again.
+/// The interval at which a request that waits for a heartbeat checks the lease.
 const SILENCE: Duration = Duration::from_millis(20);
 
-/// Most bytes of a request that this machine may hold back: of them nobody knows whether they are under way.
+/// The maximum number of bytes of a request that this machine may buffer. It is unknown whether they have been sent.
 const BUFFERED: u64 = 1 << 20;
 
-/// An answer with one of the statuses that the caller understands.
+/// An answer with one of the statuses that the caller handles.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) etag: Option<String>,
-    /// `x-amz-checksum-sha256`.
+    /// The header `x-amz-checksum-sha256`.
     pub(super) sum: Option<String>,
-    /// `Content-Length`.
+    /// The header `Content-Length`.
     pub(super) length: Option<u64>,
     pub(super) body: Vec<u8>,
-    /// The code of an error, where a header says it.
+    /// The error code, if a header has it.
     pub(super) header_code: Option<String>,
 }
 
 impl Answer {
-    /// The code in it, where it is an error.
+    /// Returns the error code in the answer, if it is an error.
     pub(super) fn code(&self) -> Option<String> {
         self.header_code.clone().or_else(|| code_in(&self.body))
     }
 }
 
-/// An answer that is none of a store: once more may help.
+/// Returns the failure for an invalid answer. It is retried a few times.
 pub(super) const fn protocol_error(what: &'static str) -> Failure {
     Failure::ProtocolError(RemoteFault::Answer { what })
 }
 
-/// Sends a request until `read` finds an answer right. Only requests that may be sent twice belong here.
+/// Sends a request until `read` accepts an answer. The request has to be idempotent.
 ///
-/// One that changes something waits while a lease is silent that the location is written to under, and is not sent once it
-/// is lost: after a pause, others may be at work.
+/// If the location is written under a lease, a request that changes data waits while the heartbeat is overdue. It is
+/// not sent once the lease is lost, because after a pause another writer may be active.
 pub(super) async fn send<T>(
     live: &Live,
     ask: &RequestSpec,
@@ -159,7 +159,7 @@ pub(super) async fn send<T>(
                 }
             }
         };
-        // Somebody else's turn meanwhile.
+        // Release the permit for other requests during the wait.
         drop(request_permit);
         let left = clock.left();
         if attempts >= options.attempts || wait >= left {
@@ -202,7 +202,7 @@ async fn attempt(
     })
 }
 
-/// Sends a request with `bytes` bytes and waits for the head of its answer, as long as it gets on.
+/// Sends a request with `bytes` bytes and waits for the head of its answer, as long as the transfer makes progress.
 async fn execute(
     live: &Live,
     request: Request,
@@ -246,7 +246,7 @@ async fn execute(
     }
 }
 
-/// The body of an answer.
+/// Reads the body of an answer.
 async fn body(
     live: &Live,
     mut response: Response,
@@ -268,7 +268,7 @@ async fn body(
                 bytes.extend_from_slice(&piece);
             }
             Ok(Ok(None)) => return Ok(bytes),
-            // All of it is here: how the connection ended does not matter.
+            // The body is complete, so an error at the end of the connection does not matter.
             Ok(Err(_)) if head.length == Some(bytes.len() as u64) => return Ok(bytes),
             Ok(Err(error)) => return Err(Failure::Transient(root_of(&error))),
             Err(_) => return Err(Failure::Stalled),
@@ -276,7 +276,7 @@ async fn body(
     }
 }
 
-/// Sorts an answer that the caller does not understand.
+/// Classifies an answer with a status that the caller does not handle.
 async fn refused(live: &Live, response: Response, head: Head) -> Failure {
     let status = head.status;
     let code = match (status, head.code) {
@@ -286,7 +286,7 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
     };
     let is = |codes: &[&str]| code.as_deref().is_some_and(|code| codes.contains(&code));
     match status {
-        // A page of a proxy, where a store says it in another way.
+        // Probably a page of a proxy: the store uses another status for success.
         200..300 => protocol_error("another status than that of a success"),
         300..400 => Failure::Final(RemoteFault::Redirect {
             host: head.redirect,
@@ -295,7 +295,7 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
         400 | 401 | 403 if is(&["ExpiredToken", "ExpiredTokenException", "RequestExpired"]) => {
             Failure::Expired(RemoteFault::Credentials { status, code })
         }
-        // A token has come to its end.
+        // The token has expired.
         401 if has_tokens(live.signer.store_provider()) => {
             Failure::Expired(RemoteFault::Credentials { status, code })
         }
@@ -305,7 +305,7 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
             status,
             retry_after: head.retry_after,
         },
-        // Other bytes than were sent have arrived.
+        // The bytes were corrupted in transfer.
         400 if is(&[
             "BadDigest",
             "InvalidDigest",
@@ -332,7 +332,7 @@ async fn refused(live: &Live, response: Response, head: Head) -> Failure {
     }
 }
 
-/// Whether credentials are tokens that a 401 may be the end of.
+/// Returns whether the credentials can be tokens, so that a 401 can mean that a token expired.
 pub(super) const fn has_tokens(store_provider: StoreProvider) -> bool {
     matches!(
         store_provider,
@@ -340,7 +340,7 @@ pub(super) const fn has_tokens(store_provider: StoreProvider) -> bool {
     )
 }
 
-/// An error inside of an answer that began as a success.
+/// Classifies an error code in the body of an answer with a status of success.
 pub(super) fn inside(status: u16, code: Option<String>) -> Failure {
     match code.as_deref() {
         Some("InternalError" | "SlowDown" | "ServiceUnavailable" | "RequestTimeout") => {
@@ -358,7 +358,7 @@ fn again(status: u16, code: Option<&str>) -> String {
 }
 
 impl Remote {
-    /// Runs `work` on the engine's thread and waits for it, as long as the caller wants to go on.
+    /// Runs `work` on the thread of the engine and waits for it, until the caller cancels.
     pub(super) fn wait_while<T, F>(
         &self,
         name: &str,
@@ -378,7 +378,7 @@ impl Remote {
         let (sender, receiver) = mpsc::sync_channel(1);
         let work = work(Arc::clone(&live));
         let task = live.engine.handle.spawn(async move {
-            // Where the receiver is gone the caller did not go on.
+            // If the receiver was dropped, the caller cancelled.
             let _ = sender.send(work.await);
         });
         loop {

@@ -1,4 +1,4 @@
-//! What the environment says about a store, read into what requests need.
+//! Settings of stores: converts environment variables to what requests need.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,8 +12,8 @@ use crate::error::StorageError;
 use crate::fault::UrlFault;
 use crate::location::{RemoteLocation, StoreKind, bare_url};
 
-/// Names of the settings that [`settings_of`] picks: those that the tools of each store know, and those of MosaicML
-/// Streaming.
+/// The names of the settings that [`settings_of`] selects: those that the tools of each store use, and those of
+/// MosaicML Streaming.
 pub const SETTINGS: [&str; 74] = [
     "ALLOW_HTTP",
     "AWS_ACCESS_KEY_ID",
@@ -91,21 +91,22 @@ pub const SETTINGS: [&str; 74] = [
     "STORAGE_EMULATOR_HOST",
 ];
 
-/// The home folder, in which there may be a file of profiles. It is no setting of a store: no option changes it.
+/// The home directory, where the Databricks profile file is searched. It is not a setting of a store, so no option
+/// changes it.
 pub(super) const HOME: &str = "HOME";
 
-/// The settings among `vars`, usually the environment of the process, and the home folder.
+/// Returns the settings among `vars`, which is usually the environment of the process, and the home directory.
 pub fn settings_of(vars: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
     let known = |name: &str| name == HOME || SETTINGS.contains(&name);
     vars.filter(|(name, value)| known(name) && !value.is_empty())
         .collect()
 }
 
-/// A setting from a text `NAME=VALUE`. Names may be in small letters.
+/// Parses a setting from a `NAME=VALUE` text. Names may be in lower case.
 ///
 /// # Errors
 ///
-/// `url-setting`: a name that nothing looks at, or no `=`. The value is not shown.
+/// `url-setting`: an unknown name, or a text without `=`. The value is not shown.
 pub(super) fn option(text: &str) -> Result<(String, String), StorageError> {
     let name = text.split('=').next().unwrap_or_default();
     let upper = name.trim().to_ascii_uppercase();
@@ -116,7 +117,7 @@ pub(super) fn option(text: &str) -> Result<(String, String), StorageError> {
         _ => Err(StorageError::Url {
             shown: "--storage-option".to_owned(),
             fault: UrlFault::Unknown {
-                // Without an equals sign it may be a value.
+                // Without an equals sign the text may be a secret value.
                 name: match text.contains('=') {
                     true => name.trim().to_owned(),
                     false => "a text without =".to_owned(),
@@ -126,28 +127,28 @@ pub(super) fn option(text: &str) -> Result<(String, String), StorageError> {
     }
 }
 
-/// A bucket and how to speak to it. Has no `Debug`: there are secrets in it.
+/// A bucket, its address and its credentials. Has no `Debug`, because it contains secrets.
 #[derive(Clone)]
 pub(super) struct Access {
     pub(super) store_provider: StoreProvider,
-    /// Scheme, host and path of the bucket, without a slash at the end.
+    /// Scheme, host and path of the bucket, without a trailing slash.
     pub(super) base: String,
-    /// The same for the folders of the bucket, where they have addresses of their own.
+    /// The same for folders of the bucket, for stores where folders have their own addresses.
     pub(super) folders: String,
-    /// Scheme, host and port: what connections lead to.
+    /// Scheme, host and port of the connections.
     pub(super) origin: String,
-    /// On this machine: no proxy.
+    /// The host is this machine, so no proxy is used.
     pub(super) loopback: bool,
     pub(super) region: String,
     pub(super) request_payer: bool,
-    /// Who may do what with objects that are put, by one of the names that the store has for that.
+    /// The canned ACL for uploaded objects.
     pub(super) acl: Option<String>,
-    /// The account that requests are signed for, or the project that pays for them.
+    /// The account that signs requests (Azure), or the project that pays for them (Google).
     pub(super) account: Option<String>,
     pub(super) signing: Signing,
 }
 
-/// The settings that were given.
+/// The given settings.
 pub(super) struct Settings<'a>(pub(super) &'a BTreeMap<String, String>);
 
 impl Settings<'_> {
@@ -156,7 +157,7 @@ impl Settings<'_> {
         (!value.is_empty()).then_some(value)
     }
 
-    /// The first of some names that has a value.
+    /// Returns the first of `names` that has a value, with the value.
     pub(super) fn first(&self, names: &[&'static str]) -> Option<(&'static str, &str)> {
         names
             .iter()
@@ -171,7 +172,8 @@ impl Settings<'_> {
         }
     }
 
-    /// Whether connections to other machines may be open, by the name for one kind of store or else by the general one.
+    /// Returns whether connections without TLS to other machines are allowed. The setting `name` of the store takes
+    /// precedence over `ALLOW_HTTP`.
     pub(super) fn allows_http(&self, name: &'static str) -> Result<bool, StorageError> {
         match self.text(name) {
             Some(_) => self.flag(name),
@@ -179,7 +181,7 @@ impl Settings<'_> {
         }
     }
 
-    /// A value that becomes part of a header.
+    /// Returns a value that is used in a header, after checking its characters.
     pub(super) fn header(&self, name: &'static str) -> Result<Option<String>, StorageError> {
         let value = self.text(name);
         if value.is_some_and(|value| !value.bytes().all(|byte| byte.is_ascii_graphic())) {
@@ -189,7 +191,7 @@ impl Settings<'_> {
     }
 }
 
-/// The error of a setting, which does not show its value.
+/// Returns the error for an invalid setting. It does not contain the value.
 pub(super) fn setting(name: &'static str) -> StorageError {
     StorageError::Url {
         shown: name.to_owned(),
@@ -212,7 +214,7 @@ impl Access {
         }
     }
 
-    /// Access to what lies at `base`.
+    /// Returns the access to a bucket at the URL `base`.
     pub(super) fn at(
         store_provider: StoreProvider,
         base: &str,
@@ -233,12 +235,12 @@ impl Access {
         })
     }
 
-    /// The URL of a key, which is encoded once and not changed in any other way.
+    /// Returns the URL of a key. The key is percent-encoded once and not normalised.
     pub(super) fn url(&self, key: &str) -> String {
         join(&self.base, key)
     }
 
-    /// The URL of a folder.
+    /// Returns the URL of a folder.
     pub(super) fn folder_url(&self, key: &str) -> String {
         join(&self.folders, key)
     }
@@ -256,7 +258,7 @@ fn join(base: &str, key: &str) -> String {
     url
 }
 
-/// Adds a query to a URL.
+/// Appends a query to a URL.
 pub(super) fn with_query(mut url: String, query: &[(&'static str, String)]) -> String {
     for (at, (name, value)) in query.iter().enumerate() {
         url.push(if at == 0 { '?' } else { '&' });
@@ -497,7 +499,7 @@ mod tests {
                 "https://acc.blob.core.windows.net/c/k",
             ),
             (lake, &[], "https://acc.blob.core.windows.net/c/k"),
-            // What the URL says comes first.
+            // The URL takes precedence.
             (
                 lake,
                 &[("AZURE_STORAGE_ENDPOINT", "https://other")],

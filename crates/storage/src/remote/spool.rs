@@ -1,4 +1,4 @@
-//! Objects that are read as if they were files of this machine.
+//! Reads many objects or ranges at once, and spools ranges of an object to a local file.
 
 use std::fs::File;
 use std::io;
@@ -12,19 +12,20 @@ use super::{Remote, check_name};
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
 
-/// Ranges that lie closer together than this are fetched as one: a request costs more than these bytes do.
+/// Ranges with smaller gaps are fetched as one, because a request costs more than these bytes.
 const GAP: u64 = 64 << 10;
 
-/// Bytes of a piece. So many are fetched at once.
+/// The maximum number of bytes fetched in one piece.
 const PIECE: u64 = 4 << 20;
 
-/// Pieces that are fetched at once for one file. So many are in memory.
+/// The number of pieces of one file that are fetched concurrently and held in memory.
 const PIECES: usize = 4;
 
 impl Remote {
-    /// Reads whole objects of known lengths at once, and waits for all of them. The results have the order of `wanted`.
+    /// Reads whole objects of known lengths concurrently. Blocks until all are complete. The results have the order of
+    /// `wanted`.
     ///
-    /// No more requests are under way than the store is to have; all of the results are in memory.
+    /// The limit of concurrent requests applies. All results are in memory.
     ///
     /// # Errors
     ///
@@ -44,7 +45,8 @@ impl Remote {
         self.each(wanted.iter().map(|(name, _)| name), all)
     }
 
-    /// Reads ranges of objects of known lengths at once, and waits for all of them. The results have the order of `wanted`.
+    /// Reads ranges of objects of known lengths concurrently. Blocks until all are complete. The results have the order
+    /// of `wanted`.
     ///
     /// # Errors
     ///
@@ -67,7 +69,7 @@ impl Remote {
         self.each(wanted.iter().map(|(name, _, _)| name), all)
     }
 
-    /// One result for each name, also where there is none at all.
+    /// Returns one result per name, also if the whole operation failed.
     pub(super) fn each<'a>(
         &self,
         names: impl Iterator<Item = &'a String>,
@@ -76,7 +78,7 @@ impl Remote {
         let fault = match all {
             Ok(all) => return all,
             Err(StorageError::Remote { fault, .. }) => fault,
-            // There is nothing else that waiting fails with.
+            // Waiting fails with no other error.
             Err(_) => RemoteFault::NoAnswer,
         };
         names
@@ -84,14 +86,14 @@ impl Remote {
             .collect()
     }
 
-    /// A file of `bytes` bytes, without a name, that holds some ranges of an object of that length; what lies between them is
-    /// zero and takes no room on the disk. It lies in the folder `dir`, or in the system's one for temporary files, and is
-    /// gone when it is closed. Ranges that lie close together are fetched as one, long ones in pieces that come side by
-    /// side; 16 MiB of them are in memory.
+    /// Returns an unnamed sparse file of `bytes` bytes with some ranges of an object of that length. The bytes between
+    /// them are zero and take no disk space. The file is created in `dir` or in the temporary directory of the system,
+    /// and is deleted when it is closed. Nearby ranges are merged, and long ones are fetched in concurrent pieces, with
+    /// 16 MiB in memory.
     ///
     /// # Errors
     ///
-    /// As [`Remote::read_ranges_of`]; what keeps the file from being written.
+    /// As [`Remote::read_ranges_of`]; errors of writing the file.
     pub fn spool(
         &self,
         name: &str,
@@ -123,7 +125,7 @@ impl Remote {
     }
 }
 
-/// Ranges in order, joined where they lie close together, and cut where they are long.
+/// Sorts ranges, merges those with small gaps, and splits long ones.
 fn pieces(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted: Vec<Range<u64>> = ranges
         .iter()

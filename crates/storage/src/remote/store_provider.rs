@@ -1,5 +1,5 @@
-//! What differs between stores: which request does what, and what its answer says. Everything else (retries, budgets,
-//! deadlines, tags, bodies that go on where they broke) is the same for all of them and knows nothing of this.
+//! The differences between stores: their requests and the meaning of their answers. Everything else is independent of
+//! the store: retries, budgets, deadlines, tags and resumed bodies.
 
 pub(super) mod azure;
 pub(super) mod files;
@@ -17,15 +17,15 @@ use super::xml;
 use crate::fault::RemoteFault;
 use crate::location::StoreKind;
 
-/// Most bytes of a page: 1,000 keys of 1,024 bytes, each byte of which may take six, and what goes with them.
+/// The maximum number of bytes of a page: 1,000 keys of 1,024 bytes, with up to six per byte, and other fields.
 const PAGE: usize = 16 << 20;
 
-/// Most bytes of an answer to a write.
+/// The maximum number of bytes of an answer to a write.
 const ANSWER: usize = 64 << 10;
 
 const SUM: &str = "x-amz-checksum-sha256";
 
-/// How a store is spoken to.
+/// The protocol of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreProvider {
     S3,
@@ -35,16 +35,16 @@ pub(super) enum StoreProvider {
     Http,
 }
 
-/// What an address is made from.
+/// The kind of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// An object, or the bucket where the key is empty.
+    /// An object, or the bucket if the key is empty.
     Object,
-    /// A folder, where folders have addresses of their own.
+    /// A folder, for stores where folders have their own addresses.
     Folder,
 }
 
-/// A request, before it has an address and a signature.
+/// A request without its address and signature.
 #[derive(Clone, Debug)]
 pub(super) struct RequestSpec {
     pub(super) method: Method,
@@ -52,11 +52,11 @@ pub(super) struct RequestSpec {
     pub(super) key: String,
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) headers: Vec<(&'static str, String)>,
-    /// Statuses that the reader of the answer understands.
+    /// The statuses that the reader of the answer handles.
     pub(super) accepts: &'static [u16],
-    /// Most bytes of the body of an answer.
+    /// The maximum number of bytes of the answer.
     pub(super) most: usize,
-    /// Whether it changes what readers and other writers see.
+    /// Whether the request changes data that readers and other writers see.
     pub(super) changes: bool,
 }
 
@@ -85,7 +85,7 @@ impl RequestSpec {
     }
 }
 
-/// What a store knows about an object.
+/// The length, tag and checksum of an object.
 #[derive(Debug)]
 pub(super) struct Stat {
     pub(super) bytes: u64,
@@ -93,47 +93,47 @@ pub(super) struct Stat {
     pub(super) sum: Option<String>,
 }
 
-/// What a write of an object or of a part came to.
+/// The result of an upload of an object or a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It is there, with this tag.
+    /// It is stored, with this tag.
     Done(String),
-    /// Something has the name.
+    /// The name exists already.
     Taken,
-    /// The store does not know a header of the request.
+    /// The store does not support a header of the request.
     Unknown,
 }
 
-/// How an object is to be put.
+/// An object or a part to upload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Putting<'a> {
     pub(super) key: &'a str,
     pub(super) payload: &'a Payload,
     pub(super) only_new: bool,
-    /// With the checksum of S3.
+    /// Whether to send the checksum of S3.
     pub(super) sums: bool,
     pub(super) acl: Option<&'a str>,
-    /// The part that it is, where it is no whole object.
+    /// The upload and the part number, if it is not a whole object.
     pub(super) part: Option<(&'a Upload, usize)>,
 }
 
-/// An upload in parts that has begun.
+/// A multipart upload in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Upload {
     pub(super) key: String,
     pub(super) id: String,
-    /// Whether parts come with checksums.
+    /// Whether the parts have checksums.
     pub(super) sums: bool,
 }
 
 impl Upload {
-    /// The name of a block: as long as that of all others.
+    /// Returns the name of a block. All names of an upload have the same length.
     fn block(&self, number: usize) -> String {
         base64(format!("{}-{number:05}", self.id).as_bytes())
     }
 }
 
-/// A part that is there.
+/// An uploaded part.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) etag: String,
@@ -146,9 +146,9 @@ pub(super) struct Part {
 pub(super) struct Listed {
     pub(super) key: String,
     pub(super) bytes: u64,
-    /// What changes when the object does; empty where the store says nothing of the kind.
+    /// The version tag; empty if the store has none.
     pub(super) tag: String,
-    /// When it was last changed, where the store says it in a form that is known.
+    /// The time of the last change, if the store reports it in a known format.
     pub(super) modified_ms: Option<i64>,
 }
 
@@ -156,18 +156,18 @@ pub(super) struct Listed {
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) objects: Vec<Listed>,
-    /// Beginnings of more keys, up to a slash.
+    /// Common prefixes of further keys, up to a slash.
     pub(super) prefixes: Vec<String>,
     pub(super) next: Option<String>,
 }
 
-/// Which page.
+/// The page to request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paging<'a> {
     pub(super) prefix: &'a str,
-    /// Only up to the next slash.
+    /// Whether to fold keys at the next slash.
     pub(super) folded: bool,
-    /// Keys behind this one.
+    /// Return only keys after this one.
     pub(super) after: Option<&'a str>,
     pub(super) token: Option<&'a str>,
     pub(super) most: u32,
@@ -192,27 +192,27 @@ impl StoreProvider {
         !matches!(self, Self::Http)
     }
 
-    /// Whether objects may be put in parts.
+    /// Returns whether the store supports multipart uploads.
     pub(super) const fn has_parts(self) -> bool {
         matches!(self, Self::S3 | Self::Google | Self::Azure)
     }
 
-    /// Whether a listing can begin behind a key that need not be there.
+    /// Returns whether a listing can begin after a key that need not exist.
     pub(super) const fn can_begin_anywhere(self) -> bool {
         matches!(self, Self::S3 | Self::Google)
     }
 
-    /// Whether what a listing says of the state of an object is its `ETag`.
+    /// Returns whether the tags in a listing are `ETag`s.
     pub(super) const fn tags_are_etags(self) -> bool {
         matches!(self, Self::S3 | Self::Google | Self::Azure)
     }
 
-    /// Whether a listing has one folder only.
+    /// Returns whether a listing covers a single folder.
     pub(super) const fn has_folders(self) -> bool {
         matches!(self, Self::Files)
     }
 
-    /// The checksum that goes with a body.
+    /// Returns the checksum that is sent with a body.
     pub(super) fn digest(self, bytes: &[u8]) -> Option<Digest> {
         match self {
             Self::S3 => Digest::sha256(bytes),
@@ -221,7 +221,7 @@ impl StoreProvider {
         }
     }
 
-    /// Most bytes of an object that is put in one request.
+    /// Returns the maximum number of bytes of an object that is uploaded in one request.
     pub(super) const fn put_most(self) -> u64 {
         match self {
             Self::Azure => 5000 << 20,
@@ -229,7 +229,7 @@ impl StoreProvider {
         }
     }
 
-    /// Most parts of an object.
+    /// Returns the maximum number of parts of an object.
     pub(super) const fn parts_most(self) -> u64 {
         match self {
             Self::Azure => 50_000,
@@ -237,7 +237,7 @@ impl StoreProvider {
         }
     }
 
-    /// Asks for an object without its contents.
+    /// Returns the request for the length and tag of an object.
     pub(super) fn stat(self, key: &str) -> RequestSpec {
         let mut ask = RequestSpec::new(Method::HEAD, key, &[200, 404]);
         ask.most = 0;
@@ -263,7 +263,7 @@ impl StoreProvider {
         }))
     }
 
-    /// Puts an object, or a part of one.
+    /// Returns the request that uploads an object or a part.
     pub(super) fn put(self, putting: Putting<'_>) -> RequestSpec {
         let Putting {
             key,
@@ -352,9 +352,9 @@ impl StoreProvider {
             return Err(inside(answer.status, Some(code)));
         }
         match (self, putting.part) {
-            // A block has no tag but its name.
+            // A block has no tag, so its name is used.
             (Self::Azure, Some((upload, number))) => Ok(Put::Done(upload.block(number))),
-            // A page of a proxy has a body and says 200.
+            // A page of a proxy has the status 200 and a body.
             (Self::Files | Self::Http, _) if answer.status == 200 && !answer.body.is_empty() => {
                 Err(protocol_error("it has a body"))
             }
@@ -369,7 +369,7 @@ impl StoreProvider {
         }
     }
 
-    /// Begins an upload in parts; `None` where parts need no beginning.
+    /// Returns the request that begins a multipart upload; `None` if the store needs none.
     pub(super) fn begin(self, key: &str, sums: bool, acl: Option<&str>) -> Option<RequestSpec> {
         if self == Self::Azure {
             return None;
@@ -384,7 +384,7 @@ impl StoreProvider {
         Some(ask)
     }
 
-    /// The id of an upload that has begun.
+    /// Parses the id of a new multipart upload.
     pub(super) fn begun(answer: &Answer) -> Result<String, Failure> {
         let text =
             std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
@@ -405,7 +405,7 @@ impl StoreProvider {
             .ok_or(protocol_error("it has no id of an upload"))
     }
 
-    /// Makes an object of the parts, and the body that says which.
+    /// Returns the request that completes an upload, and its body.
     pub(super) fn complete(self, upload: &Upload, parts: &[Part]) -> (RequestSpec, String) {
         match self {
             Self::Azure => {
@@ -424,7 +424,7 @@ impl StoreProvider {
                 let ask = RequestSpec::new(Method::POST, &upload.key, &[200, 404])
                     .query("uploadId", &upload.id);
                 let list = list_of(parts, upload.sums && self == Self::S3);
-                // The signature of S3 has the checksum of the list in it.
+                // For S3 the signature covers the checksum of the list.
                 match self {
                     Self::Google => {
                         let sum = Digest::md5(list.as_bytes()).text();
@@ -436,10 +436,10 @@ impl StoreProvider {
         }
     }
 
-    /// Whether the store knew the upload.
+    /// Returns whether the store knew the upload.
     pub(super) fn completed(self, answer: &Answer, parts: &[Part]) -> Result<bool, Failure> {
         match self {
-            // To say the same list of blocks once more is no error.
+            // Committing the same list of blocks again is not an error.
             Self::Azure => Ok(true),
             _ if answer.status == 404 => match answer.code() {
                 Some(code) if code != "NoSuchUpload" => {
@@ -451,18 +451,18 @@ impl StoreProvider {
         }
     }
 
-    /// Throws the parts of an upload away; `None` where they go by themselves.
+    /// Returns the request that discards the parts of an upload; `None` if the store removes them itself.
     pub(super) fn abort(self, upload: &Upload) -> Option<RequestSpec> {
         let ask = RequestSpec::new(Method::DELETE, &upload.key, &[200, 204, 404]);
         (self != Self::Azure).then(|| ask.query("uploadId", &upload.id))
     }
 
-    /// Takes an object away.
+    /// Returns the request that removes an object.
     pub(super) fn remove(key: &str) -> RequestSpec {
         RequestSpec::new(Method::DELETE, key, &[200, 202, 204, 404])
     }
 
-    /// Whether something was taken away or was not there; not to be told apart everywhere.
+    /// Checks the answer to a removal. Not all stores distinguish a removed object from a missing one.
     pub(super) fn removed(answer: &Answer) -> Result<(), Failure> {
         match answer.code() {
             Some(code) if matches!(code.as_str(), "NoSuchBucket" | "ContainerNotFound") => {
@@ -476,7 +476,7 @@ impl StoreProvider {
         }
     }
 
-    /// Asks for a page.
+    /// Returns the request for a page.
     pub(super) fn page(self, paging: Paging<'_>) -> RequestSpec {
         let most = paging.most.to_string();
         let mut ask = match self {
@@ -529,7 +529,7 @@ impl StoreProvider {
     }
 }
 
-/// A page as S3 and Google have it.
+/// Parses a page in the format of S3 and Google.
 fn page(answer: &Answer) -> Result<Page, Failure> {
     let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
     let (mut page, mut truncated, mut root) = (Page::default(), false, "");
@@ -597,7 +597,7 @@ fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
     .map_err(protocol_error)?;
     match root {
         "CompleteMultipartUploadResult" if !etag => Err(protocol_error("it has no ETag")),
-        // A checksum of the whole, where the store makes one of its own, cannot be compared.
+        // Some stores return a checksum of the whole object, which cannot be compared.
         "CompleteMultipartUploadResult"
             if sum.is_some()
                 && found
@@ -615,7 +615,7 @@ fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-/// The list of parts that ends an upload.
+/// Returns the list of parts that completes an upload.
 fn list_of(parts: &[Part], sums: bool) -> String {
     let mut list =
         String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");

@@ -1,4 +1,4 @@
-//! The promises of [`Remote`] against a store that fails on demand.
+//! Tests of [`Remote`] against a store that fails on demand.
 
 mod conformance;
 mod dialects;
@@ -24,7 +24,7 @@ use shardmill_testing::s3::{Fault, Objects, S3Server, Script, Settings};
 use super::{Remote, RemoteOptions};
 use crate::{Location, RemoteFault, RemoteLocation, StorageError};
 
-/// Far more than anything here takes.
+/// Far longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(60);
 
 const SMALL: usize = 20_000;
@@ -34,7 +34,7 @@ fn contents(seed: u64, bytes: usize) -> Vec<u8> {
     Draw::new(seed).bytes(bytes)
 }
 
-/// A server with a small object, one that is fetched in parts, and an empty one.
+/// Starts a server with a small object, one that is fetched in parts, and an empty one.
 fn server(faults: Script) -> S3Server {
     let objects = [
         ("data/small".to_owned(), contents(1, SMALL)),
@@ -55,7 +55,7 @@ fn location() -> RemoteLocation {
     }
 }
 
-/// Options whose seconds are milliseconds.
+/// Options with milliseconds instead of seconds.
 fn quick(server: &S3Server) -> RemoteOptions {
     RemoteOptions {
         part_bytes: 32 << 10,
@@ -74,7 +74,7 @@ fn quick(server: &S3Server) -> RemoteOptions {
     }
 }
 
-/// A remote with an engine of its own.
+/// A remote with its own engine.
 fn alone(options: &RemoteOptions) -> Remote {
     Remote::new(&location(), options, true).unwrap()
 }
@@ -87,7 +87,7 @@ fn fetched(remote: &Remote, name: &str, bytes: usize) -> Result<Vec<u8>, Storage
     receiver.recv_timeout(LONG).unwrap()
 }
 
-/// Waits until something is so.
+/// Waits until `so` returns true.
 fn until(mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
@@ -126,7 +126,7 @@ fn objects_and_ranges_are_read_with_one_request_each() {
     assert_eq!(remote.read_range("small", None, 5..5).unwrap(), b"");
     let counts = server.counts();
     assert_eq!((counts.requests, counts.heads), (6, 0));
-    // A connection may come back a moment too late for the next request.
+    // A connection may return to the pool too late for the next request.
     assert!(counts.connections < 6, "{}", counts.connections);
     assert_eq!(counts.signed, 6);
     let stats = remote.stats();
@@ -226,7 +226,7 @@ fn an_object_that_changes_is_noticed() {
             ("remote-changed", ErrorKind::Corrupt)
         );
     }
-    // Another remote has not seen the first one.
+    // Another remote has not seen the first version.
     assert!(alone(&quick(&server)).read("small", SMALL as u64).is_ok());
 }
 
@@ -245,7 +245,7 @@ fn a_body_that_breaks_goes_on_where_it_broke_if_it_is_the_same() {
         let remote = alone(&quick(&server));
         let result = fetched(&remote, "small", SMALL);
         assert_eq!(result.map(|_| ()).map_err(|error| error.id()), expected);
-        // The rest only, not the whole once more; how much of the first came through is up to the sockets.
+        // Only the rest is fetched again. How much of the first answer arrived depends on the sockets.
         assert!(server.counts().bytes < 2 * SMALL as u64);
         assert_eq!(server.counts().requests, 2);
     }
@@ -340,7 +340,7 @@ fn a_burst_of_failures_at_the_start_is_survived() {
             ..Settings::default()
         };
         let server = S3Server::start(Objects::memory("bucket", objects), settings).unwrap();
-        // The budget of a process, and turns of a tenth of their length.
+        // The budget of a process, with turns of a tenth of their length.
         let budget = RemoteOptions::default();
         let options = RemoteOptions {
             attempts: budget.attempts,
@@ -425,7 +425,7 @@ fn a_fetch_that_is_dropped_is_cancelled() {
     until(|| server.open_connections() == 1);
     assert!(!fetching.is_done());
     drop(fetching);
-    // The callback is dropped without having been called, and the connection is closed.
+    // The callback is dropped without being called, and the connection is closed.
     assert_eq!(
         receiver.recv_timeout(LONG),
         Err(mpsc::RecvTimeoutError::Disconnected)
@@ -439,7 +439,7 @@ fn the_thread_ends_with_the_last_remote() {
     let remote = alone(&quick(&server));
     let clone = remote.clone();
     remote.read("small", SMALL as u64).unwrap();
-    // A task that never ends, on the thread: it is dropped when the thread drops its runtime.
+    // A task that never ends is dropped when the thread drops its runtime.
     let token = Arc::new(());
     let of_task = Arc::clone(&token);
     let live = remote.live().unwrap();
@@ -606,7 +606,8 @@ fn credentials_that_cannot_be_had_are_an_error_for_all_that_wait() {
     );
 }
 
-/// What a forked child does with a `Remote` of its parent cannot be tried here: `fork` is not safe code. What it rests on is
+/// The use of a `Remote` in a forked child cannot be tested here, because `fork` is unsafe code. Its basis is tested in
+/// `process.rs`, and the Python tests fork.
 /// tested in `process.rs`, and the Python tests fork.
 #[test]
 fn a_fork_is_tested_from_python() {

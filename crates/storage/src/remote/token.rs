@@ -1,4 +1,4 @@
-//! Tokens that a workspace of Databricks gives to a client for its secret: OAuth from machine to machine.
+//! OAuth tokens of a Databricks workspace, requested with a client id and secret (machine-to-machine).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,23 +14,24 @@ use super::request::root_of;
 use super::settings::Access;
 use crate::fault::RemoteFault;
 
-/// What is asked for.
+/// The body of a token request.
 const FORM: &str = "grant_type=client_credentials&scope=all-apis";
 
-/// Longest time to make a connection.
+/// The timeout for making a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Most requests for one token, and the wait behind the first of them, which doubles.
+/// The maximum number of requests for one token. The wait after the first one is `WAIT`, after the second one twice
+/// that.
 const ATTEMPTS: u32 = 3;
 const WAIT: Duration = Duration::from_millis(250);
 
-/// Most bytes of an answer. Tokens have about a thousand.
+/// The maximum number of bytes of an answer. A token has about a thousand.
 const ANSWER: usize = 64 << 10;
 
-/// A token is renewed so long before its end, or when a quarter of its life is left where that is less.
+/// How long before its end a token is renewed; or at three quarters of its life, if that is later.
 const MARGIN: Duration = Duration::from_secs(120);
 
-/// Codes of errors that may be shown (RFC 6749, 5.2): what else an answer holds may be what it was asked with.
+/// Error codes that are safe to display (RFC 6749, 5.2). Other parts of an answer may echo the credentials.
 const CODES: [&str; 8] = [
     "invalid_request",
     "invalid_client",
@@ -46,26 +47,26 @@ const CLIENT: &str = "check DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, o
 
 const HOST: &str = "check DATABRICKS_HOST, the network, and whether a proxy answers in its place";
 
-/// A client, and where it gets its tokens. Has no `Debug`: there is a secret in it.
+/// A client and its workspace. Has no `Debug`, because it contains a secret.
 #[derive(Clone)]
 pub(super) struct Client {
-    /// The workspace, without a slash at the end.
+    /// The URL of the workspace, without a trailing slash.
     pub(super) host: String,
     pub(super) id: String,
     pub(super) secret: String,
 }
 
-/// Why there is no token: what the one who was asked did, without anything secret.
+/// Why there is no token: what the provider did, without secrets.
 #[derive(Debug)]
 pub(super) struct NoToken {
     pub(super) what: String,
     pub(super) hint: Option<&'static str>,
-    /// It may help to ask again.
+    /// Whether a retry may help.
     again: bool,
 }
 
 impl NoToken {
-    /// Where it is not known, or must not be said.
+    /// Returns the failure for an unknown error, or one that may contain secrets.
     pub(super) fn unknown() -> Self {
         Self {
             what: "gave none".to_owned(),
@@ -90,19 +91,19 @@ impl NoToken {
     }
 }
 
-/// A token that was given. Has no `Debug`.
+/// A token. Has no `Debug`, because it is secret.
 struct Token {
     text: String,
-    /// When another one is asked for; never, where the answer says no end.
+    /// When it is renewed; `None` if the answer has no expiry.
     renew: Option<Instant>,
-    /// When it is of no use any more.
+    /// When it expires.
     end: Option<Instant>,
 }
 
 impl Token {
-    /// `asked` is when it was asked for, and not later than it was made.
+    /// `asked` is when the request was sent, which is before the token was created.
     fn new(text: String, asked: Instant, life: Option<Duration>) -> Self {
-        // An end that no clock shows is none.
+        // If the time overflows, the token never expires.
         let after = |time: Duration| asked.checked_add(time);
         Self {
             text,
@@ -112,7 +113,7 @@ impl Token {
     }
 }
 
-/// The token of a client, renewed before its end. Has no `Debug`.
+/// The token of a client, renewed before it expires. Has no `Debug`, because it is secret.
 pub(super) struct Tokens {
     client: Client,
     http: reqwest::Client,
@@ -120,7 +121,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Asks with a client of its own that keeps to what holds for the store: no redirects, the same rules for TLS.
+    /// Creates the HTTP client. It follows the same rules as that of the store: no redirects, the same use of TLS.
     pub(super) fn new(client: Client, access: &Access) -> Result<Self, RemoteFault> {
         Ok(Self {
             client,
@@ -133,7 +134,8 @@ impl Tokens {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The token, or a new one where it is about to end. The caller sees to it that one at a time asks.
+    /// Returns the token, or requests a new one if it is about to expire. The caller ensures that calls are not
+    /// concurrent.
     pub(super) async fn token(&self) -> Result<String, NoToken> {
         let now = Instant::now();
         let old = {
@@ -151,7 +153,7 @@ impl Tokens {
             *self.kept() = Some(token);
             return Ok(text);
         };
-        // There is one that is still good: nobody waits long for the next one.
+        // The old token is still valid, so the wait for the new one is short.
         match tokio::time::timeout(CREDENTIALS / 4, self.fetch()).await {
             Ok(Ok(token)) => {
                 let text = token.text.clone();
@@ -218,7 +220,7 @@ impl Tokens {
     }
 }
 
-/// The body of an answer: the outer error is the connection's, the inner one that of a body that is too long.
+/// Reads the body of an answer. The outer error is that of the connection, the inner one is a body that is too long.
 async fn body(response: &mut Response) -> Result<Result<Vec<u8>, NoToken>, reqwest::Error> {
     let mut bytes = Vec::new();
     while let Some(piece) = response.chunk().await? {
@@ -234,7 +236,7 @@ fn nonsense(what: &str) -> NoToken {
     NoToken::of(format!("gave an answer without a token: {what}"), HOST)
 }
 
-/// The token in an answer.
+/// Parses the token in an answer.
 fn read(body: &[u8], asked: Instant) -> Result<Token, NoToken> {
     let json: Value = serde_json::from_slice(body).map_err(|_| nonsense("it is not JSON"))?;
     let text = json.get("access_token").and_then(Value::as_str);
@@ -260,7 +262,7 @@ fn read(body: &[u8], asked: Instant) -> Result<Token, NoToken> {
     ))
 }
 
-/// The code of an error, where it is a known one.
+/// Returns the error code of an answer, if it is a known one.
 fn code(body: &[u8]) -> Option<&'static str> {
     let json: Value = serde_json::from_slice(body).ok()?;
     let found = json.get("error")?.as_str()?;
@@ -308,7 +310,7 @@ mod tests {
         runtime.block_on(tokens.token())
     }
 
-    /// A token that is to be renewed now, with so much of its life left.
+    /// Returns a token that is due for renewal, with this much of its life left.
     fn old(left: Duration) -> Token {
         let now = Instant::now();
         Token {
@@ -327,7 +329,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(wait(&kept).unwrap(), "old");
         }
-        // The failure stands for a while.
+        // The failure is cached for a while.
         assert_eq!(refuses.counts().requests, 1);
         *kept.kept() = Some(old(Duration::ZERO));
         assert_eq!(wait(&kept).unwrap_err().what, "refused the client (403)");

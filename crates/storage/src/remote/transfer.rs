@@ -1,4 +1,4 @@
-//! One range of one object, fetched until it is whole or there is nothing left to try.
+//! Fetches a range of an object, and retries until it is complete or the retries are exhausted.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -13,26 +13,26 @@ use super::request::{Head, code_of, root_of};
 use super::send::has_tokens;
 use crate::fault::RemoteFault;
 
-/// How often an answer may have the wrong shape (length, range) before that counts as the truth.
+/// How often an answer with a wrong length or range is retried before it is returned as an error.
 pub(super) const LIES: u32 = 2;
 
-/// Most memory that is reserved for a length that nothing but the answer says.
+/// The maximum memory reserved for a length that only the answer declares.
 const CLAIMED: u64 = 64 << 20;
 
-/// What is wanted.
+/// The range to fetch.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) key: &'a str,
-    /// `None` for the whole object.
+    /// The range, or `None` for the whole object.
     pub(super) range: Option<Range<u64>>,
-    /// Bytes of the whole object, where they are known.
+    /// The length of the whole object, if known.
     pub(super) object_bytes: Option<u64>,
-    /// Most bytes that are taken.
+    /// The maximum number of bytes to accept.
     pub(super) most: u64,
 }
 
 impl Wanted<'_> {
-    /// Whether it is a few bytes of an object, such as one sample.
+    /// Returns whether it is a short range, such as one sample.
     fn is_small(&self) -> bool {
         const SMALL: u64 = 64 << 10;
 
@@ -42,20 +42,20 @@ impl Wanted<'_> {
     }
 }
 
-/// Why bytes do not fit.
+/// Why bytes do not fit into a sink.
 #[derive(Debug)]
 pub(super) enum Full {
-    /// There are more than were expected.
+    /// There are more bytes than expected.
     TooMany,
     NoMemory,
 }
 
-/// Where bytes go.
+/// The destination of received bytes.
 pub(super) trait Sink: Send {
     fn filled(&self) -> u64;
-    /// Makes room for so many bytes in all.
+    /// Reserves memory for this many bytes in total.
     fn expect(&mut self, bytes: u64) -> Result<(), RemoteFault>;
-    /// Adds bytes.
+    /// Appends bytes.
     fn push(&mut self, bytes: &[u8]) -> Result<(), Full>;
     fn clear(&mut self);
 }
@@ -97,7 +97,7 @@ impl Sink for Growing {
         self.bytes
             .try_reserve(bytes.len())
             .map_err(|_| Full::NoMemory)?;
-        // The one copy on the way from the network to the caller.
+        // The only copy between the network and the caller.
         self.bytes.extend_from_slice(bytes);
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Sink for Growing {
     }
 }
 
-/// A piece of a buffer that others fill the rest of.
+/// A part of a buffer. Other fetches fill the rest of it.
 #[derive(Debug)]
 pub(super) struct Part<'a> {
     into: &'a mut [u8],
@@ -142,7 +142,7 @@ impl Sink for Part<'_> {
     }
 }
 
-/// What the answers of one operation have said about the object: the same for all its parts and attempts.
+/// What the answers of one operation report about the object. Shared by all its parts and attempts.
 #[derive(Debug, Default)]
 pub(super) struct Seen(Mutex<SeenState>);
 
@@ -164,7 +164,7 @@ impl Seen {
         self.get().etag
     }
 
-    /// Which of two lengths is wrong nobody knows: the next answer may say.
+    /// Forgets the length of the object. It is unknown which of two lengths is wrong; the next answer may tell.
     fn forget_whole(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).whole = None;
     }
@@ -198,15 +198,15 @@ impl Seen {
 /// Why an attempt failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nothing will help.
+    /// A retry would not help.
     Final(RemoteFault),
-    /// The answer is not what was asked for; once more may help, hardly more often.
+    /// The answer is invalid. A few retries may help.
     ProtocolError(RemoteFault),
     /// The credentials have expired.
     Expired(RemoteFault),
-    /// May help to try again.
+    /// A retry may help.
     Transient(String),
-    /// The connection was closed without an answer: the store may have closed it while it was idle, just before the
+    /// The connection was closed without an answer. The store may have closed an idle connection just before the
     /// request.
     Unanswered(String),
     Stalled,
@@ -216,8 +216,8 @@ pub(super) enum Failure {
     },
 }
 
-/// The time that an operation may take: what the options say, waits for its turn not counted, and a second more for each so many
-/// bytes that came.
+/// The deadline of an operation: the configured total, plus waits for a permit, plus one second for each
+/// `bytes_per_second` bytes received.
 #[derive(Debug)]
 pub(super) struct Clock {
     pub(super) began: Instant,
@@ -241,7 +241,7 @@ impl Clock {
     }
 }
 
-/// Fetches what is wanted into `sink`.
+/// Fetches a range into `sink`.
 pub(super) async fn fetch<S: Sink>(
     live: &Live,
     wanted: &Wanted<'_>,
@@ -257,7 +257,7 @@ pub(super) async fn fetch<S: Sink>(
         received: 0,
     };
     let (mut attempts, mut lies, mut renewed) = (0_u32, 0_u32, false);
-    // A request on a connection that was closed while it was idle is not the store's failure, and is sent again at once.
+    // If an idle connection was closed, that is not a failure of the store. The request is sent again at once.
     let mut resent = false;
     loop {
         let queued = Instant::now();
@@ -328,7 +328,7 @@ pub(super) async fn fetch<S: Sink>(
                 }
             }
         };
-        // Somebody else's turn meanwhile.
+        // Release the permit for other requests during the wait.
         drop(request_permit);
         let left = clock.left();
         if attempts >= options.attempts || wait >= left {
@@ -342,14 +342,14 @@ pub(super) async fn fetch<S: Sink>(
     }
 }
 
-/// A random time below the first one, doubled with each attempt.
+/// Returns a random wait of at most `first`, doubled with each attempt up to `most`.
 pub(super) fn back_off(first: Duration, most: Duration, attempts: u32) -> Duration {
     let doubled = 1_u32
         .checked_shl(attempts.saturating_sub(1))
         .unwrap_or(u32::MAX);
     let longest = first.saturating_mul(doubled).min(most);
     let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
-    // The bias of a remainder does not matter here.
+    // The bias of the remainder does not matter here.
     Duration::from_nanos(super::random_number() % nanos.saturating_add(1))
 }
 
@@ -366,7 +366,7 @@ async fn attempt<S: Sink>(
     let range = match (&wanted.range, from) {
         (Some(range), _) => Some(range.start + from..range.end),
         (None, 0) => None,
-        // What broke goes on where it broke.
+        // Resume an interrupted body.
         (None, _) => match whole {
             Some(whole) if from < whole => Some(from..whole),
             _ => {
@@ -394,7 +394,7 @@ async fn attempt<S: Sink>(
     };
     let head = Head::of(&response);
     if matches!(head.status, 200 | 206) {
-        // Another version may have another length, which once more would not mend.
+        // Another version may have another length, and a retry would not fix that.
         live.check_pin(wanted.key, head.etag.as_deref())
             .map_err(Failure::Final)?;
     }
@@ -410,7 +410,7 @@ async fn attempt<S: Sink>(
     seen.agree(head.etag.as_deref(), whole)?;
     if let Some(end) = end {
         let claimed = wanted.object_bytes.is_none() && wanted.range.is_none();
-        // What only the answer claims is believed as it comes.
+        // Memory for an unverified length is reserved only as the bytes arrive.
         sink.expect(if claimed { end.min(CLAIMED) } else { end })
             .map_err(Failure::Final)?;
     }
@@ -424,7 +424,7 @@ async fn attempt<S: Sink>(
     }
 }
 
-/// Checks the head of an answer with the whole object; how many bytes there will be in the sink.
+/// Checks the head of an answer with the whole object. Returns how many bytes the sink will have.
 fn begin_whole<S: Sink>(
     wanted: &Wanted<'_>,
     sink: &mut S,
@@ -440,7 +440,7 @@ fn begin_whole<S: Sink>(
             found: RemoteFault::WHOLE.to_owned(),
         }));
     }
-    // What an earlier attempt left would be here twice.
+    // Discard what an earlier attempt received.
     sink.clear();
     match (wanted.object_bytes, head.length) {
         (Some(expected), Some(found)) if expected != found => {
@@ -456,12 +456,12 @@ fn begin_whole<S: Sink>(
         })),
         (None, Some(bytes)) => Ok(Some(bytes)),
         (None, None) if head.chunked => Ok(None),
-        // Whether all of it came could not be told.
+        // Without a length or chunks, a truncated body could not be detected.
         (None, None) => Err(Failure::ProtocolError(RemoteFault::NoLength)),
     }
 }
 
-/// Checks the head of an answer with a range; how many bytes there will be in the sink.
+/// Checks the head of an answer with a range. Returns how many bytes the sink will have.
 fn begin_range(
     wanted: &Wanted<'_>,
     head: &Head,
@@ -509,7 +509,7 @@ fn begin_range(
     Ok(Some(asked.end - begin))
 }
 
-/// A header from a foreign answer, cut to what may be shown.
+/// Returns a header of an answer in a form that is safe to display.
 fn shown(text: &str) -> String {
     text.chars()
         .filter(|c| c.is_ascii_graphic() || *c == ' ')
@@ -517,7 +517,7 @@ fn shown(text: &str) -> String {
         .collect()
 }
 
-/// Sorts an answer that is no success.
+/// Classifies an answer that is not a success.
 async fn refused(
     live: &Live,
     wanted: &Wanted<'_>,
@@ -546,7 +546,7 @@ async fn refused(
         401 if has_tokens(live.signer.store_provider()) => {
             Failure::Expired(RemoteFault::Credentials { status, code })
         }
-        // The same signature problems come with either status.
+        // Stores report invalid signatures with either status.
         401 | 403 => Failure::Final(RemoteFault::Credentials { status, code }),
         404 | 410 => Failure::Final(RemoteFault::NotFound { code }),
         412 => Failure::Final(RemoteFault::Changed),
@@ -618,7 +618,7 @@ async fn body<S: Sink>(
                 })?;
             }
             Ok(Ok(None)) => return Ok(()),
-            // All of it is here: how the connection ended does not matter.
+            // The body is complete, so an error at the end of the connection does not matter.
             Ok(Err(_)) if end == Some(sink.filled()) => return Ok(()),
             Ok(Err(error)) => return Err(Failure::Transient(root_of(&error))),
             Err(_) => {

@@ -1,10 +1,9 @@
-//! Listings of very many objects: several tasks at once, into a file.
+//! Concurrent listings of very many objects, into a file.
 //!
-//! The key space is cut into intervals that touch each other, so that no key is lost wherever the cuts are. A task lists
-//! an interval page by page; one that has nothing to do takes a part of the interval that seems to have the most left.
-//! Where to cut is taken from what was seen: from the folders at the place, or else from the letters at which keys
-//! have been seen to differ, there or at such a place elsewhere. A cut in the wrong place costs a request that finds nothing,
-//! and such requests have a budget.
+//! The key space is divided into adjacent intervals, so no key is lost wherever the cuts are. A task lists an interval
+//! page by page. An idle task cuts the interval that seems to have the most left, and takes its second part. The
+//! position of a cut comes from what was seen so far: the folders there, or the letters at which keys differ, there or
+//! at the same position of other keys. A bad cut costs a request that finds nothing, and such requests have a budget.
 
 mod plan;
 
@@ -27,24 +26,24 @@ use crate::dir::Dir;
 use crate::error::StorageError;
 use crate::fault::RemoteFault;
 
-/// Pages that are on their way to the disk.
+/// The maximum number of pages that are waiting to be written to the disk.
 const HELD: usize = 64;
 
-/// Most folders that become listings of their own, where a listing cannot begin anywhere.
+/// The maximum number of folders that are listed separately, for stores where a listing cannot begin at any key.
 const FOLDERS: usize = 1000;
 
-/// Most pages in a row with nothing on them.
+/// The maximum number of consecutive empty pages.
 const EMPTY_PAGES: u32 = 1000;
 
-/// How a listing is made.
+/// Options of a listing.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ListOptions {
-    /// Requests at once, at most.
+    /// The maximum number of concurrent requests.
     pub tasks: usize,
-    /// Objects on a page. Stores have 1,000 at most.
+    /// The number of objects per page. Stores support at most 1,000.
     pub page: u32,
-    /// Most objects.
+    /// The maximum number of objects.
     pub most: u64,
 }
 
@@ -59,21 +58,21 @@ impl Default for ListOptions {
 }
 
 impl ListOptions {
-    /// With so many requests at once; one makes a listing from one end to the other.
+    /// Sets the number of concurrent requests. With one, the listing is sequential.
     #[must_use]
     pub const fn with_tasks(mut self, tasks: usize) -> Self {
         self.tasks = tasks;
         self
     }
 
-    /// With so many objects on a page.
+    /// Sets the number of objects per page.
     #[must_use]
     pub const fn with_page(mut self, page: u32) -> Self {
         self.page = page;
         self
     }
 
-    /// With at most so many objects.
+    /// Sets the maximum number of objects.
     #[must_use]
     pub const fn with_most(mut self, most: u64) -> Self {
         self.most = most;
@@ -81,25 +80,25 @@ impl ListOptions {
     }
 }
 
-/// What a listing found.
+/// The totals of a listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListReport {
-    /// Objects.
+    /// The number of objects.
     pub objects: u64,
-    /// Their bytes.
+    /// The sum of their lengths.
     pub bytes: u64,
-    /// Pages that were asked for; retries do not count.
+    /// The number of pages requested, without retries.
     pub pages: u64,
-    /// Objects that were listed more than once, as when somebody writes meanwhile. They are in the file once.
+    /// Objects that were listed more than once, for example because of concurrent writes. They are in the file once.
     pub repeated: u64,
-    /// Objects whose names end with a slash, as some tools put for folders.
+    /// Objects whose names end with a slash, which some tools create for folders.
     pub markers: u64,
-    /// Objects whose names cannot be those of files, such as `a//b`. They cannot be read by name.
+    /// Objects whose names are not valid paths, such as `a//b`. They cannot be read by name.
     pub no_paths: u64,
 }
 
-/// Where pages come from.
+/// The source of pages.
 pub(super) trait Pages {
     fn page(&self, paging: Paging<'_>) -> impl Future<Output = Result<Page, RemoteFault>> + Send;
 }
@@ -110,16 +109,16 @@ impl Pages for Arc<Live> {
     }
 }
 
-/// What can be asked for.
+/// The capabilities of the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ways {
-    /// Objects on a page.
+    /// The number of objects per page.
     pub(super) size: u32,
     pub(super) begins_anywhere: bool,
     pub(super) has_folders: bool,
 }
 
-/// What the tasks of a listing share.
+/// The state that the tasks of a listing share.
 pub(super) struct Run<P> {
     pages: P,
     pub(super) ways: Ways,
@@ -129,14 +128,14 @@ pub(super) struct Run<P> {
     held: Arc<Semaphore>,
 }
 
-/// A page on its way to the disk.
+/// A page that is waiting to be written to the disk.
 pub(super) struct Sent {
     pub(super) objects: Vec<Listed>,
     _held: OwnedSemaphorePermit,
 }
 
 impl<P: Pages> Run<P> {
-    /// A listing of what begins with `begin`, of which `wanted` is to be kept.
+    /// Creates a listing of the keys that begin with `begin`, of which those that begin with `wanted` are kept.
     pub(super) fn new(pages: P, ways: Ways, begin: String, wanted: String) -> Self {
         let run = Self {
             pages,
@@ -153,7 +152,7 @@ impl<P: Pages> Run<P> {
         run
     }
 
-    /// How it went: what failed, the requests that were answered, and whether all of it was listed.
+    /// Returns the failure, the number of answered requests, and whether everything was listed.
     pub(super) fn outcome(&self) -> (Option<RemoteFault>, u64, bool) {
         let state = self.state();
         (
@@ -176,7 +175,7 @@ impl<P: Pages> Run<P> {
             objects,
             _held: held.map_err(|_| RemoteFault::NoAnswer)?,
         };
-        // The one who writes them is gone: the task is being cancelled.
+        // The receiver was dropped: the task is being cancelled.
         out.send(sent).map_err(|_| RemoteFault::Interrupted)
     }
 
@@ -189,7 +188,7 @@ impl<P: Pages> Run<P> {
         answer
     }
 
-    /// Works until there is nothing left.
+    /// Runs jobs until nothing is left.
     pub(super) async fn work(&self, out: &Sender<Sent>) {
         loop {
             let changed = self.changed.notified();
@@ -206,8 +205,8 @@ impl<P: Pages> Run<P> {
                     None => state.steal(self.ways),
                 }
             };
-            // PERF: whoever found something to do wakes the next one. To look for it costs more than it seems, and all of
-            // them at once would do so behind each page.
+            // PERF: only a task that found a job wakes the next one. The search for a job is expensive, and all tasks
+            // would do it after each page.
             if job.is_some() {
                 self.changed.notify_one();
             }
@@ -287,12 +286,12 @@ impl<P: Pages> Run<P> {
                 if let (Some(_), Some(first)) = (&interval.pos, objects.first()) {
                     state.differ(&interval.from, &first.key);
                 }
-                // Where it was cut, it goes on here.
+                // The first page after a cut shows whether the cut was good.
                 if interval.pos.is_none() {
                     let first = objects.first().map(|listed| listed.key.as_str());
                     state.found(&interval, first);
                 }
-                // It may have been cut while the answer was on its way.
+                // Another task may have cut the interval while the request was in flight.
                 let end = state.intervals.get(&id).and_then(|known| known.end.clone());
                 let was_past = end.as_ref().is_some_and(|end| {
                     let past = objects.partition_point(|listed| listed.key <= *end);
@@ -324,7 +323,7 @@ impl<P: Pages> Run<P> {
         }
     }
 
-    /// What a page must be for the intervals to hold all keys.
+    /// Checks that a page is valid: sorted, in the interval and after the previous page.
     fn check(
         &self,
         interval: &Interval,
@@ -352,12 +351,12 @@ impl<P: Pages> Run<P> {
         Ok(())
     }
 
-    /// Asks for the folders beneath a prefix, and cuts the interval by them.
+    /// Lists the folders below a prefix, and cuts the interval by them.
     async fn fold(&self, id: u64, folder: &str, out: &Sender<Sent>) -> Result<(), RemoteFault> {
         let after = {
             let state = self.state();
             let known = state.intervals.get(&id);
-            // From where the last page began, to see how many folders it passed.
+            // Begin where the last page began, to measure how many folders a page covers.
             known.and_then(|known| Some(format!("{}{LAST}", child_of(&known.from, folder)?)))
         };
         let mut all = Page::default();
@@ -382,7 +381,7 @@ impl<P: Pages> Run<P> {
                 break;
             }
             if all.prefixes.len() + all.objects.len() > FOLDERS {
-                // Too many to list one by one: the interval goes on as it did.
+                // Too many to list one by one: the interval continues as before.
                 return Ok(());
             }
         }
@@ -402,7 +401,7 @@ const fn endless() -> RemoteFault {
     }
 }
 
-/// Tasks that are cancelled when they are no longer wanted.
+/// Tasks that are cancelled when this is dropped.
 struct Tasks(Vec<AbortHandle>);
 
 impl Drop for Tasks {
@@ -414,14 +413,14 @@ impl Drop for Tasks {
 }
 
 impl Remote {
-    /// Lists the objects whose names begin with `prefix` into a file `target` beneath `dir`, sorted by the bytes of their
-    /// names: see [`Manifest`](super::Manifest). What comes is on the disk at once, so that the memory does not grow with
-    /// the number of objects but for some hundred bytes a page. `go_on` is asked with the objects so far.
+    /// Lists the objects whose names begin with `prefix` into the file `target` in `dir`, sorted by the bytes of their
+    /// names: see [`Manifest`](super::Manifest). Pages are written to the disk at once, so the listing needs only some
+    /// hundred bytes of memory per page. `go_on` is called with the number of objects so far.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Remote`]: see [`RemoteFault`]; `limit-list` where there are more objects than the options allow. What
-    /// keeps the file from being written.
+    /// [`StorageError::Remote`]: see [`RemoteFault`]; `limit-list` if there are more objects than the options allow.
+    /// Errors of writing the file.
     pub fn list_to(
         &self,
         prefix: &str,

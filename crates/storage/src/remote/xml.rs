@@ -1,15 +1,15 @@
-//! The XML of a store: elements and their texts, and nothing that stands for something else.
+//! A minimal XML parser for the answers of stores: elements and their text, without declarations.
 
-/// Deepest nesting. Answers have four levels.
+/// The maximum nesting depth. Answers have four levels.
 const DEPTH: usize = 16;
 
-/// Calls `each` at the end of each element with its path from the root and the text right inside of it.
+/// Calls `each` at the end of each element, with its path from the root and its direct text.
 ///
-/// Attributes and prefixes of names are passed over. Declarations, and with them entities of their own, are refused.
+/// Attributes and namespace prefixes are ignored. Declarations, and therefore custom entities, are refused.
 ///
 /// # Errors
 ///
-/// What is wrong with the text, or what `each` says.
+/// A description of what is wrong with the text, or the error of `each`.
 pub(super) fn read<'a>(
     text: &'a str,
     mut each: impl FnMut(&[&'a str], &str) -> Result<(), &'static str>,
@@ -64,7 +64,7 @@ pub(super) fn read<'a>(
 
 const CUT: &str = "the XML is cut off";
 
-/// What is in front of the `>` that ends a tag, and what is behind it.
+/// Splits at the `>` that ends a tag.
 fn split_tag(text: &str) -> Result<(&str, &str), &'static str> {
     let mut quote = None;
     for (at, letter) in text.char_indices() {
@@ -81,7 +81,7 @@ fn split_tag(text: &str) -> Result<(&str, &str), &'static str> {
     Err(CUT)
 }
 
-/// The name in a tag, without its prefix.
+/// Returns the name of a tag without its namespace prefix.
 fn local(tag: &str) -> &str {
     let name = tag.split_ascii_whitespace().next().unwrap_or_default();
     name.rsplit_once(':').map_or(name, |(_, name)| name)

@@ -1,4 +1,4 @@
-//! One writer at a time.
+//! Tests that there is one writer at a time.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -63,7 +63,7 @@ fn removing_the_folder_spares_nothing_but_strangers() {
     assert!(dir.list().unwrap().is_empty());
 }
 
-/// Owners come and go, each removing the folder; there are never two of them.
+/// Owners acquire the lease and remove its folder concurrently. There are never two owners at once.
 #[test]
 fn leases_survive_the_removal_of_their_folder() {
     let (_temp, dir) = root();

@@ -1,5 +1,5 @@
-//! Behaviour as callers see it, plus what needs the private parts: both ways of resolving a name, and a
-//! disk that refuses to synchronise.
+//! Tests of the public interface, and of two internals: both ways of resolving a name, and a disk that fails to
+//! synchronise.
 
 mod leases;
 mod opening;
@@ -19,7 +19,7 @@ thread_local! {
     static SYNCS_UNTIL_FAILURE: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Asked before every fsync of this thread.
+/// Called before every fsync of this thread.
 pub(crate) fn sync_should_fail() -> bool {
     SYNCS_UNTIL_FAILURE.with(|left| match left.get() {
         Some(0) => true,
@@ -31,7 +31,7 @@ pub(crate) fn sync_should_fail() -> bool {
     })
 }
 
-/// Lets `successes` synchronisations pass and fails the rest while `body` runs.
+/// Runs `body` while only the first `successes` synchronisations of this thread succeed.
 fn with_failing_sync<T>(successes: u32, body: impl FnOnce() -> T) -> T {
     SYNCS_UNTIL_FAILURE.with(|left| left.set(Some(successes)));
     let result = body();
@@ -39,7 +39,7 @@ fn with_failing_sync<T>(successes: u32, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A fresh directory.
+/// Creates an empty temporary directory.
 fn root() -> (TempDir, Dir) {
     let temp = tempfile::tempdir().unwrap();
     let dir = Dir::open(temp.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Opening by name, directories, reading.
+//! Tests of opening by name, directories and reading.
 
 use std::ffi::OsString;
 use std::fs;
@@ -213,7 +213,7 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
     assert!(seen >= 14);
 }
 
-/// A small tree with links in it, and names that may or may not lead somewhere.
+/// Generates a small tree with links, and names that may or may not exist in it.
 fn tree() -> impl Strategy<Value = Vec<(String, u8)>> {
     let part = || prop::sample::select(vec!["a", "b", "c"]);
     let path = prop::collection::vec(part(), 1..4).prop_map(|parts| parts.join("/"));
@@ -223,7 +223,7 @@ fn tree() -> impl Strategy<Value = Vec<(String, u8)>> {
 fn build(root: &Path, outside: &Path, plan: &[(String, u8)]) {
     for (path, kind) in plan {
         let path = root.join(path);
-        // What does not fit (a file on the way) is left out.
+        // Entries that do not fit, because a parent is a file, are omitted.
         let _ = match kind {
             0 | 1 => path
                 .parent()
@@ -585,6 +585,6 @@ fn a_file_that_claims_more_than_memory_is_an_error() {
     }
     let file = dir.open_file("sparse").unwrap();
     assert_eq!(id(file.read_all(1 << 40)), "limit-file-bytes");
-    // Whether the memory is refused depends on the overcommit setting; reading all of it is no test.
+    // Whether a large allocation fails depends on the overcommit setting, so the whole file is not read.
     assert_eq!(file.read_range(1 << 42, 3).unwrap(), [0; 3]);
 }

@@ -1,4 +1,4 @@
-//! Publishing, on disks that behave and disks that do not.
+//! Tests of publishing, with and without failures of the disk.
 
 use std::fs;
 use std::io::Write as _;
@@ -171,7 +171,7 @@ fn a_failed_synchronisation_is_final() {
 
 #[test]
 fn published_files_follow_the_umask() {
-    // The umask belongs to the process, so a process of its own is asked.
+    // The umask belongs to the process, so it is tested in a child process.
     if let Ok(path) = std::env::var("SHARDMILL_TEST_PUBLISH_IN") {
         let dir = Dir::open(Path::new(&path)).unwrap();
         dir.publish_bytes(None, "f", b"x", PublishMode::Replace)
@@ -204,7 +204,7 @@ fn published_files_follow_the_umask() {
     }
 }
 
-/// A file system of its own, taken away at the end.
+/// A mounted file system, unmounted on drop.
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
@@ -354,7 +354,7 @@ fn what_need_not_survive_is_published_without_waiting() {
         .mode();
     assert_eq!(mode & 0o777, 0o600);
 
-    // The loser of a race leaves nothing, and what is there stays.
+    // The loser of a race leaves no files, and the existing file stays.
     let mut late = dir.temp_file_in(&folder, "7-").unwrap();
     late.write_all(b"five!").unwrap();
     assert_ne!(late.birth().unwrap(), birth);

@@ -1,4 +1,4 @@
-//! What is answered to a request, faults included.
+//! Computes the answer to a request, including faults.
 
 use std::io;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
     pub(super) drip: Option<(usize, Duration)>,
     pub(super) end: End,
-    /// The code of an error.
+    /// The error code.
     pub(super) code: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Answer {
     }
 }
 
-/// What is answered, in the words of the store that the server is.
+/// Returns the answer to a request, in the format of the store that the server imitates.
 pub(super) fn answer(
     shared: &Shared,
     request: &mut Request,
@@ -197,7 +197,7 @@ fn object(shared: &Shared, request: &Request, key: &str, whole: bool) -> io::Res
     Ok(answer)
 }
 
-/// Objects that come, whole or in parts.
+/// Handles uploads of whole objects and of parts.
 fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> io::Result<Answer> {
     let settings = shared.settings();
     let flavor = shared.flavor;
@@ -352,7 +352,7 @@ pub(super) fn escape(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// Plays a fault on an answer that would have been right.
+/// Applies a fault to a correct answer.
 fn spoil(answer: &mut Answer, fault: &Fault) {
     let moved = |value: u64, by: i64| value.saturating_add_signed(by);
     match fault {

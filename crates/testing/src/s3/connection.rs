@@ -1,4 +1,4 @@
-//! One connection: requests in, answers out, at the speed of the settings.
+//! Serves one connection at the configured speed.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,17 +12,17 @@ use super::answer::{Answer, End, answer};
 use super::fault::{Action, Asked, Fault};
 use super::flavor::Flavor;
 
-/// Bytes written at once where the speed is limited.
+/// The bytes written at once if the bandwidth is limited.
 const STEP: usize = 32 << 10;
 
-/// Most bytes of a request line and its headers.
+/// The maximum number of bytes of a request line and its headers.
 const HEAD: u64 = 64 << 10;
 
-/// A request, read.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// Decoded, without the slash in front.
+    /// Decoded, without the leading slash.
     pub(super) path: String,
     pub(super) query: Vec<(String, String)>,
     pub(super) range: Option<(u64, Option<u64>)>,
@@ -33,7 +33,7 @@ pub(super) struct Request {
     pub(super) sum: Option<String>,
     /// `x-amz-content-sha256`.
     pub(super) content: Option<String>,
-    /// Whether the checksum of the object is wanted.
+    /// Whether the checksum of the object is requested.
     pub(super) wants_sum: bool,
     /// `x-amz-acl`.
     pub(super) acl: Option<String>,
@@ -41,16 +41,16 @@ pub(super) struct Request {
     pub(super) md5: Option<String>,
     /// `x-ms-blob-type`.
     pub(super) blob: Option<String>,
-    /// There are headers of Amazon's.
+    /// Whether there are headers that begin with `x-amz-`.
     pub(super) amazon: bool,
     /// `x-goog-if-generation-match: 0`.
     pub(super) no_generation: bool,
     /// `Authorization`.
     pub(super) authorization: Option<String>,
     pub(super) close: bool,
-    /// Waits to be told that the body is wanted.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) asks: bool,
-    /// Bytes of the body.
+    /// The length of the body.
     pub(super) length: u64,
     pub(super) body: Vec<u8>,
 }
@@ -145,7 +145,7 @@ fn count(shared: &Shared, request: &Request, key: Option<&str>) -> Asked {
     }
 }
 
-/// An answer that is under way. It ends before its last bytes leave, so that whoever has the answer finds it counted.
+/// An answer in flight. It ends before its last bytes are sent, so a client that has the answer finds it counted.
 struct Transfer<'a> {
     shared: &'a Shared,
     ended: bool,
@@ -171,7 +171,7 @@ impl Drop for Transfer<'_> {
     }
 }
 
-/// Sends an answer; `false` when the connection is to be closed behind it.
+/// Sends an answer. Returns `false` if the connection has to be closed after it.
 fn send(
     mut stream: &TcpStream,
     mut transfer: Transfer<'_>,
@@ -231,7 +231,7 @@ enum Pace {
     Drip(usize, Duration),
 }
 
-/// Writes a body at its pace; `false` when the server stops.
+/// Writes a body at its pace. Returns `false` if the server stops.
 fn write_body(
     mut stream: &TcpStream,
     transfer: &mut Transfer<'_>,
@@ -248,7 +248,7 @@ fn write_body(
     let mut sent = 0_u64;
     for piece in body.chunks(step) {
         sent += piece.len() as u64;
-        // Counted before it can arrive.
+        // Counted before the client can receive it.
         shared.state().counts.bytes += piece.len() as u64;
         if sent == body.len() as u64 {
             transfer.end();
@@ -256,7 +256,7 @@ fn write_body(
         stream.write_all(piece)?;
         let wait = match pace {
             Pace::Free => Duration::ZERO,
-            // When this many bytes are due, so that short waits that turn out long are made up for.
+            // The time at which this many bytes are due. So a wait that took too long shortens the next one.
             Pace::Speed(speed) => Duration::from_micros(sent.saturating_mul(1_000_000) / speed)
                 .saturating_sub(began.elapsed()),
             Pace::Drip(_, every) => every,
@@ -345,7 +345,7 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> io::Result<Option<Request
     }
 }
 
-/// Reads the body of a request as far as the fault lets it; `false` when the connection is to be closed.
+/// Reads the body of a request as far as the fault allows. Returns `false` if the connection has to be closed.
 fn read_body(
     reader: &mut BufReader<&TcpStream>,
     shared: &Shared,
@@ -399,7 +399,7 @@ fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// The bytes of a range within an object; `None` where it starts behind the end.
+/// Returns the bytes of a range within an object; `None` if it starts after the end.
 pub(super) fn within(range: (u64, Option<u64>), bytes: u64) -> Option<Range<u64>> {
     let end = range
         .1
@@ -407,7 +407,7 @@ pub(super) fn within(range: (u64, Option<u64>), bytes: u64) -> Option<Range<u64>
     (range.0 < end).then_some(range.0..end)
 }
 
-/// Whether a fault is about an answer that succeeds.
+/// Returns whether a fault applies to a successful answer.
 pub(super) const fn spoils_success(fault: &Fault) -> bool {
     !matches!(
         fault,

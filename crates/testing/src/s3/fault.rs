@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Faults, and the scripts that select the requests they apply to.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::draw::Draw;
 
-/// One thing that goes wrong with an answer. Those that concern the body leave an error as it is.
+/// A fault of one answer. Faults of the body do not change errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// An error of the store, with its code in XML.
+    /// The store answers with an error, with its code in XML.
     Status {
         /// The status.
         status: u16,
@@ -21,51 +21,52 @@ pub enum Fault {
     },
     /// The connection is closed without an answer.
     CloseBefore,
-    /// The connection is closed after so many bytes of the body.
+    /// The connection is closed after this many bytes of the body.
     CloseAfter(u64),
-    /// This byte of the body is another one.
+    /// This byte of the body is corrupted.
     FlipByte(u64),
-    /// `Content-Length` is off by so many bytes; the body is whole, and the connection is closed behind it.
+    /// `Content-Length` is off by this many bytes. The body is complete, and then the connection is closed.
     ContentLength(i64),
-    /// There is no `Content-Length`; the end of the connection is the end of the body.
+    /// There is no `Content-Length`. The body ends with the connection.
     NoContentLength,
-    /// `Content-Range` is off by so many bytes.
+    /// `Content-Range` is off by this many bytes.
     ContentRange(i64),
-    /// `Range` is not looked at.
+    /// `Range` is ignored.
     WholeObject,
-    /// Another `ETag`.
+    /// The `ETag` is another one.
     OtherEtag,
-    /// No `ETag`.
+    /// The `ETag` is missing.
     NoEtag,
-    /// No answer, and the connection stays open.
+    /// No answer is sent, and the connection stays open.
     StallBefore,
-    /// Nothing comes after so many bytes of the body, and the connection stays open.
+    /// Nothing is sent after this many bytes of the body, and the connection stays open.
     StallAfter(u64),
-    /// The body comes in pieces of `bytes`, one each time.
+    /// The body is sent in small pieces.
     Drip {
-        /// Bytes in a piece.
+        /// The bytes of a piece.
         bytes: usize,
-        /// Time between two of them.
+        /// The time between two pieces.
         every: Duration,
     },
-    /// A temporary redirect to another address.
+    /// A temporary redirect to this address.
     Redirect(String),
-    /// A page of HTML with status 200, as a proxy sends it.
+    /// An HTML page with status 200, as from a proxy.
     Page,
-    /// Status 200, and in the body the error that came up behind it. Nothing is done.
+    /// Status 200, with an error in the body. The request has no effect.
     ErrorInside(&'static str),
-    /// The connection is closed after so many bytes of the request's body. Nothing is done.
+    /// The connection is closed after this many bytes of the request's body. The request has no effect.
     CloseWithin(u64),
-    /// Nothing more is read after so many bytes of the request's body, and the connection stays open. Nothing is done.
+    /// Reading stops after this many bytes of the request's body, and the connection stays open. The request has no
+    /// effect.
     StallWithin(u64),
-    /// This byte of the request's body arrives as another one.
+    /// This byte of the request's body is corrupted.
     FlipWithin(u64),
-    /// What was asked for is done, and the connection is closed without an answer.
+    /// The request takes effect, and the connection is closed without an answer.
     AnswerLost,
 }
 
 impl Fault {
-    /// An error of the store with the code that S3 sends along.
+    /// Returns an error with the code that S3 sends for the status.
     #[must_use]
     pub const fn status(status: u16) -> Self {
         let code = match status {
@@ -88,69 +89,69 @@ impl Fault {
     }
 }
 
-/// What a request is about.
+/// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// The contents of an object.
+    /// Reads an object.
     Get,
-    /// What is known about an object.
+    /// Requests the metadata of an object.
     Head,
-    /// A page of a listing.
+    /// Requests a page of a listing.
     List,
-    /// A whole object.
+    /// Uploads a whole object.
     Put,
-    /// The begin of an upload in parts.
+    /// Begins a multipart upload.
     Create,
-    /// One part of it.
+    /// Uploads a part.
     Part,
-    /// Its end.
+    /// Completes a multipart upload.
     Complete,
-    /// The parts are thrown away.
+    /// Aborts a multipart upload.
     Abort,
-    /// An object is taken away.
+    /// Removes an object.
     Delete,
-    /// A token for a client.
+    /// Requests a token for a client.
     Login,
     /// Anything else.
     Other,
 }
 
-/// A request, as a script sees it.
+/// A request as a script sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// How many requests came before it.
+    /// The number of requests before it.
     pub number: u64,
-    /// How many requests for the same key came before it.
+    /// The number of requests for the same key before it.
     pub nth: u64,
-    /// What it is about.
+    /// The action.
     pub action: Action,
-    /// How many requests for the same key with the same action came before it.
+    /// The number of requests with the same key and action before it.
     pub nth_action: u64,
     /// The key within the bucket; empty for a listing.
     pub key: String,
-    /// The range that was asked for: both ends are bytes of the object, the second not included.
+    /// The requested range in bytes of the object; the end is exclusive.
     pub range: Option<Range<u64>>,
 }
 
-/// Decides which requests go wrong and how. Without one none does.
+/// Selects the requests that fail, and their faults. The default selects none.
 #[derive(Clone, Default)]
 pub struct Script(Option<Arc<Decide>>);
 
 type Decide = dyn Fn(&Asked) -> Option<Fault> + Send + Sync;
 
 impl Script {
-    /// What `decide` says.
+    /// Calls `decide` for every request.
     pub fn by(decide: impl Fn(&Asked) -> Option<Fault> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(decide)))
     }
 
-    /// Every request.
+    /// Applies a fault to every request.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
         Self::by(move |_| Some(fault.clone()))
     }
 
-    /// The first `count` requests of this kind for each key; all of them without a count.
+    /// Applies a fault to the first `count` requests with this action for each key; to all of them without a count.
     #[must_use]
     pub fn on(action: Action, count: Option<u64>, fault: Fault) -> Self {
         Self::by(move |asked| {
@@ -159,13 +160,14 @@ impl Script {
         })
     }
 
-    /// The first `count` requests for each key.
+    /// Applies a fault to the first `count` requests for each key.
     #[must_use]
     pub fn first(count: u64, fault: Fault) -> Self {
         Self::by(move |asked| (asked.nth < count).then(|| fault.clone()))
     }
 
-    /// `percent` of 100 requests, with one of the faults each. The seed and the number of the request decide.
+    /// Applies one of the faults to `percent` of 100 requests. The seed and the number of the request determine the
+    /// choice.
     #[must_use]
     pub fn random(seed: u64, percent: u64, faults: Vec<Fault>) -> Self {
         Self::by(move |asked| {

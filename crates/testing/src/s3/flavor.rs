@@ -1,4 +1,4 @@
-//! Which store the server is: how keys are found in addresses, which request does what, and how answers are worded.
+//! The kind of store that the server imitates: URLs, requests and the format of answers.
 
 use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
@@ -11,22 +11,22 @@ use super::objects::Page;
 /// A kind of store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavor {
-    /// S3.
+    /// Amazon S3.
     #[default]
     S3,
-    /// Google Cloud Storage, by its XML interface: `x-goog-if-generation-match: 0` makes a condition, `If-None-Match` does
-    /// not, and headers of Amazon's are refused.
+    /// Google Cloud Storage with its XML API. The condition is `x-goog-if-generation-match: 0`, not `If-None-Match`.
+    /// Headers of Amazon are refused.
     Google,
-    /// Azure: blobs, blocks and lists of blocks.
+    /// Azure: blobs, blocks and block lists.
     Azure,
-    /// The Files API of Databricks; the bucket is `CATALOG/SCHEMA/VOLUME`.
+    /// The Databricks Files API; the bucket is `CATALOG/SCHEMA/VOLUME`.
     Files,
-    /// A web server: objects are read, and nothing else.
+    /// A web server: read-only, without listings.
     Web,
 }
 
 impl Flavor {
-    /// The key in a path; `None` for another bucket.
+    /// Returns the key in a path; `None` for another bucket.
     pub(super) fn key(self, path: &str, bucket: &str) -> Option<String> {
         let path = match self {
             Self::Web => return Some(path.to_owned()),
@@ -36,7 +36,7 @@ impl Flavor {
             _ => path,
         };
         let rest = path.strip_prefix(bucket)?;
-        // The first one ends the bucket; those behind it are the key's.
+        // The first slash ends the bucket. Further ones belong to the key.
         match rest.strip_prefix('/') {
             Some(key) => Some(key.to_owned()),
             None => Some(String::new()).filter(|_| rest.is_empty()),
@@ -63,7 +63,7 @@ impl Flavor {
         }
     }
 
-    /// A write that the store would not take.
+    /// Returns the error for a write that the store would refuse.
     pub(super) fn refuses(self, request: &Request, action: Action) -> Option<Answer> {
         let wrong = match self {
             Self::Google => request.amazon,
@@ -73,7 +73,7 @@ impl Flavor {
         wrong.then(|| Answer::error(400, "InvalidArgument"))
     }
 
-    /// Whether only a new object is to be put.
+    /// Returns whether the request is conditional on a missing object.
     pub(super) fn only_new(self, request: &Request) -> bool {
         match self {
             Self::S3 | Self::Azure => request.only_new,
@@ -83,7 +83,7 @@ impl Flavor {
         }
     }
 
-    /// A page of a listing.
+    /// Returns a page of a listing.
     pub(super) fn page(self, bucket: &str, page: &Page) -> Answer {
         let body = match self {
             Self::Files if page.objects.is_empty() && page.prefixes.is_empty() => {
@@ -110,7 +110,7 @@ impl Flavor {
         Answer::new(200, "application/xml", body.into_bytes())
     }
 
-    /// Words an answer as the store does.
+    /// Converts an answer to the format of the store.
     pub(super) fn dress(self, answer: &mut Answer, action: Action) {
         let etag = answer
             .headers
@@ -193,7 +193,7 @@ impl Flavor {
     }
 }
 
-/// A second that depends on a tag.
+/// Returns a second that is determined by a tag.
 fn moment(tag: &str) -> u64 {
     xxh3_64(tag.as_bytes()) % 86_400
 }

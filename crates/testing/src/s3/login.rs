@@ -1,4 +1,4 @@
-//! Tokens of a workspace of Databricks: who gets them, and what they are good for.
+//! Tokens of a Databricks workspace.
 
 use serde_json::json;
 
@@ -8,25 +8,25 @@ use super::connection::Request;
 use super::fault::Action;
 use super::sha256::base64;
 
-/// A client that gets tokens by `POST /oidc/v1/token`.
+/// A client that requests tokens with `POST /oidc/v1/token`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// Its name.
+    /// The client id.
     pub id: String,
-    /// Its secret.
+    /// The client secret.
     pub secret: String,
-    /// Seconds that a token is said to be good for.
+    /// The lifetime of a token in seconds, as the answer declares it.
     pub expires_in: u64,
-    /// Requests that a token is really good for; any number without it.
+    /// The number of requests for which a token is really valid; `None` for any number.
     pub uses: Option<u64>,
-    /// A token that was not given to a client, and is always good.
+    /// A personal token, which is always valid.
     pub personal: Option<String>,
-    /// What a client is answered in place of a token, with status 200.
+    /// An answer with status 200 that replaces that with the token.
     pub answer: Option<String>,
 }
 
 impl Login {
-    /// A client whose tokens are good for an hour.
+    /// Creates a client whose tokens are valid for an hour.
     #[must_use]
     pub fn new(id: &str, secret: &str) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Login {
     }
 }
 
-/// A token, or the refusal of a request without a good one; `None` where the request is to be answered.
+/// Returns a token, or the refusal of a request without a valid one; `None` if the request is allowed.
 pub(super) fn answer(shared: &Shared, request: &Request, action: Action) -> Option<Answer> {
     let login = shared.settings().login?;
     if action == Action::Login {

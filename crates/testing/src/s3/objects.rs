@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 pub struct Objects {
     bucket: String,
     place: Place,
-    /// What was said about an object that was written here: the tag it has, and its checksum.
+    /// The tag and the checksum of each object that was written through the server.
     sums: Mutex<BTreeMap<String, (String, String)>>,
 }
 
@@ -24,17 +24,17 @@ enum Place {
     Memory(Mutex<BTreeMap<String, Arc<Vec<u8>>>>),
     Folder {
         root: PathBuf,
-        /// What a file had as its tag when it was as long and as old.
+        /// The tag of each file, with the length and modification time for which it was computed.
         tags: Mutex<BTreeMap<String, (u64, SystemTime, String)>>,
     },
-    /// So many keys in order, which are made when they are asked for.
+    /// This many keys in order, which are generated on demand.
     Made {
         count: u64,
         key: fn(u64) -> String,
     },
 }
 
-/// One object, with its contents where they are in memory.
+/// An object, with its contents if they are in memory.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) bytes: u64,
@@ -53,7 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Objects {
-    /// A bucket of these objects.
+    /// Creates a bucket with these objects in memory.
     pub fn memory(bucket: &str, objects: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
         let objects = objects
             .into_iter()
@@ -66,7 +66,7 @@ impl Objects {
         }
     }
 
-    /// A bucket whose keys are the paths of the files below a directory.
+    /// Creates a bucket whose keys are the paths of the files below a directory.
     #[must_use]
     pub fn folder(bucket: &str, root: &Path) -> Self {
         Self {
@@ -79,8 +79,8 @@ impl Objects {
         }
     }
 
-    /// A bucket of so many empty objects, whose keys are made when they are asked for: `key` gives the one at a place, and
-    /// later places have greater keys. It can be listed and not written to.
+    /// Creates a bucket of `count` empty objects whose keys are generated on demand: `key` returns the key at a
+    /// position, and has to be increasing. The bucket can be listed but not written.
     #[must_use]
     pub fn made(bucket: &str, count: u64, key: fn(u64) -> String) -> Self {
         Self {
@@ -90,27 +90,27 @@ impl Objects {
         }
     }
 
-    /// The name of the bucket.
+    /// Returns the name of the bucket.
     #[must_use]
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
-    /// Puts an object in memory in the place of what had its key. Nothing happens with a directory.
+    /// Stores an object in memory, and replaces an existing one. Does nothing for a directory.
     pub fn put(&self, key: &str, bytes: Vec<u8>) {
         if let Place::Memory(objects) = &self.place {
             lock(objects).insert(key.to_owned(), Arc::new(bytes));
         }
     }
 
-    /// Takes an object from memory. Nothing happens with a directory.
+    /// Removes an object from memory. Does nothing for a directory.
     pub fn remove(&self, key: &str) {
         if let Place::Memory(objects) = &self.place {
             lock(objects).remove(key);
         }
     }
 
-    /// How many objects are in memory; none where they are in a directory.
+    /// Returns the number of objects in memory; 0 for a directory.
     #[must_use]
     pub fn count(&self) -> usize {
         match &self.place {
@@ -119,7 +119,7 @@ impl Objects {
         }
     }
 
-    /// The keys and contents of all objects in memory; none where they are in a directory.
+    /// Returns the keys and contents of all objects in memory; none for a directory.
     #[must_use]
     pub fn all(&self) -> BTreeMap<String, Vec<u8>> {
         match &self.place {
@@ -131,11 +131,11 @@ impl Objects {
         }
     }
 
-    /// The contents of an object.
+    /// Returns the contents of an object.
     ///
     /// # Errors
     ///
-    /// What the system says about its file.
+    /// Returns errors of reading its file.
     pub fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
         match self.find(key)? {
             Some(mut found) => found.read(0..found.bytes).map(Some),
@@ -143,8 +143,7 @@ impl Objects {
         }
     }
 
-    /// Puts an object in the place of what had its key, in one step, or only where nothing has it; its tag, or `None` where
-    /// something has.
+    /// Stores an object atomically, or only if the key does not exist. Returns its tag, or `None` if the key exists.
     pub(super) fn write(
         &self,
         key: &str,
@@ -188,7 +187,7 @@ impl Objects {
         Ok(Some(etag))
     }
 
-    /// The checksum that an object with this tag was written with.
+    /// Returns the checksum with which an object with this tag was written.
     pub(super) fn sum(&self, key: &str, etag: &str) -> Option<String> {
         let sums = lock(&self.sums);
         let (known, sum) = sums.get(key)?;
@@ -208,7 +207,7 @@ impl Objects {
                 }
                 let mut file = match File::open(root.join(key)) {
                     Ok(file) => file,
-                    // A store has nothing beneath an object, a disk says so otherwise.
+                    // In a store nothing is below an object; the file system reports that as another error.
                     Err(error)
                         if matches!(
                             error.kind(),
@@ -254,7 +253,7 @@ impl Objects {
         }
     }
 
-    /// One page of the keys that start with `prefix` and come behind `after`, in order.
+    /// Returns one page of the keys that begin with `prefix` and follow `after`, in order.
     pub(super) fn page(&self, wanted: &Wanted<'_>) -> io::Result<Page> {
         match &self.place {
             Place::Memory(objects) => Ok(page_of(&lock(objects), wanted, |_, contents| {
@@ -265,7 +264,7 @@ impl Objects {
                 walk(root, "", &mut found)?;
                 let found: BTreeMap<String, u64> = found.into_iter().collect();
                 Ok(page_of(&found, wanted, |key, bytes| {
-                    // One that is gone since the folder was read has no tag.
+                    // A file that was removed since the folder was read has no tag.
                     match self.find(key) {
                         Ok(Some(found)) => (found.bytes, found.etag),
                         _ => (*bytes, String::new()),
@@ -276,7 +275,7 @@ impl Objects {
         }
     }
 
-    /// Takes an object away; whether it was there.
+    /// Removes an object, and returns whether it existed.
     pub(super) fn delete(&self, key: &str) -> io::Result<bool> {
         match &self.place {
             Place::Memory(objects) => Ok(lock(objects).remove(key).is_some()),
@@ -295,12 +294,12 @@ impl Objects {
     }
 }
 
-/// What is to be on a page.
+/// The page to return.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) prefix: &'a str,
     pub(super) after: Option<&'a str>,
-    /// Keys with a slash behind the prefix are put together.
+    /// Whether keys with a slash after the prefix are folded.
     pub(super) folded: bool,
     pub(super) most: usize,
 }
@@ -310,7 +309,7 @@ pub(super) struct Page {
     /// Key, bytes and tag.
     pub(super) objects: Vec<(String, u64, String)>,
     pub(super) prefixes: Vec<String>,
-    /// Where the next page begins.
+    /// The start of the next page.
     pub(super) next: Option<String>,
 }
 
@@ -367,7 +366,7 @@ fn page_of<T>(
     }
 }
 
-/// The first of so many places where something holds that holds at all later ones.
+/// Returns the first of `count` positions where `holds` is true, if it is also true at all later ones.
 fn first_at(count: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, count);
     while low < high {

@@ -1,4 +1,4 @@
-//! SHA-256 and base64, written after the standards alone: what a store says about a body is a second opinion.
+//! SHA-256 and base64, implemented from the standards, so that the server verifies checksums independently.
 
 use md5::{Digest as _, Md5};
 
@@ -69,7 +69,7 @@ const ROUNDS: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// The MD5 of some bytes, in base64.
+/// Returns the MD5 of some bytes in base64.
 pub(super) fn md5(bytes: &[u8]) -> String {
     base64(&Md5::digest(bytes))
 }

@@ -39,7 +39,7 @@ fn ask(stream: &mut TcpStream, request: &str) {
         .unwrap();
 }
 
-/// The head of an answer; what of the body comes with it stays unread.
+/// Reads the head of an answer; the body stays unread.
 fn head(stream: &mut TcpStream) -> String {
     let mut read = Vec::new();
     let mut byte = [0];
@@ -64,10 +64,10 @@ fn body(stream: &mut TcpStream, head: &str) -> Vec<u8> {
     body
 }
 
-/// All that comes until the connection ends.
+/// Reads until the connection ends.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
-    // A connection that is cut while bytes of ours are unread ends in an error; what came before it counts.
+    // If the server closes a connection with unread input, reading ends with an error. The bytes before it count.
     let _ = stream.read_to_end(&mut rest);
     rest
 }
@@ -298,7 +298,7 @@ fn latency_and_speed_are_kept_from_below() {
     let answer = head(&mut stream);
     assert!(began.elapsed() >= Duration::from_millis(20));
     body(&mut stream, &answer);
-    // 1 MiB less its last step, which is not waited for.
+    // 1 MiB without its last step, which is not delayed.
     assert!(began.elapsed() >= Duration::from_millis(20 + 48));
 }
 

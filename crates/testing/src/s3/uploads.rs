@@ -1,4 +1,4 @@
-//! Uploads in parts that have begun and not ended.
+//! Multipart uploads in progress.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub(super) struct Uploads(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     begun: u64,
-    /// Blocks of Azure that belong to no object yet, by key and name.
+    /// Blocks of Azure that are not part of an object yet, by key and name.
     blocks: BTreeMap<(String, String), Vec<u8>>,
     open: BTreeMap<String, Upload>,
 }
@@ -33,11 +33,11 @@ struct Part {
     sum: [u8; 32],
 }
 
-/// An upload that has ended well.
+/// A completed upload.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) bytes: Vec<u8>,
-    /// The checksum of the checksums of the parts, and their number.
+    /// The checksum of the checksums of the parts, and the number of parts.
     pub(super) sum: String,
 }
 
@@ -62,7 +62,7 @@ impl Uploads {
         id
     }
 
-    /// Keeps a part; its tag. `None` where there is no such upload.
+    /// Stores a part and returns its tag; `None` if the upload does not exist.
     pub(super) fn part(&self, id: &str, key: &str, number: u32, bytes: Vec<u8>) -> Option<String> {
         let (tag, sum) = (tag(xxh3_64(&bytes)), sha256(&bytes));
         let mut state = self.lock();
@@ -76,7 +76,7 @@ impl Uploads {
         Some(tag)
     }
 
-    /// Puts the listed parts together; the code of an error where that cannot be.
+    /// Joins the listed parts. Returns an error code if that is not possible.
     pub(super) fn complete(&self, id: &str, key: &str, list: &str) -> Result<Whole, &'static str> {
         let mut state = self.lock();
         let upload = state
@@ -114,13 +114,13 @@ impl Uploads {
         })
     }
 
-    /// Keeps a block of Azure.
+    /// Stores a block of Azure.
     pub(super) fn block(&self, key: &str, name: &str, bytes: Vec<u8>) {
         let at = (key.to_owned(), name.to_owned());
         self.lock().blocks.insert(at, bytes);
     }
 
-    /// Puts the listed blocks together; `None` where one is missing. They stay, as those of an object do.
+    /// Joins the listed blocks; `None` if one is missing. They are kept, like those of an object.
     pub(super) fn commit(&self, key: &str, list: &str) -> Option<Vec<u8>> {
         let state = self.lock();
         let mut bytes = Vec::new();
@@ -132,7 +132,7 @@ impl Uploads {
         Some(bytes)
     }
 
-    /// Throws an upload away; `false` where there is none.
+    /// Aborts an upload. Returns `false` if it does not exist.
     pub(super) fn abort(&self, id: &str, key: &str) -> bool {
         let mut state = self.lock();
         let known = state.open.get(id).is_some_and(|upload| upload.key == key);

@@ -17,7 +17,7 @@ const ACCOUNT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, or write abfss://CONTAINE
 
 const CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
 
-/// The account of the emulators, which is no secret.
+/// The account of the emulators. Its name is public.
 const EMULATED: &str = "devstoreaccount1";
 
 pub(in crate::remote) fn access(
@@ -79,8 +79,7 @@ pub(in crate::remote) fn access(
     })
 }
 
-/// Replaces a connection string by the settings that it consists of. One that cannot be read stays, and is an error where it
-/// is used.
+/// Replaces a connection string by its settings. One that cannot be parsed is kept, and is an error where it is used.
 pub(in crate::remote) fn expand_connection(settings: &mut BTreeMap<String, String>) {
     let mut expanded = settings.clone();
     if let Some(text) = expanded.remove(CONNECTION)
@@ -90,7 +89,7 @@ pub(in crate::remote) fn expand_connection(settings: &mut BTreeMap<String, Strin
     }
 }
 
-/// Settings from a connection string. Those that are there already stay.
+/// Parses a connection string into settings. Existing settings take precedence.
 fn connection(text: &str, settings: &mut BTreeMap<String, String>) -> Result<(), StorageError> {
     let mut pairs = BTreeMap::new();
     for pair in text.split(';').filter(|pair| !pair.trim().is_empty()) {
@@ -126,7 +125,7 @@ fn connection(text: &str, settings: &mut BTreeMap<String, String>) -> Result<(),
     Ok(())
 }
 
-/// A page of a listing.
+/// Parses a page of a listing.
 pub(in crate::remote) fn page(answer: &Answer) -> Result<Page, Failure> {
     let text = std::str::from_utf8(&answer.body).map_err(|_| protocol_error("it is not UTF-8"))?;
     let (mut page, mut root) = (Page::default(), "");
@@ -176,7 +175,7 @@ pub(in crate::remote) fn page(answer: &Answer) -> Result<Page, Failure> {
             ["EnumerationResults", "Blobs", "Blob"] => {
                 let of = (name.take(), bytes.take(), std::mem::take(&mut tag));
                 match of {
-                    // A folder of an account that has real ones is no object.
+                    // In accounts with a hierarchical namespace, folders are listed too.
                     _ if std::mem::take(&mut folder) => {}
                     (Some(key), Some(bytes), tag) => page.objects.push(Listed {
                         key,

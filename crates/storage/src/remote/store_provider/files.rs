@@ -1,4 +1,4 @@
-//! Volumes of Databricks, by the Files API: one file in one request, and one folder in one listing.
+//! Databricks volumes through the Files API: one request per file, and one listing per folder.
 
 mod login;
 
@@ -30,7 +30,7 @@ pub(in crate::remote) fn access(
     })
 }
 
-/// The entries of a folder. `root` is the path of the volume, with a slash at the end.
+/// Parses the entries of a folder. `root` is the path of the volume with a trailing slash.
 pub(in crate::remote) fn page(answer: &Answer, root: &str) -> Result<Page, Failure> {
     let mut page = Page::default();
     if answer.status == 404 {
@@ -74,7 +74,7 @@ pub(in crate::remote) fn page(answer: &Answer, root: &str) -> Result<Page, Failu
     Ok(page)
 }
 
-/// The code in the body of an error.
+/// Returns the error code in the body of an error.
 pub(in crate::remote) fn code(body: &[u8]) -> Option<String> {
     let json: Value = serde_json::from_slice(body).ok()?;
     Some(json.get("error_code")?.as_str()?.to_owned())

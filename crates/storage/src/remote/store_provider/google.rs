@@ -1,4 +1,4 @@
-//! Addresses and credentials of Google Cloud Storage, by its XML interface.
+//! Addresses and credentials of Google Cloud Storage, for its XML API.
 
 use crate::error::StorageError;
 use crate::location::RemoteLocation;
@@ -15,7 +15,7 @@ pub(in crate::remote) fn access(
     let emulator = known.text("STORAGE_EMULATOR_HOST");
     let endpoint = known.text("GOOGLE_ENDPOINT_URL").or(emulator);
     let base = match endpoint {
-        // Google's own tools take an address without a scheme.
+        // Google's own tools accept an address without a scheme.
         Some(text) if !text.contains("://") => {
             check_endpoint(&format!("http://{text}"), allow_http)?
         }
@@ -60,7 +60,7 @@ fn signing(known: &Settings<'_>, emulated: bool) -> Result<Signing, StorageError
     }
 }
 
-/// A token, which may have spaces in it.
+/// Returns a token, which may contain spaces.
 pub(in crate::remote) fn token(
     known: &Settings<'_>,
     name: &'static str,

@@ -1,4 +1,4 @@
-//! Addresses and credentials of S3 and of what speaks like it.
+//! Addresses and credentials of S3 and compatible stores.
 
 use crate::error::StorageError;
 use crate::fault::UrlFault;
@@ -8,7 +8,7 @@ use super::StoreProvider;
 use crate::remote::credential::Signing;
 use crate::remote::settings::{Access, Settings, check_endpoint, setting};
 
-/// Hosts that serve a bucket only under a name of its own.
+/// Hosts that only support virtual-hosted-style addresses.
 const HOSTED: [&str; 3] = [".aliyuncs.com", "cwobject.com", "cwlota.com"];
 
 pub(in crate::remote) fn access(
@@ -25,7 +25,7 @@ pub(in crate::remote) fn access(
             region = value;
         }
     }
-    // The first is an argument of MosaicML Streaming, and arguments come before the environment.
+    // The first is an argument of MosaicML Streaming, which takes precedence over the environment.
     let endpoint = known.first(&[
         "S3_ENDPOINT_URL",
         "AWS_ENDPOINT_URL_S3",
@@ -83,14 +83,14 @@ fn signing(known: &Settings<'_>) -> Result<Signing, StorageError> {
     }
 }
 
-/// Whether a bucket can be a part of a host name that certificates cover: they cover one label, and host names have no
-/// capitals.
+/// Returns whether a bucket name can be part of a host name that certificates cover. They cover a single label, and
+/// host names have no capitals.
 fn is_label(bucket: &str) -> bool {
     let label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     bucket.len() <= 63 && bucket.bytes().all(label)
 }
 
-/// Amazon's own address of a bucket.
+/// Returns the address of a bucket at Amazon.
 fn amazon(bucket: &str, region: &str) -> String {
     let domain = if region.starts_with("cn-") {
         "amazonaws.com.cn"

@@ -1,4 +1,4 @@
-//! Addresses of web servers, which are only read from.
+//! Addresses of web servers, which are read-only.
 
 use crate::error::StorageError;
 use crate::location::RemoteLocation;

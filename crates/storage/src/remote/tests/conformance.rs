@@ -1,7 +1,7 @@
-//! One list of promises, kept by a directory and by every kind of store.
+//! One list of promises, tested on a directory and on every kind of store.
 //!
-//! The stores are stubs of our own. With `SHARDMILL_STORES` the same list runs on real ones: entries are separated by `;`,
-//! each is a name, a URL and settings, separated by spaces. `tests/stores.sh` starts emulators and sets it.
+//! The stores are stubs. With `SHARDMILL_STORES` the same list is tested on real stores: entries are separated by `;`,
+//! and each is a name, a URL and settings, separated by spaces. `tests/stores.sh` starts emulators and sets it.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ fn go_on(_: u64) -> bool {
     true
 }
 
-/// A place to put objects, with everything there to look at it from another side.
+/// A directory or a store, with independent access to its contents.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one of them in each test"
@@ -31,24 +31,24 @@ enum Place {
         remote: Remote,
         location: RemoteLocation,
         options: RemoteOptions,
-        /// Ours, where it is one.
+        /// The stub, if it is one.
         server: Option<S3Server>,
     },
 }
 
-/// How a promise was kept.
+/// The result of testing a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     Yes,
-    /// There is no such thing here, and the error says so.
+    /// The store does not support it, and the error says so.
     Named,
-    /// It cannot be tried here.
+    /// It cannot be tested here.
     Untried,
 }
 
 use Kept::{Named, Untried, Yes};
 
-/// Names beneath a folder, sorted.
+/// Collects the names below a folder, sorted.
 fn walk(dir: &Dir, prefix: &str, into: &mut Vec<(String, u64)>) {
     for name in dir.list().unwrap() {
         let shown = format!("{prefix}{name}");
@@ -86,7 +86,7 @@ impl Place {
     fn get(&self, name: &str) -> Result<Vec<u8>, StorageError> {
         match self {
             Self::Folder(dir) => dir.open_file(name)?.read_all(64 << 20),
-            // What cannot be put by it cannot be forgotten by it either.
+            // A read-only remote never forgets a version, so a new one is opened.
             Self::Store {
                 location, options, ..
             } if self.is_read_only() => {
@@ -159,7 +159,7 @@ fn publish(dir: &Dir, name: &str, bytes: &[u8], mode: PublishMode) -> Result<boo
     temp.write_all(bytes).unwrap();
     match temp.publish(name, mode) {
         Ok(()) => Ok(true),
-        // What is there is compared, as a store does.
+        // Existing bytes are compared, as in a store.
         Err(StorageError::Exists { .. }) if dir.open_file(name)?.read_all(1 << 20)? == bytes => {
             Ok(false)
         }
@@ -169,7 +169,7 @@ fn publish(dir: &Dir, name: &str, bytes: &[u8], mode: PublishMode) -> Result<boo
 
 type Promise = fn(&Place) -> Kept;
 
-/// The promises, by the names that the reference has for them.
+/// The promises, with their names in the reference.
 const PROMISES: [(&str, Promise); 14] = [
     ("put and get", put_and_get),
     ("ranges", ranges),
@@ -260,7 +260,7 @@ fn pages(place: &Place) -> Kept {
     let Place::Store { remote, server, .. } = place else {
         return Untried;
     };
-    // Ours have seven on a page.
+    // The stubs have seven objects on a page.
     let count = if server.is_some() { 40 } else { 1010 };
     if !remote.can_list() {
         return Named;
@@ -291,9 +291,9 @@ fn delete(place: &Place) -> Kept {
     place.remove("delete/a").unwrap();
     assert!(place.get("delete/a").unwrap_err().is_not_found());
     assert_eq!(place.get("delete/b").unwrap(), b"2");
-    // Once more is no error.
+    // Removing it again is not an error.
     place.remove("delete/a").unwrap();
-    // It may come again.
+    // The object can be created again.
     place.put("delete/a", b"3").unwrap();
     assert_eq!(place.get("delete/a").unwrap(), b"3");
     Yes
@@ -345,7 +345,7 @@ fn parts(place: &Place) -> Kept {
     }
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("file");
-    // Stores want parts of 5 MiB or more.
+    // Stores require parts of at least 5 MiB.
     let sent = contents(7, 12 << 20);
     std::fs::write(&path, &sent).unwrap();
     let file = FileHandle::open(&path).unwrap();
@@ -365,7 +365,7 @@ fn changed(place: &Place) -> Kept {
     place.put("changed", &contents(1, 500)).unwrap();
     let reader = Remote::new(location, options, true).unwrap();
     reader.read("changed", 500).unwrap();
-    // Where times are all that tells versions apart, they are seconds.
+    // If only times distinguish versions, they have a resolution of seconds.
     if !matches!(
         place,
         Place::Store {
@@ -414,7 +414,7 @@ fn odd_keys(place: &Place) -> Kept {
     Yes
 }
 
-/// Names with empty parts are refused; objects that have them all the same are listed as they are.
+/// Names with empty parts are refused. Existing objects with such names are listed unchanged.
 fn no_paths(place: &Place) -> Kept {
     for name in ["a//b", "/a", "a/", "a/../b", "./a"] {
         let error = place.get(name).unwrap_err();
@@ -424,7 +424,7 @@ fn no_paths(place: &Place) -> Kept {
         return Yes;
     };
     let kind = remote.location().kind();
-    // A volume is a tree: there are no such names in it.
+    // A volume is a tree, which cannot have such names.
     if !remote.can_write() || kind == crate::StoreKind::Volumes {
         return Yes;
     }
@@ -471,7 +471,7 @@ fn denied(place: &Place) -> Kept {
             page: Some(7),
             ..Settings::default()
         }),
-        // Of the emulators, one looks at keys.
+        // Only one of the emulators checks keys.
         None if location.kind() == crate::StoreKind::Azure => {
             let name = "AZURE_STORAGE_ACCOUNT_KEY".to_owned();
             options.settings.insert(name, "c2VjcmV0".to_owned());
@@ -503,7 +503,7 @@ fn options(settings: BTreeMap<String, String>) -> RemoteOptions {
     }
 }
 
-/// A store of our own, with seven objects on a page.
+/// A stub store with seven objects on a page.
 fn ours(flavor: Flavor) -> Place {
     let bucket = match flavor {
         Flavor::Files => "main/default/volume",
@@ -578,7 +578,7 @@ fn a_web_server() {
     keeps(&ours(Flavor::Web), &named.map(|name| (name, Named)));
 }
 
-/// The same on stores that are not ours. What comes out is a table, one line for each store and promise.
+/// Tests the promises on real stores. Prints a table with one line per store and promise.
 #[test]
 fn real_stores() {
     let Ok(list) = std::env::var("SHARDMILL_STORES") else {
@@ -589,7 +589,7 @@ fn real_stores() {
     for entry in list.split(';').filter(|entry| !entry.trim().is_empty()) {
         let mut words = entry.split_whitespace();
         let (name, url) = (words.next().unwrap(), words.next().unwrap());
-        // What the emulator does not know.
+        // Promises that the emulator does not support.
         let mut skipped = "";
         let settings = words
             .filter(|word| match word.strip_prefix("SKIP=") {

@@ -1,4 +1,4 @@
-//! Faults in every dialect: each one with each operation, and a tenth of everything going wrong.
+//! Every fault with every operation on every kind of store, and a tenth of all requests failing.
 
 use shardmill_testing::s3::Flavor;
 
@@ -96,7 +96,7 @@ impl Operation {
     }
 }
 
-/// A fault that stays is an error with a name, in time, whatever the store and the operation.
+/// A permanent fault is reported as a specific error before the deadline, for every store and operation.
 #[test]
 fn permanent_faults_are_named_in_time() {
     let faults: [(Fault, &[&str]); 8] = [
@@ -109,7 +109,7 @@ fn permanent_faults_are_named_in_time() {
             Fault::Redirect("http://10.0.0.1/".to_owned()),
             &["url-redirect"],
         ),
-        // Whether a page is no object cannot be told where nothing is known of it.
+        // If nothing is known of an object, a page of a proxy cannot be detected.
         (
             Fault::Page,
             &["storage-answer", "body-range", "body-length", ""],
@@ -141,7 +141,7 @@ fn permanent_faults_are_named_in_time() {
                     let took = began.elapsed();
                     let shown = format!("{flavor:?} {operation:?} {fault:?}");
                     assert!(ids.contains(&result), "{shown}: {result}");
-                    // The abort of an upload has its own ten seconds.
+                    // The abort of an upload has its own timeout of ten seconds.
                     let most = options.total_timeout + Duration::from_secs(2);
                     assert!(took < most, "{shown}: {took:?}");
                 });
@@ -151,7 +151,8 @@ fn permanent_faults_are_named_in_time() {
 }
 
 impl Operation {
-    /// The id of the error; nothing where a page of a proxy was taken for the object, which hashes find.
+    /// Returns the id of the error; an empty text if a page of a proxy was taken for the object, which hashes would
+    /// detect.
     fn run_quietly(self, remote: &Remote) -> &'static str {
         match self {
             Self::Get => remote.read("small", 1 << 20).map(|_| ()),
@@ -162,7 +163,7 @@ impl Operation {
     }
 }
 
-/// What is done by the test below; everything is compared.
+/// The operations of the test below. All results are compared.
 fn work(remote: &Remote, flavor: Flavor) {
     const OBJECTS: u64 = 60;
     std::thread::scope(|scope| {
@@ -203,8 +204,8 @@ fn work(remote: &Remote, flavor: Flavor) {
     }
 }
 
-/// A tenth of all requests goes wrong, in every dialect: what comes out is exact, with at most 1.3 times the requests and 3
-/// times the time.
+/// With a tenth of all requests failing, results are exact on every kind of store. There are at most 1.3 times the
+/// requests, in 3 times the time.
 #[test]
 fn a_tenth_of_faults_costs_little_in_every_dialect() {
     let seed = Draw::seed_from("SHARDMILL_SEED");
@@ -220,13 +221,13 @@ fn a_tenth_of_faults_costs_little_in_every_dialect() {
             Fault::CloseWithin(5_000),
             Fault::AnswerLost,
         ];
-        // Where a checksum goes along, a byte that changes on the way is found.
+        // If a checksum is sent, a corrupted byte is detected.
         if flavor != Flavor::Files {
             faults.push(Fault::FlipWithin(77));
         }
         let run = |script: Script| {
             let server = serve(flavor, script.clone());
-            // As far away as a store in the same region.
+            // The latency of a store in the same region.
             server.set(Settings {
                 faults: script,
                 page: Some(10),
@@ -278,7 +279,7 @@ fn secrets_stay_out_of_errors_and_debug_output_in_every_dialect() {
         ] {
             options.settings.insert(name.to_owned(), value.to_owned());
         }
-        // A signature that is a part of the address.
+        // A signature that is part of the URL.
         options.settings.remove("AZURE_STORAGE_ACCOUNT_KEY");
         let remote = open(&server, &options);
         let error = remote.read("small", 1).unwrap_err();

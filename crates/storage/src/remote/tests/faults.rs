@@ -1,4 +1,4 @@
-//! Each fault with each operation: the right bytes or the named error, in time.
+//! Every fault with every operation: the right bytes or a specific error, before the deadline.
 
 use super::*;
 
@@ -45,11 +45,11 @@ impl Operation {
     }
 }
 
-/// What comes out when a fault hits the first request of each key, and when it hits all.
+/// The outcomes when a fault hits the first request of each key, and when it hits all requests.
 type Outcome = Result<(), &'static str>;
 
 fn check(fault: &Fault, expected: impl Fn(Operation) -> (Outcome, Outcome)) {
-    // Side by side: most of them wait most of the time.
+    // In parallel, because most of them wait most of the time.
     std::thread::scope(|scope| {
         for operation in OPERATIONS {
             let (once, always) = expected(operation);
@@ -113,7 +113,7 @@ fn statuses() {
 fn broken_connections() {
     check(&Fault::CloseBefore, |_| (Ok(()), Err("storage-gave-up")));
     check(&Fault::CloseAfter(0), |_| (Ok(()), Err("storage-gave-up")));
-    // Each request brings a step of it, so that four suffice.
+    // Each request advances by this much, so four are enough.
     check(&Fault::CloseAfter(9_000), |_| (Ok(()), Ok(())));
     check(&Fault::CloseAfter(1_000), |_| {
         (Ok(()), Err("storage-gave-up"))
@@ -135,7 +135,7 @@ fn stalls() {
 fn lies_about_lengths_and_ranges() {
     check(&Fault::ContentLength(10), |_| (Ok(()), Err("body-length")));
     check(&Fault::NoContentLength, |operation| match operation {
-        // Nobody knows how long it should be.
+        // The right length is unknown.
         Operation::Read => (Ok(()), Err("body-length")),
         _ => (Ok(()), Ok(())),
     });
@@ -148,7 +148,7 @@ fn lies_about_lengths_and_ranges() {
             }
         });
     }
-    // An object of unknown length is as long as its answer says: what reads an index finds the end missing.
+    // An object of unknown length is as long as its answer says. The reader of an index detects the missing end.
     let shorter = Fault::ContentLength(-10);
     for operation in OPERATIONS
         .into_iter()
@@ -157,7 +157,7 @@ fn lies_about_lengths_and_ranges() {
         let server = server(Script::always(shorter.clone()));
         let error = operation.run(&alone(&quick(&server))).unwrap_err();
         assert_eq!(error.id(), "body-length", "{operation:?}");
-        // Twice more to be sure, for each of at most seven parts.
+        // Two retries, for each of at most seven parts.
         assert!(server.counts().requests <= 7 * 3, "{operation:?}");
     }
 }
@@ -189,7 +189,7 @@ fn pages_instead_of_objects() {
 fn tags() {
     check(&Fault::NoEtag, |_| (Ok(()), Ok(())));
     check(&Fault::OtherEtag, |operation| match operation {
-        // One part is from another object than the others.
+        // One part belongs to another version than the others.
         Operation::Parts => (Err("remote-changed"), Ok(())),
         _ => (Ok(()), Ok(())),
     });
@@ -204,7 +204,7 @@ fn a_flipped_byte_is_left_to_the_hashes() {
     assert_eq!(differ, [7]);
 }
 
-/// A tenth of all requests goes wrong: every byte is right all the same, with at most 1.3 times the requests.
+/// With a tenth of all requests failing, every byte is right, with at most 1.3 times the requests.
 #[test]
 fn a_tenth_of_faults_costs_little() {
     let seed = Draw::seed_from("SHARDMILL_SEED");

@@ -1,4 +1,4 @@
-//! What there is: sizes and listings.
+//! Sizes and listings.
 
 use shardmill_testing::s3::Action;
 
@@ -10,9 +10,8 @@ fn go_on(_: u64) -> bool {
 
 const MOST: u64 = Remote::LIST_MOST;
 
-/// A server whose answers to a listing are all this text.
+/// Starts a server that answers every listing with this text.
 fn answering(text: &str) -> S3Server {
-    // A listing is an object of a bucket without a name here.
     let server = server(Script::default());
     server.set(Settings {
         listing: Some(text.to_owned()),

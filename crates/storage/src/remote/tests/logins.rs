@@ -1,4 +1,4 @@
-//! Who logs in to a workspace of Databricks: with a token, as a client, or as a profile says.
+//! Logins to a Databricks workspace: with a token, as a client, or with a profile.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ fn set(mut options: RemoteOptions, settings: &[(&str, &str)]) -> RemoteOptions {
     options
 }
 
-/// Options of which nothing is said but these settings.
+/// Options with only these settings.
 fn only(server: &S3Server, settings: &[(&str, &str)]) -> RemoteOptions {
     let mut options = quick(server);
     options.settings.clear();
@@ -65,7 +65,7 @@ fn reads(remote: &Remote) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Everything that a user or a log may see of an error.
+/// Everything of an error that a user or a log can see.
 fn shown(error: &StorageError) -> String {
     format!("{error:?} {error} {:?} {:?}", error.object(), error.hint())
 }
@@ -82,7 +82,7 @@ fn a_client_has_one_token_until_it_is_refused() {
         reads(&remote).unwrap();
     }
     let counts = server.counts();
-    // The sixth, the eleventh and the sixteenth found that the token was good no more.
+    // The sixth, eleventh and sixteenth request found that the token had expired.
     assert_eq!((counts.tokens, counts.denied), (4, 3));
     assert_eq!(counts.by_action[&Action::Get], 23);
     assert_eq!(remote.stats().retries, 3);
@@ -152,7 +152,7 @@ fn who_finds_out_late_does_not_forget_the_new_token() {
         ("token-1".to_owned(), "token-1".to_owned())
     );
     assert!(credential_cache.renew(&access, first));
-    // Nobody has asked yet.
+    // No new token was requested yet.
     assert!(credential_cache.renew(&access, first));
     assert_eq!(token(), "token-2");
     assert!(credential_cache.renew(&access, first));
@@ -261,7 +261,7 @@ fn what_is_no_token_is_named() {
     }
     assert_eq!(target.counts().requests, 0);
 
-    // One that gets better is none.
+    // A temporary fault is not an error.
     for fault in [Fault::status(503), Fault::CloseBefore] {
         let server = serve(client(), Script::on(Action::Login, Some(2), fault));
         reads(&open(&quick(&server)).unwrap()).unwrap();
@@ -280,7 +280,7 @@ fn a_token_of_the_settings_is_not_renewed() {
     );
     let counts = server.counts();
     assert_eq!((counts.denied, counts.requests), (1, 1));
-    // It comes before the client, unless that is asked for.
+    // The personal token takes precedence over the client, unless the client is selected.
     reads(&open(&with(PERSONAL)).unwrap()).unwrap();
     assert_eq!(server.counts().tokens, 0);
     let client = set(with("other"), &[("DATABRICKS_AUTH_TYPE", "oauth-m2m")]);
@@ -288,7 +288,7 @@ fn a_token_of_the_settings_is_not_renewed() {
     assert_eq!(server.counts().tokens, 1);
 }
 
-/// A folder with a file of profiles.
+/// Creates a folder with a profile file.
 fn home(text: &str) -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join(".databrickscfg"), text).unwrap();
@@ -347,23 +347,23 @@ fn profiles_log_in() {
         (&[at][..], 0),
         (&[at, profile("DEFAULT")], 0),
         (&[at, profile("app")], 1),
-        // A token comes first.
+        // A token takes precedence.
         (&[at, profile("both")], 0),
         (&[at, profile("typed")], 1),
         (
             &[at, profile("both"), ("DATABRICKS_AUTH_TYPE", "oauth-m2m")],
             1,
         ),
-        // Without a profile before them, fields are those of the default one.
+        // Fields before the first profile belong to the default profile.
         (&[at, config("~/other")], 0),
         (&[config(name(&file))], 0),
-        // The settings come before the profile, one by one.
+        // Each setting takes precedence over the profile.
         (&[at, profile("half"), secret], 1),
         (&[at, profile("both"), id, secret], 1),
         (&[at, profile("both"), id, secret, pat], 0),
         (&[at, profile("cli"), token], 0),
         (&[at, profile("app"), token], 0),
-        // Nothing is missing: the file is left alone.
+        // Nothing is missing, so the file is not read.
         (
             &[at, config(name(&broken)), ("DATABRICKS_HOST", &host), token],
             0,
@@ -387,7 +387,7 @@ fn profiles_log_in() {
         assert_eq!(server.counts().tokens, tokens, "{shown}");
     }
 
-    // The host of the settings is the one that is spoken to.
+    // The host of the settings is used.
     let other = serve(client(), Script::default());
     let options = only(
         &server,
@@ -396,7 +396,7 @@ fn profiles_log_in() {
     reads(&open(&options).unwrap()).unwrap();
     assert_eq!(other.counts().tokens, 1);
     assert_eq!(server.counts().tokens, 1);
-    // What lies beneath has the same login, whatever has become of the file.
+    // A folder below has the same login, even after the file was removed.
     let remote = open(&only(&server, &[at])).unwrap();
     std::fs::remove_file(home.path().join(".databrickscfg")).unwrap();
     assert_eq!(
@@ -521,7 +521,7 @@ fn files_of_profiles_that_cannot_be_read_are_named() {
     assert_eq!(error.id(), "limit-file-bytes");
     std::fs::remove_file(&file).unwrap();
 
-    // One that was asked for has to be there; the one that is looked for does not.
+    // A profile file that was named has to exist; the default one need not.
     let named = ("DATABRICKS_CONFIG_PROFILE", "app");
     let default = home.path().join(".databrickscfg");
     let nowhere = ("HOME", "/dev/null");
@@ -543,7 +543,7 @@ fn files_of_profiles_that_cannot_be_read_are_named() {
     std::fs::create_dir(&file).unwrap();
     let error = open(&only(&server, &[config])).unwrap_err();
     assert_eq!(error.id(), "path-not-a-file");
-    // A file without the default profile says nothing.
+    // A file without the default profile is ignored.
     std::fs::write(&default, "[app]\nhost = https://adb.net\n").unwrap();
     let error = open(&only(&server, &[at])).unwrap_err();
     assert_eq!(error.id(), "url-setting");

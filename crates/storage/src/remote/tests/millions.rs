@@ -7,12 +7,12 @@ use crate::{Dir, ListOptions, Manifest};
 
 const MILLIONS: u64 = 10_000_000;
 
-/// A number that looks random, of so many bits.
+/// Returns a pseudo-random number of this many bits.
 const fn noise(at: u64, bits: u32) -> u64 {
     at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) >> (64 - bits)
 }
 
-/// Hexadecimal digits, spread evenly.
+/// Hexadecimal digits, evenly distributed.
 fn hashed(at: u64) -> String {
     format!(
         "{:010x}-{:08x}.jpg",
@@ -21,7 +21,7 @@ fn hashed(at: u64) -> String {
     )
 }
 
-/// Some hundreds of keys for each minute of eleven months.
+/// 21 keys for each minute.
 fn dated(at: u64) -> String {
     let minute = at / 21;
     let (hour, day) = (minute / 60 % 24, minute / 1440 % 28);
@@ -48,7 +48,7 @@ fn deep(at: u64) -> String {
     key
 }
 
-/// What the process has needed most so far, in MiB, without what the files take.
+/// Returns the peak memory of the process in MiB, without that of files.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -100,7 +100,7 @@ fn listed(name: &str, count: u64, key: fn(u64) -> String, latency: u64) {
         peak()
     );
     assert_eq!((at, report.objects, report.repeated), (count, count, 0));
-    // Nothing else is left.
+    // No other files are left.
     assert_eq!(dir.list().unwrap(), ["list"]);
 }
 
@@ -115,7 +115,7 @@ fn keys_that_nobody_holds_are_listed() {
     }
 }
 
-/// `SHARDMILL_KEYS=dated`: of one kind only, for a peak of its own.
+/// `SHARDMILL_KEYS=dated` selects a single kind, to measure its peak separately.
 #[test]
 #[ignore = "takes minutes"]
 fn ten_million_keys_are_listed_in_bounded_memory() {

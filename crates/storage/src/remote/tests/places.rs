@@ -1,4 +1,4 @@
-//! A place is a directory or a prefix in a store, and nobody who writes there can tell which.
+//! A place behaves the same, whether it is a directory or a prefix in a store.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn in_store(server: &S3Server) -> Place {
     Place::create(&location, &options, None).unwrap()
 }
 
-/// Does the same in a directory and in stores of every kind.
+/// Runs a test in a directory and in stores of every kind.
 fn everywhere(test: impl Fn(&Place)) {
     let root = tempfile::tempdir().unwrap();
     let location = Location::Local(root.path().join("a/set"));
@@ -174,7 +174,7 @@ fn lines_of_many_threads_are_all_there() {
         lines.sort_unstable();
         lines.dedup();
         assert_eq!(lines.len(), 80);
-        // What follows a line that cannot be read is left out by who goes on.
+        // A writer that continues truncates the log before a damaged line, and so drops what follows.
         let keep = 5 + u64::try_from(text.lines().nth(1).unwrap().len()).unwrap() + 1;
         let log = PlaceLog::open(place, "work/log", keep, go_on).unwrap();
         log.add_line("tail", go_on).unwrap();
@@ -185,7 +185,7 @@ fn lines_of_many_threads_are_all_there() {
     });
 }
 
-/// What another run has left would be taken for the beginning of this one.
+/// The log of an earlier run would be read as the beginning of this one.
 #[test]
 fn a_log_of_which_nothing_is_kept_begins_anew() {
     everywhere(|place| {
@@ -216,7 +216,7 @@ fn a_lease_is_held_by_one_and_taken_from_the_dead() {
         let go_on = &mut |_| true;
         let acquire = || PlaceLease::acquire(place, "claim/lease", PATIENCE, &mut |_| true);
         let first = acquire().unwrap();
-        // Who would wait for long gives way at the first sign of life.
+        // A writer with a long wait gives up at the first heartbeat.
         let second = PlaceLease::acquire(place, "claim/lease", PATIENCE * 50, &mut |_| true);
         assert_eq!(second.unwrap_err().id(), "other-writer");
         place
@@ -228,7 +228,7 @@ fn a_lease_is_held_by_one_and_taken_from_the_dead() {
         drop(acquire().unwrap());
         acquire().unwrap().remove_folder(&[], go_on).unwrap();
     });
-    // In a store, one of somebody who gives no sign of life.
+    // In a store: a lease whose holder sends no heartbeat.
     let server = server(Settings::default());
     let place = in_store(&server);
     server
@@ -237,7 +237,7 @@ fn a_lease_is_held_by_one_and_taken_from_the_dead() {
     let began = Instant::now();
     let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
     assert!(began.elapsed() >= PATIENCE);
-    // And the one who was thought dead comes back.
+    // The silent holder becomes active again.
     server
         .objects()
         .put("a/set/claim/lease", b"0123456789abcdef 8\n".to_vec());
@@ -246,7 +246,7 @@ fn a_lease_is_held_by_one_and_taken_from_the_dead() {
         assert!(began.elapsed() < Duration::from_secs(10));
         std::thread::sleep(Duration::from_millis(10));
     }
-    // It puts nothing more, and takes nothing away.
+    // The lost writer uploads and removes nothing more.
     let refused = published(&place, "late", b"x", PublishMode::Replace).unwrap_err();
     assert_eq!((refused.id(), refused.kind()), TAKEN);
     assert_eq!(
@@ -261,13 +261,13 @@ fn a_lease_is_held_by_one_and_taken_from_the_dead() {
         assert!(server.objects().get(key).unwrap().is_some());
     }
     assert!(server.objects().get("a/set/late").unwrap().is_none());
-    // Nobody has the place by way of it any more.
+    // No lease of this place is held any more.
     published(&place, "late", b"x", PublishMode::Replace).unwrap();
 }
 
 const TAKEN: (&str, ErrorKind) = ("other-writer", ErrorKind::Conflict);
 
-/// Somebody has found it silent, and was done before it woke up.
+/// Another writer took over and finished before this one woke up.
 #[test]
 fn a_lease_that_is_gone_is_lost() {
     let server = server(Settings::default());
@@ -295,7 +295,7 @@ fn a_lease_that_is_gone_is_lost() {
     assert!(server.objects().get("a/set/claim/lease").unwrap().is_none());
 }
 
-/// A store that cannot be asked for the lease for a while is not one that another writer is at.
+/// A store that is unavailable for a while does not mean that another writer took over.
 #[test]
 fn a_lease_outlives_a_store_that_fails() {
     let server = server(Settings::default());
@@ -326,15 +326,15 @@ fn a_lease_outlives_a_store_that_fails() {
     assert!(server.objects().get("a/set/claim/lease").unwrap().is_none());
 }
 
-/// A writer that is stopped for a while, as by a laptop that sleeps, finds its successor's files as they are, and those that
-/// it was about to put stay away: also where it was in the middle of one.
+/// A writer that was stopped for a while, for example by a suspended laptop, does not change the files of its
+/// successor. Its pending uploads are not stored, even if it was stopped in the middle of one.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_writer_that_was_stopped_leaves_alone_what_its_successor_wrote() {
     const URL: &str = "SHARDMILL_TEST_STOPPED_WRITER";
     const TEST: &str =
         "remote::tests::places::a_writer_that_was_stopped_leaves_alone_what_its_successor_wrote";
-    /// What a lease lasts at least.
+    /// The minimum duration of a lease.
     const LASTS: Duration = Duration::from_secs(5);
 
     let put = |place: &Place, name: &str, bytes: &[u8]| {
@@ -352,7 +352,7 @@ fn a_writer_that_was_stopped_leaves_alone_what_its_successor_wrote() {
         let place = Place::create(&Location::parse(&url).unwrap(), &options, None).unwrap();
         let lease = PlaceLease::acquire(&place, "work/lease", LASTS, &mut |_| true).unwrap();
         for number in 0.. {
-            // Long enough to be under way at any time.
+            // Large enough to be in flight at any time.
             let bytes = vec![b'a'; 3 << 20];
             if let Err(error) = put(&place, &format!("shard.{}", number % 4), &bytes) {
                 assert_eq!((error.id(), error.kind()), TAKEN);

@@ -1,7 +1,7 @@
-//! How well a listing is cut: in a time that is only counted, so that no machine is too busy for it.
+//! Measures how well a listing is cut, in simulated time, so that a busy machine does not affect the result.
 //!
-//! Each page takes one unit of it. Tasks run in one thread until all of them wait; then the clock goes to where the next
-//! answer comes. The same keys give the same figures wherever this runs.
+//! Each page takes one unit of time. Tasks run in one thread until all of them wait. Then the clock advances to the
+//! next answer. The same keys give the same results on every machine.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -22,7 +22,7 @@ use crate::remote::walk::{Pages, Run, Ways};
 /// The time of a page.
 const PAGE: u64 = 1000;
 
-/// Who is woken when.
+/// The simulated clock, with the tasks to wake.
 #[derive(Default)]
 struct Clock {
     now: u64,
@@ -31,7 +31,7 @@ struct Clock {
     wakers: BTreeMap<u64, (Waker, Arc<AtomicBool>)>,
 }
 
-/// A time to wait for.
+/// A future that waits until a point in time.
 struct Until {
     clock: Arc<Mutex<Clock>>,
     at: u64,
@@ -63,7 +63,7 @@ impl Future for Until {
     }
 }
 
-/// Goes on to where the next one is woken; whether there is one.
+/// Advances the clock to the next task and wakes it. Returns whether there was one.
 fn advance(clock: &Mutex<Clock>) -> bool {
     let (waker, done) = {
         let mut clock = clock.lock().unwrap();
@@ -82,7 +82,7 @@ fn advance(clock: &Mutex<Clock>) -> bool {
 struct Store {
     keys: Arc<Vec<String>>,
     clock: Arc<Mutex<Clock>>,
-    /// Differences between the times of pages, in hundredths.
+    /// The variation of the times of pages, in hundredths.
     jitter: u64,
     draw: Mutex<Draw>,
 }
@@ -148,13 +148,13 @@ impl Pages for Arc<Store> {
     }
 }
 
-/// What a listing took.
+/// The cost of a listing.
 #[derive(Clone, Copy, Debug)]
 struct Took {
-    /// Pages one after the other, without cuts.
+    /// The number of pages of a sequential listing.
     alone: u64,
     calls: u64,
-    /// In times of a page.
+    /// The time, in units of a page.
     rounds: f64,
 }
 
@@ -175,10 +175,10 @@ struct How {
     begins_anywhere: bool,
 }
 
-/// Requests at once.
+/// The number of concurrent requests.
 const TASKS: usize = 32;
 
-/// Lists all of the keys and compares what comes.
+/// Lists all keys and compares the result.
 fn simulate(keys: &Arc<Vec<String>>, how: How) -> Took {
     let clock = Arc::new(Mutex::new(Clock::default()));
     let store = Arc::new(Store {
@@ -208,7 +208,7 @@ fn simulate(keys: &Arc<Vec<String>>, how: How) -> Took {
         for sent in receiver.try_iter() {
             found.extend(sent.objects.into_iter().map(|listed| listed.key));
         }
-        // What was taken may have made room for somebody.
+        // Receiving pages may have unblocked a task.
         if found.len() == before && !advance(&clock) {
             break;
         }
@@ -224,7 +224,8 @@ fn simulate(keys: &Arc<Vec<String>>, how: How) -> Took {
     }
 }
 
-/// The worst of some seeds, with pages that take equally long and with others: times as fast, times the calls.
+/// Returns the worst result for several seeds, with and without variation: the speedup and the relative number of
+/// requests.
 fn worst(shape: Shape, count: u64, size: u32, seeds: u64) -> (f64, f64) {
     let (mut times, mut calls) = (f64::MAX, 0.0f64);
     for seed in 0..seeds {
@@ -257,7 +258,7 @@ fn few_pages_take_no_longer() {
     for shape in SHAPES.into_iter().chain(OTHERS) {
         for pages in [1, 2, 3, 10] {
             let (times, calls) = worst(shape, pages * 100, 100, 2);
-            // The last cut may come with the last page, and pages that take other times are drawn anew.
+            // The last cut may come with the last page, and varied times differ in each run.
             let most = pages as f64 + if pages < 10 { 1.0 } else { 0.0 };
             assert!(
                 times * most * 1.2 >= pages as f64,
@@ -289,7 +290,7 @@ fn a_store_that_begins_nowhere_is_listed_whole() {
     }
 }
 
-/// The table of the reference: seeds, sizes of pages and numbers of keys, for each shape.
+/// The table of the reference: seeds, page sizes and numbers of keys, for each shape.
 #[test]
 #[ignore = "prints figures, and takes a minute"]
 fn table_of_shapes() {

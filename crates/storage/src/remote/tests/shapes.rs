@@ -1,4 +1,4 @@
-//! What keys look like.
+//! Typical shapes of keys.
 
 use std::collections::BTreeSet;
 
@@ -12,31 +12,31 @@ pub(super) enum Shape {
     Dated,
     Deep,
     Utf8,
-    /// A hash before each number, so that a store spreads them.
+    /// A hash before each number, so that a store distributes them.
     Hashed,
-    /// Numbers without zeros in front of them.
+    /// Numbers without leading zeros.
     Unpadded,
     /// Tables as Spark and Hive write them.
     Partitioned,
-    /// Eight levels of two or three folders, and some files in each of the last.
+    /// Eight levels of two or three folders, with some files in each of the last.
     Bushy,
     /// A folder with half of the keys, and thousands with a few.
     OneHuge,
-    /// Samples of tar shards, unpacked.
+    /// Unpacked samples of tar shards.
     WebDataset,
-    /// All keys begin with the same eighty letters, and again behind the first folder.
+    /// All keys share a prefix of eighty letters, and another one after the first folder.
     LongCommon,
     /// Versions of a few runs, each with files of the same names.
     Runs,
-    /// Names of people's files: words, dates, spaces.
+    /// File names that people write: words, dates, spaces.
     Words,
-    /// One folder for each sample, with three files.
+    /// One folder per sample, with three files.
     Triples,
-    /// UUIDs in folders of two digits, twice.
+    /// UUIDs in two levels of folders of two digits.
     Uuids,
-    /// Three tables of very different sizes, beside each other.
+    /// Three tables of very different sizes, next to each other.
     Tables,
-    /// Powers: each folder has half of what the one before it has.
+    /// Powers: each folder has half as many keys as the one before it.
     Halves,
 }
 
@@ -50,7 +50,7 @@ pub(super) const SHAPES: [Shape; 6] = [
     Shape::Utf8,
 ];
 
-/// Others, which nothing was made for.
+/// Other shapes, for which the algorithm was not tuned.
 pub(super) const OTHERS: [Shape; 13] = [
     Shape::Hashed,
     Shape::Unpadded,
@@ -77,7 +77,7 @@ const WORDS: [&str; 16] = [
     "backup", "copy of", "budget", "Letter", "readme", "x",
 ];
 
-/// So many keys; another seed gives others.
+/// Returns this many keys, determined by the seed.
 pub(super) fn keys(shape: Shape, count: u64, seed: u64) -> BTreeSet<String> {
     let mut draw = Draw::new(count ^ seed << 32);
     let mut keys = BTreeSet::new();
@@ -93,7 +93,7 @@ fn key(shape: Shape, count: u64, at: u64, draw: &mut Draw) -> String {
     match shape {
         Shape::Uniform => format!("{:016x}.jpg", draw.next()),
         Shape::Numbered => format!("train/part-{at:08}.parquet"),
-        // Nine tenths lie in one of a hundred folders.
+        // Nine tenths of the keys are in one of a hundred folders.
         Shape::Skewed if draw.below(10) > 0 => format!("big/{:08}", draw.below(10 * count)),
         Shape::Skewed => format!("{:02}/{:06}", draw.below(100), draw.below(1_000_000)),
         Shape::Dated => format!(

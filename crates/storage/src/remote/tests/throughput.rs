@@ -1,4 +1,4 @@
-//! How many connections are used, and for how many requests.
+//! The number of connections, and the requests they are used for.
 
 use super::*;
 
@@ -70,7 +70,7 @@ fn no_more_connections_than_allowed() {
     let wanted: Vec<_> = (0..OBJECTS).map(|at| (at.to_string(), 0..10)).collect();
     assert!(remote.read_ranges(&wanted).iter().all(Result::is_ok));
     assert_eq!(remote.stats().most_connections, 5);
-    // To the server an answer may be under way a moment longer than to the client, once for each connection.
+    // The server may count an answer as in flight slightly longer than the client, once per connection.
     let seen = server.counts().most_transfers;
     assert!((1..=10).contains(&seen), "{seen}");
 }

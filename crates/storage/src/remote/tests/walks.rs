@@ -1,4 +1,4 @@
-//! Listings of very many objects: exact, fast, and with few requests more than there are pages.
+//! Listings of very many objects: exact, fast, and with few requests more than pages.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ fn remote(server: &S3Server, path: &str) -> Remote {
     Remote::new(&location, &options, true).unwrap()
 }
 
-/// Lists all and compares it with what is there; how long it took.
+/// Lists all keys, compares the result, and returns how long it took.
 fn listed(
     server: &S3Server,
     keys: &BTreeSet<String>,
@@ -63,13 +63,13 @@ fn listed(
         "{shown}"
     );
     assert_eq!(manifest.objects(), report.objects);
-    // Nothing else is left.
+    // No other files are left.
     assert_eq!(dir.list().unwrap(), ["list"]);
     (report, took)
 }
 
-/// With `SHARDMILL_FIGURES`: 200,000 keys at 30 ms a page, and how long that takes. Without, fewer keys, and no look at the
-/// time, which other tests take a share of.
+/// With `SHARDMILL_FIGURES`, lists 200,000 keys at 30 ms per page and checks the time. Without it, there are fewer keys
+/// and no check of the time, because other tests share the CPU.
 #[test]
 fn many_keys_are_listed_in_a_fraction_of_the_time() {
     let strict = std::env::var_os("SHARDMILL_FIGURES").is_some();
@@ -96,7 +96,7 @@ fn many_keys_are_listed_in_a_fraction_of_the_time() {
                 missed.push(shape);
             }
         } else {
-            // With few pages the beginning counts for more.
+            // With few pages, the first ones weigh more.
             assert!(side.pages <= alone.pages * 16 / 10 + 24, "{shape:?}");
         }
     }
@@ -260,7 +260,7 @@ fn manifests_tell_what_changed() {
     ];
     assert_eq!(changes(&first, &later), expected);
 
-    // A file that was cut or changed is none.
+    // A truncated or changed file is not a manifest.
     let path = root.path().join("later");
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();

@@ -1,4 +1,4 @@
-//! What is put: each fault with each kind of write. The object there is the old one or the new one, whatever happens.
+//! Every fault with every kind of write. Afterwards the object is always the old one or the new one.
 
 use shardmill_testing::s3::Action;
 
@@ -20,7 +20,7 @@ fn go_on(_: u64) -> bool {
     true
 }
 
-/// A file that goes in seven parts.
+/// A file that is uploaded in seven parts.
 fn file() -> (tempfile::TempDir, FileHandle) {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("file");
@@ -34,7 +34,7 @@ fn writing(server: &S3Server) -> RemoteOptions {
         put_split_above: 64 << 10,
         put_part_bytes: 32 << 10,
         put_parts: 3,
-        // What is in the buffers of this machine is not waited for.
+        // Shortens the wait for data in the buffers of this machine.
         least_bytes_per_second: 1 << 20,
         total_timeout: Duration::from_secs(5),
         ..quick(server)
@@ -102,7 +102,7 @@ fn check_one(fault: &Fault, write: Write, script: Script, aborts: bool, expected
         found == Some(write.right()),
     );
     assert!(right || expected.is_err() && old, "{shown}");
-    // Those that hit every request leave no way to take parts away.
+    // If every request fails, parts cannot be discarded.
     assert!(!aborts || server.open_uploads() == 0, "{shown}");
     let most = options.total_timeout + Duration::from_secs(2);
     assert!(took < most, "{shown} {took:?}");
@@ -116,7 +116,7 @@ fn objects_are_put_with_one_request_each() {
         let sent = contents(bytes as u64, bytes);
         remote.put("a b/c", sent.clone(), &mut go_on).unwrap();
         assert!(server.objects().get("data/a b/c").unwrap().unwrap() == sent);
-        // What was there before is not what is read.
+        // The new object is read, not the old one.
         assert!(remote.read("a b/c", 1 << 20).unwrap() == sent);
     }
     let counts = server.counts();
@@ -202,7 +202,7 @@ fn what_is_there_is_compared() {
             assert_eq!((error.id(), error.kind()), ("exists", ErrorKind::Conflict));
         }
         assert_eq!(server.objects().get("data/new").unwrap().unwrap(), b"first");
-        // Without checksums parts can be put all the same.
+        // Without checksums parts can still be uploaded.
         remote.put_file("large", &file().1, &mut go_on).unwrap();
         assert!(server.objects().get("data/large").unwrap().unwrap() == contents(7, LARGE));
     }
@@ -279,15 +279,15 @@ fn answers_that_are_lost() {
             let server = server(script);
             let result = write.run(&alone(&writing(&server)));
             assert_eq!(result.map_err(|error| error.id()), expected, "{write:?}");
-            // It is all there, whatever is known of it; an upload that nobody knows of has no parts.
+            // The object is complete, although the client cannot know it. For an unknown upload no parts are stored.
             let found = server.objects().get("data/new").unwrap();
             assert!(found == Some(write.right()) || write == Write::Parts && expected.is_err());
         }
     }
-    // What is new the second time is the same: that is known where the object can be read.
+    // The second attempt finds the same bytes, which it verifies by reading the object.
     let server = server(Script::on(Action::Put, Some(1), Fault::AnswerLost));
     let remote = alone(&writing(&server));
-    // The first request of a connection that ends without an answer is sent again at once.
+    // If the first request of a connection ends without an answer, it is sent again at once.
     assert!(!remote.put_new("new", OLD.to_vec(), &mut go_on).unwrap());
     assert_eq!(server.counts().by_action[&Action::Put], 2);
 }
@@ -336,7 +336,7 @@ fn answers_that_are_none_of_a_store() {
         let server = server(Script::always(Fault::NoEtag));
         let result = write.run(&alone(&writing(&server)));
         let expected = match write {
-            // It is compared with what is there.
+            // The object is compared with the stored one.
             Write::New => Ok(()),
             _ => Err("storage-answer"),
         };
@@ -387,7 +387,7 @@ fn a_slow_store_is_waited_for_as_long_as_it_gets_on() {
         ..Settings::default()
     });
     let options = RemoteOptions {
-        // Longer than the latency only with the time that a megabyte takes.
+        // Longer than the latency only together with the time for a megabyte.
         idle_timeout: Duration::from_millis(400),
         least_bytes_per_second: 1 << 20,
         ..writing(&server)
@@ -431,7 +431,7 @@ fn who_does_not_want_to_go_on_is_obeyed() {
     assert!(began.elapsed() < LONG / 2);
     until(|| server.open_connections() == 0);
 
-    // Within the parts: those that came are thrown away.
+    // During the parts: those that were stored are discarded.
     server.set(Settings {
         faults: Script::on(Action::Complete, None, Fault::StallBefore),
         ..Settings::default()
@@ -479,7 +479,7 @@ fn secrets_stay_out_of_errors() {
     }
 }
 
-/// A tenth of all requests goes wrong: every object is right all the same.
+/// With a tenth of all requests failing, every object is right.
 #[test]
 fn a_tenth_of_faults_costs_little() {
     let seed = Draw::seed_from("SHARDMILL_SEED");
@@ -541,7 +541,7 @@ fn objects_become_files() {
         temp.publish(name, crate::PublishMode::Replace).unwrap();
         assert!(std::fs::read(root.path().join(name)).unwrap() == right);
     }
-    // Another version may be saved later.
+    // Another version can be saved later.
     server.objects().put("data/small", b"other".to_vec());
     let mut temp = dir.temp_file(None).unwrap();
     assert_eq!(remote.save("small", &mut temp, &mut go_on).unwrap(), 5);

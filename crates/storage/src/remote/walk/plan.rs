@@ -1,4 +1,4 @@
-//! Where a listing is cut.
+//! Decides where a listing is cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -7,33 +7,34 @@ use super::Ways;
 use crate::fault::RemoteFault;
 use crate::remote::store_provider::{Listed, Page};
 
-/// Behind every key that begins with what is in front of it.
+/// Appended to a prefix, this sorts after every key with that prefix.
 pub(super) const LAST: char = '\u{10ffff}';
 
-/// Requests that may find little: so many, and this share of the full pages. In all there are at most 1.45 times as many
-/// as pages, and these.
+/// The budget of requests that may find little: this number, plus this share of the full pages. In all there are at
+/// most 1.45 times as many requests as pages, plus this number.
 const WASTE: f64 = 20.0;
 const WASTE_SHARE: f64 = 0.45;
 
-/// Pages that an interval has to have left to be cut.
+/// The estimated number of pages an interval must have left to be cut.
 const WORTH: f64 = 2.0;
 
-/// With so many requests under way, only intervals are cut that have shown that they are long: as many as there are usually.
+/// With this many requests in flight, only intervals that have proved to be long are cut. This is the usual number of
+/// tasks.
 const ENOUGH: u64 = 32;
 
-/// Letters that are looked at for a cut, from the first that may differ.
+/// The maximum number of letters that are considered for a cut.
 const LEVELS: usize = 24;
 
-/// Guesses at a place under way, where none was right or wrong yet.
+/// The maximum number of unverified guesses at a place.
 const GUESSES: usize = 3;
 
-/// Letters that are remembered.
+/// The maximum number of letters that are remembered.
 const LETTERS: usize = 256;
 
-/// Parts that an interval is cut into by the folders in it.
+/// The number of parts that an interval is cut into by its folders.
 const PARTS: usize = 16;
 
-/// A part of the key space: keys with the prefix, behind `after`, up to `end`.
+/// A part of the key space: keys with the prefix, after `after` (exclusive) and up to `end` (inclusive).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interval {
     pub(super) prefix: String,
@@ -44,22 +45,22 @@ pub(super) struct Interval {
     pub(super) pos: Option<String>,
     /// The first key of the last page.
     pub(super) from: String,
-    /// The key that had been reached where it was cut off.
+    /// The position of the original interval when this one was cut off.
     pub(super) origin: Option<String>,
-    /// What was not known where it was cut off.
+    /// The guess by which it was cut off, if the cut was not based on known keys.
     pub(super) guess: Option<Guess>,
-    /// Pages since it was cut.
+    /// The number of pages since it was cut.
     pub(super) pages: u32,
 }
 
 impl Interval {
-    /// How many bytes at the beginning of a key in it all that is left of it has.
+    /// Returns how many leading bytes of `key` all remaining keys of the interval share.
     fn known(&self, key: &str) -> usize {
         let end = self.end.as_ref();
         end.map_or(self.prefix.len(), |end| common(key, end))
     }
 
-    /// Whether all that is left of it begins with a folder.
+    /// Returns whether all remaining keys of the interval begin with `folder`.
     fn is_within(&self, folder: &str) -> bool {
         self.prefix.starts_with(folder)
             || self.end.as_ref().is_some_and(|end| end.starts_with(folder))
@@ -67,73 +68,73 @@ impl Interval {
     }
 }
 
-/// The folder right beneath another one that a key is in.
+/// Returns the direct subfolder of `folder` that contains `key`.
 pub(super) fn child_of<'a>(key: &'a str, folder: &str) -> Option<&'a str> {
     let rest = key.strip_prefix(folder)?;
     let end = folder.len() + rest.find('/')?;
     key.get(..=end)
 }
 
-/// A cut at a letter that was seen elsewhere only.
+/// A cut at a letter that was only seen at other places.
 #[derive(Clone, Debug)]
 pub(super) struct Guess {
-    /// What is in front of the letter.
+    /// The text before the letter.
     head: String,
     letter: char,
     place: Place,
 }
 
-/// Where to cut.
+/// The position of a cut.
 struct Point {
     at: String,
     guess: Option<Guess>,
-    /// The beginning that it lies behind, if nothing was seen to differ there.
+    /// The prefix to record as tried, if no difference was seen there.
     tried: Option<String>,
 }
 
-/// What a task does next.
+/// The next job of a task.
 pub(super) enum Job {
     List(u64),
-    /// Lists the folders right beneath a prefix, to cut the interval by them.
+    /// Lists the direct subfolders of a prefix, to cut the interval by them.
     Fold(u64, String),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) intervals: BTreeMap<u64, Interval>,
-    /// Those that nobody has begun.
+    /// Intervals that no task has started.
     pub(super) waiting: Vec<u64>,
     pub(super) next: u64,
-    /// Requests that were answered, and those under way.
+    /// The number of answered requests, and below, the number of requests in flight.
     pub(super) calls: u64,
     pub(super) active: u64,
     pub(super) keys: u64,
     pub(super) letters: BTreeSet<char>,
-    /// The letters that were seen to differ at a place.
+    /// The letters that were seen at each place.
     pub(super) places: BTreeMap<Place, BTreeSet<char>>,
     /// Places at which keys differ that are a page apart, or more.
     pub(super) wide: BTreeSet<Place>,
-    /// Beginnings of keys behind which different letters were seen.
+    /// Prefixes after which different letters were seen.
     pub(super) varies: BTreeSet<String>,
-    /// Beginnings behind which a cut was made only because keys differ at such a place elsewhere.
+    /// Prefixes at which a cut was made only because keys differ at the same place elsewhere.
     pub(super) tried: BTreeSet<String>,
-    /// Places where a guess was made that nobody has answered yet.
+    /// The number of unverified guesses at each place.
     pub(super) guessing: BTreeMap<Place, usize>,
     /// Places where a guess was right.
     pub(super) trusted: BTreeSet<Place>,
-    /// The first letters at a place behind which there was nothing when it was guessed.
+    /// The smallest letter at each place for which a guess found nothing.
     pub(super) refuted: BTreeMap<Place, char>,
-    /// Prefixes whose folders were asked for, and those of them under way.
+    /// Prefixes whose folders were requested, and below, those of them in flight.
     pub(super) folded: BTreeSet<String>,
     pub(super) folding: BTreeSet<String>,
     pub(super) failed: Option<RemoteFault>,
 }
 
-/// Where in a key a letter is: behind so many signs that are no letters or digits, and so many letters behind the last of
-/// them. Names of other lengths in front of it do not matter then.
+/// The place of a letter in a key: the number of separators before it, and the number of letters and digits since the
+/// last separator. So parts of different lengths before it do not matter.
 pub(super) type Place = (usize, usize);
 
-/// The letters of a text: where each begins, and its place.
+/// Returns the letters of a text with their offsets and places.
 fn letters_of(text: &str) -> impl Iterator<Item = (usize, char, Place)> {
     let mut next = (0, 0);
     text.char_indices().map(move |(at, letter)| {
@@ -147,7 +148,7 @@ fn letters_of(text: &str) -> impl Iterator<Item = (usize, char, Place)> {
     })
 }
 
-/// Digits are seldom among letters, small letters among capital ones, ...
+/// Returns the class of a letter: digit, lower case, alphanumeric. Keys rarely mix classes at one place.
 fn kind(letter: char) -> (bool, bool, bool) {
     (
         letter.is_ascii_digit(),
@@ -156,8 +157,8 @@ fn kind(letter: char) -> (bool, bool, bool) {
     )
 }
 
-/// Where there may be something behind all letters that are known: behind the digits, behind the capital letters, in the
-/// middle of the small ones that are left; else behind all that begins with the last one.
+/// Returns a position after all known letters: after the digits, after the capitals, in the middle of the remaining lower
+/// case letters. If there is none, returns one after all keys that begin with the last letter.
 fn beyond(head: &str, here: char, last: char) -> Option<String> {
     let next = match last {
         '0'..='9' => ':',
@@ -169,7 +170,7 @@ fn beyond(head: &str, here: char, last: char) -> Option<String> {
     Some(format!("{head}{next}"))
 }
 
-/// Bytes that two texts have in common from their beginning, up to a letter.
+/// Returns the length of the common prefix of two texts in bytes, at a character boundary.
 fn common(a: &str, b: &str) -> usize {
     let mut pairs = a.char_indices().zip(b.chars());
     let differs = pairs.find(|((_, a), b)| a != b);
@@ -190,7 +191,7 @@ impl State {
 
     /// Learns where keys differ.
     pub(super) fn learn(&mut self, objects: &[Listed]) {
-        // PERF: some of them tell as much as all.
+        // PERF: a sample of the pairs is enough.
         for pair in objects.windows(2).step_by(7) {
             let [a, b] = pair else { continue };
             self.note(&a.key, &b.key);
@@ -200,7 +201,7 @@ impl State {
         }
     }
 
-    /// Remembers the letters at which two keys differ; what is in front of them, and their place.
+    /// Records the letters at which two keys differ. Returns the text before them and their place.
     fn note<'a>(&mut self, a: &'a str, b: &str) -> Option<(&'a str, Place)> {
         let mut pairs = letters_of(a).zip(b.chars());
         let ((at, a_letter, place), b_letter) = pairs.find(|((_, a, _), b)| a != b)?;
@@ -214,7 +215,7 @@ impl State {
         Some((a.get(..at)?, place))
     }
 
-    /// Learns from two keys that are far from each other.
+    /// Learns from two keys that are far apart.
     pub(super) fn differ(&mut self, a: &str, b: &str) {
         if let Some((head, place)) = self.note(a, b) {
             self.varies.insert(head.to_owned());
@@ -222,7 +223,7 @@ impl State {
         }
     }
 
-    /// Learns from the first key behind a cut, if there is one.
+    /// Learns from the first key after a cut, or from its absence.
     pub(super) fn found(&mut self, cut: &Interval, key: Option<&str>) {
         if let Some(guess) = &cut.guess {
             if let Some(count) = self.guessing.get_mut(&guess.place) {
@@ -240,7 +241,7 @@ impl State {
         }
     }
 
-    /// The text from a letter on as a number below 1, in the letters that were seen.
+    /// Converts the text after a letter to a number below 1, with the seen letters as digits.
     fn value(&self, text: &str, at: usize) -> f64 {
         let base = number(self.letters.len().max(2));
         let mut digit = 1.0 / base;
@@ -252,7 +253,7 @@ impl State {
         value
     }
 
-    /// How many pages an interval may have left, if keys go on as they were on its last page.
+    /// Estimates how many pages an interval has left, if its density stays that of the last page.
     fn left(&self, interval: &Interval) -> f64 {
         const MANY: f64 = 1e9;
 
@@ -282,12 +283,12 @@ impl State {
             let more = i32::try_from(more).unwrap_or(i32::MAX);
             base.powi(more.min(30)) / width
         };
-        // Where it went on for long, it may go on as long again.
+        // An interval that was long so far is likely to stay long.
         guess.max(f64::from(interval.pages) / 2.0).min(MANY)
     }
 
-    /// Behind all keys that begin as those do among which differences were seen. Whether there is anything behind them says
-    /// whether keys differ nearer to their beginnings as well; where there is nothing, that is never looked at again.
+    /// Returns a position after all keys that share the prefix within which differences were seen. The request there
+    /// shows whether keys also differ earlier. If it finds nothing, the range is not searched again.
     fn probe(&self, interval: &Interval) -> Option<String> {
         let pos = interval.pos.as_deref()?;
         let known = interval.known(pos);
@@ -305,15 +306,15 @@ impl State {
         (at > known).then(|| format!("{}{LAST}", pos.get(..at).unwrap_or_default()))
     }
 
-    /// Where to cut an interval; `None` where nothing tells.
+    /// Returns where to cut an interval; `None` if nothing is known.
     fn point(&self, interval: &Interval) -> Option<Point> {
         let pos = interval.pos.as_deref()?;
         let begin = interval.known(pos);
-        // The folders of what is in front of it are on their way: deeper ones only.
+        // Only deeper than the folders that are being listed already.
         let folding = self.folding.iter();
         let behind = folding.filter_map(|folder| child_of(pos, folder).map(str::len));
         let from = begin.max(behind.max().unwrap_or_default());
-        // Behind the letter at which the last page differs, all of a kind fit on a page.
+        // After the letter at which the last page differs, all keys with one letter fit on a page.
         let deepest = common(&interval.from, pos);
         let mut looked = 0;
         for (at, here, place) in letters_of(pos) {
@@ -341,7 +342,7 @@ impl State {
             };
             let above = (Bound::Excluded(here), Bound::Unbounded);
             let known = self.places.get(&place);
-            // Once: is there anything behind all that is known?
+            // Once: check whether there are keys after all known letters.
             if is_sure
                 && (interval.end.is_none() || matches!(limit, Some((Some(LAST), _))))
                 && let Some(last) = known.and_then(BTreeSet::last)
@@ -365,7 +366,7 @@ impl State {
                     tried: Some(head.to_owned()).filter(|_| !is_sure),
                 });
             }
-            // Where there are none, those of any other place: few at once, until one is right.
+            // If no letters are known here, use those of other places. Few at once, until a guess is right.
             let most = if self.refuted.contains_key(&place) {
                 1
             } else if self.trusted.contains(&place) {
@@ -408,7 +409,7 @@ impl State {
         None
     }
 
-    /// The shallowest folder in an interval whose folders nobody has asked for, of those that the last page did not leave.
+    /// Returns the shallowest folder in an interval that was not listed yet, and that the last page did not leave.
     fn fold(&self, interval: &Interval, begins_anywhere: bool) -> Option<String> {
         let pos = interval.pos.as_deref()?;
         let known = pos.get(..interval.known(pos))?;
@@ -434,7 +435,7 @@ impl State {
         calls - full <= WASTE + WASTE_SHARE * full
     }
 
-    /// What a task without an interval can do.
+    /// Returns a job for an idle task.
     pub(super) fn steal(&mut self, ways: Ways) -> Option<Job> {
         if ways.has_folders || !self.may_waste(ways.size) {
             return None;
@@ -461,7 +462,7 @@ impl State {
             let Some(interval) = self.intervals.get(&id) else {
                 continue;
             };
-            // Where letters serve as well, the folders on the way to the first page are enough.
+            // If cuts by letters are possible, only the folders above the first page are listed.
             if (id == 0 || !ways.begins_anywhere)
                 && let Some(folder) = self.fold(interval, ways.begins_anywhere)
             {
@@ -488,7 +489,7 @@ impl State {
         None
     }
 
-    /// Cuts an interval in two; the id of the part behind the point.
+    /// Cuts an interval in two. Returns the id of the part after `point`.
     fn cut(&mut self, id: u64, point: String) -> Option<u64> {
         let interval = self.intervals.get_mut(&id)?;
         let behind = interval.pos.as_ref().is_none_or(|pos| point > *pos)
@@ -511,7 +512,7 @@ impl State {
         Some(new_id)
     }
 
-    /// Cuts an interval at some of the folders that were found in it.
+    /// Cuts an interval at some of its folders.
     pub(super) fn cut_at_folders(&mut self, id: u64, folders: &[String]) {
         for pair in folders.windows(2).take(LETTERS) {
             if let [a, b] = pair {
@@ -523,14 +524,14 @@ impl State {
         };
         let pos = interval.pos.clone().unwrap_or_default();
         let end = interval.end.clone();
-        // How many a page holds: a cut is worth some pages.
+        // The number of folders per page: each part should be worth some pages.
         let passed = folders.iter().filter(|name| **name <= pos).count();
         let behind: Vec<_> = folders
             .iter()
             .filter(|name| **name > pos && end.as_ref().is_none_or(|end| *name < end))
             .collect();
         let every = behind.len().div_ceil(PARTS).max((passed + 1) * 2);
-        // From the last to the first, so that it is always the same interval that is cut.
+        // From the last to the first, so that the same interval is cut each time.
         for name in behind.into_iter().step_by(every).rev() {
             if let Some(new) = self.cut(id, name.clone()) {
                 self.waiting.push(new);
@@ -538,13 +539,13 @@ impl State {
         }
     }
 
-    /// Makes listings of their own of folders, where a listing cannot begin anywhere, and ends the interval behind the one
-    /// that it is in. What lies beside the folders is the answer.
+    /// Makes each folder an interval of its own, for stores where a listing cannot begin at any key. The current
+    /// interval ends after its current folder. Returns the objects that are not in a subfolder.
     pub(super) fn part_by_folders(&mut self, id: u64, folder: &str, found: Page) -> Vec<Listed> {
         let Some(interval) = self.intervals.get_mut(&id) else {
             return Vec::new();
         };
-        // It may have left the folder meanwhile, or go on behind it.
+        // Meanwhile the interval may have left the folder, or may extend past it.
         let Some(pos) = interval.pos.clone().filter(|pos| pos.starts_with(folder)) else {
             return Vec::new();
         };
@@ -566,7 +567,7 @@ impl State {
             *key > *stop && end.as_ref().is_none_or(|end| *key <= **end) && key.starts_with(&prefix)
         };
         for name in found.prefixes {
-            // The end may lie within a folder.
+            // The end of the interval may be within a folder.
             let cut = end.as_ref().filter(|end| end.starts_with(&name)).cloned();
             if name > stop
                 && name.starts_with(&prefix)

@@ -1,9 +1,9 @@
-//! Objects that are put, whole and in parts.
+//! Uploads of whole objects and of parts.
 
 use super::super::sha256::{base64, hex, sha256};
 use super::*;
 
-/// Sends a request with a body on a connection of its own; status, head and body of the answer.
+/// Sends a request with a body on a new connection. Returns the status, head and body of the answer.
 fn send(server: &S3Server, request: &str, body: &[u8]) -> (String, String, String) {
     let mut stream = connect(server);
     let length = body.len();
@@ -28,7 +28,7 @@ fn send(server: &S3Server, request: &str, body: &[u8]) -> (String, String, Strin
 
 fn ask_with(stream: &mut TcpStream, request: &str, body: &[u8]) {
     ask(stream, request);
-    // A server that has closed the connection by now is what some tests want.
+    // Some tests expect that the server has closed the connection by now.
     let _ = stream.write_all(body);
 }
 

@@ -1,4 +1,4 @@
-//! Who logs in to a workspace of Databricks, and how: as the settings say, or a profile of `.databrickscfg`.
+//! The login to a Databricks workspace, from the settings or from a profile of `.databrickscfg`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,13 +16,13 @@ use crate::remote::credential::Signing;
 use crate::remote::settings::{HOME, Settings, check_endpoint, setting};
 use crate::remote::token::Client;
 
-/// The profile where none is named.
+/// The name of the default profile.
 const DEFAULT: &str = "DEFAULT";
 
-/// Most bytes of a file of profiles.
+/// The maximum number of bytes of a profile file.
 const MOST: u64 = 1 << 20;
 
-/// Settings of which any makes the file be left alone, unless a profile is named.
+/// If any of these settings is given and no profile is named, the profile file is not read.
 const GIVEN: [&str; 4] = [
     "DATABRICKS_HOST",
     "DATABRICKS_TOKEN",
@@ -30,7 +30,7 @@ const GIVEN: [&str; 4] = [
     "DATABRICKS_CLIENT_SECRET",
 ];
 
-/// What a login is made of.
+/// The method of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Token,
@@ -47,7 +47,7 @@ impl Way {
     }
 }
 
-/// The address of the workspace, and what requests to it are signed with.
+/// Returns the address of the workspace, and how requests to it are signed.
 pub(super) fn login(
     location: &RemoteLocation,
     known: &Settings<'_>,
@@ -83,7 +83,7 @@ pub(super) fn login(
         return Err(setting("DATABRICKS_CLIENT_ID"));
     }
     if way != Some(Way::Token) && (id.is_some() || secret.is_some()) {
-        // Half of it may be in the profile.
+        // The other half may be in the profile.
         let half = |given: Option<String>, field, name| match (given, &profile) {
             (Some(given), _) => Ok(given),
             (None, Some(profile)) => profile.header(field)?.ok_or_else(|| profile.without(field)),
@@ -103,7 +103,7 @@ fn client(url: &Url, id: String, secret: String) -> Signing {
     Signing::Client(Client { host, id, secret })
 }
 
-/// The address of a workspace as it is copied from a browser: without a scheme, or with the number of the workspace behind.
+/// Parses the address of a workspace. As in a browser, it may lack the scheme or end with the workspace id (`?o=123`).
 fn address(text: &str, allow_http: bool) -> Result<Url, StorageError> {
     let text = match text.rsplit_once("?o=") {
         Some((host, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => host,
@@ -115,7 +115,7 @@ fn address(text: &str, allow_http: bool) -> Result<Url, StorageError> {
     }
 }
 
-/// A profile. Has no `Debug`: there are secrets in it.
+/// A profile. Has no `Debug`, because it contains secrets.
 struct Profile {
     file: PathBuf,
     name: String,
@@ -123,7 +123,7 @@ struct Profile {
 }
 
 impl Profile {
-    /// The profile of that name, or the default one where there is one.
+    /// Finds the profile of that name, or the default profile if it exists.
     fn find(known: &Settings<'_>, named: Option<&str>) -> Result<Option<Self>, StorageError> {
         let home = known.text(HOME).map(Path::new);
         let given = known.text("DATABRICKS_CONFIG_FILE");
@@ -155,7 +155,7 @@ impl Profile {
         }
     }
 
-    /// The token or the client of the profile. `way` is what the settings say of it.
+    /// Returns the token or the client of the profile. `way` is the method that the settings select.
     fn signing(&self, url: &Url, way: Option<Way>) -> Result<Signing, StorageError> {
         let way = match (way, self.text("auth_type")) {
             (None, Some(text)) => {
@@ -193,7 +193,7 @@ impl Profile {
         (!value.is_empty()).then_some(value)
     }
 
-    /// A value that becomes part of a header.
+    /// Returns a value that is used in a header, after checking its characters.
     fn header(&self, field: &'static str) -> Result<Option<String>, StorageError> {
         match self.text(field) {
             Some(value) if !value.bytes().all(|byte| byte.is_ascii_graphic()) => {
@@ -226,7 +226,7 @@ fn wrong(file: &Path, fault: ProfileFault) -> StorageError {
     }
 }
 
-/// Whether there is no such file, and nothing else is wrong.
+/// Returns whether the error only means that the file does not exist.
 fn is_nowhere(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -234,7 +234,7 @@ fn is_nowhere(error: &io::Error) -> bool {
     )
 }
 
-/// The field with its value, which is shown where it looks like the name of a way to log in.
+/// Returns the field `auth_type` for messages. Its value is included if it looks like the name of a login method.
 fn auth_type(value: &str) -> String {
     let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     match value.len() <= 32 && value.bytes().all(letter) {
@@ -243,7 +243,7 @@ fn auth_type(value: &str) -> String {
     }
 }
 
-/// Whether a field belongs to a way to log in that is not served.
+/// Returns whether a field belongs to an unsupported login method.
 fn is_other(field: &str) -> bool {
     const OTHERS: [&str; 5] = [
         "databricks_id_token_filepath",
@@ -255,8 +255,8 @@ fn is_other(field: &str) -> bool {
     field.starts_with("azure_") || field.starts_with("google_") || OTHERS.contains(&field)
 }
 
-/// The fields of a profile; `None` where the file has none of that name, and the number of a line that is none of such a file.
-/// Fields in front of the first profile are those of the default one.
+/// Parses the fields of a profile. Returns `None` if the file does not have the profile, and the number of the first
+/// invalid line as an error. Fields before the first profile belong to the default profile.
 fn fields(bytes: &[u8], profile: &str) -> Result<Option<BTreeMap<String, String>>, usize> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
@@ -264,15 +264,15 @@ fn fields(bytes: &[u8], profile: &str) -> Result<Option<BTreeMap<String, String>
     })?;
     let text = text.trim_start_matches('\u{feff}');
     let mut rules = IniDefault::default();
-    // Names of profiles are compared as they are, and a value may have any letter in it.
+    // Profile names are case-sensitive, and a value may contain any character.
     rules.case_sensitive = true;
     rules.enable_inline_comments = false;
     rules.default_section = DEFAULT.to_owned();
-    // The error may quote the line: only its number is taken.
+    // The error may quote the line, so only its number is used.
     let mut all = Ini::new_from_defaults(rules)
         .read(text.to_owned())
         .map_err(|error| number(&error).unwrap_or(1))?;
-    // What has no equals sign may be a secret that stands alone.
+    // A line without an equals sign may be a secret.
     let lonely = all.values().flatten().find(|(_, value)| value.is_none());
     if let Some((key, _)) = lonely {
         let line = text.lines().position(|line| line.trim() == key);
@@ -287,7 +287,7 @@ fn fields(bytes: &[u8], profile: &str) -> Result<Option<BTreeMap<String, String>
     Ok(Some(fields.collect()))
 }
 
-/// The number in `line 7: …` and `line 7:3: …`.
+/// Parses the number in `line 7: …` and `line 7:3: …`.
 fn number(error: &str) -> Option<usize> {
     let rest = error.strip_prefix("line ")?;
     let end = rest.find(|c: char| !c.is_ascii_digit())?;
