@@ -332,9 +332,9 @@ pub(crate) fn compile(
 pub(crate) struct Key {
     /// Its position in the source.
     pub(crate) position: usize,
-    /// Whether the source has no key twice.
+    /// Whether the source guarantees unique keys.
     pub(crate) unique: bool,
-    /// Whether it is a field as well, because somebody asked for it.
+    /// Whether the column is also a field, because it was requested.
     pub(crate) is_field: bool,
 }
 
