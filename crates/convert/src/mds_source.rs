@@ -73,7 +73,7 @@ pub(crate) fn has_column(
     };
     let open_options = OpenOptions {
         limits: options.limits.clone(),
-        // Columns do not depend on it.
+        // Deletions do not affect the columns.
         with_deleted: true,
         ..OpenOptions::default()
     };
@@ -85,7 +85,7 @@ pub(crate) fn has_column(
 /// Datasets in order. Each shard is a unit.
 struct MdsSource {
     datasets: Vec<Arc<Dataset>>,
-    /// Dataset and shard of each unit.
+    /// The dataset and the shard of each unit.
     shards: Vec<(usize, usize)>,
     units: Vec<Unit>,
     schema: SchemaRef,

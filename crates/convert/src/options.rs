@@ -17,11 +17,11 @@ pub enum Nulls {
     /// Report an error that names the column and the row.
     #[default]
     Error,
-    /// Store the type's zero, and 1 in a `uint8` column `NAME__is_null`.
+    /// Store the zero of the type, and 1 in a `uint8` column `NAME__is_null`.
     Mask,
-    /// Leave the row out, and count it.
+    /// Drop the row, and count it.
     Drop,
-    /// Leave the field out of its sample; in tar files only.
+    /// Leave the field out of the sample; only in tar files.
     Omit,
 }
 
@@ -31,7 +31,7 @@ pub enum TarNames {
     /// Names that every known reader returns unchanged.
     #[default]
     Portable,
-    /// Those that webdataset itself gives back: of any length, with blanks, beyond ASCII.
+    /// Names that webdataset itself returns unchanged: of any length, with spaces, with characters beyond ASCII.
     Any,
 }
 
@@ -264,7 +264,7 @@ impl ConvertOptions {
         put("select", json!(self.select));
         put("where", json!(self.filter));
         put("sql", json!(self.sql));
-        // A query that writes to the disk may bring its rows in another order than one that does not have to.
+        // A query that spills to disk may return its rows in another order.
         if self.sql.is_some() {
             put("memory_limit", json!(self.memory_limit));
         }
@@ -329,7 +329,7 @@ impl ConvertOptions {
     }
 }
 
-/// A location as given, which is escaped when it is shown.
+/// Returns a location as text. Callers escape it before they show it.
 pub(crate) fn shown(location: &Location) -> String {
     match location {
         Location::Local(path) => path.display().to_string(),
