@@ -302,8 +302,8 @@ pub(crate) fn remove_temporary(target: Target<'_>) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Returns the memory for encoded samples: one shard for each thread and one that is being filled, limited by half of
-/// the memory limit.
+/// Returns the memory for encoded samples: one shard for each thread and one that is being filled. It is at most half of
+/// the memory limit, but at least 16 MiB.
 pub(crate) fn budget(plan: &ConvertPlan) -> u64 {
     let shard = plan
         .form

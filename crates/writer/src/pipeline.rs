@@ -283,9 +283,9 @@ impl<I: Input> Drop for Alarm<'_, '_, I> {
 
 /// A unit that is being read.
 struct Slot<E> {
-    /// Taken while a thread reads from it.
+    /// `None` while a thread reads from it.
     batches: Option<Box<dyn Batches<Error = E>>>,
-    /// Samples that the unit gave to each split so far.
+    /// The number of samples that the unit has produced for each split so far.
     given: Vec<u64>,
     /// Encoded chunks that wait until earlier units are packed.
     queue: VecDeque<Chunk>,

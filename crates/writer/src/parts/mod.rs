@@ -2,8 +2,9 @@
 //!
 //! A *part* is what one task writes for its share of the rows: shards, and a small [`Manifest`] that describes them.
 //! [`commit`] turns the manifests of one attempt of every part into a dataset. It checks each file against the
-//! manifest, gives the files their final names, and writes the index last. Before that, readers see nothing. [`abort`]
-//! removes the uncommitted files of a job. [`gc`] removes the leftovers of killed jobs.
+//! manifest, gives the files their final names, and writes the index last. Before that, readers see the
+//! previous dataset, if there is one. [`abort`] removes the uncommitted files of a job. [`gc`] removes the leftovers of
+//! killed jobs.
 //!
 //! Attempts never touch each other's files:
 //!
@@ -91,6 +92,7 @@ impl SaveMode {
 }
 
 /// The settings that all tasks of a job and its commit share. They are small and can be sent as text.
+///
 /// ```
 /// use shardmill_writer::parts::{NameForm, Staging};
 ///
