@@ -22,7 +22,7 @@ use crate::signals;
 struct Report {
     samples: u64,
     shards: u64,
-    /// Reading the indexes.
+    /// The time for reading the indexes.
     open_seconds: f64,
     rank: u64,
     worker: u64,
@@ -38,9 +38,9 @@ struct EpochReport {
     seconds: f64,
     samples_per_second: f64,
     first_batch_seconds: f64,
-    /// Waiting for batches after the first.
+    /// The time spent waiting for batches, except the first.
     wait_seconds: f64,
-    /// Batches that were not ready when they were asked for.
+    /// The number of batches that were not ready when requested.
     waits: u64,
     fetched_shards: u64,
     fetched_bytes: u64,
@@ -164,14 +164,14 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
     Err(failed)
 }
 
-/// What happens between batches.
+/// What the benchmark does between batches.
 struct Pace {
     step: Duration,
     most: u64,
     digest: bool,
 }
 
-/// The processes of this node that share the folder.
+/// Returns the processes of this node that share the cache folder.
 fn peers(args: &BenchArgs) -> Result<Option<Peers>, Stop> {
     let ranks = number("ranks-per-node", &args.world.ranks_per_node)?.max(1);
     let workers = number("workers-per-rank", &args.world.workers_per_rank)?.max(1);
@@ -222,7 +222,7 @@ fn one_epoch(
     Ok(report)
 }
 
-/// Ids and values; how they are cut into buffers does not count.
+/// Hashes ids and values. The division into buffers does not affect the hash.
 fn update(hasher: &mut Hasher, batch: &Batch) {
     for (place, entry) in batch.entries.iter().enumerate() {
         hasher.update(&entry.sample.0.to_le_bytes());

@@ -15,10 +15,10 @@ use crate::args::CatArgs;
 use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, count, many, write_string, write_text_value, write_value};
 
-/// Samples that are shown when nothing says which.
+/// The number of samples shown by default.
 const SHOWN: u64 = 10;
 
-/// From so many samples of one shard on, the shard is read whole.
+/// The number of samples of one shard from which the whole shard is read.
 const WHOLE: u64 = 8;
 
 pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -85,7 +85,7 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
     Ok(Exit::Done)
 }
 
-/// The same for tar shards.
+/// Shows samples of tar shards.
 fn run_tars(
     args: &CatArgs,
     tars: &Tars,
@@ -133,7 +133,7 @@ fn run_tars(
     Ok(Exit::Done)
 }
 
-/// `--raw` writes one sample.
+/// Checks that `--raw` selects exactly one sample.
 fn check_one(range: &Range<u64>) -> Result<(), CliError> {
     let samples = range.end - range.start;
     if samples == 1 {
@@ -143,7 +143,7 @@ fn check_one(range: &Range<u64>) -> Result<(), CliError> {
     Err(CliError::option("raw", fact, "give one number or a key"))
 }
 
-/// Says that there are more samples than were asked for by nobody.
+/// Notes that there are more samples than the default shows.
 fn note_shown(total: u64, out: &mut Output) -> Result<(), Stop> {
     out.flush()?;
     out.console().note(format_args!(
@@ -153,7 +153,7 @@ fn note_shown(total: u64, out: &mut Output) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A dataset and the columns that are asked for.
+/// A dataset and the requested columns.
 struct Cat<'a> {
     name: &'a str,
     dataset: &'a Dataset,
@@ -161,14 +161,14 @@ struct Cat<'a> {
     key_column: &'a str,
 }
 
-/// A value of a sample of either family of formats.
+/// A value of a sample in an MDS or a text format.
 enum Shown<'a> {
     Mds(Value<'a>),
     Text(TextValue<'a>),
 }
 
 impl Cat<'_> {
-    /// Some shard has to have the column.
+    /// Checks that at least one shard has the column.
     fn check_column(&self, column: &str) -> Result<(), CliError> {
         let mut configs = self
             .dataset
@@ -176,7 +176,7 @@ impl Cat<'_> {
             .shards
             .iter()
             .map(|shard| &shard.config);
-        // Shards that agree share their config: a million of them are compared by address.
+        // Shards with equal configs share one, so a million of them are compared by address.
         let mut seen = None;
         let found = configs.any(|config| {
             let address = std::sync::Arc::as_ptr(config);
@@ -193,7 +193,7 @@ impl Cat<'_> {
         }
     }
 
-    /// Calls `show` with each sample.
+    /// Calls `show` for each sample.
     fn each(
         &self,
         range: Range<u64>,
@@ -208,7 +208,7 @@ impl Cat<'_> {
                 let is_first = number == self.dataset.first_sample(this);
                 let is_whole = is_first && end == self.dataset.first_sample(this + 1);
                 if end - number >= WHOLE || is_whole {
-                    // The dataset keeps the shard that it read last.
+                    // The dataset caches the last shard that it read.
                     self.dataset.shard(this)?;
                 }
             }
@@ -217,7 +217,7 @@ impl Cat<'_> {
         Ok(())
     }
 
-    /// The chosen values of a sample, or all of them.
+    /// Returns the requested values of a sample, or all of them.
     fn values<'s>(&self, sample: &'s Sample) -> Result<Vec<(&'s str, Shown<'s>)>, Stop> {
         let config = sample.config();
         if config.mds_columns().is_some() {
@@ -238,7 +238,7 @@ impl Cat<'_> {
         Ok(self.choose(sample, values.collect(), |(name, _)| name)?)
     }
 
-    /// The items of the chosen columns, in the order in which they were asked for.
+    /// Returns the items of the requested columns, in the requested order.
     fn choose<T>(
         &self,
         sample: &Sample,
@@ -285,7 +285,7 @@ impl Cat<'_> {
         })
     }
 
-    /// The first sample whose key is this.
+    /// Returns the first sample with this key.
     fn find(&self, key: &str) -> Result<u64, Stop> {
         let found = |sample: &Sample| -> Result<bool, Stop> {
             Ok(self.key(sample)?.is_some_and(|held| held == key))
@@ -307,7 +307,7 @@ impl Cat<'_> {
         .into())
     }
 
-    /// The text of a sample's key; `None` where the sample has no such column.
+    /// Returns the key of a sample as text, or `None` if the sample has no key column.
     fn key(&self, sample: &Sample) -> Result<Option<String>, Stop> {
         let error = |encoding: &str| CliError::KeyEncoding {
             column: self.key_column.to_owned(),
@@ -334,7 +334,7 @@ impl Cat<'_> {
         };
         Ok(Some(match self.decode(sample, field)? {
             Value::Str(text) | Value::BigInt(text) => text.to_owned(),
-            // Keys written by others are sometimes bytes; those that are no text equal no key that can be typed.
+            // Other writers sometimes store keys as bytes. Keys that are not text match no typed key.
             Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Value::Int(number) | Value::I64(number) => number.to_string(),
             Value::U8(number) => number.to_string(),
@@ -390,7 +390,7 @@ impl Cat<'_> {
         Ok(())
     }
 
-    /// Writes the fields of samples as files; answers how many.
+    /// Writes the fields of samples as files. Returns the number of files.
     fn extract(&self, range: Range<u64>, dir: &std::path::Path, by_key: bool) -> Result<u64, Stop> {
         let mut extractor = Extractor::new(Dir::create(dir)?, self.name);
         self.each(range, |sample| {
@@ -404,7 +404,7 @@ impl Cat<'_> {
             };
             extractor.begin(&name)?;
             for (column, value) in self.values(sample)? {
-                // The key is in the names of the files.
+                // The file names already contain the key.
                 if by_key && column == self.key_column && self.columns.is_empty() {
                     continue;
                 }
@@ -421,7 +421,7 @@ impl Cat<'_> {
     }
 }
 
-/// A value of the text formats as plain text.
+/// Returns a value of the text formats as plain text.
 fn text_bytes(value: &TextValue<'_>) -> Vec<u8> {
     match value {
         TextValue::Str(text) => text.as_bytes().to_vec(),
@@ -429,7 +429,7 @@ fn text_bytes(value: &TextValue<'_>) -> Vec<u8> {
         _ => {
             let mut bytes = Vec::new();
             write_text_value(value, None, &mut bytes);
-            // NaN and the infinities are strings in JSON only.
+            // NaN and infinities are strings only in JSON.
             bytes.retain(|byte| *byte != b'"');
             bytes
         }

@@ -1,4 +1,4 @@
-//! `--column NAME[:ENCODING][=EXPR]`, `--null-as NAME=VALUE`, `--split NAME=SHARE,...`
+//! Parses `--column NAME[:ENCODING][=EXPR]`, `--null-as NAME=VALUE` and `--split NAME=SHARE,...`.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use shardmill_core::{check_relative_path, escape};
 
 use crate::error::CliError;
 
-/// A column as typed.
+/// A column as the user typed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypedColumn {
     pub name: String,
@@ -17,8 +17,8 @@ pub struct TypedColumn {
 const COLUMN_FORM: &str =
     "write NAME[:ENCODING][=EXPR], e.g. image:jpeg or 'label:int32=CAST(class AS INT)'";
 
-/// The columns in the order given. The name ends at the first `:` or `=` that is not in double quotes, the
-/// encoding at the first `=`; the expression is the rest, whatever it holds.
+/// Parses columns, in the given order. The name ends at the first `:` or `=` outside double quotes, the encoding at the
+/// first `=`. The rest is the expression, which may contain any character.
 pub fn columns(typed: &[String]) -> Result<Vec<TypedColumn>, CliError> {
     let mut names = BTreeSet::new();
     let mut columns = Vec::with_capacity(typed.len());
@@ -69,8 +69,8 @@ fn column(text: &str) -> Result<TypedColumn, CliError> {
     })
 }
 
-/// The name at the start of `text` and what follows it, which is nothing or begins with one of `stops`. In a
-/// name in double quotes, two of them stand for one.
+/// Splits `text` into the name and the rest. The rest is empty or begins with one of `stops`. In a name in double
+/// quotes, `""` means one double quote.
 fn name<'a>(text: &'a str, stops: &[char]) -> Option<(String, &'a str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let (name, rest) = text.split_at_checked(text.find(stops).unwrap_or(text.len()))?;
@@ -92,7 +92,7 @@ fn name<'a>(text: &'a str, stops: &[char]) -> Option<(String, &'a str)> {
     }
 }
 
-/// The values that stand in for nulls, by column.
+/// Parses the values that replace nulls, by column.
 pub fn null_as(typed: &[String]) -> Result<Vec<(String, String)>, CliError> {
     let mut names = BTreeSet::new();
     let mut values = Vec::with_capacity(typed.len());
@@ -117,7 +117,7 @@ pub fn null_as(typed: &[String]) -> Result<Vec<(String, String)>, CliError> {
     Ok(values)
 }
 
-/// The splits and their shares, which add up to 1.
+/// Parses the splits and their shares, which must add up to 1.
 pub fn split(typed: &str) -> Result<Vec<(String, f64)>, CliError> {
     const FORM: &str = "write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1";
     let error = |fact: String| CliError::option("split", fact, FORM);

@@ -5,14 +5,14 @@ use crate::error::Stop;
 use crate::output::{Exit, Output};
 
 pub fn run(args: &CompletionsArgs, out: &mut Output) -> Result<Exit, Stop> {
-    // clap_complete panics when its writer fails; memory does not.
+    // clap_complete panics if its writer fails. Writing to memory does not fail.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut visible(), "shardmill", &mut script);
     out.bytes(&script)?;
     Ok(Exit::Done)
 }
 
-/// The command line without the verbs that `--help` does not show either.
+/// Returns the command line without the hidden commands.
 fn visible() -> Command {
     let whole = Cli::command();
     let verbs = whole.get_subcommands().filter(|verb| !verb.is_hide_set());

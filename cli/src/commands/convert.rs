@@ -28,7 +28,7 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         let plan = shardmill_convert::plan(options)?;
         return show_plan(&plan, out);
     }
-    // Caught from here on, so that a signal while the source is listed is not lost either.
+    // Signals are handled from here on, so that a signal while the source is listed is not lost.
     let progress = Arc::new(Progress::new());
     signals::cancel_on_signal(&progress, out.console());
     let plan = shardmill_convert::plan(options)?;
@@ -38,7 +38,7 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     show_report(&report?, out)
 }
 
-/// What was typed as what the library takes. Nothing is read here (reliability rule E4).
+/// Converts the typed options to library options. Nothing is read here.
 fn convert_options(args: &ConvertArgs, limits: Limits) -> Result<ConvertOptions, Stop> {
     let mut sources = Vec::new();
     for source in &args.sources {
@@ -224,7 +224,7 @@ fn compression(text: &str) -> Result<Option<Compression>, CliError> {
     })
 }
 
-/// What goes with tar files only.
+/// Rejects options that apply only to tar files.
 fn no_tar_options(args: &ConvertArgs, to: ShardFormat) -> Result<(), CliError> {
     let given = [
         ("shard-pattern", args.shard_pattern.is_some()),
@@ -471,7 +471,7 @@ struct JsonReport<'a> {
     stored_bytes: u64,
 }
 
-/// What brings a dataset up to date.
+/// Describes the work that brings a dataset up to date.
 fn behind(plan: &ConvertPlan) -> String {
     let Some(planned) = plan.increment() else {
         return String::new();
@@ -599,7 +599,7 @@ fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     Ok(Exit::Done)
 }
 
-/// One byte; a quote or a line break would not divide values.
+/// Parses the delimiter: one byte, except a quote or a line break.
 fn csv_delimiter(text: &str) -> Result<u8, CliError> {
     match options::unescape("csv-delimiter", text)?.as_bytes() {
         [byte] if !matches!(byte, b'"' | b'\n' | b'\r') => Ok(*byte),

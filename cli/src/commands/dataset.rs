@@ -1,4 +1,4 @@
-//! Datasets as more than one verb needs them.
+//! Helpers for datasets that several commands use.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use shardmill_core::{ErrorKind, Limits};
@@ -13,7 +13,7 @@ use crate::error::{CliError, Stop};
 
 pub const INDEX_NAME: &str = "index.json";
 
-/// Opens the dataset at a location; `location` is what was typed.
+/// Opens the dataset at a location. `location` is the text that the user typed.
 pub fn open(
     location: &str,
     dataset_location: &DatasetLocation,
@@ -31,7 +31,7 @@ pub fn open(
     }
 }
 
-/// Refuses a location whose directories are datasets, where one of them was meant.
+/// Rejects a location that contains several datasets, where one is expected.
 pub fn refuse_several(location: &str, storage: &StorageArgs) -> Result<(), Stop> {
     match find(&DatasetLocation::parse(location, storage)?) {
         Ok(Found::Splits(splits)) => Err(several(location, splits)),
@@ -47,7 +47,7 @@ fn several(location: &str, splits: Vec<(String, DatasetLocation)>) -> Stop {
     .into()
 }
 
-/// The same for a location as typed.
+/// Opens the dataset at a typed location.
 pub fn open_typed(
     location: &str,
     storage: &StorageArgs,
@@ -58,7 +58,7 @@ pub fn open_typed(
     open(location, &dataset_location, limits, with_deleted)
 }
 
-/// Opens the dataset at a site, with the samples that its table no longer has or without.
+/// Opens the dataset at a location, with or without its deleted samples.
 pub fn open_dataset_location(
     dataset_location: &DatasetLocation,
     limits: Limits,
@@ -72,20 +72,20 @@ pub fn open_dataset_location(
     dataset_location.dataset(&options)
 }
 
-/// How many samples of each shard count, and a digest of those that do not.
+/// Returns the number of live samples of each shard, and a digest of the deleted ones.
 pub fn stream_config(dataset: &Dataset) -> StreamConfig {
     let shards = 0..dataset.index().shards.len();
     let sizes: Vec<u64> = shards.map(|shard| dataset.samples_of(shard)).collect();
     StreamConfig::new(&sizes).with_deleted(dataset.live().digest())
 }
 
-/// What lies at a location.
+/// The datasets found at a location.
 pub enum Found {
     /// One dataset.
     One,
-    /// A directory without an index whose sub-directories are datasets: their names and places.
+    /// A directory without an index whose subdirectories are datasets: their names and locations.
     Splits(Vec<(String, DatasetLocation)>),
-    /// Neither.
+    /// No dataset.
     Nothing,
 }
 
@@ -120,7 +120,7 @@ pub fn find(dataset_location: &DatasetLocation) -> Result<Found, Stop> {
         if entry.kind != EntryKind::Directory || name.starts_with('.') {
             continue;
         }
-        // A name that breaks the rules for names is not a split of ours.
+        // A name that violates the naming rules is not a split.
         if matches!(dir.exists(&format!("{name}/{INDEX_NAME}")), Ok(true)) {
             splits.push((name.to_owned(), dataset_location.beneath(name)?));
         }
@@ -128,7 +128,7 @@ pub fn find(dataset_location: &DatasetLocation) -> Result<Found, Stop> {
     Ok(found_of(splits))
 }
 
-/// The same for a store.
+/// Finds the datasets at a location in a store.
 fn find_in_store(dataset_location: &DatasetLocation, folder: &Folder) -> Result<Found, Stop> {
     if dataset_location.file().is_some() || folder.exists(INDEX_NAME)? {
         return Ok(Found::One);
@@ -142,7 +142,7 @@ fn find_in_store(dataset_location: &DatasetLocation, folder: &Folder) -> Result<
         if entry.name.starts_with('.') {
             continue;
         }
-        // A name that breaks the rules for names is not a split of ours.
+        // A name that violates the naming rules is not a split.
         let index = format!("{}/{INDEX_NAME}", entry.name);
         if matches!(folder.exists(&index), Ok(true)) {
             let split = dataset_location.beneath(&entry.name)?;
@@ -160,8 +160,8 @@ fn found_of(splits: Vec<(String, DatasetLocation)>) -> Found {
     }
 }
 
-/// The datasets at a location: the one that is there, or those in the directories beneath it. `true` says
-/// that there may be several.
+/// Returns the datasets at a location: the dataset itself, or those in its subdirectories. `true` means that there may be
+/// several.
 pub fn find_all(
     location: &str,
     dataset_location: &DatasetLocation,
@@ -179,19 +179,19 @@ pub fn find_all(
     }
 }
 
-/// The files of a shard as they are stored: data, and offsets where they are a file of their own.
+/// Returns the stored files of a shard: the data, and the offsets if they are a separate file.
 pub fn stored_files(shard: &ShardEntry) -> (&FileInfo, Option<&FileInfo>) {
     let data = shard.zip_data.as_ref().unwrap_or(&shard.raw_data);
     (data, shard.zip_meta.as_ref().or(shard.raw_meta.as_ref()))
 }
 
-/// Bytes of a shard on the disk.
+/// Returns the stored size of a shard in bytes.
 pub fn stored_bytes(shard: &ShardEntry) -> u64 {
     let (data, meta) = stored_files(shard);
     data.bytes.saturating_add(meta.map_or(0, |meta| meta.bytes))
 }
 
-/// Bytes of a shard without compression.
+/// Returns the uncompressed size of a shard in bytes.
 pub fn raw_bytes(shard: &ShardEntry) -> u64 {
     shard
         .raw_data
@@ -199,7 +199,7 @@ pub fn raw_bytes(shard: &ShardEntry) -> u64 {
         .saturating_add(shard.raw_meta.as_ref().map_or(0, |meta| meta.bytes))
 }
 
-/// The columns of a shard: name, encoding, bytes of a value where they are fixed.
+/// Returns the columns of a shard: name, encoding, and the size of a value if it is fixed.
 pub fn columns(config: &ShardConfig) -> Vec<(&str, String, Option<u64>)> {
     match &config.layout {
         Layout::Mds { columns } => {
@@ -221,7 +221,7 @@ pub fn columns(config: &ShardConfig) -> Vec<(&str, String, Option<u64>)> {
     }
 }
 
-/// Hashes as a JSON object.
+/// Serializes hashes as a JSON object.
 pub struct Hashes<'a>(pub &'a FileHashes);
 
 impl Serialize for Hashes<'_> {

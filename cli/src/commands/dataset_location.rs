@@ -1,4 +1,4 @@
-//! Where a dataset that is looked at lies: on this machine or in a store.
+//! The location of a dataset: a local path, a store, or a pattern of tar files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::options;
 use crate::args::StorageArgs;
 use crate::error::{CliError, Stop};
 
-/// A place that is looked at.
+/// The location of a dataset that a command reads.
 #[derive(Clone)]
 pub enum DatasetLocation {
     Local(PathBuf),
@@ -23,17 +23,17 @@ pub enum DatasetLocation {
     Pattern(PatternDatasetLocation),
 }
 
-/// The tar files that a pattern names.
+/// The tar files that match a pattern.
 #[derive(Clone)]
 pub struct PatternDatasetLocation {
     pattern: Arc<TarPattern>,
-    /// Their folder.
+    /// The folder of the files.
     folder: Folder,
     remote: RemoteOptions,
 }
 
 impl PatternDatasetLocation {
-    /// The folder that they lie in, or beneath.
+    /// Returns the folder that contains all files, directly or in subfolders.
     pub const fn folder(&self) -> &Folder {
         &self.folder
     }
@@ -43,19 +43,19 @@ impl PatternDatasetLocation {
 #[derive(Clone)]
 pub struct StoreDatasetLocation {
     location: Location,
-    /// What was read of it is kept for whoever asks next.
+    /// The folder. It caches what was read for later readers.
     folder: Folder,
-    /// An index or a tar file, where that was named.
+    /// The name of an index or a tar file, if the location names one.
     file: Option<String>,
 }
 
 impl StoreDatasetLocation {
-    /// The folder that the dataset lies in.
+    /// Returns the folder of the dataset.
     pub const fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Whether it is a pattern, or has the name of a table's file: nothing is asked about what is beneath that.
+    /// Returns whether the location is a pattern or has the extension of a table file. Then nothing below it is listed.
     pub fn is_source(&self) -> bool {
         const ENDINGS: [&str; 9] = [
             "parquet", "arrow", "arrows", "feather", "csv", "jsonl", "ndjson", "gz", "zst",
@@ -70,7 +70,7 @@ impl StoreDatasetLocation {
 }
 
 impl DatasetLocation {
-    /// A place as typed.
+    /// Parses a location that the user typed.
     pub fn parse(text: &str, storage: &StorageArgs) -> Result<Self, Stop> {
         if let Some(pattern) = TarPattern::parse(text)? {
             let remote = options::remote(storage)?;
@@ -99,7 +99,7 @@ impl DatasetLocation {
         }))
     }
 
-    /// As printed.
+    /// Returns the location as it is printed.
     pub fn shown(&self) -> String {
         match self {
             Self::Local(path) => path.display().to_string(),
@@ -108,7 +108,7 @@ impl DatasetLocation {
         }
     }
 
-    /// The location.
+    /// Returns the location.
     pub fn location(&self) -> Location {
         match self {
             Self::Local(path) => path.clone().into(),
@@ -117,7 +117,7 @@ impl DatasetLocation {
         }
     }
 
-    /// A folder beneath it.
+    /// Returns the location of a folder in this one.
     pub fn beneath(&self, name: &str) -> Result<Self, Stop> {
         Ok(match self {
             Self::Local(path) => Self::Local(path.join(name)),
@@ -126,12 +126,12 @@ impl DatasetLocation {
                 folder: dataset_location.folder.open_folder(name)?,
                 file: None,
             }),
-            // What is beneath tar files nobody asks for.
+            // A pattern has no folders.
             Self::Pattern(_) => self.clone(),
         })
     }
 
-    /// The folder that the dataset lies in, where it is in a store.
+    /// Returns the folder of the dataset if it is in a store.
     pub fn store(&self) -> Option<&Folder> {
         match self {
             Self::Local(_) => None,
@@ -142,7 +142,7 @@ impl DatasetLocation {
         }
     }
 
-    /// The name of an object that was named itself.
+    /// Returns the name of the object if the location names one.
     pub fn file(&self) -> Option<&str> {
         match self {
             Self::Local(_) | Self::Pattern(_) => None,
@@ -150,7 +150,7 @@ impl DatasetLocation {
         }
     }
 
-    /// Whether it is one file, by which findings in it are called.
+    /// Returns whether the location is a single file. Then findings are reported under its name.
     pub fn is_file(&self) -> bool {
         match self {
             Self::Local(path) => path.is_file(),
@@ -159,7 +159,7 @@ impl DatasetLocation {
         }
     }
 
-    /// That neither an index nor a directory with one is here; `location` is what was typed.
+    /// Returns the error that there is no dataset at this location. `location` is the text that the user typed.
     pub fn no_dataset(&self, location: &str) -> CliError {
         let folder = match self {
             Self::Local(path) => Dir::open(path).map(Folder::Local),
@@ -168,14 +168,14 @@ impl DatasetLocation {
         };
         CliError::NoDataset {
             location: location.to_owned(),
-            // What cannot be looked at is as little a conversion as it is a dataset.
+            // If the folder cannot be read, no interrupted conversion is reported.
             unfinished: folder
                 .ok()
                 .and_then(|folder| unfinished_in(&folder).unwrap_or_default()),
         }
     }
 
-    /// Whether tar shards lie here. A place that is not there holds none.
+    /// Returns whether the location contains tar shards. A missing path contains none.
     pub fn holds_tars(&self, limits: &Limits) -> Result<bool, Stop> {
         match self {
             Self::Local(path) => Ok(path.exists() && holds_tars(path)?),
@@ -187,7 +187,7 @@ impl DatasetLocation {
         }
     }
 
-    /// The tar shards that lie here.
+    /// Opens the tar shards at the location.
     pub fn tars(&self, limits: &Limits) -> Result<TarSet, Stop> {
         let dataset_location = match self {
             Self::Local(path) => return Ok(TarSet::open(std::slice::from_ref(path), limits)?),
@@ -205,7 +205,7 @@ impl DatasetLocation {
         })
     }
 
-    /// The tar shards that the index here names, which has to have a hash.
+    /// Opens the tar shards that the index lists, and checks the hash of the index.
     pub fn pinned_tars(&self, expected: &str, limits: &Limits) -> Result<TarSet, Stop> {
         let no_index = || {
             let hint = "give the folder of the dataset";
@@ -229,14 +229,14 @@ impl DatasetLocation {
         Ok(TarSet::open_pinned(&folder, expected, limits)?)
     }
 
-    /// The dataset that lies here.
+    /// Opens the dataset at the location.
     pub fn dataset(&self, options: &OpenOptions) -> Result<Dataset, Stop> {
         Ok(match self {
             Self::Local(path) => Dataset::open(path, options)?,
             Self::Store(dataset_location) => {
                 Dataset::open_in(dataset_location.folder.clone(), INDEX_NAME, options)?
             }
-            // Whoever wants an index wants a folder.
+            // A dataset needs an index, and a pattern has none.
             Self::Pattern(dataset_location) => {
                 return Err(self.no_dataset(dataset_location.pattern.text()).into());
             }

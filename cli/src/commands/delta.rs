@@ -1,11 +1,11 @@
-//! What `inspect` says about a Delta table beside its columns.
+//! The details of a Delta table that `inspect` shows in addition to the columns.
 
 use serde::Serialize;
 use shardmill_source::{DeltaSummary, SourceDescription};
 
 use crate::output::{Align, Table, bytes, count, many};
 
-/// Sizes of files are counted up to each of these, and beyond.
+/// The upper bounds of the file size classes. Larger files are in a further class.
 const STEPS: [u64; 6] = [64 << 10, 1 << 20, 16 << 20, 128 << 20, 512 << 20, 1 << 30];
 
 #[derive(Serialize)]
@@ -22,17 +22,17 @@ pub struct DeltaTable<'a> {
     writer_features: &'a [String],
     column_mapping: Option<&'static str>,
     partition_columns: &'a [String],
-    /// Rows of the files, deleted ones included.
+    /// The number of rows in the files, including deleted ones.
     stored_rows: u64,
     deleted_rows: u64,
     files_with_deletions: u64,
     file_sizes: Vec<FileSizes>,
 }
 
-/// Files of one range of sizes.
+/// The files in one range of sizes.
 #[derive(Serialize)]
 struct FileSizes {
-    /// They have fewer bytes than this; `None` for the largest.
+    /// The upper bound of the size, exclusive. `None` for the largest class.
     below: Option<u64>,
     files: u64,
     bytes: u64,
@@ -113,7 +113,7 @@ impl<'a> DeltaTable<'a> {
         rows
     }
 
-    /// How many files there are of each size.
+    /// Returns a table of the number of files by size.
     pub fn sizes(&self) -> Table {
         let mut table = Table::with_heading(&[
             ("  file size", Align::Left),
@@ -132,7 +132,7 @@ impl<'a> DeltaTable<'a> {
     }
 }
 
-/// Hundredths of a percent, without floating point.
+/// Formats a percentage with two decimals, without floating point.
 fn share(part: u64, whole: u64) -> String {
     let basis = u128::from(part) * 10_000 / u128::from(whole.max(1));
     format!("{}.{:02} %", basis / 100, basis % 100)

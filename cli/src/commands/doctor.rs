@@ -46,7 +46,7 @@ pub fn run(args: &DoctorArgs, out: &mut Output) -> Result<Exit, Stop> {
     })
 }
 
-/// The kind of the first failure.
+/// Returns the kind of the first failure.
 fn first_kind(report: &ProbeReport) -> ErrorKind {
     let kind = report.steps.iter().find_map(|step| match step.outcome {
         ProbeOutcome::Failed { kind, .. } => Some(kind),

@@ -1,4 +1,4 @@
-//! `shardmill index export`
+//! The command `shardmill index export`.
 
 use std::sync::Arc;
 

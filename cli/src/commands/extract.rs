@@ -1,4 +1,4 @@
-//! Fields as files: what they are called and what they hold.
+//! Writes fields as files.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -9,17 +9,17 @@ use shardmill_storage::{Dir, PublishMode};
 
 use crate::error::{CliError, Stop};
 
-/// A directory that receives files. Nothing is written outside, nothing is overwritten.
+/// A directory that receives files. Files are written only inside it, and existing files are not overwritten.
 pub struct Extractor {
     dir: Dir,
     files: u64,
-    /// The dataset, as it was named.
+    /// The dataset as the user named it.
     dataset: String,
-    /// The keys that files were named after, and the samples that have them.
+    /// The keys used as file names, with their samples.
     keys: HashMap<String, u64>,
 }
 
-/// The name that a sample gives to its files.
+/// The name of a sample in file names.
 pub enum SampleName<'a> {
     Number(u64),
     Key { sample: u64, key: &'a str },
@@ -35,7 +35,7 @@ impl Extractor {
         }
     }
 
-    /// Begins with the files of a sample.
+    /// Begins the files of a sample, and checks that its key is new.
     pub fn begin(&mut self, sample: &SampleName<'_>) -> Result<(), CliError> {
         let SampleName::Key { sample, key } = sample else {
             return Ok(());
@@ -55,7 +55,7 @@ impl Extractor {
         self.files
     }
 
-    /// Writes one value: an image list as several files, everything else as one.
+    /// Writes one value. A list of images becomes several files, every other value one.
     pub fn write(
         &mut self,
         sample: &SampleName<'_>,
@@ -89,7 +89,7 @@ impl Extractor {
         self.publish(&file_name(sample, column, extension)?, bytes)
     }
 
-    /// Writes a field of a tar shard, which is called like its extension.
+    /// Writes a field of a tar shard. The name of the field is the extension.
     pub fn write_field(
         &mut self,
         sample: &SampleName<'_>,
@@ -121,8 +121,8 @@ impl Extractor {
     }
 }
 
-/// `7/image.jpg` by number. By key as in a tree of files: `a/001.jpg` for a column that is called like the
-/// extension, or whose bytes say nothing about one, and `a/001.image.jpg` for others.
+/// Returns a file name: `7/image.jpg` by number. By key, files are named as in a file tree: `a/001.jpg` if the column
+/// has the name of the extension, or if the extension is unknown. Otherwise the name is `a/001.image.jpg`.
 fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, CliError> {
     let (number, key, name) = match sample {
         SampleName::Number(number) => (*number, None, format!("{number}/{column}.{extension}")),
@@ -153,7 +153,7 @@ const fn image_extension(kind: ImageKind) -> &'static str {
     }
 }
 
-/// The extension and the bytes of a value's file.
+/// Returns the extension and the contents of a value's file.
 fn contents<'a>(value: &Value<'a>, buffer: &'a mut Vec<u8>) -> (&'static str, &'a [u8]) {
     match value {
         Value::Bytes(bytes) => ("bin", bytes),
@@ -172,10 +172,10 @@ fn contents<'a>(value: &Value<'a>, buffer: &'a mut Vec<u8>) -> (&'static str, &'
     }
 }
 
-/// A number as text.
+/// Writes a value as plain text.
 pub fn raw(value: &Value<'_>, out: &mut Vec<u8>) {
     crate::output::write_value(value, None, out);
-    // NaN and decimals are strings in JSON only.
+    // NaN and decimals are strings only in JSON.
     if let Some(text) = out
         .strip_prefix(b"\"")
         .and_then(|rest| rest.strip_suffix(b"\""))
@@ -184,7 +184,7 @@ pub fn raw(value: &Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// An array as a NumPy file, version 1.0.
+/// Writes an array as a NumPy file, version 1.0.
 fn npy(array: &NdArray<'_>, out: &mut Vec<u8>) {
     let code = match array.dtype {
         DType::U8 => "|u1",
@@ -205,20 +205,20 @@ fn npy(array: &NdArray<'_>, out: &mut Vec<u8>) {
         "{{'descr': '{code}', 'fortran_order': False, 'shape': ({}{comma}), }}",
         dims.join(", ")
     );
-    // The data starts at a multiple of 64, and a line feed stands before it.
+    // The data starts at a multiple of 64, after a line feed.
     const BEFORE: usize = 10;
     while !(BEFORE + header.len() + 1).is_multiple_of(64) {
         header.push(' ');
     }
     header.push('\n');
     out.extend_from_slice(b"\x93NUMPY\x01\x00");
-    // At most 63 dimensions of 20 digits: far below 65,536.
+    // At most 63 dimensions of 20 digits each fit easily into 65,536 bytes.
     out.extend_from_slice(
         &u16::try_from(header.len())
             .unwrap_or(u16::MAX)
             .to_le_bytes(),
     );
-    // Writing to a Vec cannot fail.
+    // Writing to a `Vec` cannot fail.
     let _ = out.write_all(header.as_bytes());
     out.extend_from_slice(array.data);
 }

@@ -55,7 +55,7 @@ fn show(args: &GcArgs, report: &GcReport, out: &mut Output) -> Result<(), Stop> 
     Ok(())
 }
 
-/// The parts that wait for a commit.
+/// Shows the parts that wait for a commit.
 fn show_parts(report: &GcReport, out: &mut Output) -> Result<(), Stop> {
     if report.parts.is_empty() {
         return Ok(());
@@ -68,7 +68,7 @@ fn show_parts(report: &GcReport, out: &mut Output) -> Result<(), Stop> {
         ("bytes", Align::Right),
     ]);
     for part in &report.parts {
-        // As much of it as tells the conversions apart.
+        // The first digits are enough to distinguish conversions.
         let conversion = part.conversion.get(..8).unwrap_or(&part.conversion);
         table.row([
             part.part.clone(),
@@ -81,7 +81,7 @@ fn show_parts(report: &GcReport, out: &mut Output) -> Result<(), Stop> {
     out.text(table)
 }
 
-/// The number and the bytes of files.
+/// Formats the number and the size of files.
 fn amount(files: &[GcFile]) -> String {
     let all = files
         .iter()
@@ -89,7 +89,7 @@ fn amount(files: &[GcFile]) -> String {
     format!("{} of {}", many(files.len() as u64, "file"), bytes(all))
 }
 
-/// The files that are removed, or would be.
+/// Shows the files that were removed or would be removed.
 fn show_files(args: &GcArgs, report: &GcReport, out: &mut Output) -> Result<(), Stop> {
     if report.files.is_empty() {
         return Ok(());

@@ -23,7 +23,7 @@ struct JsonReport<'a> {
     shards: u64,
 }
 
-/// What happened to the file.
+/// What happened to the index file.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
@@ -56,7 +56,7 @@ fn rebuild(args: &RebuildArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     show(&path, outcome, samples, shards, out)
 }
 
-/// The text of the index, and how many samples and shards it has.
+/// Returns the text of the index, and its numbers of samples and shards.
 fn made(
     path: &Path,
     args: &RebuildArgs,
@@ -121,8 +121,8 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
     Ok(Exit::Done)
 }
 
-/// Publishes a merged index with the side files that belong to it. The index is last. One that is replaced is removed
-/// first, so that no reader finds it with the side files of another.
+/// Publishes a merged index with its side files. The index is written last. An index that is replaced is removed first,
+/// so that no reader sees it with the side files of another index.
 fn publish_merged(path: &Path, merged: &Merged, force: bool) -> Result<Outcome, Stop> {
     let text = merged.index.to_merged_json();
     let dir = Dir::open(path)?;
@@ -167,7 +167,7 @@ fn publish_merged(path: &Path, merged: &Merged, force: bool) -> Result<Outcome, 
     publish(path, &text, force)
 }
 
-/// Gives the index its name. One that is there stays, unless it is to be replaced; the same one is as good.
+/// Publishes the index. An existing index is kept unless it is to be replaced. An identical one counts as success.
 fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
     let dir = Dir::open(path)?;
     let there = dir.open_file(INDEX_NAME).and_then(|file| {
@@ -193,7 +193,7 @@ fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
         PublishMode::CreateNew
     };
     match dir.publish_bytes(None, INDEX_NAME, text.as_bytes(), mode) {
-        // Somebody else was faster.
+        // Another process has published an index in the meantime.
         Err(StorageError::Exists { path }) => Err(CliError::IndexDiffers {
             path: path.display().to_string(),
         }

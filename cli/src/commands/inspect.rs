@@ -21,7 +21,7 @@ use crate::output::{Align, Exit, Output, Table, bytes, count, many, ratio};
 
 const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
 
-/// Most bytes of a provenance that are read.
+/// The maximum size of a provenance file in bytes.
 const PROVENANCE_BYTES: u64 = 64 << 20;
 
 pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -38,13 +38,13 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
             .map(options::table_time)
             .transpose()?,
         remote: options::remote(&args.storage)?,
-        // As a conversion reads them.
+        // Objects are read as in a conversion.
         raw_objects: true,
-        // What the files hold together; whether nulls may stand for missing columns is for `convert` to ask.
+        // Shows the union of all columns. `convert` decides whether nulls may replace missing columns.
         schema: SchemaRule::Union,
         ..SourceOptions::default()
     };
-    // A pattern is not a place, and is for sources only.
+    // A pattern is not a path; only sources can be patterns.
     let travels = travel.version.is_some() || travel.timestamp_ms.is_some();
     let is_there = !travels
         && match &dataset_location {
@@ -86,7 +86,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
                     out,
                 ) {
                     Ok(summary) => parts.push(Part { name, summary }),
-                    // One that cannot be opened does not hide the others.
+                    // A dataset that cannot be opened does not hide the others.
                     Err(Stop::Fault(fault)) if fault.kind == ErrorKind::Corrupt => {
                         out.console().error(&fault, None);
                         exit = Exit::Problems;
@@ -133,19 +133,19 @@ struct Part {
 struct Summary {
     dataset: String,
     samples: u64,
-    /// Samples that are stored and not counted.
+    /// The number of deleted samples that are still stored.
     #[serde(skip_serializing_if = "is_zero")]
     deleted_samples: u64,
     shards: u64,
     raw_bytes: u64,
     stored_bytes: u64,
     shard_raw_bytes: Option<Spread>,
-    /// What the first shard has, and with it most datasets all others.
+    /// The layout of the first shard, which most datasets use for all shards.
     #[serde(flatten)]
     first: Option<LayoutSummary>,
-    /// What other shards have.
+    /// The layouts of other shards.
     other_layouts: Vec<LayoutSummary>,
-    /// Tar shards need none.
+    /// `None` for tar shards without an index.
     index_bytes: Option<u64>,
     index_hash: Option<String>,
     provenance: Option<Value>,
@@ -165,7 +165,7 @@ struct LayoutSummary {
     compression: Option<String>,
     hashes: Vec<&'static str>,
     size_limit: Option<u64>,
-    /// Shards that have it.
+    /// The number of shards with this layout.
     layout_shards: u64,
 }
 
@@ -173,11 +173,11 @@ struct LayoutSummary {
 struct ColumnSummary {
     name: String,
     encoding: String,
-    /// Bytes of a value, where all have the same.
+    /// The size of a value, if it is fixed.
     bytes: Option<u64>,
 }
 
-/// Opens what is inspected. Where it is not known which samples are deleted, a warning says so, and all are counted.
+/// Opens a dataset. If the list of deleted samples cannot be read, shows a warning and counts all stored samples.
 fn or_stored<T>(
     open: impl Fn(bool) -> Result<T, Stop>,
     with_deleted: bool,
@@ -188,7 +188,7 @@ fn or_stored<T>(
             if fault.id.starts_with("tombstones-") || fault.id.starts_with("provenance-") =>
         {
             let opened = open(true)?;
-            // What cannot be read is said where it is shown.
+            // Damaged provenance is reported where it is shown.
             if fault.id != "provenance-damaged" {
                 let id = match fault.id.starts_with("tombstones-") {
                     true => "tombstones",
@@ -249,7 +249,7 @@ fn summary(
     })
 }
 
-/// The different configurations and how many shards have each, by first appearance.
+/// Returns the different configurations with their numbers of shards, by first appearance.
 fn layouts(index: &Index) -> Vec<LayoutSummary> {
     let mut found: Vec<(&Arc<ShardConfig>, u64)> = Vec::new();
     for shard in &index.shards {
@@ -285,7 +285,7 @@ fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
     }
 }
 
-/// The bytes of an index that was read already.
+/// Returns the bytes of an index that has already been read.
 fn index_text(
     dataset_location: &DatasetLocation,
     path: &Path,
@@ -303,7 +303,7 @@ fn hash_of(text: &[u8]) -> String {
     format!("sha256:{}", hash_hex(HashAlgo::Sha256, text))
 }
 
-/// The same for tar shards, with an index or without.
+/// Summarizes tar shards, with or without an index.
 fn tar_summary(
     shown: &str,
     dataset_location: &DatasetLocation,
@@ -363,7 +363,7 @@ fn tar_summary(
         index_bytes: index.map(|(_, bytes)| bytes),
         index_hash: text.map(|text| hash_of(&text)),
         provenance: match dataset_location {
-            // That of the folder is about other tar files as well.
+            // The provenance of the folder also describes other tar files.
             DatasetLocation::Pattern(_) => None,
             _ => provenance(&folder, out)?,
         },
@@ -404,8 +404,8 @@ fn spread(mut sizes: Vec<u64>) -> Option<Spread> {
     })
 }
 
-/// Where the data came from, when shardmill wrote it. A dataset without, or with one that cannot be read, is
-/// none the worse.
+/// Returns the provenance, if shardmill wrote the dataset. A missing provenance file is not an error; a damaged one is
+/// a warning.
 fn provenance(dir: &Folder, out: &Output) -> Result<Option<Value>, Stop> {
     dir.keep(PROVENANCE_NAME, PROVENANCE_BYTES)?;
     if !dir.exists(PROVENANCE_NAME)? {
@@ -536,7 +536,7 @@ fn columns(layout: &LayoutSummary) -> Table {
     table
 }
 
-/// The few facts that people ask for; `--json` has all of them.
+/// Shows the most important facts; `--json` contains all of them.
 fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
     let text = |pointer: &str| {
         value
@@ -658,15 +658,15 @@ struct SourceColumn {
     #[serde(rename = "type")]
     data_type: String,
     nullable: bool,
-    /// Nulls, where that is known without reading.
+    /// The number of nulls, if it is known without reading the data.
     nulls: Option<u64>,
-    /// What `convert` chooses; `None` for a type that MDS cannot store.
+    /// The default encoding of `convert`. `None` if MDS cannot store the type.
     encoding: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
-/// Whether a directory holds shards, so that what is missing is their index.
+/// Returns whether a directory contains shards, so that only the index is missing.
 fn holds_shards(dataset_location: &DatasetLocation) -> bool {
     let entries = match dataset_location {
         DatasetLocation::Local(path) => Dir::open(path).map(Folder::Local),
@@ -684,7 +684,7 @@ fn holds_shards(dataset_location: &DatasetLocation) -> bool {
     })
 }
 
-/// What a source holds, and what `convert` would make of it.
+/// Describes a source, and what `convert` would write.
 fn source(
     shown: &str,
     dataset_location: &DatasetLocation,

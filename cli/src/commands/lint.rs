@@ -12,10 +12,10 @@ use crate::error::{Fault, Stop, one_line};
 use crate::output::{Display, Exit, Output, count, many};
 use crate::signals;
 
-/// Most keys in several shards that are listed.
+/// The maximum number of repeated keys that are listed.
 const MOST_KEYS: usize = 100;
 
-/// A finding, as JSON.
+/// A finding as JSON.
 #[derive(Serialize)]
 struct JsonFinding<'a> {
     id: &'a str,
@@ -216,7 +216,7 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     })
 }
 
-/// Keys that several shards have. The first of them are listed, in the order of the shards.
+/// Reports keys that occur in several shards. The first ones are listed, in the order of the shards.
 fn repeated(
     keys: RepeatedKeys,
     lint: &Lint,

@@ -75,7 +75,7 @@ fn list_tars(tars: &Tars, out: &mut Output) -> Result<Exit, Stop> {
     Ok(Exit::Done)
 }
 
-/// Columns have a least width instead of the true one: a list may be a million lines long.
+/// Formats a line. Columns have a minimum width instead of an exact one, because a list can have a million lines.
 fn line(number: usize, samples: u64, data: &FileInfo, raw_bytes: u64, stored_bytes: u64) -> String {
     let hash = data
         .hashes

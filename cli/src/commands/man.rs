@@ -25,7 +25,7 @@ pub fn run(args: &ManArgs, out: &mut Output) -> Result<Exit, Stop> {
     Ok(Exit::Done)
 }
 
-/// File name and roff text of every page.
+/// Returns the file name and the roff text of every page.
 fn pages() -> Result<Vec<(String, Vec<u8>)>, PageError> {
     let mut command = Cli::command();
     command.build();
@@ -47,7 +47,7 @@ fn collect(
     Ok(())
 }
 
-/// One page. clap_mangen would put the examples into a section called EXTRA, and fill their lines.
+/// Renders one page. By default, clap_mangen would put the examples into a section EXTRA and fill their lines.
 fn page(command: &Command) -> Result<Vec<u8>, std::io::Error> {
     let after = command
         .get_after_help()

@@ -1,4 +1,4 @@
-//! The reference page of the command line, from the same definitions as `--help`.
+//! Generates the reference page of the command line, from the definitions of `--help`.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub fn run(out: &mut Output) -> Result<Exit, Stop> {
     let mut page = String::from(
         "# Command line\n\n<!-- Made by `shardmill markdown-help`. Edit the definitions in cli/src/args. -->\n",
     );
-    // Writing to a String cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = section(&command, "shardmill", 2, &mut page);
     out.text(page)?;
     Ok(Exit::Done)
@@ -53,7 +53,7 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
         }
     }
 
-    // Global options are told once, at the top.
+    // Global options are documented once, at the top.
     let top = level == 2;
     let shown: Vec<&Arg> = command
         .get_arguments()
@@ -89,7 +89,7 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
     Ok(())
 }
 
-/// Whether it is one of those that every command has.
+/// Returns whether every command has this option.
 fn is_told_once(arg: &Arg) -> bool {
     matches!(
         arg.get_action(),
@@ -132,7 +132,7 @@ fn argument(arg: &Arg, page: &mut String) -> std::fmt::Result {
         .or_else(|| arg.get_help())
         .map(ToString::to_string)
         .unwrap_or_default();
-    // A list item is one paragraph.
+    // A list item has one paragraph.
     let paragraphs = help
         .split("\n\n")
         .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -157,7 +157,7 @@ fn argument(arg: &Arg, page: &mut String) -> std::fmt::Result {
     writeln!(page, "- `{spelled}`: {text}")
 }
 
-/// The parts of a text that begin with a line in capitals and a colon: title and text, not indented.
+/// Returns the sections of a text that begin with an upper-case title and a colon: title and dedented text.
 pub fn headed(text: &str) -> Vec<(String, String)> {
     let mut parts: Vec<(String, String)> = Vec::new();
     for line in text.lines() {
@@ -183,7 +183,7 @@ pub fn headed(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The lines without the blanks that all of them begin with.
+/// Removes the common indentation of all lines.
 fn dedent(text: &str) -> String {
     let text = text.trim_matches('\n');
     let lines = || text.lines().filter(|line| !line.trim().is_empty());

@@ -1,4 +1,4 @@
-//! What each verb does with what was typed: one file per verb.
+//! The commands, one file for each.
 
 mod bench;
 mod cat;

@@ -1,4 +1,4 @@
-//! Option values that more than one verb takes, checked before any work (reliability rule E4).
+//! Parses option values that several commands share. They are checked before any work begins.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::args::{StorageArgs, TakeoverArgs};
 use crate::error::{CliError, Stop};
 use crate::output::{Output, seconds};
 
-/// More threads than any machine has use for.
+/// The maximum number of threads.
 const MOST_JOBS: usize = 1024;
 
-/// `--limit NAME=VALUE ...`
+/// Parses `--limit NAME=VALUE ...`.
 pub fn limits(typed: &[String]) -> Result<Limits, CliError> {
     let mut limits = Limits::default();
     for text in typed {
@@ -43,7 +43,7 @@ pub fn limits(typed: &[String]) -> Result<Limits, CliError> {
     Ok(limits)
 }
 
-/// `--jobs N`, one for each core when it is not given.
+/// Parses `--jobs N`. The default is one for each core.
 pub fn jobs(typed: Option<&str>) -> Result<usize, CliError> {
     let Some(text) = typed else {
         return Ok(available_parallelism()
@@ -60,7 +60,7 @@ pub fn jobs(typed: Option<&str>) -> Result<usize, CliError> {
     }
 }
 
-/// Readers of tar files, separated by commas.
+/// Parses a comma-separated list of tar readers.
 pub fn consumers(option: &'static str, text: &str) -> Result<Vec<Consumer>, CliError> {
     let mut readers = Vec::new();
     for name in text.split(',').map(str::trim) {
@@ -76,7 +76,7 @@ pub fn consumers(option: &'static str, text: &str) -> Result<Vec<Consumer>, CliE
     Ok(readers)
 }
 
-/// `--version N` of a Delta table.
+/// Parses `--version N` of a Delta table.
 pub fn table_version(text: &str) -> Result<u64, CliError> {
     text.parse().map_err(|_| {
         CliError::option(
@@ -87,7 +87,7 @@ pub fn table_version(text: &str) -> Result<u64, CliError> {
     })
 }
 
-/// `--timestamp TIME` of a Delta table, in milliseconds since 1970.
+/// Parses `--timestamp TIME` of a Delta table. Returns milliseconds since 1970.
 pub fn table_time(text: &str) -> Result<i64, CliError> {
     shardmill_source::parse_timestamp(text).map_err(|error| {
         CliError::option(
@@ -98,7 +98,7 @@ pub fn table_time(text: &str) -> Result<i64, CliError> {
     })
 }
 
-/// A size in bytes.
+/// Parses a size in bytes.
 pub fn byte_size(option: &'static str, text: &str) -> Result<u64, CliError> {
     let size: Result<ByteSize, _> = text.parse();
     size.map(ByteSize::bytes).map_err(|_| {
@@ -110,7 +110,7 @@ pub fn byte_size(option: &'static str, text: &str) -> Result<u64, CliError> {
     })
 }
 
-/// A path, or a prefix in a store.
+/// Parses a path or a prefix in a store.
 pub fn place(text: &str) -> Result<Location, Stop> {
     if text.is_empty() {
         return Ok(Location::Local(location(text)?));
@@ -118,7 +118,7 @@ pub fn place(text: &str) -> Result<Location, Stop> {
     Ok(Location::parse(text)?)
 }
 
-/// What the environment and the command line say about stores.
+/// Returns the storage options from the environment and the command line.
 pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, StorageError> {
     let options = RemoteOptions {
         settings: settings_of(std::env::vars()),
@@ -127,7 +127,7 @@ pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, StorageError> {
     options.with_options(&args.storage_options)
 }
 
-/// `--part I/N`
+/// Parses `--part I/N`.
 pub fn part(text: &str) -> Result<Part, CliError> {
     let parsed = text.split_once('/').and_then(|(number, count)| {
         Some(Part {
@@ -144,7 +144,7 @@ pub fn part(text: &str) -> Result<Part, CliError> {
     })
 }
 
-/// The time of the day, as `12:30:59 UTC`.
+/// Formats the time of day, as in `12:30:59 UTC`.
 fn time_of_day(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     let seconds = since.map_or(0, |since| since.as_secs()) % 86_400;
@@ -152,7 +152,7 @@ fn time_of_day(time: SystemTime) -> String {
     format!("{hours:02}:{minutes:02}:{:02} UTC", seconds % 60)
 }
 
-/// Says on standard error when a writer waits for the lease of another one.
+/// Prints a message to standard error while a writer waits for the lease of another one.
 pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
     if out.is_quiet() {
         return;
@@ -175,7 +175,7 @@ pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
     }));
 }
 
-/// A length of time with its unit.
+/// Parses a duration with a unit.
 pub fn age(option: &'static str, text: &str) -> Result<Duration, CliError> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -200,7 +200,7 @@ pub fn age(option: &'static str, text: &str) -> Result<Duration, CliError> {
     })
 }
 
-/// `--takeover-after SECONDS`
+/// Parses `--takeover-after SECONDS`.
 pub fn takeover_after(args: &TakeoverArgs) -> Result<Duration, CliError> {
     let Some(text) = args.takeover_after.as_deref() else {
         return Ok(LEASE_PATIENCE);
@@ -216,7 +216,7 @@ pub fn takeover_after(args: &TakeoverArgs) -> Result<Duration, CliError> {
     })
 }
 
-/// A place on a local disk. URLs are refused by name, without what may be secret in them.
+/// Parses a local path. URLs are rejected with a message that leaves out possible secrets.
 pub fn location(text: &str) -> Result<PathBuf, CliError> {
     if let Some((scheme, rest)) = text.split_once(':')
         && rest.starts_with("//")
@@ -241,7 +241,7 @@ pub fn location(text: &str) -> Result<PathBuf, CliError> {
     Ok(PathBuf::from(text))
 }
 
-/// A URL without user info, query and fragment.
+/// Returns a URL without user info, query and fragment.
 fn without_secrets(scheme: &str, rest: &str) -> String {
     let path = rest
         .trim_start_matches('/')
@@ -253,7 +253,7 @@ fn without_secrets(scheme: &str, rest: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// Text in which `\n`, `\r`, `\t` and `\\` are one character each.
+/// Replaces the escapes `\n`, `\r`, `\t` and `\\` by one character each.
 pub fn unescape(option: &'static str, text: &str) -> Result<String, CliError> {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -286,7 +286,7 @@ pub fn unescape(option: &'static str, text: &str) -> Result<String, CliError> {
     Ok(plain)
 }
 
-/// A text that has to say something.
+/// Rejects an empty value.
 pub fn not_blank(option: &'static str, text: Option<&String>) -> Result<Option<String>, CliError> {
     match text {
         Some(text) if text.trim().is_empty() => Err(CliError::option(

@@ -75,7 +75,7 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     Ok(Exit::Done)
 }
 
-/// The streams: those of the datasets, or of the sizes.
+/// Returns the streams: those of the datasets, or those given by shard sizes.
 fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop> {
     let mut streams = Vec::new();
     for sizes in &args.shards {
@@ -105,7 +105,7 @@ fn load(path: &str) -> Result<RunState, Stop> {
     RunState::load(&location).map_err(|error| of_state(error, path))
 }
 
-/// What is wrong with a state, with the name of its file.
+/// Adds the name of the state file to an error.
 fn of_state(error: StateError, path: &str) -> Stop {
     match error {
         StateError::Storage(_) | StateError::Order(_) => error.into(),
@@ -117,7 +117,7 @@ fn of_state(error: StateError, path: &str) -> Stop {
     }
 }
 
-/// `A..B`, `A..`, `..B`, `A`
+/// A range of batches: `A..B`, `A..`, `..B` or `A`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Batches {
     first: u64,
@@ -158,7 +158,7 @@ impl Batches {
         Ok(Self { first, end })
     }
 
-    /// The batches of an epoch with that many. Every number that was typed has to be one of it.
+    /// Returns the selected batches of an epoch with `batches` batches. All typed numbers must be in range.
     fn resolve(self, batches: u64) -> Result<Range<u64>, CliError> {
         let end = self.end.unwrap_or(batches);
         if self.first > batches || end > batches {
@@ -176,7 +176,7 @@ impl Batches {
     }
 }
 
-/// Prints batches; answers whether some of their samples are repeated.
+/// Prints batches. Returns whether some of their samples are repeated.
 fn print(
     epoch: &Epoch,
     config: &EpochConfig,
@@ -212,7 +212,7 @@ fn print(
             }
             continue;
         }
-        // What is missing may be missing on some ranks only.
+        // Only some ranks may lack samples.
         if ranks.is_empty() {
             ranks = each_rank(epoch, config)?;
         }
@@ -224,7 +224,8 @@ fn print(
     Ok(repeats)
 }
 
-/// A reader for each rank, for the last batches: all of them together keep as much as one would.
+/// Creates a cursor for each rank, to read the last batches. Together they use as much memory as one with a full
+/// window.
 fn each_rank(epoch: &Epoch, config: &EpochConfig) -> Result<Vec<Cursor>, OrderError> {
     let ranks = config.world.ranks();
     let window = ((1 << 17) / ranks.max(1)).max(1 << 8);
@@ -259,7 +260,7 @@ fn line(rank: u64, batch: u64, worker: u64, part: &[Entry], out: &mut Output) ->
     out.line(text)
 }
 
-/// What the lines were cut from, for a person.
+/// Prints a summary of the printed order to standard error.
 fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: bool, out: &Output) {
     let resolved = epoch.resolved();
     let from = match resolved.sample_in_epoch {

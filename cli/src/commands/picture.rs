@@ -1,7 +1,7 @@
-//! The picture of a plan: resident bytes, fetch rate and waiting over time, one line a node, as SVG.
+//! Draws a plan as SVG: resident bytes, fetch rate and waiting time over time, with one curve for each node.
 //!
-//! One file without references to others. It follows the viewer's light or dark theme, tells lines apart by dashes as
-//! well as by colour, and says in words what it shows.
+//! The file is self-contained. It follows the viewer's light or dark theme, distinguishes curves by dashes as well as
+//! by colour, and describes its contents in text.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use shardmill_reader::{Forecast, Point};
 
 use crate::output::{bytes, count, many, percent, seconds};
 
-/// Lines that can be told apart: colours for light and dark themes, and dashes.
+/// The styles of the curves: colours for light and dark themes, and dashes.
 const LINES: [(&str, &str, &str); 8] = [
     ("#0b62a4", "#6cb6ff", ""),
     ("#b3470b", "#f0a060", "8 3"),
@@ -29,17 +29,17 @@ const TOP: f64 = 64.0;
 const PANEL: f64 = 150.0;
 const GAP: f64 = 56.0;
 
-/// What a panel shows.
+/// One panel of the drawing.
 struct Panel {
     title: String,
-    /// Value of a point in the panel's unit.
+    /// Returns the value of a point in the unit of the panel.
     value: Box<dyn Fn(&Point) -> f64>,
     most: f64,
-    /// A line across: value and what it is.
+    /// A horizontal line: its value and its label.
     mark: Option<(f64, String)>,
 }
 
-/// Draws what the clairvoyant caches of the nodes will do.
+/// Draws the forecast of the Belady caches of the nodes.
 pub fn draw(title: &str, forecast: &Forecast, cache_limit: Option<u64>) -> String {
     let nodes: Vec<(u64, &[Point])> = forecast
         .nodes
@@ -57,7 +57,7 @@ pub fn draw(title: &str, forecast: &Forecast, cache_limit: Option<u64>) -> Strin
     let bottom = TOP + lines(panels.len()) * (PANEL + GAP);
     let height = bottom + 24.0 + lines(legend_rows) * 22.0;
     let mut svg = String::new();
-    // Writing to a String cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = head(&mut svg, title, forecast, height);
     for (place, panel) in panels.iter().enumerate() {
         let top = TOP + lines(place) * (PANEL + GAP);
@@ -78,7 +78,7 @@ fn panels(nodes: &[(u64, &[Point])], cache_limit: Option<u64>) -> Vec<Panel> {
     };
     let resident = most(|point| decimal(point.resident_bytes));
     let limit = cache_limit.map(decimal);
-    // A limit that is far above what is used would flatten the lines.
+    // A limit far above the used size would flatten the curves.
     let limit = limit.filter(|limit| *limit <= 2.0 * resident);
     let (unit, unit_name) = binary_unit(limit.unwrap_or(0.0).max(resident));
     let (rate, rate_name) = binary_unit(most(|point| point.fetched_bytes_per_second));
@@ -213,7 +213,7 @@ fn axes(svg: &mut String, panel: &Panel, top: f64, end: f64) -> std::fmt::Result
     Ok(())
 }
 
-/// A line in steps: a point holds until the next one.
+/// Draws a step curve: each value holds until the next point.
 fn curve(
     svg: &mut String,
     panel: &Panel,
@@ -268,7 +268,7 @@ fn legend(
     Ok(())
 }
 
-/// Values of an axis from 0 to `most`: steps of 1, 2 or 5, about `wanted` of them.
+/// Returns the ticks of an axis from 0 to `most`: about `wanted` of them, in steps of 1, 2 or 5.
 fn ticks(most: f64, wanted: u32) -> Vec<f64> {
     if !(most.is_finite() && most > 0.0) {
         return vec![0.0];
@@ -286,14 +286,14 @@ fn ticks(most: f64, wanted: u32) -> Vec<f64> {
         .collect()
 }
 
-/// A value of an axis, without digits that say nothing.
+/// Formats a value of an axis without trailing zeros.
 fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() { "0" } else { text }.to_owned()
 }
 
-/// Where a value stands between 0 and `most`, from 0 to 1.
+/// Returns the relative position of a value between 0 and `most`, from 0 to 1.
 fn part(value: f64, most: f64) -> f64 {
     if most > 0.0 {
         (value / most).clamp(0.0, 1.0)
@@ -325,7 +325,7 @@ fn unit(most: f64, units: &[(f64, &'static str)], smallest: &'static str) -> (f6
     found.unwrap_or((1.0, smallest))
 }
 
-/// Text as it may stand in XML: markup and control characters are escaped.
+/// Escapes text for XML, including control characters.
 fn xml(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in escape(text).chars() {
@@ -334,7 +334,7 @@ fn xml(text: &str) -> String {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
-            // Not characters of XML 1.0.
+            // XML 1.0 does not allow these characters.
             '\u{fffe}' | '\u{ffff}' => safe.push('\u{fffd}'),
             _ => safe.push(character),
         }

@@ -13,7 +13,7 @@ use crate::args::{PlanArgs, StorageArgs};
 use crate::error::{CliError, Stop};
 use crate::output::{Align, Exit, Output, Table, bytes, count, many, percent, seconds};
 
-/// Waiting that is worth a word: this part of the time.
+/// The share of waiting time from which the plan mentions it.
 const WORTH_A_WORD: f64 = 0.01;
 
 #[derive(Serialize)]
@@ -23,7 +23,7 @@ struct Plan<'a> {
     samples: u64,
     raw_bytes: u64,
     stored_bytes: u64,
-    /// Samples of all ranks in a step, replicas counted once.
+    /// The number of samples of all ranks in a step. Replicas are counted once.
     global_batch: u64,
     shuffle: bool,
     shuffle_algo: &'static str,
@@ -47,7 +47,7 @@ struct StreamFacts {
     shards: u64,
 }
 
-/// What the indexes say.
+/// The data of the indexes.
 #[derive(Default)]
 struct Data {
     streams: Vec<StreamFacts>,
@@ -62,7 +62,7 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let streams = world::streams(&args.world)?;
     let options = options_of(args)?;
     let svg = args.svg.as_deref().map(options::location).transpose()?;
-    // Before any work: what does not depend on the data.
+    // Options that do not depend on the data are checked before any work.
     world::epoch_config(&args.world, Vec::new())?;
     let data = read(
         &streams,
@@ -101,7 +101,7 @@ fn options_of(args: &PlanArgs) -> Result<ForecastOptions, CliError> {
     })
 }
 
-/// A whole number from 1 to `most`.
+/// Parses a whole number from 1 to `most`.
 fn within(option: &'static str, typed: &str, most: u64) -> Result<u64, CliError> {
     match world::number(option, typed)? {
         number if (1..=most).contains(&number) => Ok(number),
@@ -113,7 +113,7 @@ fn within(option: &'static str, typed: &str, most: u64) -> Result<u64, CliError>
     }
 }
 
-/// `1GB/s`; the `/s` may be left out.
+/// Parses a bandwidth such as `1GB/s`. The `/s` is optional.
 fn bandwidth(typed: &str) -> Result<u64, CliError> {
     let size = typed.strip_suffix("/s").unwrap_or(typed);
     match options::byte_size("bandwidth", size) {
@@ -131,7 +131,7 @@ fn bandwidth(typed: &str) -> Result<u64, CliError> {
     }
 }
 
-/// `30ms`, `0.5s`, `2min`; a number without a unit is seconds. At most an hour.
+/// Parses a duration such as `30ms`, `0.5s` or `2min`. A number without a unit means seconds. The maximum is one hour.
 fn duration(option: &'static str, typed: &str) -> Result<Duration, CliError> {
     let wrong = |fact: String| CliError::option(option, fact, "write 500us, 30ms, 1.5s or 2min");
     let units = [
@@ -183,7 +183,8 @@ fn read(
     Ok(data)
 }
 
-/// A compressed shard is fetched as it is stored, kept raw, and both are there while it is decompressed.
+/// Returns the cost of a shard. A compressed shard is fetched compressed and kept raw. During decompression, both forms
+/// use space.
 fn cost(shard: &ShardEntry) -> ShardCost {
     let (raw, stored) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
     let reserve_bytes = if shard.zip_data.is_some() {
@@ -212,7 +213,7 @@ fn title(data: &Data) -> String {
     }
 }
 
-/// Gives the picture its name in one step.
+/// Publishes the drawing atomically.
 fn publish(path: &Path, bytes: &[u8]) -> Result<(), Stop> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         return Err(CliError::option(
@@ -423,7 +424,7 @@ fn sizes(found: &Forecast) -> Table {
     table
 }
 
-/// What follows from the figures, in sentences.
+/// Returns advice derived from the forecast, as sentences.
 fn advice(found: &Forecast, data: &Data, options: &ForecastOptions) -> Vec<String> {
     let mut lines = Vec::new();
     padding(found, &mut lines);
@@ -457,7 +458,7 @@ fn padding(found: &Forecast, lines: &mut Vec<String>) {
     }
 }
 
-/// ` (1.2% of the epoch)`, where that is more than nothing.
+/// Formats ` (1.2% of the epoch)`, or nothing below 0.1%.
 fn part_of(part: u64, whole: u64) -> String {
     if part.saturating_mul(1000) < whole {
         return String::new();
@@ -469,7 +470,7 @@ fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Ve
     let largest = |of: fn(&shardmill_reader::NodeForecast) -> u64| {
         found.nodes.iter().map(of).max().unwrap_or(0)
     };
-    // While a shard is decompressed it takes up more.
+    // During decompression, a shard needs more space.
     let extra = data.costs.iter();
     let extra = extra.map(|cost| cost.reserve_bytes.saturating_sub(cost.cache_bytes));
     let extra = extra.max().unwrap_or(0);
@@ -506,7 +507,8 @@ fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Ve
     }
 }
 
-/// The range of what a node fetches whose processes each fetch what the cache has no room for.
+/// Reports the range of bytes that a node fetches if each of its processes fetches the shards that do not fit into the
+/// cache.
 fn apart(found: &Forecast, lines: &mut Vec<String>) {
     let totals = found.nodes.iter().map(|node| {
         let epochs = node.belady.epochs.iter();
@@ -533,7 +535,8 @@ fn apart(found: &Forecast, lines: &mut Vec<String>) {
     ));
 }
 
-/// What knowing the order is worth. The first epoch is left out, as nothing can be there before it.
+/// Compares the hit rates of Belady's algorithm and LRU. The first epoch is left out, because the cache is empty before
+/// it.
 fn hits(found: &Forecast, lines: &mut Vec<String>) {
     let sum = |of: fn(&shardmill_reader::NodeForecast) -> &CacheForecast| {
         let epochs = found
@@ -582,7 +585,7 @@ fn waiting(found: &Forecast, options: &ForecastOptions, lines: &mut Vec<String>)
         seconds(cache.wait_seconds()),
         seconds(cache.seconds)
     ));
-    // The epoch that needs most of the line, if steps took no longer than they must.
+    // Find the epoch that needs the most bandwidth if steps took no longer than their minimum.
     let steps = found.epochs.iter().map(|epoch| epoch.steps);
     let needs = cache.epochs.iter().zip(steps).filter_map(|(epoch, steps)| {
         let step = options.step.as_secs_f64();
@@ -619,7 +622,7 @@ const fn whole(number: f64) -> u64 {
     number as u64
 }
 
-/// A size as it may be typed, not smaller than it is.
+/// Formats a size as an option value, rounded up.
 fn needed(size: u64) -> String {
     let (unit, name) = match size {
         0..0x10_0000 => (1 << 10, "KiB"),

@@ -1,4 +1,4 @@
-//! `INDEX`, `-1`, `A..B`, `A..`, `..B`
+//! Parses sample ranges: `INDEX`, `-1`, `A..B`, `A..`, `..B`.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use shardmill_core::escape;
 
 use crate::error::CliError;
 
-/// Samples as typed: numbers from the end are negative.
+/// The typed sample range. Negative numbers count from the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Samples {
     One(i64),
@@ -15,7 +15,7 @@ pub enum Samples {
 
 impl Samples {
     pub fn parse(text: &str) -> Result<Self, CliError> {
-        // Words with a dash reach this place because negative numbers do.
+        // Options with a typo reach this parser, because negative numbers are allowed here.
         if text
             .strip_prefix('-')
             .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -47,7 +47,7 @@ impl Samples {
         }
     }
 
-    /// The samples of a dataset with that many. Every number that was typed has to be one of it.
+    /// Returns the selected samples of a dataset with `samples` samples. All typed numbers must be in range.
     pub fn resolve(self, dataset: &str, samples: u64) -> Result<Range<u64>, CliError> {
         let error = |number: i64| CliError::SampleOutOfRange {
             dataset: dataset.to_owned(),

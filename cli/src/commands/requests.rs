@@ -1,9 +1,9 @@
-//! `shardmill order --json` without a dataset: a configuration a line on standard input, an answer a line on standard
-//! output, in whatever order they are ready.
+//! Serves `shardmill order --json` without a dataset. Each line of standard input is a configuration, each line of
+//! standard output an answer. Answers are written as soon as they are ready, in any order.
 //!
-//! One thread reads lines, one for each core answers them, and the caller's writes. Between them are queues that are
-//! bounded, so that neither a fast client nor a slow one makes this grow. The threads are not joined: when nobody reads
-//! the answers any more the process ends, and the one that reads may be waiting for a line that never comes.
+//! One thread reads lines, one thread for each core answers them, and the calling thread writes. The queues between
+//! them are bounded, so neither a fast nor a slow client increases memory use. The threads are not joined: if the
+//! client stops reading, the process ends, although the reading thread may still wait for a line.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader};
@@ -21,15 +21,15 @@ use super::options;
 use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, count};
 
-/// No line is longer: the sizes of ten million shards.
+/// The maximum length of a line in bytes: enough for the sizes of ten million shards.
 const MOST_LINE_BYTES: u64 = 64 << 20;
-/// Lines that wait for a thread hold no more than this together, or are one.
+/// The maximum size of all waiting lines in bytes. One line may be larger.
 const MOST_WAITING_BYTES: usize = 128 << 20;
-/// More lines do not wait, however short.
+/// The maximum number of waiting lines.
 const MOST_WAITING: usize = 1024;
-/// No answer holds more sample ids: 256 MiB of them.
+/// The maximum number of sample ids in an answer: 256 MiB of them.
 const MOST_IDS: u64 = 1 << 25;
-/// A part of a stream is drawn from no more picks: 1 GiB of them.
+/// The maximum number of picks from which a part of a stream is drawn: 1 GiB of them.
 const MOST_PICKS: u64 = 1 << 28;
 
 pub fn run(out: &mut Output) -> Result<Exit, Stop> {
@@ -42,14 +42,14 @@ pub fn run(out: &mut Output) -> Result<Exit, Stop> {
         match started {
             Ok(_) => {}
             Err(error) if job == 0 => return Err(Failed::Thread(error).into()),
-            // Fewer threads do the same.
+            // Existing threads can do the work.
             Err(_) => break,
         }
     }
     let started = Builder::new().spawn(move || {
         let input = BufReader::with_capacity(1 << 16, io::stdin());
         if let Err(error) = read(input, &queue) {
-            // Nobody is left to be told when the answers are not wanted any more.
+            // Sending fails only if the writer has ended, so the error is ignored.
             let _ = answers.send(Answer::Failed(error));
         }
         queue.close();
@@ -62,7 +62,7 @@ pub fn run(out: &mut Output) -> Result<Exit, Stop> {
             Ok(answer) => answer,
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
-                // Nothing is ready: who waits for an answer is given what there is.
+                // No answer is ready, so buffered answers are sent to the client.
                 out.flush()?;
                 match answered.recv() {
                     Ok(answer) => answer,
@@ -81,18 +81,18 @@ pub fn run(out: &mut Output) -> Result<Exit, Stop> {
     }
 }
 
-/// What comes to the thread that writes.
+/// A message to the writing thread.
 enum Answer {
     Line(Vec<u8>),
-    /// Standard input cannot be read any further.
+    /// Standard input cannot be read any more.
     Failed(io::Error),
 }
 
-/// What came from standard input.
+/// A line from standard input.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Text(Vec<u8>),
-    /// A line of so many bytes, which were not kept.
+    /// The length of a line that was too long and was not kept.
     TooLong(u64),
 }
 
@@ -105,7 +105,7 @@ impl Line {
     }
 }
 
-/// Puts lines into the queue until the input ends.
+/// Adds lines to the queue until the input ends.
 fn read(mut input: impl BufRead, queue: &Queue) -> io::Result<()> {
     while let Some(line) = next_line(&mut input, MOST_LINE_BYTES)? {
         let blank = matches!(&line, Line::Text(text) if text.trim_ascii().is_empty());
@@ -116,7 +116,7 @@ fn read(mut input: impl BufRead, queue: &Queue) -> io::Result<()> {
     Ok(())
 }
 
-/// The next line without its end; `None` at the end of the input.
+/// Returns the next line without its line end, or `None` at the end of the input.
 fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
     let mut bytes = 0_u64;
@@ -136,7 +136,7 @@ fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
         if bytes <= most {
             line.extend_from_slice(part);
         } else {
-            // Counted to its end, and not kept.
+            // The rest of a line that is too long is counted, but not kept.
             line = Vec::new();
         }
         let used = part.len() + usize::from(end.is_some());
@@ -151,7 +151,7 @@ fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
     }
 }
 
-/// Lines between the thread that reads and those that answer.
+/// The queue of lines between the reading thread and the answering threads.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -166,7 +166,7 @@ struct Waiting {
 }
 
 impl Queue {
-    /// Waits for room.
+    /// Adds a line; waits until there is space.
     fn push(&self, line: Line) {
         let full = |waiting: &mut Waiting| {
             !waiting.lines.is_empty()
@@ -182,7 +182,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits for a line; `None` when there will be none.
+    /// Waits for a line. Returns `None` if no more lines will come.
     fn pop(&self) -> Option<Line> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.changed.wait_while(waiting, |waiting| {
@@ -205,7 +205,7 @@ impl Queue {
     }
 }
 
-/// Answers lines until there are no more, or nobody wants an answer.
+/// Answers lines until the queue ends or the writer has ended.
 fn work(queue: &Queue, answers: &SyncSender<Answer>) {
     while let Some(line) = queue.pop() {
         if answers.send(Answer::Line(answer(&line))).is_err() {
@@ -232,7 +232,7 @@ struct Refusal {
     error: String,
 }
 
-/// One line for one line, with its end.
+/// Returns the answer to one line, with its line end.
 fn answer(line: &Line) -> Vec<u8> {
     let text = match line {
         Line::Text(text) => text,
@@ -245,7 +245,7 @@ fn answer(line: &Line) -> Vec<u8> {
             return refuse(Value::Null, &fault("limit-line-bytes", fact));
         }
     };
-    // An array would pass for the fields in their order.
+    // serde would accept an array as the fields in order.
     if text.trim_ascii_start().first() != Some(&b'{') {
         let fact = "the line is not a JSON object".to_owned();
         return refuse(Value::Null, &fault("json-line", fact));
@@ -257,7 +257,7 @@ fn answer(line: &Line) -> Vec<u8> {
             return refuse(Value::Null, &fault("json-line", fact));
         }
     };
-    // A defect in one answer must not leave the client without it, and the others unanswered.
+    // A defect in one answer must not prevent a reply to this line or the answers to others.
     let found = catch_unwind(|| answer_one(text)).unwrap_or_else(|_| {
         let fact = "this configuration has met a defect in shardmill".to_owned();
         Err(fault("bug", fact))
@@ -280,7 +280,7 @@ fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, Fault> {
     Ok(orders(&config)?)
 }
 
-/// An answer is made in memory, so that it is bounded before it is begun.
+/// Checks the size of an answer before it is built in memory.
 fn check_size(config: &EpochConfig) -> Result<(), Fault> {
     let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle_seed)?;
     let chosen: u64 = shares.iter().map(|share| share.choose).sum();
@@ -323,13 +323,13 @@ fn refuse(id: Value, fault: &Fault) -> Vec<u8> {
 }
 
 fn rendered(answer: &impl Serialize) -> Vec<u8> {
-    // Strings, numbers and lists of them are always JSON.
+    // Strings, numbers and lists of them can always be serialized.
     let mut line = serde_json::to_vec(answer).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// Why not all lines are answered.
+/// The error that ends the service.
 #[derive(Debug, thiserror::Error)]
 enum Failed {
     #[error("cannot read")]

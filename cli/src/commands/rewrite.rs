@@ -1,4 +1,4 @@
-//! What `fix` and `repair` have in common.
+//! The shared implementation of `fix` and `repair`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tar shards as `ls`, `inspect` and `cat` look at them.
+//! Tar shards for the commands `ls`, `inspect` and `cat`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,12 +17,12 @@ use super::extract::{Extractor, SampleName};
 use crate::error::{CliError, Stop};
 use crate::output::{Output, write_string, write_value};
 
-/// What is known of a shard: by its index, else by its headers.
+/// The known properties of a shard, from its index or else from its headers.
 pub struct TarFacts {
     pub name: String,
-    /// Samples that count.
+    /// The number of live samples.
     pub samples: u64,
-    /// Samples that it stores.
+    /// The number of stored samples.
     pub stored: u64,
     pub raw_bytes: u64,
     pub stored_bytes: u64,
@@ -31,7 +31,7 @@ pub struct TarFacts {
     pub fields: Arc<FieldSet>,
 }
 
-/// Tar shards at a location.
+/// The tar shards at a location.
 pub struct Tars {
     set: TarSet,
     facts: Vec<TarFacts>,
@@ -39,7 +39,7 @@ pub struct Tars {
 }
 
 impl Tars {
-    /// The tar shards at a place; `None` where there is something else.
+    /// Opens the tar shards at a location. Returns `None` if it contains something else.
     pub fn find(
         dataset_location: &DatasetLocation,
         limits: &Limits,
@@ -70,7 +70,7 @@ impl Tars {
         &self.facts
     }
 
-    /// The path of the index, and its length, where there is one.
+    /// Returns the path and the length of the index, if there is one.
     pub fn index(&self) -> Option<(&Path, u64)> {
         let index = self.set.indexes().first()?;
         Some((&index.path, index.bytes))
@@ -80,13 +80,13 @@ impl Tars {
         self.facts.iter().map(|shard| shard.samples).sum()
     }
 
-    /// Samples that are stored and do not count.
+    /// Returns the number of deleted samples that are still stored.
     pub fn deleted(&self) -> u64 {
         let deleted = self.facts.iter().map(|shard| shard.stored - shard.samples);
         deleted.sum()
     }
 
-    /// Calls `show` with samples by their numbers through all shards, until it answers `false`.
+    /// Calls `show` for each sample in the range, until it returns `false`. Samples are numbered through all shards.
     fn each(
         &self,
         range: Range<u64>,
@@ -156,17 +156,17 @@ fn facts_of(set: &TarSet, number: usize, limits: &Limits) -> Result<TarFacts, Ta
     })
 }
 
-/// What `cat` is to show of tar shards.
+/// The options of `cat` for tar shards.
 pub struct TarCat<'a> {
-    /// The location as typed.
+    /// The location as the user typed it.
     pub name: &'a str,
     pub tars: &'a Tars,
-    /// The columns that are asked for; all of them without any.
+    /// The requested columns. Empty for all columns.
     pub columns: &'a [String],
 }
 
 impl TarCat<'_> {
-    /// Some sample has to have the column.
+    /// Checks that at least one sample has the column.
     pub fn check_column(&self, column: &str) -> Result<(), CliError> {
         let has = |facts: &TarFacts| {
             let mut fields = facts.fields.always.iter().chain(&facts.fields.sometimes);
@@ -191,7 +191,7 @@ impl TarCat<'_> {
         })
     }
 
-    /// The number of the sample with a key.
+    /// Returns the number of the first sample with this key.
     pub fn find(&self, key: &str) -> Result<u64, Stop> {
         let mut found = None;
         self.tars.each(0..u64::MAX, |number, view, at| {
@@ -211,7 +211,7 @@ impl TarCat<'_> {
         })
     }
 
-    /// Calls `show` with the key and the chosen fields of samples.
+    /// Calls `show` with the key and the requested fields of each sample.
     fn samples(
         &self,
         range: Range<u64>,
@@ -229,7 +229,7 @@ impl TarCat<'_> {
                 chosen.extend(all);
             } else {
                 let all: Vec<(&str, &[u8])> = all.collect();
-                // Not every sample has every field.
+                // A sample may lack some fields.
                 for column in self.columns {
                     chosen.extend(all.iter().filter(|(name, _)| name == column));
                 }
@@ -267,7 +267,7 @@ impl TarCat<'_> {
         })
     }
 
-    /// Writes the bytes of the one column of a sample.
+    /// Writes the bytes of the requested column of a sample.
     pub fn raw(&self, number: u64, out: &mut Output) -> Result<(), Stop> {
         let mut found = false;
         self.samples(number..number.saturating_add(1), |_, _, fields| {
@@ -288,7 +288,7 @@ impl TarCat<'_> {
         }
     }
 
-    /// Writes the fields of samples as files; answers how many.
+    /// Writes the fields of samples as files. Returns the number of files.
     pub fn extract(&self, range: Range<u64>, dir: &Path, by_key: bool) -> Result<u64, Stop> {
         let mut extractor = Extractor::new(Dir::create(dir)?, self.name);
         self.samples(range, |number, key, fields| {
@@ -301,7 +301,7 @@ impl TarCat<'_> {
             };
             extractor.begin(&name)?;
             for (field, data) in fields {
-                // The key is in the names of the files, or the number stands for it.
+                // The file names already contain the key or the number.
                 if *field != KEY_COLUMN {
                     extractor.write_field(&name, field, data)?;
                 }
@@ -327,7 +327,7 @@ impl TarCat<'_> {
     }
 }
 
-/// A field as JSON, by its extension; as bytes where it is not what the extension says.
+/// Writes a field as JSON according to its extension, or as bytes if the content does not match the extension.
 fn write_field(
     field: &str,
     data: &[u8],
@@ -358,7 +358,7 @@ fn write_field(
     write_value(&value, max_bytes, line);
 }
 
-/// The type of numbers by its name in MDS, which has no arrays of booleans.
+/// Returns the number type in MDS. MDS has no arrays of booleans.
 const fn number_type(dtype: shardmill_webdataset::DType) -> Option<DType> {
     use shardmill_webdataset::DType as Tar;
 

@@ -48,7 +48,7 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         match one(args, &dataset_location, &limits, &options, out) {
             Ok(Exit::Done) => {}
             Ok(other) => exit = other,
-            // Of several datasets, one that cannot be opened does not hide the others.
+            // If there are several datasets, one that cannot be opened does not hide the others.
             Err(Stop::Fault(fault)) if several && fault.kind == ErrorKind::Corrupt => {
                 out.flush()?;
                 out.console().error(&fault, None);
@@ -83,7 +83,7 @@ fn one(
         let dataset = dataset_location.dataset(&OpenOptions {
             limits: limits.clone(),
             expect_index: args.expect_index.clone(),
-            // Every stored sample is checked. What the side files say is checked as well.
+            // All stored samples are checked, and the side files as well.
             with_deleted: true,
             ..OpenOptions::default()
         })?;
@@ -104,7 +104,7 @@ fn one(
             report: &report,
         })?;
     } else {
-        // Findings in one file name it themselves.
+        // Findings in a single file already contain its name.
         let folder = match dataset_location {
             DatasetLocation::Pattern(dataset_location) => {
                 dataset_location.folder().path().display().to_string()
@@ -204,7 +204,7 @@ fn show(
     ))
 }
 
-/// A finding as an error line, with the dataset before the name of the file.
+/// Converts a finding to an error line. The dataset precedes the file name.
 fn fault(dataset: &str, problem: &Problem) -> Fault {
     Fault {
         kind: problem.kind,

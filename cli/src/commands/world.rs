@@ -1,4 +1,4 @@
-//! Streams, world and order options of the verbs that make an order.
+//! Parses the streams, the world and the order options of commands that create an order.
 
 use shardmill_core::escape;
 use shardmill_order::{EpochConfig, OrderError, StreamConfig, Weight, World};
@@ -6,14 +6,14 @@ use shardmill_order::{EpochConfig, OrderError, StreamConfig, Weight, World};
 use crate::args::WorldArgs;
 use crate::error::{CliError, Stop};
 
-/// A stream as it was typed.
+/// A stream as the user typed it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream {
     pub location: String,
     pub weight: Weight,
 }
 
-/// The streams: the datasets that were named, or those of `--stream`.
+/// Returns the streams: the named datasets, and those of `--stream`.
 pub fn streams(args: &WorldArgs) -> Result<Vec<Stream>, CliError> {
     let plain = args.datasets.iter().map(|location| {
         Ok(Stream {
@@ -26,7 +26,7 @@ pub fn streams(args: &WorldArgs) -> Result<Vec<Stream>, CliError> {
         .collect()
 }
 
-/// `DATASET[,proportion=X|repeat=X|choose=N]`; a comma that is followed by anything else belongs to the path.
+/// Parses `DATASET[,proportion=X|repeat=X|choose=N]`. A comma followed by anything else belongs to the path.
 fn stream(typed: &str) -> Result<Stream, CliError> {
     let wrong = |fact: String| {
         let hint = "write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N";
@@ -60,8 +60,8 @@ fn stream(typed: &str) -> Result<Stream, CliError> {
     })
 }
 
-/// What was typed as the configuration of an order, of epoch 0. Whatever depends on the streams is checked when the
-/// order is made.
+/// Returns the typed configuration of an order, for epoch 0. Values that depend on the streams are checked when the
+/// order is created.
 pub fn epoch_config(args: &WorldArgs, streams: Vec<StreamConfig>) -> Result<EpochConfig, Stop> {
     let world = World {
         nodes: number("nodes", &args.nodes)?,
@@ -86,7 +86,7 @@ pub fn epoch_config(args: &WorldArgs, streams: Vec<StreamConfig>) -> Result<Epoc
     Ok(config)
 }
 
-/// The names were checked when the command line was parsed.
+/// Unwraps a parsed name. The command line parser has already checked it.
 fn named<T>(parsed: Result<T, OrderError>) -> Result<T, Stop> {
     Ok(parsed?)
 }
@@ -95,7 +95,7 @@ fn optional(option: &'static str, typed: Option<&str>) -> Result<Option<u64>, Cl
     typed.map(|text| number(option, text)).transpose()
 }
 
-/// A whole number of an option.
+/// Parses a whole number.
 pub fn number(option: &'static str, typed: &str) -> Result<u64, CliError> {
     typed.parse().map_err(|_| {
         CliError::option(

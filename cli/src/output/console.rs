@@ -11,7 +11,7 @@ use super::exit_code;
 use crate::error::Fault;
 use crate::signals::Signal;
 
-/// Standard error: one line at a time, above the progress bar where there is one.
+/// Standard error. Lines are written one at a time, above the progress bar if there is one.
 pub struct Console {
     json: bool,
     quiet: bool,
@@ -54,11 +54,11 @@ impl Console {
         }
     }
 
-    /// Writes one line. Nobody is left to be told when standard error cannot be written.
+    /// Writes one line. Errors are ignored, because there is no other place to report them.
     pub fn line(&self, line: impl fmt::Display) {
         let write = || {
             let mut stderr = io::stderr().lock();
-            // One write, so that lines of several processes do not mix.
+            // The line is written in one call, so that lines of several processes do not mix.
             let _ = stderr.write_all(format!("{line}\n").as_bytes());
         };
         match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -67,14 +67,14 @@ impl Console {
         }
     }
 
-    /// Something worth knowing that asks for nothing.
+    /// Prints a note that requires no action.
     pub fn note(&self, note: impl fmt::Display) {
         if !self.quiet && !self.json {
             self.line(note);
         }
     }
 
-    /// A failure, with the exit code that it leads to.
+    /// Prints a failure, with its exit code.
     pub fn error(&self, fault: &Fault, signal: Option<Signal>) {
         if self.json {
             self.json(&ErrorLine {
@@ -91,7 +91,7 @@ impl Console {
         }
     }
 
-    /// Something that may be wrong, and does not stop the work.
+    /// Prints a warning that does not stop the work.
     pub fn warning(
         &self,
         id: &'static str,

@@ -4,14 +4,14 @@ use shardmill_core::ErrorKind;
 
 use crate::signals::Signal;
 
-/// How a verb that did not fail ended.
+/// The result of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All is done.
+    /// The work is done.
     Done,
-    /// The work is done, and what it looked at is not as it should be.
+    /// The work is done, and the inspected data has problems.
     Problems,
-    /// What it was to find out is that nothing works, for a reason of this kind.
+    /// The command checked whether something works, and it does not. The kind describes the cause.
     Failed(ErrorKind),
 }
 
@@ -25,7 +25,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The exit code of a failure (reliability rule E1). `signal` is the one that asked for the stop, if any.
+/// Returns the exit code of a failure. `signal` is the signal that requested the stop, if there is one.
 pub const fn exit_code(kind: ErrorKind, signal: Option<Signal>) -> u8 {
     match kind {
         ErrorKind::Bug => 1,

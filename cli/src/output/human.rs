@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Formats numbers for users.
 
 use shardmill_core::ByteSize;
 
-/// A count with commas between the thousands.
+/// Formats a count with commas between thousands.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,7 +15,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// A count and what is counted: `1 shard`, `1,000 hashes`.
+/// Formats a count with its noun: `1 shard`, `1,000 hashes`.
 pub fn many(number: u64, what: &str) -> String {
     let plural = match (number, what.ends_with('h')) {
         (1, _) => "",
@@ -25,12 +25,12 @@ pub fn many(number: u64, what: &str) -> String {
     format!("{} {what}{plural}", count(number))
 }
 
-/// A size with one decimal.
+/// Formats a size with one decimal.
 pub fn bytes(number: u64) -> String {
     ByteSize::new(number).to_string()
 }
 
-/// `whole / part` as `3.14`; `-` when there is nothing to divide by.
+/// Formats `whole / part` as `3.14`, or as `-` if `part` is 0.
 pub fn ratio(whole: u64, part: u64) -> String {
     if part == 0 {
         return "-".to_owned();
@@ -38,7 +38,7 @@ pub fn ratio(whole: u64, part: u64) -> String {
     format!("{:.2}", float(whole) / float(part))
 }
 
-/// `part` of `whole` as a percentage.
+/// Formats `part` of `whole` as a percentage.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();
@@ -46,7 +46,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{:.1}%", 100.0 * float(part) / float(whole))
 }
 
-/// A duration with the precision that it deserves.
+/// Formats a duration with a suitable precision.
 pub fn seconds(seconds: f64) -> String {
     if seconds < 1.0 {
         return format!("{:.0} ms", seconds * 1000.0);
@@ -66,7 +66,7 @@ pub fn seconds(seconds: f64) -> String {
     format!("{} h {:02} min", whole / 3600, whole % 3600 / 60)
 }
 
-/// Bytes over seconds, in MB/s of 10^6 bytes.
+/// Formats bytes over seconds in MB/s of 10^6 bytes.
 pub fn rate(bytes: u64, seconds: f64) -> String {
     if seconds <= 0.0 {
         return "-".to_owned();

@@ -1,5 +1,5 @@
-//! Standard output, standard error, progress and exit codes. Data goes to standard output, the rest to
-//! standard error; nothing else in this package writes to either.
+//! Standard output, standard error, progress and exit codes. Data is written to standard output, everything else to
+//! standard error. No other module of this package writes to either.
 
 mod console;
 mod exit;
@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::args::{GlobalArgs, ProgressName};
 use crate::error::Stop;
 
-/// Where a verb writes.
+/// The output of a command.
 pub struct Output {
     json: bool,
     quiet: bool,
@@ -56,17 +56,17 @@ impl Output {
         }
     }
 
-    /// Whether results are asked for as JSON.
+    /// Returns whether results are written as JSON.
     pub const fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Whether summaries and notes are unwanted.
+    /// Returns whether summaries and notes are suppressed.
     pub const fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// Whether summaries are to say more.
+    /// Returns whether summaries contain more details.
     pub const fn is_verbose(&self) -> bool {
         self.verbose
     }
@@ -75,7 +75,7 @@ impl Output {
         self.progress
     }
 
-    /// Standard error.
+    /// Returns standard error.
     pub fn console(&self) -> &Arc<Console> {
         &self.console
     }
@@ -86,13 +86,13 @@ impl Output {
         closed(written)
     }
 
-    /// Writes text to standard output as it is.
+    /// Writes text to standard output unchanged.
     pub fn text(&mut self, text: impl fmt::Display) -> Result<(), Stop> {
         let written = write!(self.stdout, "{text}");
         closed(written)
     }
 
-    /// Writes bytes to standard output as they are.
+    /// Writes bytes to standard output unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Stop> {
         let written = self.stdout.write_all(bytes);
         closed(written)
@@ -105,7 +105,7 @@ impl Output {
         self.bytes(&line)
     }
 
-    /// Sends what is still buffered.
+    /// Flushes buffered output.
     pub fn flush(&mut self) -> Result<(), Stop> {
         let flushed = self.stdout.flush();
         closed(flushed)
@@ -119,7 +119,7 @@ fn closed(result: io::Result<()>) -> Result<(), Stop> {
     })
 }
 
-/// Standard output cannot be written.
+/// Standard output could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write")]
 struct StdoutError(#[source] io::Error);

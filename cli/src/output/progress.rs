@@ -8,14 +8,14 @@ use shardmill_core::{Progress, Snapshot};
 
 use super::{Console, bytes, count, percent, rate, seconds};
 
-/// How often the counters are polled.
+/// The interval at which the counters are polled.
 const POLL: Duration = Duration::from_millis(100);
-/// How often a line is written where lines are kept.
+/// The interval between lines in plain mode.
 const PLAIN: Duration = Duration::from_secs(5);
-/// How often an object is written for a program that follows.
+/// The interval between objects in JSON mode.
 const JSON: Duration = Duration::from_secs(1);
 
-/// How progress is shown.
+/// The form in which progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressMode {
     Bar,
@@ -30,14 +30,14 @@ struct Done {
     changed: Condvar,
 }
 
-/// A thread that shows counters until it is dropped.
+/// A thread that shows progress until it is dropped.
 pub struct Display {
     done: Arc<Done>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Display {
-    /// Shows `progress` in the given way; `verb` is what is being done, e.g. `converting`.
+    /// Shows `progress` in the given mode. `verb` names the work, e.g. `converting`.
     pub fn start(
         progress: &Arc<Progress>,
         mode: ProgressMode,
@@ -63,14 +63,14 @@ impl Drop for Display {
             .unwrap_or_else(PoisonError::into_inner) = true;
         self.done.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A display that failed must not take the work with it.
+            // A failed display thread must not stop the work.
             let _ = thread.join();
         }
     }
 }
 
 impl Done {
-    /// Waits for the end, at most `limit`; answers whether it has come.
+    /// Waits at most `limit` for the end. Returns whether the work has ended.
     fn wait(&self, limit: Duration) -> bool {
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = self.changed.wait_timeout_while(done, limit, |done| !*done);
@@ -118,7 +118,7 @@ fn follow(
                     start.elapsed().as_secs_f64(),
                 ));
             }
-            // Work that took no time needs no line.
+            // Short work needs no final line.
             if start.elapsed() >= PLAIN {
                 console.line(plain_line(
                     verb,
@@ -171,7 +171,7 @@ fn of(done: u64, total: u64) -> String {
     }
 }
 
-/// One line for a log: what is done, how fast, how long it may still take.
+/// Formats one line for a log: the work done, the rate, and the estimated time left.
 fn plain_line(verb: &str, snapshot: &Snapshot, elapsed: f64) -> String {
     let (done, total) = if snapshot.input_bytes_total > 0 {
         (snapshot.input_bytes, snapshot.input_bytes_total)
@@ -191,7 +191,7 @@ fn plain_line(verb: &str, snapshot: &Snapshot, elapsed: f64) -> String {
     line
 }
 
-/// What is left at the rate so far.
+/// Estimates the remaining seconds from the rate so far.
 fn seconds_left(done: u64, total: u64, elapsed: f64) -> Option<f64> {
     if done == 0 || total <= done {
         return None;

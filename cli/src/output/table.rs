@@ -1,13 +1,13 @@
 use std::fmt;
 
-/// The side on which the cells of a column line up.
+/// The alignment of the cells of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     Left,
     Right,
 }
 
-/// Rows whose cells line up, with two blanks between columns and none at the end of a line.
+/// A table with aligned cells. Columns are separated by two spaces; lines have no trailing spaces.
 #[derive(Debug)]
 pub struct Table {
     align: Vec<Align>,
@@ -15,7 +15,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with that many columns and no row.
+    /// Creates a table with these columns and no rows.
     pub fn new(align: &[Align]) -> Self {
         Self {
             align: align.to_vec(),
@@ -23,7 +23,7 @@ impl Table {
         }
     }
 
-    /// A table with a first row of names.
+    /// Creates a table with a heading row.
     pub fn with_heading(columns: &[(&str, Align)]) -> Self {
         Self {
             align: columns.iter().map(|(_, align)| *align).collect(),

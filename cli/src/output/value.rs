@@ -1,4 +1,4 @@
-//! A decoded value as JSON on one line.
+//! Writes a decoded value as JSON on one line.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use shardmill_mds::{DType, Image, NdArray, TextValue, Value, f16};
 
-/// Appends `value` as JSON. Values of more than `max_bytes` are shortened, and say so.
+/// Appends `value` as JSON. Values longer than `max_bytes` are shortened and marked as such.
 pub fn write_value(value: &Value<'_>, max_bytes: Option<usize>, out: &mut Vec<u8>) {
     let max = max_bytes.unwrap_or(usize::MAX);
     match value {
@@ -76,7 +76,7 @@ fn write_json_value(text: &str, max: usize, out: &mut Vec<u8>) {
 
 /// Appends a JSON string.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
-    // Writing a string to a Vec cannot fail.
+    // Writing a string to a `Vec` cannot fail.
     let _ = serde_json::to_writer(&mut *out, text);
 }
 
@@ -84,7 +84,7 @@ fn write_number(number: impl std::fmt::Display, out: &mut Vec<u8>) {
     let _ = write!(out, "{number}");
 }
 
-/// JSON has no word for them.
+/// Appends a special float as a string, because JSON has no literal for it.
 fn write_special(positive: bool, nan: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(match (nan, positive) {
         (true, _) => b"\"NaN\"",
@@ -109,7 +109,7 @@ fn write_f64(number: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// Digits as they are where JSON reads them as a number, else as a string (`007`, `+1`).
+/// Appends digits unchanged if they are a JSON number, otherwise as a string (`007`, `+1`).
 fn write_big_int(text: &str, out: &mut Vec<u8>) {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = digits.bytes().all(|b| b.is_ascii_digit()) && !digits.is_empty();
@@ -129,7 +129,7 @@ fn write_text(text: &str, max: usize, out: &mut Vec<u8>) {
     write_string(&shortened, out);
 }
 
-/// `"name":N,"base64":"…"`, and `"shortened":true` where that is so.
+/// Appends `"name":N,"base64":"…"`, and `"shortened":true` if the value was shortened.
 fn write_blob(name: &str, bytes: &[u8], max: usize, out: &mut Vec<u8>) {
     let _ = write!(out, "\"{name}\":{},\"base64\":\"", bytes.len());
     let shown = bytes.get(..max).unwrap_or(bytes);
@@ -137,7 +137,7 @@ fn write_blob(name: &str, bytes: &[u8], max: usize, out: &mut Vec<u8>) {
     let length = base64::encoded_len(shown.len(), true).unwrap_or(0);
     out.resize(start + length, 0);
     if let Some(space) = out.get_mut(start..) {
-        // The space is as long as the answer; a shorter one would be an error, and nothing is written then.
+        // The space has exactly the encoded length. With a shorter one, nothing would be written.
         let _ = STANDARD.encode_slice(shown, space);
     }
     out.push(b'"');
@@ -182,7 +182,7 @@ fn write_array(array: &NdArray<'_>, max: usize, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// The whole items in `data`, separated by commas.
+/// Appends the complete items in `data`, separated by commas.
 fn write_items(dtype: DType, data: &[u8], out: &mut Vec<u8>) {
     match dtype {
         DType::U8 => items(data, u8::from_le_bytes, write_number, out),
@@ -214,8 +214,8 @@ fn items<const N: usize, T>(
     }
 }
 
-/// JSON text without its blanks, and with the three words that Python adds to JSON as strings, so that the
-/// line stays one line and stays JSON. The rest is copied: key order, duplicates, digits.
+/// Appends JSON text without whitespace. The three constants that Python adds to JSON become strings, so the output is
+/// one line of valid JSON. Everything else is copied: key order, duplicates, digits.
 fn write_json(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -249,7 +249,7 @@ fn write_json(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// The length of a string's rest, its closing quote included.
+/// Returns the length of the rest of a string, including the closing quote.
 fn string_end(rest: &[u8]) -> usize {
     let mut escaped = false;
     for (place, byte) in rest.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which columns are written, and how.
+//! Determines which columns are written, and how.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::error::ConvertError;
 use crate::nulls::{MASK_SUFFIX, NullPlan, NullPolicy, parse, zero, zero_bytes, zeros};
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, TarNames};
 
-/// The target of a column: the one that was asked for, or the one that follows from the type.
+/// Returns the target of each column: the requested one, or the default of its type.
 pub(crate) fn targets(
     schema: &SchemaRef,
     options: &ConvertOptions,
@@ -33,8 +33,8 @@ pub(crate) fn targets(
         .collect()
 }
 
-/// The types as which numbers are read whose types differ from file to file: those of their encodings. A float is
-/// read with all digits, and the encoder rounds it.
+/// Returns the types for reading numbers whose types differ between files: the types of their encodings. Floats are
+/// read in full precision; the encoder rounds them.
 pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
     let plain = options
         .columns
@@ -109,7 +109,8 @@ fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Tar
     }
 }
 
-/// What happens to the nulls of each column. `null_count` is what the source knows without reading.
+/// Determines the null policy of each column. `null_count` returns the number of nulls that the source knows without
+/// reading.
 pub(crate) fn null_plan(
     schema: &SchemaRef,
     targets: &[Target],
@@ -147,7 +148,7 @@ pub(crate) fn null_plan(
         }
         let has_form = stores_null(field, target);
         let without = !field.is_nullable() || null_count(position) == Some(0);
-        // Text that is JSON has the null of JSON, as values that become JSON have it.
+        // In text that already is JSON, a null becomes the JSON `null`, as in values that are converted to JSON.
         if !without
             && !matches!(options.nulls, Nulls::Omit | Nulls::Drop)
             && is_json_text(field, target)
@@ -157,7 +158,7 @@ pub(crate) fn null_plan(
             continue;
         }
         policies.push(match options.nulls {
-            // A column without a single value says nothing about its rows.
+            // A column with only nulls needs no policy.
             _ if without || *field.data_type() == DataType::Null => NullPolicy::Leave,
             Nulls::Drop => NullPolicy::Drop,
             _ if has_form => NullPolicy::Leave,
@@ -182,8 +183,8 @@ pub(crate) fn null_plan(
     Ok(NullPlan::new(schema, policies))
 }
 
-/// What is stored for a masked null: the zero of the type as the encoding has it. `None` where there is none: no
-/// bytes are no image.
+/// Returns the value that replaces a masked null: the zero of the type in this encoding. Returns `None` if there is
+/// none. For example, an empty value is not an image.
 fn masked(field: &Field, target: &Target) -> Option<ArrayRef> {
     let data_type = field.data_type();
     let is_text = matches!(
@@ -194,7 +195,7 @@ fn masked(field: &Field, target: &Target) -> Option<ArrayRef> {
         Target::Mds(Encoding::NdArray { shape, .. }) => {
             match target_bytes(data_type, target) {
                 Some(bytes) => zero_bytes(data_type, bytes),
-                // An array has at least one number.
+                // An array needs at least one number.
                 None => zeros(data_type, shape.as_deref().unwrap_or_default()),
             }
         }
@@ -211,7 +212,7 @@ fn masked(field: &Field, target: &Target) -> Option<ArrayRef> {
     }
 }
 
-/// How many bytes an array has that comes as bytes.
+/// Returns the size in bytes of an array whose values come as bytes.
 fn target_bytes(data_type: &DataType, target: &Target) -> Option<u64> {
     let is_binary = matches!(
         data_type,
@@ -223,15 +224,15 @@ fn target_bytes(data_type: &DataType, target: &Target) -> Option<u64> {
     }
 }
 
-/// What the rows of a source become.
+/// The encoder and the form for the rows of a source.
 pub(crate) struct Compiled {
-    /// Puts rows together.
+    /// Encodes rows as samples.
     pub(crate) encoder: RowEncoder,
-    /// What shards look like.
+    /// The form of the shards.
     pub(crate) form: ShardForm,
 }
 
-/// The columns of the output with their encoders, sorted by name, and the form of its shards.
+/// Compiles the encoders of the output columns, sorted by name, and the form of the shards.
 pub(crate) fn compile(
     source: &SchemaRef,
     plan: &NullPlan,
@@ -258,7 +259,7 @@ pub(crate) fn compile(
         if Some(position) == skip || key.as_ref().is_some_and(|key| key.hides(position)) {
             continue;
         }
-        // A column that was asked for by name is called so.
+        // A column that was requested by name keeps its name.
         let is_named = options
             .columns
             .iter()
@@ -284,7 +285,7 @@ pub(crate) fn compile(
             format!("there are two columns `{}`", twice.name()),
         ));
     }
-    // What nobody could read again is not written.
+    // Readers have a limit on the number of columns.
     let most = options.limits.columns;
     if encoders.len() as u64 > most {
         return Err(ConvertError::option_hint(
@@ -327,13 +328,13 @@ pub(crate) fn compile(
     }
 }
 
-/// The column that keys come from.
+/// The column that provides the keys.
 pub(crate) struct Key {
     /// Its position in the source.
     pub(crate) position: usize,
-    /// Whether the source has no key twice.
+    /// Whether the source guarantees unique keys.
     pub(crate) unique: bool,
-    /// Whether it is a field as well, because somebody asked for it.
+    /// Whether the column is also a field, because it was requested.
     pub(crate) is_field: bool,
 }
 
@@ -435,7 +436,7 @@ fn tar_form(
     })
 }
 
-/// Most bytes of the name of a field, so that a key has room beside it in a plain header.
+/// The maximum length of a field name in bytes, so that a plain header has space for the key.
 const MOST_FIELD_BYTES: usize = 64;
 
 fn shard_config(

@@ -1,4 +1,4 @@
-//! What is at the destination, and what may be done about it.
+//! Inspects the destination, and decides what a conversion may do with it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,20 +18,20 @@ use crate::parts;
 use crate::provenance::{self, Identity, in_folder};
 use crate::target::Target;
 
-/// What the destination holds.
+/// The state of the destination.
 #[derive(Debug)]
 pub(crate) enum Dest {
-    /// Nothing, or nothing that matters.
+    /// The destination is empty, or holds only an unused work folder.
     Empty,
-    /// An interrupted run of the same conversion.
+    /// The destination holds an interrupted run of the same conversion.
     Interrupted(Found),
-    /// The finished result of the same conversion.
+    /// The destination holds the finished result of the same conversion.
     Done(Vec<DatasetIndex>),
-    /// Something that `overwrite` may remove.
+    /// The destination holds a dataset that `overwrite` may remove.
     Replaceable,
 }
 
-/// Looks at the destination without touching it.
+/// Inspects the destination without changing it.
 pub(crate) fn look(
     folders: &[String],
     identity: &Identity,
@@ -54,7 +54,7 @@ pub(crate) fn look(
     look_in(Target::new(&place, progress), folders, identity, options)
 }
 
-/// As [`look`], for a plan. What a part finds is decided when it runs.
+/// Calls [`look`] for a plan, except for a part. A part inspects the destination when it runs.
 pub(crate) fn look_if_whole(
     folders: &[String],
     identity: &Identity,
@@ -66,7 +66,7 @@ pub(crate) fn look_if_whole(
     }
 }
 
-/// As [`look`], in a destination that is open.
+/// Inspects an open destination, like [`look`].
 pub(crate) fn look_in(
     target: Target<'_>,
     folders: &[String],
@@ -76,7 +76,7 @@ pub(crate) fn look_in(
     let limits = &options.limits;
     let path = || options.dest_text();
     if options.overwrite {
-        // A run that was replacing a dataset when it was stopped goes on; it has removed the old one already.
+        // An interrupted run with `overwrite` has already removed the old dataset, so it can resume.
         let published = folders
             .iter()
             .map(|folder| has_index(target, folder))
@@ -106,7 +106,7 @@ pub(crate) fn look_in(
     let is_published = !published.is_empty() && published.iter().all(|there| *there);
     if let Some(found) = Found::read(target, limits)? {
         return match identity.difference(&found.header) {
-            // Stopped in its very last act: only its own traces were left to be removed.
+            // The earlier run was stopped after it published the indexes. Only its work folder remained to be removed.
             None if is_published => match finished(target, folders, identity, options) {
                 Err(ConvertError::Conflict { .. }) => Ok(Dest::Interrupted(found)),
                 finished => finished,
@@ -129,7 +129,7 @@ pub(crate) fn look_in(
     if parts::are_there(target)? {
         return Err(ConvertError::Uncommitted { dest: path() });
     }
-    // A work folder without a journal: a run that was killed before it began.
+    // There is no journal: a work folder alone comes from a run that was killed before it began.
     let entries = target.entries("")?;
     let other = entries.iter().find(|entry| entry.name != WORK_FOLDER);
     match other {
@@ -158,7 +158,7 @@ pub(crate) fn finished(
     for folder in folders {
         let name = in_folder(folder, INDEX_NAME);
         let Some(bytes) = target.read(&name, limits.index_bytes)? else {
-            // It was there a moment ago.
+            // The index was removed between the two checks.
             return Err(conflict(
                 path(),
                 "dest-damaged",
@@ -206,7 +206,7 @@ pub(crate) fn finished(
     Ok(Dest::Done(indexes))
 }
 
-/// Whether an index is the one that its provenance describes, with all side files that belong to it.
+/// Checks that an index matches its provenance, including all side files.
 fn check_noted(
     target: Target<'_>,
     folder: &str,
@@ -225,7 +225,7 @@ fn check_noted(
     Ok(())
 }
 
-/// A file of a finished dataset that is not there with its length.
+/// Returns the first stored file of a finished dataset that is missing or has another length.
 fn first_damaged(
     target: Target<'_>,
     folder: &str,
@@ -251,10 +251,10 @@ fn has_index(target: Target<'_>, folder: &str) -> Result<bool, StorageError> {
         .is_some())
 }
 
-/// The names that files of a dataset have in one folder.
+/// The file names of a dataset in one folder.
 struct KnownFiles {
     pattern: ShardPattern,
-    /// What the index there names, when it is one of tar files, whose names anybody may choose.
+    /// The files that an index of tar shards lists. Users can choose the names of tar shards.
     listed: BTreeSet<String>,
 }
 
@@ -278,7 +278,7 @@ impl KnownFiles {
         }
     }
 
-    /// Whether a file could be one of a dataset, by its name.
+    /// Returns whether a file name can belong to a dataset.
     fn has(&self, name: &str, options: &ConvertOptions) -> bool {
         let default = ShardPattern::default();
         name == INDEX_NAME
@@ -294,7 +294,7 @@ impl KnownFiles {
     }
 }
 
-/// Something at the destination that is neither a dataset nor a leftover of one.
+/// Returns an entry of the destination that belongs neither to a dataset nor to an interrupted run.
 fn unknown_entry(
     target: Target<'_>,
     folders: &[String],
@@ -322,8 +322,8 @@ fn unknown_entry(
                     return Ok(Some(format!("{}/{}", entry.name, inner.name)));
                 }
             }
-            // A split: of this conversion, of one that was interrupted, or of a published one. Anything else is a dataset
-            // of its own, or none.
+            // The folder must be a split of this conversion, of an interrupted one, or of a published one. Any other
+            // folder is a separate dataset or unknown.
             if !inner.is_empty()
                 && !folders.contains(&entry.name)
                 && !interrupted.contains(&entry.name)
@@ -331,7 +331,7 @@ fn unknown_entry(
             {
                 return Ok(Some(entry.name));
             }
-            // An empty one is what a run leaves that was killed between the files of a split and their folder.
+            // A run that was killed before it wrote into the folder of a split leaves the folder empty.
             continue;
         }
         if !ours.has(&entry.name, options) {
@@ -341,7 +341,7 @@ fn unknown_entry(
     Ok(None)
 }
 
-/// Whether a folder is the index of another reader, and nothing else.
+/// Returns whether a folder contains only the index of another reader.
 fn is_exported_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> {
     if name.rsplit('/').next() != Some(export::ENERGON_FOLDER) {
         return Ok(false);
@@ -352,7 +352,7 @@ fn is_exported_folder(target: Target<'_>, name: &str) -> Result<bool, StorageErr
         .all(|inner| !inner.is_folder && export::ENERGON_FILES.contains(&inner.name.as_str())))
 }
 
-/// Removes a dataset: the index first, so that no reader finds it half there.
+/// Removes a dataset. The indexes are removed first, so that no reader finds an incomplete dataset.
 pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
     let mut folders = vec![String::new()];
     let inner = target
@@ -362,7 +362,7 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
         .map(|entry| entry.name)
         .filter(|name| name != WORK_FOLDER && name != export::ENERGON_FOLDER);
     folders.extend(inner);
-    // What the indexes name has to be known before they go.
+    // The names in the indexes must be read before the indexes are removed.
     let names: Vec<KnownFiles> = folders
         .iter()
         .map(|folder| KnownFiles::of(target, folder, options))
@@ -383,7 +383,7 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
     target.place.sync()
 }
 
-/// Removes from a folder what has a name of ours.
+/// Removes the files of a dataset from a folder.
 fn remove_ours(
     target: Target<'_>,
     folder: &str,
@@ -407,11 +407,11 @@ fn remove_ours(
         }
     }
     remove_all(target, &files)?;
-    // It says what the folder is to whoever ends this, should it be interrupted.
+    // The provenance goes last. If the removal is interrupted, the next run still recognises the folder.
     remove_all(target, &provenance)
 }
 
-/// Removes files, in a store many at a time.
+/// Removes files. In a store, many requests run at the same time.
 fn remove_all(target: Target<'_>, names: &[String]) -> Result<(), StorageError> {
     target.for_each(names.len(), 1, |at| {
         names.get(at).map_or(Ok(()), |name| target.remove(name))
@@ -419,8 +419,8 @@ fn remove_all(target: Target<'_>, names: &[String]) -> Result<(), StorageError> 
     Ok(())
 }
 
-/// Removes what an unsuccessful run published: nobody has seen it, there is no index. Where there is one, the shards are
-/// those of a dataset.
+/// Removes the published files of a failed run. Folders with an index are kept, because their shards belong to a
+/// dataset.
 pub(crate) fn discard(
     target: Target<'_>,
     folders: &[String],
@@ -437,8 +437,8 @@ pub(crate) fn discard(
             .map(|(split, name)| in_folder(folders.get(split).map_or("", String::as_str), name))
             .collect();
         remove_all(target, &names)?;
-        // A run that was killed may have published what it did not come to note. The place was empty when the journal
-        // began: what has a name of ours there is ours.
+        // A killed run may have published files that it did not record. The folder was empty when the journal began, so
+        // all files with names of a dataset belong to that run.
         for (folder, is_published) in folders.iter().zip(published) {
             if !is_published {
                 remove_ours(
@@ -458,7 +458,7 @@ pub(crate) fn discard(
     Ok(())
 }
 
-/// Whether a failed run is worth continuing: what stopped it lies outside the data and the configuration.
+/// Returns whether a failed run can be resumed: the cause is outside the data and the configuration.
 pub(crate) const fn is_resumable(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::Storage

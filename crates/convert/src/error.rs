@@ -9,24 +9,24 @@ use shardmill_webdataset::{FixError, sidecar::SidecarError};
 use shardmill_writer::WriteError;
 use shardmill_writer::parts::PartError;
 
-/// Why a conversion could not be planned or finished.
+/// The error of a conversion.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConvertError {
-    /// An option that cannot be carried out.
+    /// An option is invalid or cannot be used here.
     #[error("{reason}")]
     Option {
         /// The option, as on the command line without dashes.
         option: &'static str,
         /// What is wrong with it.
         reason: String,
-        /// What would work.
+        /// An alternative that works.
         hint: Option<String>,
     },
-    /// A configuration that no shard can have.
+    /// No shard can have this configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An encoding that does not exist.
+    /// An encoding does not exist.
     #[error("{reason}")]
     Encoding {
         /// The column.
@@ -35,108 +35,108 @@ pub enum ConvertError {
         reason: String,
         /// The stable id.
         id: &'static str,
-        /// What would work.
+        /// An alternative that works.
         hint: Option<String>,
     },
-    /// Columns with nulls, and nothing says what to do with them.
+    /// Columns have nulls, and no option says what to do with them.
     #[error("{}", null_columns(.columns))]
     Nulls {
-        /// What is read.
+        /// The name of the source.
         source_name: String,
-        /// The columns, how many nulls each has, and where the first one is.
+        /// The columns, with the number of nulls and the location of the first one.
         columns: Vec<(String, u64, Option<String>)>,
-        /// Whether the source is a tree whose samples have different fields.
+        /// Whether the source is a file tree whose samples have different fields.
         tree: bool,
-        /// Whether samples of the format may lack a field.
+        /// Whether the format allows samples to lack a field.
         may_omit: bool,
         /// The options that work for all of these columns.
         hint: String,
     },
-    /// A source without a single column: an empty file of a format that has no schema.
+    /// The source has no columns: an empty file of a format without a schema.
     #[error("there are no columns, because there is no data")]
     NoColumns {
-        /// What is read.
+        /// The name of the source.
         source_name: String,
     },
-    /// The destination holds something else.
+    /// The destination is in a state that the operation cannot use.
     #[error("{reason}")]
     Conflict {
         /// The destination.
         dest: String,
-        /// What is there.
+        /// The conflict.
         reason: String,
         /// The stable id.
         id: &'static str,
-        /// What to do.
+        /// A way to resolve it.
         hint: Cow<'static, str>,
     },
-    /// Reading failed.
+    /// The source cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// Reading shards failed.
+    /// A dataset cannot be read.
     #[error(transparent)]
     Reader(#[from] ReaderError),
-    /// Reading tar files failed.
+    /// Tar files cannot be read.
     #[error(transparent)]
     Tars(#[from] TarSetError),
-    /// An index of another reader cannot express the dataset.
+    /// The index format of another reader cannot express the dataset.
     #[error(transparent)]
     Sidecar(#[from] SidecarError),
-    /// The data base of an index could not be made, for want of memory.
+    /// The SQLite database of an index could not be created, for lack of memory.
     #[error("the data base could not be made")]
     Database {
         /// The file.
         name: String,
-        /// What SQLite says.
+        /// The error of SQLite.
         #[source]
         source: Box<rusqlite::Error>,
     },
-    /// A tar file that cannot be rewritten without a decision of a person.
+    /// A tar file can only be rewritten after a decision of the user.
     #[error("the shard cannot be rewritten")]
     Fix {
-        /// Where it lies.
+        /// The path of the shard.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<FixError>,
     },
     /// Encoding or writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// Parts could not be written or published.
+    /// Parts cannot be written or committed.
     #[error(transparent)]
     Parts(#[from] PartError),
-    /// Parts that wait for a commit, where something else needs the destination.
+    /// The destination holds parts that wait for a commit.
     #[error("{}", Unfinished::Parts)]
     Uncommitted {
         /// The destination.
         dest: String,
     },
-    /// A part that is not there.
+    /// The part to remove does not exist.
     #[error("there is no part {part} to remove")]
     NoSuchPart {
         /// The destination.
         dest: String,
         /// The part, as `I/N`.
         part: String,
-        /// Those that are there.
+        /// The existing parts.
         known: Vec<String>,
     },
-    /// There is nothing to publish.
+    /// The destination holds no parts to commit.
     #[error("there are no parts that wait to be published")]
     NoParts {
-        /// Where.
+        /// The destination.
         dest: String,
     },
-    /// What a part has left cannot be read.
+    /// A manifest of a part cannot be read.
     #[error("it is no manifest of a part: {reason}")]
     Manifest {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// The disk refused.
+    /// A storage operation failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -294,7 +294,7 @@ impl Diagnostic for ConvertError {
     }
 }
 
-/// Ids are static, so that they can be listed; options are few.
+/// Returns the error id of an option. Ids are static so that they can be listed.
 fn option_id(option: &str) -> &'static str {
     match option {
         "split" => "config-split",

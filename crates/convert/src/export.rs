@@ -1,4 +1,4 @@
-//! Indexes of other readers beside tar shards, from their headers.
+//! Writes the indexes of other readers next to tar shards. They are built from the headers of the shards.
 
 mod sqlite_index;
 
@@ -22,7 +22,7 @@ use crate::provenance::in_folder;
 use crate::report::is_zero;
 use crate::target::Target;
 
-/// The folder of Energon, and what shardmill puts there.
+/// The folder of Energon, and the files that shardmill writes into it.
 pub(crate) const ENERGON_FOLDER: &str = ".nv-meta";
 pub(crate) const ENERGON_FILES: [&str; 5] = [
     ".info.json",
@@ -32,40 +32,40 @@ pub(crate) const ENERGON_FILES: [&str; 5] = [
     "split.yaml",
 ];
 
-/// The index of wids, and that of `open_clip`.
+/// The names of the indexes of wids and `open_clip`.
 const WIDS_NAME: &str = "shardindex.json";
 const OPEN_CLIP_NAME: &str = "sizes.json";
 
-/// Which indexes to write, and how.
+/// The options of [`export`].
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// The readers.
+    /// The readers to write indexes for.
     pub readers: Vec<Consumer>,
-    /// Shards looked at side by side; 0 for one per core.
+    /// The number of shards inspected in parallel; 0 means one per core.
     pub jobs: usize,
-    /// Whether files that differ are replaced.
+    /// Whether existing files with other contents are replaced.
     pub replace: bool,
-    /// What a file may ask for.
+    /// The limits for reading files.
     pub limits: Limits,
-    /// How stores are spoken to.
+    /// The options for accessing stores.
     pub remote: RemoteOptions,
 }
 
-/// What an export wrote.
+/// The result of [`export`].
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Exported {
-    /// Shards that were looked at.
+    /// The number of shards inspected.
     pub shards: u64,
-    /// Samples in them, as the first of the readers groups them.
+    /// The number of samples in them, as the first of the readers groups them.
     pub samples: u64,
-    /// Samples among them that are deleted. Other readers do not know the list of these.
+    /// The number of deleted samples among them. Other readers do not support deletions.
     #[serde(skip_serializing_if = "is_zero")]
     pub deleted_samples: u64,
-    /// The files, relative to the dataset, in the order in which they were written.
+    /// The files relative to the dataset, in the order in which they were written.
     pub files: Vec<String>,
 }
 
-/// Whether shards can be read by a reader that gets an index.
+/// Checks that a reader can read the shards it gets an index for.
 pub(crate) fn check_reader(reader: Consumer, is_compressed: bool) -> Result<(), ConvertError> {
     match reader {
         Consumer::Wids | Consumer::Dali | Consumer::Energon if is_compressed => {
@@ -84,7 +84,7 @@ pub(crate) fn check_reader(reader: Consumer, is_compressed: bool) -> Result<(), 
     }
 }
 
-/// Whether a file may be one that [`export`] wrote beside shards with such names.
+/// Returns whether a file name can be one that [`export`] wrote next to shards with such names.
 pub(crate) fn is_exported<'a>(
     name: &str,
     patterns: &[&ShardPattern],
@@ -101,12 +101,14 @@ pub(crate) fn is_exported<'a>(
         || listed.any(|shard| dali_name(shard) == name)
 }
 
-/// Writes indexes of other readers beside the tar shards of a folder, or of a prefix in a store. Of shards that are not
-/// compressed only the headers are read, and what lies around them.
+/// Writes the indexes of other readers next to the tar shards of a local folder or of a prefix in a store.
+///
+/// Of uncompressed shards, only the headers and the bytes around them are read.
 ///
 /// # Errors
 ///
-/// Shards that cannot be read or that a reader's index cannot express; files that differ (`Conflict`).
+/// Returns an error if a shard cannot be read or an index format cannot express it, and `Conflict` if an existing file
+/// differs.
 pub fn export(
     location: &Location,
     options: &ExportOptions,
@@ -126,11 +128,11 @@ pub fn export(
     export_to(&root, open, options, progress)
 }
 
-/// The same for the tar files of a pattern, beneath the folder that all of them lie in.
+/// Writes the indexes of other readers for the tar files of a pattern, into the common folder of the files.
 ///
 /// # Errors
 ///
-/// As [`export`].
+/// Returns the errors of [`export`].
 pub fn export_pattern(
     pattern: &TarPattern,
     options: &ExportOptions,
@@ -146,7 +148,7 @@ fn export_to(
     options: &ExportOptions,
     progress: &Progress,
 ) -> Result<Exported, ConvertError> {
-    // What cannot be written is known before anything is read.
+    // The destination is opened first, so that a missing permission is reported before shards are read.
     let place = Place::open(root, &options.remote, None)?;
     let set = open()?.without_deleted(&options.limits)?;
     let deleted = set.shards().iter().filter_map(|shard| {
@@ -163,7 +165,7 @@ fn export_to(
     })
 }
 
-/// The folder of a file, or the folder itself.
+/// Returns the folder of a file, or the folder itself.
 fn folder_of(path: &Path) -> PathBuf {
     let folder = match path.is_file() {
         true => path.parent().unwrap_or(path),
@@ -175,7 +177,7 @@ fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
-/// The same for an object that was named.
+/// Returns the prefix of an object, or the prefix itself.
 fn prefix_of(location: &RemoteLocation) -> RemoteLocation {
     match location.split_name() {
         Some((folder, name)) if name == INDEX_NAME || is_tar_name(name) => folder,
@@ -183,16 +185,16 @@ fn prefix_of(location: &RemoteLocation) -> RemoteLocation {
     }
 }
 
-/// Where indexes go.
+/// The destination of side files.
 pub(crate) struct SideFiles<'a> {
     target: Target<'a>,
-    /// The folder of the dataset in it, `""` for itself.
+    /// The folder of the dataset in the root; `""` is the root itself.
     folder: &'a str,
-    /// The folder for temporary files of a directory; `None` for the directory itself.
+    /// The folder for temporary files in a local directory. `None` means the directory itself.
     temp_folder: Option<&'a str>,
 }
 
-/// Writes them for shards that a conversion has just published in a folder of its destination.
+/// Writes the indexes for shards that a conversion has just published in a folder of its destination.
 pub(crate) fn export_index(
     target: Target<'_>,
     folder: &str,
@@ -220,14 +222,14 @@ pub(crate) fn export_index(
         folder,
         temp_folder: Some(WORK_FOLDER),
     };
-    // What is read back is no progress of the conversion.
+    // Reading the shards again does not count as progress of the conversion.
     write(&side_files, &shards, &options, None, progress)
 }
 
 /// The samples of a shard, as each of the readers groups them.
 type Grouped = Vec<(Consumer, Vec<SampleEntry>)>;
 
-/// One shard, as the indexes describe it.
+/// The data of one shard that the indexes need.
 struct Described {
     name: String,
     bytes: u64,
@@ -254,7 +256,7 @@ impl Described {
     }
 }
 
-/// How many samples the first of the readers finds.
+/// Returns the number of samples that the first of the readers finds.
 fn count(grouped: &[(Consumer, Vec<SampleEntry>)]) -> u64 {
     let first = grouped.first();
     first.map_or(0, |(_, samples)| samples.len() as u64)
@@ -329,7 +331,7 @@ fn write(
             let text = dali_index(&one.sidecar(Consumer::Dali)).map_err(ConvertError::from);
             dali.push((dali_name(shard.name()), text));
         }
-        // The others need to know no more than how many samples there are.
+        // The other readers need only the number of samples.
         for (reader, samples) in &mut one.grouped {
             if *reader != Consumer::Energon {
                 for sample in samples {
@@ -396,7 +398,7 @@ fn write(
         let folder = in_folder(side_files.folder, ENERGON_FOLDER);
         side_files.target.place.make_folder(&folder)?;
     }
-    // A directory is written by one: it takes turns with the disk anyway.
+    // In a local directory one thread is enough, because the disk serializes the writes.
     let publishers = side_files.target.place.publishers();
     parallel::for_each(files.len(), publishers, |at, (): &mut ()| {
         files.get(at).map_or(Ok(()), |(name, bytes)| {
@@ -411,7 +413,7 @@ fn write(
     })
 }
 
-/// Two shards whose names differ behind the first dot have one index of DALI between them.
+/// Checks that no two shards share a DALI index. Names that differ only after the first dot do.
 fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), ConvertError> {
     let mut names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
@@ -444,7 +446,7 @@ fn located(error: ConvertError, shard: &TarFile) -> ConvertError {
 }
 
 impl<'a> SideFiles<'a> {
-    /// In the folder itself, and what is under way too.
+    /// Creates side files directly in the root. Temporary files are written there too.
     pub(crate) const fn new(target: Target<'a>) -> Self {
         Self {
             target,
@@ -453,7 +455,7 @@ impl<'a> SideFiles<'a> {
         }
     }
 
-    /// Publishes a file where it is not there yet, or the same.
+    /// Publishes a file, unless a file with the same contents exists.
     pub(crate) fn publish(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! What conversions left behind that nobody goes on with.
+//! Finds and removes the leftovers of conversions that will not be resumed.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,29 +18,29 @@ use crate::parts::{self, Part, WaitingPart};
 use crate::provenance::in_folder;
 use crate::target::Target;
 
-/// What to look for, and whether to remove it.
+/// The options of [`gc`].
 #[derive(Clone, Debug)]
 pub struct GcOptions {
-    /// Where conversions wrote.
+    /// The destination of the conversions.
     pub dest: Location,
-    /// Whether what is found is removed.
+    /// Whether the leftovers are removed.
     pub delete: bool,
-    /// How stores are spoken to.
+    /// The options for accessing stores.
     pub remote: RemoteOptions,
-    /// Where files for a store are made.
+    /// The directory for temporary files that are uploaded to a store.
     pub temp_dir: Option<PathBuf>,
-    /// Only what parts have left before that long ago: others may be at work.
+    /// Selects files of uncommitted parts only if they are older than this, because parts may still be running.
     pub older_than: Duration,
-    /// Only this part, which waits for a commit, whatever its age.
+    /// Selects only this uncommitted part, regardless of its age.
     pub part: Option<Part>,
-    /// How long the lease of another writer in a store may go without a heartbeat before it is taken over.
+    /// The time without a heartbeat after which the lease of another writer in a store is taken over.
     pub lease_patience: Duration,
-    /// What a file may ask for.
+    /// The limits for reading files.
     pub limits: Limits,
 }
 
 impl GcOptions {
-    /// To look, and remove nothing.
+    /// Creates options that find leftovers and remove nothing.
     #[must_use]
     pub fn new(dest: Location) -> Self {
         Self {
@@ -56,38 +56,47 @@ impl GcOptions {
     }
 }
 
-/// What was found.
+/// The result of [`gc`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GcReport {
-    /// Files that belong to no dataset, by their names beneath the place, in the order in which they go.
+    /// The files that belong to no dataset, with paths relative to the destination, in the order of removal.
     pub files: Vec<GcFile>,
-    /// Files of uncommitted parts that were written too lately to be removed.
+    /// The files of uncommitted parts that are too recent to be selected.
     pub kept: Vec<GcFile>,
-    /// The parts that wait for a commit, before anything was removed.
+    /// The parts that waited for a commit before the removal.
     pub parts: Vec<WaitingPart>,
     /// Whether the files were removed.
     pub deleted: bool,
 }
 
-/// One of them.
+/// A file or folder that belongs to no dataset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GcFile {
-    /// Its name.
+    /// Its path.
     pub name: String,
-    /// Its length; of a folder, that of all files in it.
+    /// Its size in bytes. The size of a folder is the sum of its files.
     pub bytes: u64,
-    /// Why it is not needed: `journal`, what an interrupted conversion left; `attempt`, of a part that was not committed;
-    /// `unlisted`, a shard that the index does not name; `temporary`.
+    /// The reason why it is garbage:
+    ///
+    /// - `journal`: left by an interrupted conversion;
+    /// - `attempt`: of a part that was not committed;
+    /// - `unlisted`: a shard that the index does not list;
+    /// - `temporary`: a temporary file.
     pub reason: &'static str,
 }
 
-/// Finds what an interrupted conversion left (shards that its journal names and no index does, its side files, its work
-/// folder), what parts of a conversion have left that were not committed, and shards that an index has dropped. Removes it
-/// where that is asked for. What an index names is never touched.
+/// Finds the leftovers of conversions, and removes them if the options say so. Files that an index lists are never
+/// removed.
+///
+/// Leftovers are:
+///
+/// - files of an interrupted conversion: shards that its journal lists and no index does, side files, its work folder;
+/// - files of parts that were not committed;
+/// - shards that an index no longer lists.
 ///
 /// # Errors
 ///
-/// `Conflict` where something is to be removed while a conversion is at work; what the disk or the store says.
+/// Returns `Conflict` if files are to be removed while a conversion is running, or the error of the disk or the store.
 pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertError> {
     let spool = options.temp_dir.as_deref();
     let place = Place::open(&options.dest, &options.remote, spool)?;
@@ -106,7 +115,7 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
     };
     let rules = writer_parts::GcOptions {
         delete: options.delete,
-        // Zero is whatever there is, also where nobody knows how old it is.
+        // A zero age selects everything, even if the store does not report ages.
         before: (!options.older_than.is_zero())
             .then(|| SystemTime::now().checked_sub(options.older_than))
             .flatten(),
@@ -130,7 +139,7 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
     })
 }
 
-/// Keeps only those of the waiting parts that are one part, and answers the names of their files.
+/// Keeps only the waiting parts with this number, and returns the names of their files.
 fn names_of(
     waiting: &mut Vec<WaitingPart>,
     part: Part,
@@ -150,17 +159,17 @@ fn names_of(
     Ok(names.collect())
 }
 
-/// Removes what an interrupted conversion left, while nobody else is at work.
+/// Removes the leftovers of an interrupted conversion while holding the lease.
 fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, ConvertError> {
     let place = target.place;
     let go_on = &mut target.go_on();
     let lease = PlaceLease::acquire(place, LEASE_NAME, options.lease_patience, go_on)?;
     recover(target, options.limits.index_bytes)?;
-    // Looked at now that nobody else can change it.
+    // The files are listed while holding the lease, so no other process changes them.
     let mut files = left(target, &options.limits)?;
-    // That one is ours by now.
+    // The lease belongs to this process.
     files.retain(|file| file.name != LEASE_NAME);
-    // The journal goes behind what it names, so that this can be interrupted too.
+    // The journal is removed after the files that it lists, so that an interrupted removal can be repeated.
     for in_work in [false, true] {
         let some: Vec<&GcFile> = files
             .iter()
@@ -186,7 +195,7 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
     Ok(files)
 }
 
-/// Files that belong to no dataset.
+/// Returns the files that belong to no dataset.
 fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError> {
     let mut files = Vec::new();
     if let Some(found) = Found::read(target, limits)? {
@@ -222,13 +231,13 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
     }
     let mut work = Vec::new();
     below(target, WORK_FOLDER, 0, &mut work)?;
-    // The lease is what keeps others away, and is the last to go.
+    // The lease excludes other writers, so it is removed last.
     work.sort_by_key(|name| name == LEASE_NAME);
     add(target, work, &mut files)?;
     Ok(files)
 }
 
-/// The directories of the splits, as the journal's writer had them.
+/// Returns the directories of the splits, as the journal records them.
 pub(crate) fn folders(header: &Value) -> Vec<String> {
     let splits = header
         .pointer("/config/split")
@@ -247,7 +256,7 @@ pub(crate) fn folders(header: &Value) -> Vec<String> {
     }
 }
 
-/// Adds those of the files that are there.
+/// Adds the files that exist.
 fn add(
     target: Target<'_>,
     names: Vec<String>,
@@ -269,19 +278,19 @@ fn add(
     Ok(())
 }
 
-/// All files below a folder.
+/// Lists all files below a folder.
 fn below(
     target: Target<'_>,
     folder: &str,
     depth: usize,
     names: &mut Vec<String>,
 ) -> Result<(), StorageError> {
-    /// Deeper than anything that a writer makes.
+    /// Deeper than any folder that a writer creates.
     const DEEPEST: usize = 8;
 
     for entry in target.entries(folder)? {
         let name = in_folder(folder, &entry.name);
-        // What parts have left is found by their own rules.
+        // The files of parts are found separately.
         let is_of_parts = folder == WORK_FOLDER && OF_PARTS.contains(&entry.name.as_str());
         if is_of_parts || check_relative_path(&name).is_err() {
             continue;

@@ -1,4 +1,4 @@
-//! A source as the writer's input: nulls replaced, rows divided among splits.
+//! The input of the writer: rows of a source, with nulls replaced and divided among splits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::ConvertError;
 use crate::nulls::NullPlan;
 use crate::split::SplitPlan;
 
-/// A source, as the writer sees it.
+/// A source as input of the writer.
 pub(crate) struct SourceInput {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) nulls: Arc<NullPlan>,
@@ -74,7 +74,7 @@ struct SourceBatches {
 }
 
 impl SourceBatches {
-    /// The part of the unit's bytes that these rows stand for.
+    /// Returns the share of the unit's bytes that these rows represent.
     fn spend(&mut self, rows: u64) -> u64 {
         let share =
             u128::from(self.bytes) * u128::from(rows) / u128::from(self.rows_expected.max(1));
@@ -139,7 +139,7 @@ impl Batches for SourceBatches {
         loop {
             if let Some(mut batch) = self.queue.pop_front() {
                 if self.queue.is_empty() && self.rows_expected == 0 {
-                    // Without a row count the whole unit counts with its first batch.
+                    // Without a row count, the first batch counts all bytes of the unit.
                     batch.input_bytes += std::mem::take(&mut self.bytes_left);
                 }
                 return Ok(Some(batch));
@@ -156,7 +156,7 @@ fn to_u64(rows: usize) -> u64 {
     u64::try_from(rows).unwrap_or(u64::MAX)
 }
 
-/// The kernels used here fail only on types that planning has ruled out.
+/// Returns an internal error. These kernels fail only for types that the plan has excluded.
 fn broken(_: &ArrowError) -> ConvertError {
     WriteError::Bug {
         what: "an Arrow kernel refused a type that the plan allowed",

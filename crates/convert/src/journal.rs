@@ -1,4 +1,4 @@
-//! What an interrupted run leaves for the next one: which shards are complete, and how to recognise them.
+//! The journal of a run: the complete shards, and the data for recognising them. A later run uses it to resume.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use shardmill_writer::{Checkpoint, Content, FileCheck, IndexEntry, Position, Pub
 use crate::provenance::{Identity, in_folder};
 use crate::target::Target;
 
-/// The folder of a running conversion, beneath the destination.
+/// The work folder of a running conversion in the destination.
 pub(crate) use shardmill_writer::parts::{OF_PARTS, WORK_FOLDER};
 /// The lease of the running writer.
 pub(crate) const LEASE_NAME: &str = ".shardmill/lease";
-/// Bytes that are hashed at a time when published files are checked.
+/// The number of bytes that are hashed at a time when published files are checked.
 const STEP_BYTES: u64 = 1 << 20;
 const MAX_BYTES: u64 = 4 << 30;
 
@@ -28,27 +28,26 @@ struct Record {
     files: Vec<KnownFile>,
 }
 
-/// How one of its files is recognised.
+/// The data for recognising a file of a shard.
 #[derive(Clone, Debug)]
 struct KnownFile {
     check: FileCheck,
-    /// The tag that a store gave it.
+    /// The ETag that the store reported.
     etag: Option<String>,
 }
 
-/// A journal as it was found.
+/// The journal of an earlier run.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The identity of the conversion that wrote it.
     pub(crate) header: Value,
     records: BTreeMap<(usize, u64), Record>,
-    /// The length of the part that can be read.
+    /// The length of the readable part in bytes.
     bytes: u64,
 }
 
 impl Found {
-    /// Reads the journal, if there is one. A last line that is torn does not count; nor does what its writer,
-    /// who may be at work, does to it meanwhile.
+    /// Reads the journal, if there is one. An incomplete last line is ignored, because its writer may still be running.
     pub(crate) fn read(target: Target<'_>, limits: &Limits) -> Result<Option<Self>, StorageError> {
         let go_on = &mut target.go_on();
         let Some(bytes) = PlaceLog::read(target.place, JOURNAL_NAME, MAX_BYTES, go_on)? else {
@@ -66,7 +65,7 @@ impl Found {
             };
             at += u64::try_from(line.len()).unwrap_or(0);
             match &mut found {
-                // What does not begin with what was converted is no journal.
+                // The first line must be the identity of the conversion.
                 None if !Identity::is_in(&value) => return Ok(None),
                 None => {
                     found = Some(Self {
@@ -92,12 +91,12 @@ impl Found {
         PlaceLog::remove(target.place, JOURNAL_NAME, &mut target.go_on())
     }
 
-    /// Shards that it names.
+    /// Returns the number of shards in the journal.
     pub(crate) fn shards(&self) -> usize {
         self.records.len()
     }
 
-    /// The names of all files that it names, with their split.
+    /// Returns the names of all files in the journal, with their splits.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &str)> {
         self.records.iter().flat_map(|((split, _), record)| {
             record
@@ -177,9 +176,10 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Starts a journal, or goes on with the one that was found, whose shards are checked first: a shard is
-    /// reused only if its files have the length and the hash that were noted. `resume` allows to start in
-    /// the middle of the source.
+    /// Starts a journal or continues an existing one.
+    ///
+    /// The shards of an existing journal are checked first. A shard is reused only if its files have the recorded
+    /// length and hash. `resume` allows the run to start in the middle of the source.
     pub(crate) fn open(
         target: Target<'_>,
         identity: &Identity,
@@ -216,7 +216,7 @@ impl Checkpoint for Journal {
         if !self.resume {
             return None;
         }
-        // The last shard of the unbroken run is encoded again: where the one after it starts was never noted.
+        // The last consecutive shard is encoded again, because the start of the shard after it is unknown.
         let complete = (0_u64..)
             .take_while(|shard| self.reusable.contains_key(&(0, *shard)))
             .last()?;
@@ -230,7 +230,7 @@ impl Checkpoint for Journal {
     }
 }
 
-/// The records whose files are as they were noted.
+/// Returns the records whose files are intact.
 fn check(
     target: Target<'_>,
     records: BTreeMap<(usize, u64), Record>,
@@ -257,12 +257,12 @@ fn check(
     Ok(good.map(|(record, _)| record).collect())
 }
 
-/// Whether a file is as it was noted. A store is asked for the tag that it gave to the bytes; where it has none, and in a
-/// directory, the bytes are hashed again.
+/// Returns whether a file is intact. In a store, the ETag is compared. In a local directory, or without an ETag, the
+/// bytes are hashed.
 fn is_intact(target: Target<'_>, folder: &str, known: &KnownFile) -> Result<bool, StorageError> {
     let name = in_folder(folder, &known.check.name);
     if let Place::Local(dir) = target.place {
-        // What cannot be read is made anew.
+        // A file that cannot be read is written again.
         return Ok(hash_of(dir, &name, &known.check).is_ok_and(|is_same| is_same));
     }
     let Some(file_version) = target.file_version(&name)? else {
@@ -282,7 +282,7 @@ fn is_intact(target: Target<'_>, folder: &str, known: &KnownFile) -> Result<bool
     Ok(hasher.finish_hex() == known.check.hex)
 }
 
-/// Whether a file has the length and the hash that were noted.
+/// Returns whether a file has the recorded length and hash.
 fn hash_of(dir: &Dir, name: &str, check: &FileCheck) -> Result<bool, StorageError> {
     let file = dir.open_file(name)?;
     if file.len() != check.bytes {

@@ -1,19 +1,18 @@
-//! Planning and running a conversion: from tables and file trees to published shards.
+//! Plans and runs conversions: from tables and file trees to published shards.
 //!
-//! This crate introduces a source to the writer. It decides which columns are written and how, what happens
-//! to nulls, which rows go to which split, what may be at the destination, and how an interrupted run goes
-//! on. It leaves reading to `shardmill-source` and `shardmill-reader`, and encoding, cutting and publishing to
+//! This crate connects a source to the writer. It decides which columns are written and how, and what happens to nulls.
+//! It also decides which rows go to which split, what the destination may contain, and how an interrupted run resumes.
+//! Reading is done by `shardmill-source` and `shardmill-reader`. Encoding, cutting and publishing are done by
 //! `shardmill-writer`.
 //!
-//! The model: [`plan`] reads and decides, and writes nothing; [`run`] executes the plan. While it runs, the
-//! destination holds a folder `.shardmill` with the lease of the writer, a journal of the shards that are
-//! complete, and temporary files. At the end there are the shards, `index.provenance` and `index.json`, in
-//! this order.
+//! The model: [`plan`] reads and decides, and writes nothing. [`run`] executes the plan. During a run the destination
+//! holds a folder `.shardmill` with the lease of the writer, a journal of the complete shards, and temporary files. The
+//! shards are published first, then `index.provenance`, and `index.json` last.
 //!
-//! What an interrupted conversion left, and nobody goes on with, is found by [`gc()`].
+//! [`gc()`] finds the leftovers of interrupted conversions that will not be resumed.
 //!
-//! Tar shards that are there already get the indexes of other readers by [`export`], and are rewritten or repaired by
-//! [`rewrite_tars`].
+//! [`export`] writes the indexes of other readers for existing tar shards. [`rewrite_tars`] rewrites or repairs tar
+//! shards.
 //!
 //! ```no_run
 //! use shardmill_convert::{ConvertOptions, plan, run};

@@ -1,7 +1,8 @@
-//! An existing dataset as a source: to cut, compress or hash it anew, or to turn it into another format.
+//! Reads an existing dataset as a source: to change its shards, compression or hashes, or to convert it to another
+//! format.
 //!
-//! Numbers and text become Arrow columns of their type. What Arrow has no better form for (arrays, images,
-//! pickles) stays as the bytes it is, marked as encoded, so that writing it again copies them.
+//! Numbers and text become Arrow columns of their type. Values without a better Arrow type (arrays, images, pickles)
+//! remain bytes and are marked as encoded, so that writing them again copies them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,7 +31,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::error::ConvertError;
 use crate::options::ConvertOptions;
 
-/// Samples of a batch, and bytes after which it ends earlier.
+/// The maximum number of samples of a batch, and the size in bytes at which it ends earlier.
 pub(crate) const BATCH_SAMPLES: u64 = 8192;
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
 
@@ -52,7 +53,7 @@ pub(crate) fn open(
             &options.remote,
         )?));
     }
-    // Integers of the text formats have any size. Expressions need numbers, which are of 64 bits.
+    // Integers in the text formats have any size. Expressions need 64-bit numbers.
     let computes = options.select.is_some()
         || options.filter.is_some()
         || options.sql.is_some()
@@ -61,7 +62,7 @@ pub(crate) fn open(
     Ok(shardmill_source::over(source, options)?)
 }
 
-/// Whether the first of these datasets has a column of that name.
+/// Returns whether the first of these datasets has a column with this name.
 pub(crate) fn has_column(
     locations: &[Location],
     name: &str,
@@ -72,7 +73,7 @@ pub(crate) fn has_column(
     };
     let open_options = OpenOptions {
         limits: options.limits.clone(),
-        // Columns do not depend on it.
+        // Deletions do not affect the columns.
         with_deleted: true,
         ..OpenOptions::default()
     };
@@ -81,10 +82,10 @@ pub(crate) fn has_column(
     Ok(config.is_some_and(|config| schema(config, false).field_with_name(name).is_ok()))
 }
 
-/// Datasets in order, a shard a unit.
+/// Datasets in order. Each shard is a unit.
 struct MdsSource {
     datasets: Vec<Arc<Dataset>>,
-    /// Dataset and shard of each unit.
+    /// The dataset and the shard of each unit.
     shards: Vec<(usize, usize)>,
     units: Vec<Unit>,
     schema: SchemaRef,
@@ -118,7 +119,7 @@ impl MdsSource {
                     Some(_) => {}
                 }
                 let samples = dataset.samples_of(shard);
-                // A shard of which no sample is left is not read.
+                // A shard whose samples are all deleted is not read.
                 if samples == 0 && entry.samples > 0 {
                     continue;
                 }
@@ -170,7 +171,8 @@ impl MdsSource {
     }
 }
 
-/// What tells the shards for which no hash vouches from those that took their place; a copy of the others is the same.
+/// Returns the file versions of shards without a hash, to detect replaced shards. A shard with a hash is identified by
+/// the index, so a copy of the dataset counts as the same source.
 fn versions(dataset: &Dataset, jobs: usize) -> Result<Vec<Vec<u8>>, ReaderError> {
     let shards = dataset.index().shards.iter().enumerate();
     let bare: Vec<usize> = shards
@@ -186,7 +188,7 @@ fn versions(dataset: &Dataset, jobs: usize) -> Result<Vec<Vec<u8>>, ReaderError>
             return Ok(());
         };
         let found = match dataset.version(*shard) {
-            // What is missing is said where it is read.
+            // Reading the shard reports a missing file.
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             found => found?,
         };
@@ -318,7 +320,7 @@ impl Source for MdsSource {
     }
 }
 
-/// An error of the reader in the terms of a source.
+/// Converts an error of the reader to a source error.
 pub(crate) fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
     let mut message = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -338,7 +340,7 @@ pub(crate) fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
     }
 }
 
-/// The samples of a shard that are left to be read, by their numbers in it.
+/// The samples of a shard that remain to be read, by their numbers in the shard.
 #[derive(Debug)]
 pub(crate) struct Left {
     now: Range<u64>,
@@ -353,7 +355,7 @@ impl Left {
         }
     }
 
-    /// The next sample, which stays the next one.
+    /// Returns the next sample without consuming it.
     pub(crate) fn peek(&mut self) -> Option<u64> {
         while self.now.is_empty() {
             self.now = self.then.next()?;
@@ -361,7 +363,7 @@ impl Left {
         Some(self.now.start)
     }
 
-    /// The next sample is read.
+    /// Consumes the next sample.
     pub(crate) fn skip(&mut self) {
         self.now.start += 1;
     }
@@ -371,7 +373,7 @@ struct ShardRows {
     shard: Arc<Shard>,
     schema: SchemaRef,
     left: Left,
-    /// What the columns of the batch before took up.
+    /// The sizes of the columns of the previous batch.
     rooms: Vec<Room>,
 }
 
@@ -440,7 +442,8 @@ impl ShardRows {
         Ok(())
     }
 
-    /// A value that is not of its column's type. The readers of these formats do not check it.
+    /// Returns the error of a value that does not have the type of its column. The original readers of these formats do
+    /// not check it.
     fn unfit(&self, next: u64, column: &str) -> SourceError {
         SourceError::Foreign {
             kind: shardmill_core::ErrorKind::Corrupt,
@@ -456,7 +459,9 @@ impl ShardRows {
     }
 }
 
-/// What a column takes up. PERF: the next batch is about as large, and growing would copy it several times.
+/// The size of a column.
+///
+/// PERF: the next batch is about as large. Without reserving space, growing would copy the column several times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Room {
     pub(crate) rows: usize,
@@ -464,7 +469,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// That of a column, and a little more.
+    /// Returns the size of a column, plus a reserve of 1/8.
     pub(crate) fn of(column: &ArrayRef) -> Self {
         let values = column
             .as_binary_opt::<i32>()
@@ -478,7 +483,7 @@ impl Room {
     }
 }
 
-/// Rooms for any number of columns.
+/// Returns the sizes of the known columns, then empty sizes for all others.
 pub(crate) fn rooms(known: &[Room]) -> impl Iterator<Item = Room> {
     known
         .iter()
@@ -486,7 +491,7 @@ pub(crate) fn rooms(known: &[Room]) -> impl Iterator<Item = Room> {
         .chain(std::iter::repeat(Room::default()))
 }
 
-/// One column being filled.
+/// A builder of one column.
 enum Builder {
     Text(StringBuilder),
     Bytes(BinaryBuilder),
@@ -522,7 +527,7 @@ impl Builder {
         }
     }
 
-    /// `None` when the value is not of the column's type.
+    /// Appends a value. Returns `None` if the value does not have the column's type.
     fn push_datum(&mut self, encoding: &Encoding, datum: &[u8]) -> Option<()> {
         match self {
             Self::Bytes(builder) => builder.append_value(datum),
@@ -562,7 +567,7 @@ impl Builder {
             (Self::Text(builder), TextValue::Str(text)) => builder.append_value(text),
             (Self::Text(builder), TextValue::Int(value)) => builder.append_value(value.to_string()),
             (Self::Text(builder), TextValue::BigInt(text)) => builder.append_value(text),
-            // COMPAT: the original takes a Python bool for an int and writes it as JSON's.
+            // COMPAT: the original accepts a Python bool as an int and writes it as a JSON bool.
             (Self::Text(builder), TextValue::Json(text @ ("true" | "false"))) => {
                 builder.append_value(if *text == "true" { "1" } else { "0" });
             }

@@ -1,4 +1,4 @@
-//! What happens to nulls before rows are encoded.
+//! Applies the null policies to rows before they are encoded.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use arrow::compute::{
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 
-/// What happens to the nulls of one column.
+/// The policy for the nulls of one column.
 #[derive(Clone, Debug)]
 pub(crate) enum NullPolicy {
-    /// They are left where they are: the encoder refuses them, or has a form for them.
+    /// Nulls stay unchanged. The encoder rejects them or can store them.
     Leave,
-    /// They become `value`, an array of one; with `mask`, a further column says where they were.
+    /// Nulls become `value`, an array of one element. With `mask`, an additional column marks their rows.
     Fill { value: ArrayRef, mask: bool },
-    /// Their row is left out.
+    /// Rows with a null are dropped.
     Drop,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct NullPlan {
     idle: bool,
 }
 
-/// The suffix of the column that says where the nulls of another were.
+/// The suffix of a mask column, which marks the nulls of another column.
 pub(crate) const MASK_SUFFIX: &str = "__is_null";
 
 impl NullPlan {
-    /// A plan for batches of `schema`. The batches that it gives have the mask columns behind all others.
+    /// Creates a plan for batches of `schema`. In the resulting batches, the mask columns follow all others.
     pub(crate) fn new(schema: &SchemaRef, policies: Vec<NullPolicy>) -> Self {
         let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
         for (field, policy) in schema.fields().iter().zip(&policies) {
@@ -56,12 +56,12 @@ impl NullPlan {
         }
     }
 
-    /// The schema of the batches that come out, but for dictionaries, which may have been flattened.
+    /// Returns the schema of the resulting batches. Dictionaries may have been replaced by their values.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Whether the nulls of a column are left where they are.
+    /// Returns whether the nulls of a column stay unchanged.
     pub(crate) fn leaves(&self, column: usize) -> bool {
         matches!(self.policies.get(column), Some(NullPolicy::Leave))
     }
@@ -72,7 +72,7 @@ impl NullPlan {
             .any(|policy| matches!(policy, NullPolicy::Drop))
     }
 
-    /// Applies the plan. The second value says which rows are left, when some are not.
+    /// Applies the plan. If rows were dropped, the second value contains the remaining rows.
     pub(crate) fn apply(
         &self,
         batch: RecordBatch,
@@ -169,7 +169,8 @@ fn mask_column(nulls: Option<&NullBuffer>, rows: usize) -> ArrayRef {
     Arc::new(mask)
 }
 
-/// One value that reads as zero: 0, false, no text, no bytes, an array of zeros. `None` for types without one.
+/// Returns one zero value of a type: 0, false, empty text, no bytes, an array of zeros. Returns `None` for types
+/// without one.
 pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
     if let DataType::FixedSizeList(field, len) = data_type {
         let element = zero(field.data_type())?;
@@ -201,7 +202,7 @@ pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
             ));
         }
         DataType::List(_) | DataType::LargeList(_) => {
-            // A list without elements, which a NumPy file can be and an array of MDS cannot; see `zeros`.
+            // An empty list is valid in a NumPy file but not in an MDS array; see `zeros`.
             let nulls = new_null_array(data_type, 1);
             let empty = new_empty_array(data_type);
             return arrow::compute::concat(&[&empty, &nulls])
@@ -213,11 +214,11 @@ pub(crate) fn zero(data_type: &DataType) -> Option<ArrayRef> {
     parse(text, data_type)
 }
 
-/// Most numbers in the array that stands for a null.
+/// The maximum number of elements of an array that replaces a null.
 const MOST_ZEROS: usize = 1 << 24;
 
-/// One list of zeros that an array encoding can store: of the shape `dims`, and of one number where that is empty.
-/// `None` for types that are no lists of numbers.
+/// Returns one list of zeros that an array encoding can store: of shape `dims`, or with one number if `dims` is empty.
+/// Returns `None` for types that are not lists of numbers.
 pub(crate) fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
     let (item, size) = match data_type {
         DataType::List(item) | DataType::LargeList(item) => (item, None),
@@ -228,7 +229,7 @@ pub(crate) fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
     let (len, rest) = match (size, dims) {
         (Some(size), _) => (u64::try_from(size).ok()?, dims.get(1..).unwrap_or_default()),
         (None, []) => (1, dims),
-        // A flat list has all numbers of the shape.
+        // A flat list contains all numbers of the shape.
         (None, all) if is_last => (all.iter().try_fold(1_u64, |a, b| a.checked_mul(*b))?, dims),
         (None, [first, rest @ ..]) => (*first, rest),
     };
@@ -258,7 +259,7 @@ const fn is_list(data_type: &DataType) -> bool {
     )
 }
 
-/// One binary value of so many zero bytes.
+/// Returns one binary value of `bytes` zero bytes.
 pub(crate) fn zero_bytes(data_type: &DataType, bytes: u64) -> Option<ArrayRef> {
     let bytes = usize::try_from(bytes)
         .ok()
@@ -267,13 +268,13 @@ pub(crate) fn zero_bytes(data_type: &DataType, bytes: u64) -> Option<ArrayRef> {
     cast(&zeros, data_type).ok()
 }
 
-/// The same list, with the null taken for an empty list.
+/// Returns the list with nulls replaced by empty lists.
 fn without_nulls(list: &ArrayRef) -> Option<ArrayRef> {
     let data = list.to_data().into_builder().nulls(None).build().ok()?;
     Some(arrow::array::make_array(data))
 }
 
-/// A text as one value of a type.
+/// Parses a text as one value of a type.
 pub(crate) fn parse(text: &str, data_type: &DataType) -> Option<ArrayRef> {
     let strict = CastOptions {
         safe: false,

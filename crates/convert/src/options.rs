@@ -11,32 +11,32 @@ use shardmill_writer::{ShardFormat, ShardPattern};
 
 use crate::parts::Part;
 
-/// What to do with a null. Where an encoding has a form for it, `Error` and `Mask` leave it as it is.
+/// What to do with nulls. If an encoding can store nulls, `Error` and `Mask` store them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nulls {
-    /// Refuse the conversion, naming column and row.
+    /// Report an error that names the column and the row.
     #[default]
     Error,
-    /// Store the type's zero, and 1 in a `uint8` column `NAME__is_null`.
+    /// Store the zero of the type, and 1 in a `uint8` column `NAME__is_null`.
     Mask,
-    /// Leave the row out, and count it.
+    /// Drop the row, and count it.
     Drop,
-    /// Leave the field out of its sample; in tar files only.
+    /// Leave the field out of the sample; only in tar files.
     Omit,
 }
 
-/// Which names a tar file may have.
+/// The names that members of a tar file may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TarNames {
-    /// Those that every known reader gives back.
+    /// Names that every known reader returns unchanged.
     #[default]
     Portable,
-    /// Those that webdataset itself gives back: of any length, with blanks, beyond ASCII.
+    /// Names that webdataset itself returns unchanged: of any length, with spaces, with characters beyond ASCII.
     Any,
 }
 
 impl TarNames {
-    /// The name used on the command line.
+    /// Returns the name used on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,21 +46,21 @@ impl TarNames {
     }
 }
 
-/// What is particular to WebDataset.
+/// The options that only WebDataset has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TarOptions {
-    /// How shards are compressed; most readers want them as they are.
+    /// The compression of whole shards. Most readers need uncompressed shards.
     pub compression: Option<TarCompression>,
-    /// How shards are called.
+    /// The pattern of the shard names.
     pub pattern: ShardPattern,
-    /// Which names are allowed.
+    /// The allowed names.
     pub names: TarNames,
-    /// The readers that get an index of their own.
+    /// The readers that get their own index.
     pub index_for: Vec<Consumer>,
 }
 
 impl Nulls {
-    /// The name used on the command line.
+    /// Returns the name used on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -77,39 +77,41 @@ impl Nulls {
 pub struct ColumnSpec {
     /// Its name.
     pub name: String,
-    /// Its encoding, by the name that the format uses; `None` for the one that follows from the type.
+    /// The name of its encoding in the format. `None` means the default of its type.
     pub encoding: Option<String>,
-    /// The expression that computes it; `None` for the source's column of that name.
+    /// The expression that computes it. `None` means the source column with the same name.
     pub expr: Option<String>,
 }
 
-/// One dataset of several that the rows are divided among.
+/// One split: one of several datasets that the rows are divided among.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SplitSpec {
-    /// Its name, and the name of its directory.
+    /// Its name, which is also the name of its directory.
     pub name: String,
     /// Its share of the rows, above 0; shares sum to 1.
     pub share: f64,
 }
 
-/// Rows of a large text file that decide on types where nobody says how many.
+/// The default number of rows of a large text file that determine the column types.
 pub(crate) const DEFAULT_INFER_ROWS: usize = 100_000;
 
-/// How to convert. Fields that do not change the output are `jobs`, `memory_limit` without `sql`, `overwrite`,
-/// `limits`, and how stores are spoken to.
+/// The options of a conversion.
+///
+/// These fields do not change the output: `jobs`, `memory_limit` without `sql`, `overwrite`, `limits`, and the options
+/// for accessing stores.
 #[derive(Clone, Debug)]
 pub struct ConvertOptions {
-    /// Files, directories, patterns.
+    /// Files, directories or patterns.
     pub sources: Vec<Location>,
     /// The directory to write, or the prefix in a store.
     pub dest: Location,
-    /// How stores are spoken to.
+    /// The options for accessing stores.
     pub remote: RemoteOptions,
-    /// Where files for a store are made; `None` for the system's directory for temporary files.
+    /// The directory for temporary files that are uploaded to a store. `None` means the system's temporary directory.
     pub temp_dir: Option<PathBuf>,
-    /// How long a conversion into a store waits for a sign of life of another one that is at work there.
+    /// The time without a heartbeat after which a conversion into a store takes over the lease of another one.
     pub lease_patience: Duration,
-    /// What the sources hold; `None` to find out.
+    /// The kind of the sources. `None` means detect it.
     pub from: Option<SourceKind>,
     /// The format to write.
     pub to: ShardFormat,
@@ -121,66 +123,67 @@ pub struct ConvertOptions {
     pub filter: Option<String>,
     /// A query over the table `source`.
     pub sql: Option<String>,
-    /// The version of a Delta table; `None` for the latest, or for the one that `timestamp_ms` says.
+    /// The version of a Delta table. `None` means the version at `timestamp_ms`, or else the latest.
     pub version: Option<u64>,
-    /// The latest version of a Delta table at this time, in milliseconds since 1970, is read.
+    /// A time in milliseconds since 1970. The latest version of a Delta table at this time is read.
     pub timestamp_ms: Option<i64>,
-    /// The column that holds the keys of samples: a tree and tar files make it, tar files get their keys from it.
+    /// The name of the key column. Trees and tar files as sources create it; tar files as output take their keys from
+    /// it.
     pub key: String,
-    /// How the columns of several Parquet or Arrow files become those of one table.
+    /// How the columns of several Parquet or Arrow files are combined into one schema.
     pub schema: SchemaRule,
-    /// How files of a tree become samples.
+    /// How files of a tree are grouped into samples.
     pub group: TreeGroup,
-    /// Whether symbolic links of a tree are followed.
+    /// Whether symbolic links in a tree are followed.
     pub follow_links: bool,
-    /// The byte between two CSV values.
+    /// The delimiter of CSV values, one byte.
     pub csv_delimiter: Option<u8>,
     /// Whether the first line of a CSV file names the columns.
     pub csv_header: bool,
-    /// Texts that are null where they stand in a CSV file without quotes.
+    /// Unquoted CSV values that mean null.
     pub csv_nulls: Vec<String>,
-    /// Rows of a large CSV or JSON lines file that decide on the types of its columns.
+    /// The number of rows of a large CSV or JSON Lines file that determine the column types.
     pub infer_rows: usize,
-    /// Empty for a single dataset.
+    /// The splits. Empty for a single dataset.
     pub split: Vec<SplitSpec>,
-    /// The column whose value decides on the split; `None` for the row's number.
+    /// The column whose value determines the split. `None` means the number of the row.
     pub split_key: Option<String>,
-    /// How shards are compressed, those of tar files excepted.
+    /// The compression of shards, except tar shards.
     pub compression: Option<Compression>,
-    /// What is particular to WebDataset.
+    /// The options that only WebDataset has.
     pub tar: TarOptions,
-    /// Which hashes go into the index.
+    /// The hashes in the index.
     pub hashes: Vec<HashAlgo>,
-    /// Most raw bytes of a shard.
+    /// The maximum size of an uncompressed shard in bytes.
     pub size_limit: Option<u64>,
-    /// Most samples of a shard.
+    /// The maximum number of samples in a shard.
     pub samples_per_shard: Option<u64>,
     /// What to do with nulls.
     pub nulls: Nulls,
-    /// Values for the nulls of single columns, as text.
+    /// Values that replace the nulls of single columns, as text.
     pub null_as: Vec<(String, String)>,
-    /// Threads; at least 1.
+    /// The number of threads; at least 1.
     pub jobs: usize,
-    /// About how many bytes of memory to use; `None` for as many as `jobs` shards need.
+    /// The approximate memory limit in bytes. `None` means enough for `jobs` shards.
     pub memory_limit: Option<u64>,
-    /// Whether a dataset that is there is replaced.
+    /// Whether an existing dataset is replaced.
     pub overwrite: bool,
-    /// Whether the dataset can be, and is, brought up to date with its table step by step.
+    /// Whether the dataset is made for incremental updates from its table, and updated incrementally if it exists.
     pub incremental: bool,
-    /// The part to make, of a conversion that several runs share; [`commit`](crate::commit) ends it.
+    /// The part to write, if several runs share the conversion. [`commit`](crate::commit) publishes all parts.
     pub part: Option<Part>,
-    /// What stands between values, for XSV.
+    /// The separator of values in XSV.
     pub separator: Option<String>,
-    /// What ends a line, for JSON and the XSV family.
+    /// The end of a line in JSON and the XSV family.
     pub newline: String,
-    /// What an input file may ask for.
+    /// The limits for reading input files.
     pub limits: Limits,
-    /// Whether samples of a source dataset that its table no longer has are converted like all others.
+    /// Whether deleted samples of a source dataset are converted too.
     pub with_deleted: bool,
 }
 
 impl ConvertOptions {
-    /// The defaults that the command line has: MDS, `zstd:3`, `sha256`, 64 MiB, one thread.
+    /// Creates options with the defaults of the command line: MDS, `zstd:3`, `sha256`, 64 MiB, one thread.
     #[must_use]
     pub fn new(sources: Vec<Location>, dest: Location) -> Self {
         Self {
@@ -226,7 +229,7 @@ impl ConvertOptions {
         }
     }
 
-    /// The destination as text, which is escaped when it is shown.
+    /// Returns the destination as text. Callers escape it before they show it.
     pub(crate) fn dest_text(&self) -> String {
         shown(&self.dest)
     }
@@ -235,7 +238,8 @@ impl ConvertOptions {
         self.temp_dir.as_deref()
     }
 
-    /// Everything that decides on the output's bytes, in a fixed order. `columns` are the resolved ones.
+    /// Returns all options that determine the bytes of the output, in a fixed order. `columns` are the resolved
+    /// columns.
     pub(crate) fn fingerprinted(&self, columns: &[(String, String)]) -> Value {
         let mut config = Map::new();
         let mut put = |key: &str, value: Value| {
@@ -260,7 +264,7 @@ impl ConvertOptions {
         put("select", json!(self.select));
         put("where", json!(self.filter));
         put("sql", json!(self.sql));
-        // A query that writes to the disk may bring its rows in another order than one that does not have to.
+        // A query that spills to disk may return its rows in another order.
         if self.sql.is_some() {
             put("memory_limit", json!(self.memory_limit));
         }
@@ -273,7 +277,7 @@ impl ConvertOptions {
                 TreeGroup::File => "file",
             }),
         );
-        // Only where it is not the default, so that datasets that were made without it can be brought up to date.
+        // Only a value other than the default is included, so that datasets of earlier versions can still be updated.
         if self.schema != SchemaRule::Widen {
             put("schema", json!(self.schema.name()));
         }
@@ -281,7 +285,7 @@ impl ConvertOptions {
         put("csv_delimiter", json!(self.csv_delimiter.unwrap_or(b',')));
         put("csv_header", json!(self.csv_header));
         put("infer_rows", json!(self.infer_rows));
-        // Left out where it is the default, so that conversions of earlier versions are still the same.
+        // The default is left out, so that conversions of earlier versions keep their fingerprint.
         if self.csv_nulls != [""] {
             put("csv_nulls", json!(self.csv_nulls));
         }
@@ -325,7 +329,7 @@ impl ConvertOptions {
     }
 }
 
-/// A location as given, which is escaped when it is shown.
+/// Returns a location as text. Callers escape it before they show it.
 pub(crate) fn shown(location: &Location) -> String {
     match location {
         Location::Local(path) => path.display().to_string(),

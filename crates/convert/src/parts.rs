@@ -1,4 +1,4 @@
-//! A conversion in parts: independent runs that each make a share of the shards, and one that publishes all of them.
+//! Converts in parts: independent runs each write a part of the shards, and a commit publishes all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,17 +33,17 @@ use crate::report::{ConvertReport, Outcome, SplitReport};
 use crate::run;
 use crate::target::Target;
 
-/// What the names of manifests end with, which lie beside the attempts.
+/// The suffix of manifests, which are stored next to the attempts.
 const MANIFEST: &str = ".json";
-/// Most bytes of a manifest.
+/// The maximum size of a manifest in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// One of the parts that a conversion is divided into.
+/// One part of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Its number, from 0.
     pub number: u64,
-    /// How many there are.
+    /// The number of parts.
     pub count: u64,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// Makes one part. Its shards are no dataset before [`commit`].
+/// Writes one part. Its shards belong to no dataset before [`commit`].
 pub(crate) fn run_part(
     plan: &ConvertPlan,
     part: Part,
@@ -87,7 +87,7 @@ pub(crate) fn run_part(
         return Ok(part_report(plan, &entries, done, 0, began, Duration::ZERO));
     }
 
-    // Nobody else has this name, so that two runs of a part do not touch each other's files.
+    // The attempt name is unique, so two runs of the same part do not touch each other's files.
     let attempt = format!("{:016x}", random_number());
     let builder = ManifestBuilder::new(&place, &staging, part.number, &attempt, &plan.form)?;
     let checkpoint = Gathered::default();
@@ -116,13 +116,13 @@ pub(crate) fn run_part(
         Ok(part_report(plan, &entries, done, dropped, began, idle))
     });
     if written.is_err() {
-        // Before the error that is reported, what cannot be removed is of no account: `gc` finds it.
+        // The original error is reported. `gc` finds files that cannot be removed here.
         discard(target, &builder, &checkpoint);
     }
     written
 }
 
-/// What is at the destination already: the finished dataset, or something in the way.
+/// Inspects the destination. Returns the finished dataset if there is one, or an error if something else is in the way.
 fn look(target: Target<'_>, plan: &ConvertPlan) -> Result<Option<Dest>, ConvertError> {
     let options = &plan.options;
     if target.file_version(INDEX_NAME)?.is_some() {
@@ -143,7 +143,7 @@ fn look(target: Target<'_>, plan: &ConvertPlan) -> Result<Option<Dest>, ConvertE
     Ok(None)
 }
 
-/// The job that all parts of a conversion belong to: the same for the same source, configuration and number of parts.
+/// Returns the job of a conversion. It is the same for the same source, configuration and number of parts.
 fn job(plan: &ConvertPlan, count: u64) -> String {
     let text = json!([
         plan.identity.config_fingerprint,
@@ -196,7 +196,7 @@ fn write(
     })
 }
 
-/// Removes what an attempt has written.
+/// Removes the files of an attempt.
 fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered) {
     match (target.place, builder.folder()) {
         (Place::Local(dir), Some(folder)) => {
@@ -217,7 +217,7 @@ fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered)
     }
 }
 
-/// Whether the files of a part are there as they were noted.
+/// Returns whether all files of a part are intact.
 fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<bool, ConvertError> {
     let files: Vec<_> = manifest
         .shards
@@ -236,7 +236,7 @@ fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<boo
     Ok(intact.into_iter().all(|is_intact| is_intact))
 }
 
-/// The side file of the dataset, but for what is only known at the end.
+/// Returns the provenance of the dataset, without the values that are only known at the commit.
 fn described(plan: &ConvertPlan) -> Value {
     let none = SplitReport {
         name: String::new(),
@@ -270,7 +270,7 @@ struct PartInput {
 }
 
 impl PartInput {
-    /// Units are divided by their bytes, in order: a part gets those whose middle lies in its share.
+    /// Divides the units among the parts by size, in order. A part gets the units whose middle lies in its share.
     fn new(plan: &ConvertPlan, part: Part) -> Self {
         let all = SourceInput {
             source: std::sync::Arc::clone(&plan.source),
@@ -278,7 +278,7 @@ impl PartInput {
             split: std::sync::Arc::clone(&plan.split),
         };
         let units = plan.source.units();
-        // One more, so that units of no known length are divided too.
+        // The weight is at least 1, so that units of unknown size are divided too.
         let weight = |unit: &shardmill_source::Unit| u128::from(unit.bytes) + 1;
         let total: u128 = units.iter().map(weight).sum();
         let mut before = 0;
@@ -319,7 +319,7 @@ impl Input for PartInput {
     }
 }
 
-/// The shards of a part, by their numbers.
+/// The shards of a part, by number.
 #[derive(Default)]
 struct Gathered(Mutex<Shards>);
 
@@ -352,7 +352,7 @@ impl Checkpoint for Gathered {
     }
 }
 
-/// What a part leaves for the commit.
+/// The data that a part stores for the commit.
 struct Known {
     count: u64,
     staging: Staging,
@@ -378,7 +378,7 @@ impl Known {
             "staging": self.staging.to_json(),
             "manifest": self.manifest.to_json(),
             "identity": self.config,
-            // All parts have the same one.
+            // All parts have the same provenance, so only the first stores it.
             "provenance": (self.manifest.part == 0).then_some(&self.provenance),
             "content": self.content.to_string(),
             "dropped": self.dropped,
@@ -409,25 +409,25 @@ impl Known {
     }
 }
 
-/// Which parts to publish, and how closely to look at them.
+/// The options of [`commit`].
 #[derive(Clone, Debug)]
 pub struct CommitPartsOptions {
-    /// Where the parts are.
+    /// The destination of the parts.
     pub dest: Location,
-    /// How closely files are looked at.
+    /// How thoroughly files are checked.
     pub verify: Verify,
-    /// How stores are spoken to.
+    /// The options for accessing stores.
     pub remote: RemoteOptions,
-    /// Where files for a store are made.
+    /// The directory for temporary files that are uploaded to a store.
     pub temp_dir: Option<PathBuf>,
-    /// How long the lease of another writer in a store may go without a heartbeat before it is taken over.
+    /// The time without a heartbeat after which the lease of another writer in a store is taken over.
     pub lease_patience: Duration,
-    /// What files may ask for.
+    /// The limits for reading files.
     pub limits: Limits,
 }
 
 impl CommitPartsOptions {
-    /// The defaults of the command line.
+    /// Creates options with the defaults of the command line.
     #[must_use]
     pub fn new(dest: Location) -> Self {
         Self {
@@ -441,32 +441,34 @@ impl CommitPartsOptions {
     }
 }
 
-/// What a commit published.
+/// The result of [`commit`].
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CommitReport {
-    /// Where the dataset is.
+    /// The location of the dataset.
     pub dest: String,
-    /// Parts it was made from.
+    /// The number of parts.
     pub parts: u64,
-    /// Its samples.
+    /// The number of samples.
     pub samples: u64,
-    /// Its shards.
+    /// The number of shards.
     pub shards: u64,
-    /// Bytes before compression.
+    /// The size before compression in bytes.
     pub raw_bytes: u64,
-    /// Bytes of the files.
+    /// The size of the stored files in bytes.
     pub stored_bytes: u64,
-    /// Whether it was published before.
+    /// Whether an earlier commit had already published the dataset.
     pub was_done: bool,
 }
 
-/// Publishes what the parts of a conversion have made as one dataset, in the order of the parts. All parts have to be
-/// there, and every file as it was written. What attempts that do not count have left is removed.
+/// Publishes the parts of a conversion as one dataset, in the order of the parts. All parts and all their files must
+/// exist and be intact. Files of other attempts are removed.
 ///
 /// # Errors
 ///
-/// `parts-none`, `part-missing` and the like, which are `InvalidInput`; `Conflict` where there is another dataset, or
-/// parts of several conversions; files that are not as they were written; what the disk or the store says.
+/// - `InvalidInput`: parts are missing, for example `parts-none` or `part-missing`.
+/// - `Conflict`: another dataset exists, or the parts belong to several conversions.
+/// - A file differs from what was written.
+/// - The error of the disk or the store.
 pub fn commit(
     options: &CommitPartsOptions,
     progress: &Progress,
@@ -482,7 +484,7 @@ pub fn commit(
     let (staging, count) = (first.staging.clone(), first.count);
     let held = u64::try_from(known.len()).unwrap_or(u64::MAX);
     if held < count && is_published(target, first)? {
-        // A commit was killed while it removed the manifests.
+        // An earlier commit was killed while it removed the manifests.
         return done_before(target, options);
     }
     let dropped = known.iter().map(|known| known.dropped).sum::<u64>();
@@ -545,14 +547,14 @@ pub fn commit(
         side.insert("content".to_owned(), json!(content.to_string()));
         let mut text = serde_json::to_string_pretty(side).unwrap_or_default();
         text.push('\n');
-        // What a commit that is killed leaves of it lies with the manifests, which go last.
+        // A killed commit leaves the temporary file next to the manifests, which are removed last.
         target.publish_from(PARTS_FOLDER, PROVENANCE_NAME, text.as_bytes())?;
     }
     clean(target, options)?;
     Ok(report)
 }
 
-/// Removes what is left beside a dataset that was published, of this commit and of those that were killed.
+/// Removes the leftovers of this commit and of killed commits after the dataset was published.
 fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), ConvertError> {
     let entries = target.entries(PARTS_FOLDER)?;
     let names: Vec<String> = entries
@@ -568,7 +570,7 @@ fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Convert
     Ok(())
 }
 
-/// Whether the dataset that is there was made of the parts that one of them belongs to.
+/// Returns whether the existing dataset was made from the same conversion as this part.
 fn is_published(target: Target<'_>, known: &Known) -> Result<bool, ConvertError> {
     if target.file_version(INDEX_NAME)?.is_none() {
         return Ok(false);
@@ -584,7 +586,7 @@ fn is_published(target: Target<'_>, known: &Known) -> Result<bool, ConvertError>
     )
 }
 
-/// A dataset that was made of parts, where no others wait.
+/// Returns the report of a dataset that an earlier commit published.
 fn done_before(
     target: Target<'_>,
     options: &CommitPartsOptions,
@@ -611,7 +613,7 @@ fn done_before(
     })
 }
 
-/// What the manifests at a place say.
+/// Reads all manifests at the destination.
 fn manifests(target: Target<'_>, limits: &Limits) -> Result<Vec<Known>, ConvertError> {
     let entries = target.entries(PARTS_FOLDER)?.into_iter();
     let names: Vec<String> = entries
@@ -625,7 +627,7 @@ fn manifests(target: Target<'_>, limits: &Limits) -> Result<Vec<Known>, ConvertE
     })?;
     let mut known = Vec::with_capacity(names.len());
     for (name, text) in names.iter().zip(texts) {
-        // Gone since it was listed: somebody else commits.
+        // Another commit has removed the manifest since it was listed.
         let Some(text) = text else { continue };
         let parsed = Known::parse(&text, limits);
         known.push(parsed.map_err(|reason| ConvertError::Manifest {
@@ -636,7 +638,7 @@ fn manifests(target: Target<'_>, limits: &Limits) -> Result<Vec<Known>, ConvertE
     Ok(known)
 }
 
-/// Names the parts of each conversion.
+/// Lists the parts of each conversion, for messages.
 fn conversions(known: &[Known]) -> String {
     let mut jobs: BTreeMap<(&str, u64), Vec<String>> = BTreeMap::new();
     for known in known {
@@ -650,22 +652,22 @@ fn conversions(known: &[Known]) -> String {
 /// A part that waits for a commit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct WaitingPart {
-    /// Its number and how many there are, as `--part` has them: `0/4`.
+    /// Its number and the number of parts, as in `--part`: `0/4`.
     pub part: String,
-    /// The conversion that it belongs to: parts of the same conversion have the same one.
+    /// The id of the conversion. Parts of the same conversion have the same id.
     pub conversion: String,
-    /// Its samples.
+    /// The number of samples.
     pub samples: u64,
-    /// Its shards.
+    /// The number of shards.
     pub shards: u64,
-    /// Bytes of its files.
+    /// The size of its files in bytes.
     pub bytes: u64,
-    /// The files that are it, by their names beneath the place, and in a directory the folder that they are in.
+    /// The paths of its files relative to the destination, and in a local directory also the folder of the attempt.
     #[serde(skip)]
     pub(crate) names: BTreeSet<String>,
 }
 
-/// The parts that wait for a commit at a place, in order.
+/// Returns the parts that wait for a commit, in order.
 pub(crate) fn waiting(
     target: Target<'_>,
     limits: &Limits,
@@ -694,7 +696,7 @@ pub(crate) fn waiting(
     Ok(parts.collect())
 }
 
-/// Whether parts wait for a commit at a place.
+/// Returns whether parts wait for a commit.
 pub(crate) fn are_there(target: Target<'_>) -> Result<bool, StorageError> {
     let mut entries = target.entries(PARTS_FOLDER)?.into_iter();
     Ok(entries.any(|entry| !entry.is_folder && entry.name.ends_with(MANIFEST)))

@@ -1,4 +1,4 @@
-//! Deciding: what is read, which columns become what, what is at the destination. Writes nothing.
+//! Plans a conversion: the columns, their encodings, and the state of the destination. Writes nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,35 +31,35 @@ pub struct PlannedColumn {
     pub data_type: String,
     /// Its encoding in the output.
     pub encoding: String,
-    /// Nulls, where the source's statistics tell.
+    /// The number of nulls, if the source's statistics contain it.
     pub nulls: Option<u64>,
 }
 
-/// What running the plan would find at the destination.
+/// The state of the destination as the plan found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DestState {
-    /// Nothing.
+    /// The destination is empty.
     Empty,
-    /// An interrupted run of the same conversion, with that many complete shards.
+    /// The destination holds an interrupted run of the same conversion.
     Interrupted {
-        /// Complete shards.
+        /// The number of complete shards.
         shards: usize,
     },
-    /// The finished result of the same conversion.
+    /// The destination holds the finished result of the same conversion.
     Done,
-    /// A dataset that is going to be replaced.
+    /// The destination holds a dataset that will be replaced.
     Replaced,
-    /// A dataset of an earlier version of the table, which is added to.
+    /// The destination holds a dataset of an earlier table version, which will be updated.
     Behind,
 }
 
-/// Everything that was decided before anything is written.
+/// A planned conversion: all decisions before anything is written.
 pub struct ConvertPlan {
-    /// How to convert, as it was asked for.
+    /// The requested options.
     pub options: ConvertOptions,
     /// The columns of the output, in its order.
     pub columns: Vec<PlannedColumn>,
-    /// What is at the destination.
+    /// The state of the destination.
     pub dest_state: DestState,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) nulls: Arc<NullPlan>,
@@ -67,18 +67,20 @@ pub struct ConvertPlan {
     pub(crate) encoder: RowEncoder,
     pub(crate) form: ShardForm,
     pub(crate) identity: Identity,
-    /// The directories of the splits beneath the destination; `""` for a single dataset.
+    /// The directories of the splits, relative to the destination; `""` for a single dataset.
     pub(crate) folders: Vec<String>,
-    /// What brings the destination up to date; `None` where everything is converted.
+    /// The work that brings the destination up to date. `None` if everything is converted.
     pub(crate) increment: Option<Increment>,
 }
 
-/// Decides how to convert. Reads metadata of the source and of the destination, and writes nothing.
+/// Plans a conversion. Reads metadata of the source and the destination, and writes nothing.
 ///
 /// # Errors
 ///
-/// Options that cannot be carried out (`InvalidInput`), sources that cannot be read, types and nulls that
-/// cannot be stored, and a destination that holds something else (`Conflict`).
+/// - `InvalidInput`: an option is invalid.
+/// - A source cannot be read.
+/// - A type or a null cannot be stored.
+/// - `Conflict`: the destination holds something else.
 pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     check_options(&options)?;
     options.jobs = options.jobs.max(1);
@@ -172,7 +174,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     })
 }
 
-/// The file that is to blame for a source as a whole.
+/// Returns the file to name in an error that concerns the whole source.
 fn first_file(source: &Arc<dyn Source>, options: &ConvertOptions) -> String {
     let file = source
         .description()
@@ -298,7 +300,7 @@ fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
     Ok(())
 }
 
-/// The column that the keys of tar samples come from; without one they are numbers.
+/// Returns the column that provides the keys of tar samples. Without one, keys are numbers.
 fn key_column(
     schema: &SchemaRef,
     source: &Arc<dyn Source>,
@@ -322,7 +324,7 @@ fn key_column(
         ));
     };
     let description = source.description();
-    // What a tree calls its samples is different from sample to sample.
+    // The keys of a single tree are unique.
     let unique = description.kind == SourceKind::Tree
         && description.query.is_none()
         && options.sources.len() == 1
@@ -336,7 +338,7 @@ fn key_column(
 
 fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError> {
     for source in &options.sources {
-        // A pattern has no place of its own; its files are compared when they are known.
+        // A pattern has no location of its own. Its files are compared when they are known.
         let overlap = match (&options.dest, source) {
             (Location::Local(dest), Location::Local(source)) => {
                 let (dest, source) = (absolute(dest), absolute(source));
@@ -362,7 +364,7 @@ fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError> {
     Ok(())
 }
 
-/// The path without links and dots, as far as it exists.
+/// Returns the path without links and dots, as far as it exists.
 fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut missing = Vec::new();
@@ -384,7 +386,7 @@ fn absolute(path: &Path) -> PathBuf {
     }
 }
 
-/// The source, and what of it has to be read to bring the destination up to date.
+/// Opens the source. For an increment, also returns the files that must be read.
 fn open_source(
     options: &ConvertOptions,
 ) -> Result<(Arc<dyn Source>, Option<Increment>), ConvertError> {
@@ -396,7 +398,7 @@ fn open_source(
             expr: column.expr.clone(),
         })
         .collect();
-    // The key may decide on the split without being stored.
+    // The split key may determine the split without being stored.
     if let Some(key) = &options.split_key
         && !selected.is_empty()
         && selected.iter().all(|column| column.name != *key)
@@ -410,7 +412,7 @@ fn open_source(
         }
         None => shardmill_source::detect(&options.sources, &options.remote)?,
     };
-    // Keys are read, whether or not they become a field.
+    // Keys are read even if they do not become a field.
     if options.to == ShardFormat::Webdataset
         && !selected.is_empty()
         && selected.iter().all(|column| column.name != options.key)
@@ -434,7 +436,7 @@ fn open_source(
         follow_links: options.follow_links,
         text_as_bytes: takes_bytes(options),
         json_columns: columns_as(options, |encoding| encoding == "json"),
-        // Texts of numbers have all their digits.
+        // Columns encoded as text keep all digits of their numbers.
         text_columns: columns_as(options, |encoding| encoding.starts_with("str")),
         raw_objects: stores_json(options) && options.sql.is_none(),
         typed_columns: typed_columns(options),
@@ -473,12 +475,12 @@ fn open_source(
     Ok((source, increment))
 }
 
-/// Whether objects have a form in the output: JSON.
+/// Returns whether the output can store objects as JSON.
 fn stores_json(options: &ConvertOptions) -> bool {
     options.to == ShardFormat::Webdataset || options.to == shardmill_core::Format::Mds.into()
 }
 
-/// The columns of the source whose encoding is one of those, where nothing is computed with them.
+/// Returns the source columns with a matching encoding. Returns none if expressions may use the columns.
 fn columns_as(options: &ConvertOptions, is_one: impl Fn(&str) -> bool) -> Vec<String> {
     if (&options.select, &options.filter, &options.sql) != (&None, &None, &None) {
         return Vec::new();
@@ -497,7 +499,7 @@ fn columns_as(options: &ConvertOptions, is_one: impl Fn(&str) -> bool) -> Vec<St
     columns.filter_map(source_column).collect()
 }
 
-/// The column of the source that a column is a copy of.
+/// Returns the source column that a column copies.
 fn source_column(column: &ColumnSpec) -> Option<String> {
     let is_name = |expr: &&str| {
         let mut bytes = expr.bytes();
@@ -509,7 +511,8 @@ fn source_column(column: &ColumnSpec) -> Option<String> {
     }
 }
 
-/// Columns whose objects stay structures: those with an encoding of their own, and those that expressions name.
+/// Returns the columns whose objects stay structs: columns with another encoding than JSON, and columns used in
+/// expressions.
 fn typed_columns(options: &ConvertOptions) -> Vec<String> {
     let encoded = options.columns.iter().filter(|column| {
         let encoding = column.encoding.as_deref();
@@ -524,14 +527,14 @@ fn typed_columns(options: &ConvertOptions) -> Vec<String> {
     for text in texts.into_iter().flatten().chain(computed) {
         let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
         let words = text.split(|letter| !is_letter(letter));
-        // What stands in quotes may be a name with other characters.
+        // A quoted name may contain other characters.
         let words = words.chain(text.split('"'));
         typed.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
     }
     typed
 }
 
-/// Whether files go into tar files as they are, and nobody computes with the text in them.
+/// Returns whether files are copied into tar files unchanged, and no expression uses their text.
 fn takes_bytes(options: &ConvertOptions) -> bool {
     let is_plain = |column: &ColumnSpec| column.expr.is_none() && column.encoding.is_none();
     options.to == ShardFormat::Webdataset
@@ -541,7 +544,7 @@ fn takes_bytes(options: &ConvertOptions) -> bool {
         && options.split_key.is_none()
 }
 
-/// Refuses what is about other sources than this one.
+/// Checks that all options apply to this kind of source.
 fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError> {
     let is_csv = matches!(kind, SourceKind::Csv | SourceKind::Tsv);
     let is_tree = kind == SourceKind::Tree;
@@ -595,23 +598,23 @@ fn check_source_options(kind: SourceKind, options: &ConvertOptions) -> Result<()
     }
 }
 
-/// The name of the key column where nobody chose another.
+/// The default name of the key column.
 const DEFAULT_KEY: &str = "__key__";
 
-/// Whether a source has keys that nobody asked for.
+/// Returns whether a source has a key column that was not requested.
 fn has_keys(kind: SourceKind, options: &ConvertOptions) -> Result<bool, ConvertError> {
     if options.sql.is_some() || options.select.is_some() {
         return Ok(false);
     }
     match kind {
         SourceKind::Tree | SourceKind::Webdataset => Ok(true),
-        // One that was made of tar files has kept them.
+        // A dataset that was converted from tar files may have kept its keys.
         SourceKind::Mds => mds_source::has_column(&options.sources, DEFAULT_KEY, options),
         _ => Ok(false),
     }
 }
 
-/// The position of a split key that was added for the split alone, and that the key is there at all.
+/// Returns the position of a split key that was added only for the split. Checks that the split key exists.
 fn split_key_to_skip(
     options: &ConvertOptions,
     source: &Arc<dyn Source>,
@@ -642,7 +645,7 @@ fn split_key_to_skip(
     Ok((!asked).then_some(at))
 }
 
-/// Nulls that the source's statistics show are refused before anything is written, all columns at once.
+/// Reports known nulls in all columns as one error before anything is written. The source's statistics show them.
 fn refuse_known_nulls(
     source: &Arc<dyn Source>,
     encoders: &[shardmill_writer::ColumnEncoder],
@@ -664,13 +667,13 @@ fn refuse_known_nulls(
             continue;
         }
         if let Some(count) = source.null_count(at).filter(|count| *count > 0) {
-            // Finding the first one reads rows; ten names are enough to act on.
+            // Finding the first null reads rows, so it is done for at most ten columns.
             let first = if columns.len() < 10 {
                 source.first_null(at)?.map(|place| place.to_string())
             } else {
                 None
             };
-            // The name that options go by; in tar files the field may have another one.
+            // Options use this name; in tar files the field may have another one.
             columns.push((field.name().clone(), count, first));
             hints.push(encoder.null_hint());
         }
@@ -685,7 +688,7 @@ fn refuse_known_nulls(
         .collect::<Vec<_>>()
         .join(" ");
     let tree = source.description().kind == SourceKind::Tree;
-    // What works for all of them: the shortest, which has the fewest choices.
+    // The shortest hint has the fewest choices, which work for all columns.
     let hint = hints.iter().min_by_key(|hint| hint.len());
     Err(ConvertError::Nulls {
         hint: hint.map_or_else(String::new, |hint| (*hint).to_owned()),
@@ -697,19 +700,19 @@ fn refuse_known_nulls(
 }
 
 impl ConvertPlan {
-    /// What is read.
+    /// Returns the description of the source.
     #[must_use]
     pub fn source(&self) -> &shardmill_source::SourceDescription {
         self.source.description()
     }
 
-    /// What shards look like.
+    /// Returns the form of the shards.
     #[must_use]
     pub const fn form(&self) -> &ShardForm {
         &self.form
     }
 
-    /// Where the keys of tar samples come from, for a person.
+    /// Describes the source of the keys of tar samples, for messages.
     #[must_use]
     pub fn key_source(&self) -> String {
         match self.encoder.keys() {
@@ -718,19 +721,19 @@ impl ConvertPlan {
         }
     }
 
-    /// What brings the dataset up to date that is there; `None` where everything is converted.
+    /// Returns the work that brings the existing dataset up to date. `None` means that everything is converted.
     #[must_use]
     pub fn increment(&self) -> Option<PlannedIncrement> {
         self.increment.as_ref().map(Increment::planned)
     }
 
-    /// The names of the splits; one empty name without splits.
+    /// Returns the names of the splits; one empty name if there are no splits.
     #[must_use]
     pub fn splits(&self) -> &[String] {
         &self.folders
     }
 
-    /// The plan as JSON, for `--dry-run --json`.
+    /// Returns the plan as JSON, for `--dry-run --json`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let source = self.source.description();
@@ -775,7 +778,7 @@ impl ConvertPlan {
     }
 }
 
-/// The kind of an error decides whether a run can be continued.
+/// Returns whether a run can be resumed after this error. The kind of the error decides.
 pub(crate) fn is_resumable(error: &ConvertError) -> bool {
     let kind: ErrorKind = error.kind();
     dest::is_resumable(kind)

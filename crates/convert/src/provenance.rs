@@ -1,4 +1,4 @@
-//! The side file beside an index: where the data came from and how it was made.
+//! The provenance file next to an index: where the data came from, and how it was converted.
 
 use serde_json::{Value, json};
 use shardmill_reader::{PROVENANCE_BYTES, PROVENANCE_NAME};
@@ -12,10 +12,10 @@ use crate::plan::ConvertPlan;
 use crate::report::{IncrementReport, SplitReport};
 use crate::target::Target;
 
-/// Files named one by one; larger sources are described by count, bytes and fingerprint.
+/// The maximum number of files listed by name. Larger sources are described by count, size and fingerprint.
 const FILES_NAMED: usize = 10_000;
 
-/// What a conversion is: two runs are the same when these are equal.
+/// The identity of a conversion. Two runs are the same conversion if their identities are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Identity {
     pub(crate) config: Value,
@@ -41,14 +41,14 @@ impl Identity {
         })
     }
 
-    /// Whether a value of [`to_json`](Self::to_json) may be this one.
+    /// Returns whether a value can be the result of [`to_json`](Self::to_json).
     pub(crate) fn is_in(value: &Value) -> bool {
         value
             .get("config_fingerprint")
             .is_some_and(Value::is_string)
     }
 
-    /// Says how `other`, as written by an earlier run, differs; `None` when it does not.
+    /// Describes how `other`, the identity of an earlier run, differs. Returns `None` if it does not differ.
     pub(crate) fn difference(&self, other: &Value) -> Option<String> {
         let text = |key: &str| other.get(key).and_then(Value::as_str).unwrap_or_default();
         if text("config_fingerprint") != self.config_fingerprint {
@@ -76,10 +76,10 @@ impl Identity {
     }
 }
 
-/// Most characters of a value in a message.
+/// The maximum number of characters of a value in a message.
 const MOST_SHOWN: usize = 120;
 
-/// Where two values first differ, and what is there in each. Values that are short enough are shown whole.
+/// Returns the path of the first difference between two values, and both values there. Short values are returned whole.
 fn first_difference(before: &Value, now: &Value) -> (String, String, String) {
     let (shown, is) = (before.to_string(), now.to_string());
     let is_short = |text: &str| text.chars().count() <= MOST_SHOWN;
@@ -116,7 +116,7 @@ fn first_difference(before: &Value, now: &Value) -> (String, String, String) {
     }
 }
 
-/// At most [`MOST_SHOWN`] characters of a text, from one on.
+/// Returns at most [`MOST_SHOWN`] characters of a text, starting at character `from`.
 fn short(text: &str, from: usize) -> String {
     let rest = text.chars().skip(from);
     let shown: String = rest.clone().take(MOST_SHOWN).collect();
@@ -128,7 +128,7 @@ fn short(text: &str, from: usize) -> String {
     format!("{before}{shown}{after}")
 }
 
-/// The contents of the side file. `tombstones` is what it notes about the list of deleted samples.
+/// Returns the contents of the provenance file. `tombstones` describes the list of deleted samples.
 pub(crate) fn provenance(
     plan: &ConvertPlan,
     split: &SplitReport,
@@ -170,7 +170,7 @@ pub(crate) fn provenance(
         "shards": split.shards,
         "raw_bytes": split.raw_bytes,
         "stored_bytes": split.stored_bytes,
-        // A number that a sample has for a key is not part of the content.
+        // Keys that are sample numbers are not part of the content.
         "keys": plan.encoder.keys().map(|keys| match keys {
             TarKeys::Number => "number",
             TarKeys::Column { .. } => "column",
@@ -185,20 +185,20 @@ pub(crate) fn provenance(
     text
 }
 
-/// Reads a side file back; `None` when it is missing or unreadable.
+/// Reads a provenance file. Returns `None` if it is missing or invalid.
 pub(crate) fn read(target: Target<'_>, folder: &str) -> Option<Value> {
     let name = in_folder(folder, PROVENANCE_NAME);
     let bytes = target.read(&name, PROVENANCE_BYTES).ok()??;
     serde_json::from_slice(&bytes).ok()
 }
 
-/// The side file that belongs to an index; `None` when it is missing or unreadable.
+/// Reads the provenance that belongs to an index. Returns `None` if it is missing or invalid.
 pub(crate) fn of_index(
     target: Target<'_>,
     folder: &str,
     index: &[u8],
 ) -> Result<Option<Value>, StorageError> {
-    // An increment that was killed has left it to be written.
+    // A killed increment may have left it in the pending note.
     if folder.is_empty()
         && let Some(text) = increment::text_for(target, index, PROVENANCE_NAME)?
     {
@@ -207,7 +207,7 @@ pub(crate) fn of_index(
     Ok(read(target, folder))
 }
 
-/// Whether a folder is a split of the dataset that it lies in, and not a dataset of its own.
+/// Returns whether a folder is a split of the dataset around it, and not a separate dataset.
 pub(crate) fn is_split(target: Target<'_>, folder: &str) -> bool {
     let split = read(target, folder);
     let split = split
@@ -216,7 +216,7 @@ pub(crate) fn is_split(target: Target<'_>, folder: &str) -> bool {
     split == Some(folder)
 }
 
-/// The name of a file of a split.
+/// Returns the path of a file in the folder of a split.
 pub(crate) fn in_folder(folder: &str, name: &str) -> String {
     if folder.is_empty() {
         name.to_owned()

@@ -1,4 +1,4 @@
-//! The index of tar shards that have none, or a wrong one: what the conversion that wrote them would have written.
+//! Creates the index of tar shards without a valid one: the index that the conversion would have written.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,30 +15,34 @@ use crate::error::ConvertError;
 use crate::export::SideFiles;
 use crate::target::Target;
 
-/// Bytes that are hashed in one go, so that the second hash finds them in a core's cache.
+/// The number of bytes that are hashed at a time. The second hash finds them in the core's cache.
 const STEP_BYTES: usize = 256 << 10;
 
-/// How an index is made.
+/// The options of [`reindex_tars`].
 #[derive(Clone, Debug)]
 pub struct ReindexOptions {
-    /// Which hashes go into it.
+    /// The hashes in the index.
     pub hashes: Vec<HashAlgo>,
-    /// Shards read side by side; 0 for one per core.
+    /// The number of shards read in parallel; 0 means one per core.
     pub jobs: usize,
-    /// Whether tables of offsets that differ are replaced.
+    /// Whether existing offset tables with other contents are replaced.
     pub replace: bool,
-    /// What a file may ask for.
+    /// The limits for reading files.
     pub limits: Limits,
 }
 
-/// Reads the tar shards that lie in a folder, by name, writes the table of offsets beside each, and answers the index, which
-/// the caller publishes. `None` where no tar file lies in the folder itself. An `index.json` that is there is not read.
+/// Reads the tar shards in a folder by name, writes the offset table next to each, and returns the index. The caller
+/// publishes it.
 ///
-/// How hard a compressed shard was compressed is in no file: the index says what `convert` does when nobody says.
+/// Returns `None` if the folder itself contains no tar file. An existing `index.json` is not read. A compressed shard
+/// does not record its compression level, so the index contains the default of `convert`.
 ///
 /// # Errors
 ///
-/// Shards that cannot be read; two that are one shard, compressed and not; tables that differ (`Conflict`); `Interrupted`.
+/// - A shard cannot be read.
+/// - The folder contains both a shard and its compressed form.
+/// - `Conflict`: an existing offset table differs.
+/// - `Interrupted`: the run was cancelled.
 pub fn reindex_tars(
     folder: &Path,
     options: &ReindexOptions,
@@ -66,14 +70,14 @@ pub fn reindex_tars(
             return Ok(());
         };
         progress.add_samples(entry.samples);
-        // INVARIANT: `describe` names the table.
+        // INVARIANT: `describe` sets the name of the offset table.
         if let Some(file) = &entry.offsets
             && let Err(error) = side_files.publish(&file.basename, &table, options.replace)
         {
             failure = Some(error);
             return Err(TarSetError::Interrupted);
         }
-        // A million shards of the same fields share one set.
+        // Shards with the same fields share one set, because there may be a million of them.
         if let Some(last) = index.shards.last()
             && last.fields == entry.fields
         {
@@ -90,7 +94,7 @@ pub fn reindex_tars(
     Ok(Some(index))
 }
 
-/// A shard that lies there compressed and not is one shard, and its index can name one file.
+/// Checks that no shard exists both compressed and uncompressed. The index can list only one of the files.
 fn check_names(shards: &[TarFile]) -> Result<(), ConvertError> {
     let mut names: Vec<(String, &TarFile)> = shards
         .iter()
@@ -128,7 +132,7 @@ fn describe(
     let map =
         ShardMap::read(bytes, limits).map_err(|source| TarSetError::tar(shard.path(), source));
     let raw_data = file(shard.raw_name(), bytes);
-    // What is gone reads as zeros, which have errors of their own.
+    // Missing pages of a damaged mapping read as zeros, which would cause misleading errors.
     if data.is_damaged() {
         return Err(TarSetError::Changed { path: shard.path() });
     }

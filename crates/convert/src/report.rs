@@ -1,17 +1,17 @@
 use serde::Serialize;
 
-/// How a conversion ended well.
+/// How a successful conversion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Everything was converted now.
+    /// All data was converted in this run.
     Converted,
     /// An interrupted conversion was completed.
     Resumed {
-        /// Shards of the earlier run that were checked and kept.
+        /// The number of shards of the earlier run that were checked and reused.
         reused_shards: u64,
     },
-    /// The same conversion had been finished before; nothing was written.
+    /// The same conversion had already finished. Nothing was written.
     AlreadyDone,
 }
 
@@ -20,58 +20,59 @@ pub enum Outcome {
 pub struct SplitReport {
     /// The name of the split; empty without splits.
     pub name: String,
-    /// Samples.
+    /// The number of samples.
     pub samples: u64,
-    /// Shards.
+    /// The number of shards.
     pub shards: u64,
-    /// Bytes before compression.
+    /// The size before compression in bytes.
     pub raw_bytes: u64,
-    /// Bytes of the files.
+    /// The size of the stored files in bytes.
     pub stored_bytes: u64,
 }
 
-/// What a conversion did.
+/// The result of a conversion.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConvertReport {
     /// How it ended.
     pub outcome: Outcome,
-    /// Where the data is.
+    /// The location of the data.
     pub dest: String,
-    /// The datasets; one without a name when there are no splits.
+    /// The datasets. Without splits there is one, with an empty name.
     pub splits: Vec<SplitReport>,
-    /// Rows that were left out because of nulls; of this run, when it was a resumed one.
+    /// The number of rows dropped because of nulls. After a resume, only those of this run.
     pub dropped_rows: u64,
-    /// Samples of a source dataset that were left out because its table no longer has them.
+    /// The number of deleted samples of a source dataset that were left out.
     #[serde(skip_serializing_if = "is_zero")]
     pub deleted_samples: u64,
-    /// Bytes of the source.
+    /// The size of the source in bytes.
     pub source_bytes: u64,
-    /// Wall time.
+    /// The wall time.
     pub elapsed_seconds: f64,
-    /// Core seconds that threads had nothing left to do at the end.
+    /// The core seconds that threads were idle at the end.
     pub idle_seconds: f64,
-    /// What the dataset remembers of its table, where it is brought up to date step by step.
+    /// The last generation of a dataset that is updated incrementally.
     pub increment: Option<IncrementReport>,
 }
 
-/// The last generation of a dataset that is brought up to date step by step.
+/// The last generation of a dataset that is updated incrementally.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IncrementReport {
     /// Its number, from 1.
     pub generation: usize,
     /// The version of the table.
     pub version: u64,
-    /// The version of the generation before; `None` for the first.
+    /// The table version of the previous generation. `None` for the first.
     pub from_version: Option<u64>,
-    /// Samples that it added.
+    /// The number of added samples.
     pub added_samples: u64,
-    /// Shards that it added.
+    /// The number of added shards.
     pub added_shards: u64,
-    /// Samples of generations before that the table no longer has: deleted, or changed and added anew.
+    /// The number of samples of earlier generations that are no longer in the table: deleted, or changed and added
+    /// again.
     pub tombstones: u64,
-    /// The same, of all generations.
+    /// The number of such samples in all generations.
     pub all_tombstones: u64,
-    /// Whether `index.tombstones` was missing or changed, and was written again.
+    /// Whether `index.tombstones` was missing or damaged and was restored.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub restored_tombstones: bool,
 }
@@ -81,25 +82,25 @@ pub(crate) const fn is_zero(number: &u64) -> bool {
 }
 
 impl ConvertReport {
-    /// Samples of all splits.
+    /// Returns the number of samples in all splits.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.splits.iter().map(|split| split.samples).sum()
     }
 
-    /// Shards of all splits.
+    /// Returns the number of shards in all splits.
     #[must_use]
     pub fn shards(&self) -> u64 {
         self.splits.iter().map(|split| split.shards).sum()
     }
 
-    /// Bytes before compression, of all splits.
+    /// Returns the size of all splits before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
         self.splits.iter().map(|split| split.raw_bytes).sum()
     }
 
-    /// Bytes of the files of all splits.
+    /// Returns the size of the stored files of all splits, in bytes.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.splits.iter().map(|split| split.stored_bytes).sum()

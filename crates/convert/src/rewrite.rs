@@ -1,4 +1,5 @@
-//! Tar shards written anew, one by one: to the form that every reader understands, or what is whole of damaged ones.
+//! Rewrites tar shards one by one: to a form that every reader understands, or to save the intact samples of damaged
+//! shards.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,75 +18,75 @@ use shardmill_writer::{DatasetIndex, INDEX_NAME};
 
 use crate::error::ConvertError;
 
-/// Bytes that are hashed and written in one go, so that the second finds them in a core's cache.
+/// The number of bytes that are hashed and written at a time. The second operation finds them in the core's cache.
 const STEP_BYTES: usize = 256 << 10;
 
-/// What to do with shards.
+/// The kind of a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RewriteKind {
-    /// Make them what every reader understands; refuse damage.
+    /// Rewrites shards to a form that every reader understands. Damaged shards are errors.
     Fix,
-    /// Save the samples that are whole.
+    /// Saves the intact samples.
     Repair,
 }
 
-/// How to rewrite.
+/// The options of a rewrite.
 #[derive(Clone, Debug)]
 pub struct RewriteOptions {
-    /// What to do.
+    /// The kind of the rewrite.
     pub kind: RewriteKind,
-    /// Which hashes go into the index.
+    /// The hashes in the index.
     pub hashes: Vec<HashAlgo>,
-    /// Shards in work at the same time; 0 for one per core.
+    /// The number of shards processed in parallel; 0 means one per core.
     pub jobs: usize,
-    /// What a file may ask for.
+    /// The limits for reading files.
     pub limits: Limits,
 }
 
-/// Something that is different in the new shard.
+/// A difference of the new shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangeLine {
     /// The shard that was read.
     pub shard: String,
     /// A stable id.
     pub id: &'static str,
-    /// The member or the key.
+    /// The name of the member, or the key.
     pub member: String,
-    /// What happens to it.
+    /// A description of the change.
     pub message: &'static str,
 }
 
-/// Something that is not in the new shard, though it was in the old one.
+/// Data of the old shard that is missing in the new one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostLine {
     /// The shard that was read.
     pub shard: String,
-    /// The stable id of what is wrong.
+    /// The stable id of the problem.
     pub id: &'static str,
-    /// The key of the sample, where it is known.
+    /// The key of the sample, if it is known.
     pub key: Option<String>,
-    /// Where it begins in the raw shard.
+    /// The start of the data in the raw shard.
     pub begin: u64,
-    /// Where it ends there.
+    /// The end of the data in the raw shard.
     pub end: u64,
-    /// What is wrong.
+    /// A description of the problem.
     pub message: String,
 }
 
-/// What a rewrite did.
+/// The result of a rewrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rewritten {
-    /// Shards that were written.
+    /// The number of shards that were written.
     pub shards: u64,
-    /// Samples in them.
+    /// The number of samples in them.
     pub samples: u64,
-    /// What is different, headers apart.
+    /// The differences, except in headers.
     pub changes: Vec<ChangeLine>,
-    /// What could not be saved.
+    /// The data that could not be saved.
     pub lost: Vec<LostLine>,
 }
 
-/// A new shard on its way.
+/// A new shard that is not published yet.
 struct Fresh {
     entry: IndexShard,
     files: Vec<(String, TempFile)>,
@@ -93,12 +94,13 @@ struct Fresh {
     lost: Vec<LostLine>,
 }
 
-/// Reads tar shards, and writes them anew into a folder that is not there yet, or empty. The index is last; after an error
-/// the folder is as it was.
+/// Reads tar shards and rewrites them into a new or empty folder. The index is published last. After an error the
+/// folder is restored to its previous state.
 ///
 /// # Errors
 ///
-/// What cannot be read; shards that only a person can fix; a destination with something in it (`Conflict`).
+/// Returns an error if a shard cannot be read or needs a decision of the user, and `Conflict` if the destination is not
+/// empty.
 pub fn rewrite_tars(
     source: PathBuf,
     dest: &Path,
@@ -135,13 +137,13 @@ pub fn rewrite_tars(
         &mut published,
     );
     if done.is_err() {
-        // What cannot be removed is not worth an error beside the one that is reported; without an index it is no dataset.
+        // The original error is reported. Files that cannot be removed belong to no dataset, because there is no index.
         for name in &published {
             let _ = dir.remove(name);
         }
     }
     if done.is_err() && !existed {
-        // A folder that stays is not worth an error beside the one that is reported.
+        // The original error is reported, even if the folder cannot be removed.
         let parent = dest.parent().filter(|path| !path.as_os_str().is_empty());
         let name = dest.file_name().and_then(|name| name.to_str());
         if let (Ok(parent), Some(name)) = (Dir::open(parent.unwrap_or(Path::new("."))), name) {
@@ -151,7 +153,7 @@ pub fn rewrite_tars(
     done
 }
 
-/// What the new shards are called: as the old ones, without folders and compression.
+/// Returns the names of the new shards: the old names without folders and compression suffixes.
 fn names(shards: &[TarFile]) -> Result<Vec<String>, ConvertError> {
     let mut names: Vec<String> = Vec::with_capacity(shards.len());
     for shard in shards {
@@ -216,7 +218,7 @@ fn write(
             }
             Some(Err(error)) => {
                 failure.get_or_insert(error);
-                // Nothing more has to be tried.
+                // The first error stops the rewrite.
                 return Err(TarSetError::Interrupted);
             }
             Some(Ok(_)) | None => {}
@@ -318,7 +320,7 @@ fn repaired(shard: &TarFile, limits: &Limits) -> Result<NewShard, ConvertError> 
     Ok((repaired.bytes, repaired.map, Vec::new(), lost))
 }
 
-/// What was copied from a mapping that is damaged is nothing.
+/// Checks that the mapping was intact while data was copied from it.
 fn check(shard: &TarFile, data: &shardmill_reader::TarData) -> Result<(), ConvertError> {
     if data.is_damaged() {
         return Err(TarSetError::Changed { path: shard.path() }.into());

@@ -1,4 +1,4 @@
-//! Doing what was planned.
+//! Runs a planned conversion.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,21 +23,24 @@ use crate::provenance::{in_folder, provenance};
 use crate::report::{ConvertReport, Outcome, SplitReport};
 use crate::target::Target;
 
-/// Memory for encoded samples when shards have no size limit.
+/// The memory for encoded samples if shards have no size limit.
 const UNLIMITED_SHARD_BYTES: u64 = 64 << 20;
 
-/// Runs a plan to its end. Shards appear under their names when they are complete and on the disk; the dataset
-/// exists from the moment its index does, which is the last act. Of a conversion in parts, one part is made, which
-/// [`commit`](crate::commit) publishes.
+/// Runs a plan to its end.
 ///
-/// Interrupted by `progress.cancel()`, a signal or a full disk, the same plan run again goes on with the
-/// shards that are complete and ends with the same bytes. After an error in the data the destination is left
-/// as it was found.
+/// Shards get their final names when they are complete and on disk. The dataset exists once its index is published,
+/// which is the last step. In a conversion in parts, this writes one part; [`commit`](crate::commit) publishes all
+/// parts.
+///
+/// If the run is interrupted by `progress.cancel()`, a signal or a full disk, running the same plan again resumes with
+/// the complete shards. The result has the same bytes. After an error in the data, the destination is restored to its
+/// previous state.
 ///
 /// # Errors
 ///
-/// What reading, encoding and writing run into; `Conflict` when another writer is at work or the destination
-/// has changed since it was planned; `Interrupted` after a cancellation.
+/// - The error of reading, encoding or writing.
+/// - `Conflict`: another writer is running, or the destination has changed since it was planned.
+/// - `Interrupted`: the run was cancelled.
 pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, ConvertError> {
     if let Some(part) = plan.options.part {
         return parts::run_part(&plan, part, progress);
@@ -67,7 +70,7 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     let target = Target::new(&place, progress);
     let go_on = &mut target.go_on();
     let lease = PlaceLease::acquire(&place, LEASE_NAME, options.lease_patience, go_on)?;
-    // Looked at again now that nobody else can change it.
+    // The destination is inspected again while holding the lease, so no other process changes it.
     let found = match dest::look_in(target, &plan.folders, &plan.identity, options)? {
         Dest::Done(indexes) => {
             lease.remove_folder(&OF_PARTS, go_on)?;
@@ -93,13 +96,13 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
             lease.remove_folder(&OF_PARTS, go_on)?;
             Ok(report)
         }
-        // A store that has failed is not asked for more, and neither is one that another writer is at.
+        // After a store error, or if another writer has the lease, no cleanup is attempted.
         Err(error) if is_resumable(&error) && place.as_local().is_none() => Err(error),
         Err(error) if lease.is_lost() => Err(error),
         Err(error) if is_resumable(&error) && has_shards(target, &options.limits) => Err(error),
         Err(error) => {
-            // What failed would fail again, or there is nothing to go on from; and nobody has seen the shards. The
-            // destination becomes what it was.
+            // The error would occur again, or no shard is complete. No index lists the shards, so the destination is
+            // restored.
             let cleaned = dest::discard(target, &plan.folders, options)
                 .and_then(|()| lease.remove_folder(&OF_PARTS, go_on));
             if let Some(dir) = place.as_local().filter(|_| cleaned.is_ok() && !existed) {
@@ -110,12 +113,12 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     }
 }
 
-/// Whether a later run has something to go on from.
+/// Returns whether a later run can resume from complete shards.
 fn has_shards(target: Target<'_>, limits: &Limits) -> bool {
     matches!(Found::read(target, limits), Ok(Some(found)) if found.shards() > 0)
 }
 
-/// A run that was killed in its very last act leaves its work folder beside a finished dataset.
+/// Removes the work folder of a run that was killed after it published the index.
 fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
     let entries = target.entries("")?;
     if !entries.iter().any(|entry| entry.name == WORK_FOLDER) {
@@ -127,13 +130,13 @@ fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), S
             increment::recover(target, options.limits.index_bytes)?;
             lease.remove_folder(&OF_PARTS, go_on)
         }
-        // Somebody is at it.
+        // Another process holds the lease.
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Removes the directory that the run made, if nothing else came to lie in it.
+/// Removes the directory that the run created, if it is empty.
 fn remove_if_empty(dir: &Dir) {
     if let (Some(parent), Some(name)) = (
         dir.path().parent(),
@@ -144,7 +147,7 @@ fn remove_if_empty(dir: &Dir) {
         } else {
             parent
         };
-        // An empty directory that stays is not worth an error beside the one that is being reported.
+        // The original error is reported, even if the directory cannot be removed.
         let _ = Dir::open(parent).and_then(|parent| parent.remove_dir(name));
     }
 }
@@ -160,12 +163,12 @@ fn convert(
     let options = &plan.options;
     let resumed = found.is_some();
     remove_temporary(target)?;
-    // Keys that have to be told apart are all read again.
+    // Keys that must be unique are all read again.
     let forgets_keys = !matches!(
         plan.encoder.keys(),
         Some(TarKeys::Column { unique: false, .. })
     );
-    // And a record wants to know what became of every unit.
+    // A record also needs the samples of every unit.
     let may_start_in_the_middle =
         plan.split.is_single() && !plan.nulls.drops() && forgets_keys && !options.incremental;
     let journal = Journal::open(
@@ -176,7 +179,7 @@ fn convert(
         options.jobs,
         may_start_in_the_middle,
     )?;
-    // After the journal, which tells a later run whose they are.
+    // The journal is written first. A later run uses it to recognise these folders.
     for folder in plan.folders.iter().filter(|folder| !folder.is_empty()) {
         target.place.make_folder(folder)?;
     }
@@ -243,7 +246,7 @@ fn convert(
     })
 }
 
-/// Reads, encodes and writes all there is to read. What is there already is `base`.
+/// Reads, encodes and writes the whole source. `base` is the existing dataset.
 pub(crate) fn write(
     plan: &ConvertPlan,
     target: Target<'_>,
@@ -285,9 +288,9 @@ pub(crate) fn write(
     })
 }
 
-/// Temporary files of a run that was killed. Whoever made them is gone: the lease is ours.
+/// Removes the temporary files of a killed run. The caller must hold the lease, so their owner is gone.
 pub(crate) fn remove_temporary(target: Target<'_>) -> Result<(), StorageError> {
-    // What is made for a store has no name.
+    // Temporary files for a store have no name.
     if target.place.as_local().is_none() {
         return Ok(());
     }
@@ -299,7 +302,8 @@ pub(crate) fn remove_temporary(target: Target<'_>) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Bytes of encoded samples in memory: one shard a thread, one that is being filled, and some to read ahead.
+/// Returns the memory for encoded samples: one shard for each thread and one that is being filled. It is at most half of
+/// the memory limit, but at least 16 MiB.
 pub(crate) fn budget(plan: &ConvertPlan) -> u64 {
     let shard = plan
         .form
@@ -308,7 +312,7 @@ pub(crate) fn budget(plan: &ConvertPlan) -> u64 {
         .max(1 << 20);
     let jobs = u64::try_from(plan.options.jobs).unwrap_or(1);
     let wanted = shard.saturating_mul(jobs + 1);
-    // Compressed shards and the source's own buffers need about as much again.
+    // Compressed shards and the buffers of the source need about as much again.
     plan.options
         .memory_limit
         .map_or(wanted, |limit| wanted.min(limit / 2))

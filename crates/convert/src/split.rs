@@ -1,4 +1,4 @@
-//! Which rows go to which dataset.
+//! Assigns rows to splits.
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt64Array};
 use arrow::compute::{can_cast_types, cast, take_record_batch};
@@ -12,7 +12,7 @@ use crate::options::SplitSpec;
 /// Divides rows by a hash, so that a row goes to the same split in every run.
 #[derive(Clone, Debug)]
 pub(crate) struct SplitPlan {
-    /// The upper end of each split's part of the hashes.
+    /// The upper bound of each split's range of hashes.
     bounds: Vec<u64>,
     /// The column whose value is hashed.
     key: Option<usize>,
@@ -26,7 +26,7 @@ impl SplitPlan {
             .iter()
             .map(|split| {
                 sum += split.share;
-                // Saturates at the end of the range, which is what the last bound is.
+                // The cast saturates at the end of the range, which is the last bound.
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
@@ -36,14 +36,14 @@ impl SplitPlan {
                 bound
             })
             .collect();
-        // Whatever rounding left of the range belongs to the last split.
+        // The last split gets the rest of the range, so rounding loses nothing.
         if let Some(last) = bounds.last_mut() {
             *last = u64::MAX;
         }
         Self { bounds, key }
     }
 
-    /// Whether everything goes to one dataset.
+    /// Returns whether all rows go to one dataset.
     pub(crate) fn is_single(&self) -> bool {
         self.bounds.len() <= 1
     }
@@ -55,7 +55,7 @@ impl SplitPlan {
             .unwrap_or(0)
     }
 
-    /// The rows of each split, in order. `number` gives a row's number within its unit.
+    /// Returns the rows of each split, in order. `number` returns a row's number within its unit.
     pub(crate) fn divide(
         &self,
         batch: &RecordBatch,
@@ -101,7 +101,7 @@ impl SplitPlan {
     }
 }
 
-/// Whether [`key_bytes`] knows what to do with a column.
+/// Returns whether [`key_bytes`] supports a type.
 pub(crate) fn can_be_key(data_type: &DataType) -> bool {
     can_cast_types(data_type, &DataType::LargeUtf8)
         || matches!(
@@ -113,7 +113,7 @@ pub(crate) fn can_be_key(data_type: &DataType) -> bool {
         )
 }
 
-/// The bytes that stand for a key: text as it is, anything else in its text form.
+/// Returns the bytes to hash for each key: binary values unchanged, other values as text.
 fn key_bytes(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let text = match column.data_type() {
         DataType::Binary

@@ -1,6 +1,6 @@
-//! Tar files as a source: to cut, compress and hash them anew, or to turn them into another format.
+//! Reads tar files as a source: to change their shards, compression or hashes, or to convert them to another format.
 //!
-//! Every field is a column of bytes as they are; the key is a column of text.
+//! Every field is a column with unchanged bytes. The key is a text column.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::error::ConvertError;
 use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
 
-/// Opens tar files as one source. Without an index their headers are read to learn which fields there are.
+/// Opens tar files as one source. Without an index, their headers are read to find the fields.
 pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,
@@ -35,11 +35,11 @@ pub(crate) fn open(
     Ok(shardmill_source::over(source, options)?)
 }
 
-/// What is known of a shard before its samples are read.
+/// The known properties of a shard before its samples are read.
 struct Known {
     samples: u64,
     bytes: u64,
-    /// When it was changed, or what its store says in place of that.
+    /// The modification time, or the version that the store reports.
     version: Vec<u8>,
     fields: Arc<FieldSet>,
 }
@@ -68,14 +68,14 @@ fn look(shard: &TarFile, limits: &Limits) -> Result<Known, TarSetError> {
     })
 }
 
-/// Tar files in order, each a unit.
+/// Tar files in order. Each is a unit.
 struct TarSource {
     set: TarSet,
     units: Vec<Unit>,
-    /// Samples that each shard stores.
+    /// The number of samples stored in each shard.
     stored: Vec<u64>,
     schema: SchemaRef,
-    /// How many samples lack each column.
+    /// The number of samples that lack each column.
     nulls: Vec<Option<u64>>,
     description: SourceDescription,
     limits: Limits,
@@ -90,7 +90,7 @@ impl TarSource {
         let mut rows = 0_u64;
         let mut deleted = 0_u64;
         let mut identity = Xxh3::new();
-        // Of each field: shards in which every sample has it, and shards in which some have it.
+        // For each field: the number of shards in which every sample has it, and of those in which only some have it.
         let mut fields: BTreeMap<Box<str>, (u64, u64)> = BTreeMap::new();
         let mut filled = 0_u64;
         let shards = set.shards();
@@ -102,7 +102,7 @@ impl TarSource {
             identity.update(shard.name().as_bytes());
             identity.update(&[0]);
             identity.update(&known.bytes.to_le_bytes());
-            // What the index vouches for is told by its hashes; a copy of it is the same.
+            // A shard with hashes in the index is identified by them, so a copy counts as the same source.
             match shard
                 .entry()
                 .filter(|entry| !entry.stored().hashes.is_empty())
@@ -203,7 +203,7 @@ impl Source for TarSource {
         let declared = self.stored.get(unit).copied();
         let left = file.live_ranges(declared.unwrap_or_default());
         if left.is_empty() && declared.is_some_and(|samples| samples > 0) {
-            // No sample of it is left: it is not read.
+            // All samples of the shard are deleted, so it is not read.
             return Ok(Box::new(NoRows));
         }
         let data = file
@@ -265,7 +265,7 @@ struct ShardRows {
     schema: SchemaRef,
     places: HashMap<String, usize>,
     left: Left,
-    /// What the columns of the batch before took up.
+    /// The sizes of the columns of the previous batch.
     rooms: Vec<Room>,
 }
 

@@ -1,4 +1,4 @@
-//! The destination of a conversion, opened.
+//! The open destination of a conversion.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,8 @@ use shardmill_storage::{FileVersion, GoOn, Place, PlaceEntry, PublishMode, Stora
 
 use crate::journal::WORK_FOLDER;
 
-/// A directory or a prefix in a store, and the conversion that may be cancelled while a store is waited for.
+/// A local directory or a prefix in a store, with the progress of a conversion. Cancelling the progress also cancels
+/// waits for the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) place: &'a Place,
@@ -21,7 +22,7 @@ impl<'a> Target<'a> {
         Self { place, progress }
     }
 
-    /// What is asked whether to go on.
+    /// Returns a callback that reports whether to continue.
     pub(crate) fn go_on(&self) -> impl FnMut(u64) -> bool + use<'a> {
         let progress = self.progress;
         move |_| !progress.is_cancelled()
@@ -47,15 +48,15 @@ impl<'a> Target<'a> {
         self.with(|place, go_on| place.remove(name, go_on))
     }
 
-    /// Does the same for every number below `count` on several threads: as many as there are jobs where a disk works, more
-    /// where a store is waited for. The results are in order; an error ends it.
+    /// Calls `work` for every number below `count`, on several threads. A local disk uses `jobs` threads, a store at
+    /// least 32. The results are in order. An error stops the loop.
     pub(crate) fn for_each<T: Send>(
         &self,
         count: usize,
         jobs: usize,
         work: impl Fn(usize) -> Result<T, StorageError> + Sync,
     ) -> Result<Vec<T>, StorageError> {
-        /// Small requests to a store at once.
+        /// The number of concurrent small requests to a store.
         const REQUESTS: usize = 32;
 
         let jobs = match self.place {
@@ -73,7 +74,8 @@ impl<'a> Target<'a> {
         Ok(done.into_values().collect())
     }
 
-    /// As [`publish_bytes`](Self::publish_bytes) by way of another folder, in the place of what is there.
+    /// Publishes bytes through a temporary file in another folder, and replaces an existing file. Compare
+    /// [`publish_bytes`](Self::publish_bytes).
     pub(crate) fn publish_from(
         &self,
         folder: &str,

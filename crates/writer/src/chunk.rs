@@ -1,4 +1,4 @@
-//! Encoded samples, end to end, and the pool that their buffers come from.
+//! Chunks of encoded samples, and the pool of their buffers.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,39 +7,39 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::input::RowNumbers;
 use shardmill_mds::Content;
 
-/// A run of encoded samples in source order.
+/// A sequence of encoded samples in source order.
 ///
-/// A chunk is made once, in the thread that decoded the batch, and is never copied again: shards are slices
-/// of chunks.
+/// The thread that decoded the batch creates the chunk. Its bytes are never copied again, because shards are slices of
+/// chunks.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
     len: usize,
-    /// Where each sample ends.
+    /// The end of each sample.
     ends: Vec<u32>,
     pub(crate) origin: Origin,
-    /// The hashes of the keys of tar samples, when keys have to be told apart.
+    /// The hashes of the keys of tar samples, if keys must be checked for uniqueness.
     pub(crate) keys: Vec<u128>,
-    /// The content of each sample, where somebody asks for it.
+    /// The content of each sample; empty unless [`note_contents`](Self::note_contents) was called.
     pub(crate) contents: Vec<Content>,
-    /// The rows that the samples were, when there are `keys`.
+    /// The row numbers of the samples, if `keys` is not empty.
     pub(crate) rows: Option<RowNumbers>,
     pool: Arc<BufferPool>,
 }
 
-/// Where the samples of a chunk came from and where they go.
+/// The source of the samples of a chunk, and the split they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The split that the samples belong to.
     pub(crate) split: usize,
     /// The unit of the input.
     pub(crate) unit: usize,
-    /// The first sample's position among the samples that the unit gave to this split.
+    /// The position of the first sample among the samples of this unit that belong to the split.
     pub(crate) first: u64,
 }
 
 impl Chunk {
-    /// A chunk over the first `ends.last()` bytes of `bytes`.
+    /// Creates a chunk of the first `ends.last()` bytes of `bytes`.
     pub(crate) fn new(
         bytes: Vec<u8>,
         ends: Vec<u32>,
@@ -71,12 +71,12 @@ impl Chunk {
         self.ends.len()
     }
 
-    /// Where sample `sample` ends, which is where the next one starts.
+    /// Returns the end of sample `sample`, which is the start of the next one.
     pub(crate) fn end(&self, sample: usize) -> u32 {
         self.ends[sample]
     }
 
-    /// A sample, to be changed before it is shared.
+    /// Returns the bytes of a sample, to change them before the chunk is shared.
     pub(crate) fn sample_mut(&mut self, sample: usize) -> &mut [u8] {
         let to_usize = |end: u32| usize::try_from(end).unwrap_or(usize::MAX);
         let begin = match sample.checked_sub(1) {
@@ -86,7 +86,7 @@ impl Chunk {
         &mut self.bytes[begin..to_usize(self.ends[sample])]
     }
 
-    /// Takes down what each sample holds, before anybody numbers them.
+    /// Computes the content of each sample. Must run before samples get their numbers, which change the bytes.
     pub(crate) fn note_contents(&mut self) {
         let mut begin = 0;
         let contents = self.ends.iter().map(|end| {
@@ -116,7 +116,7 @@ fn to_u64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
-/// Buffers that are used again: a fresh one would cost a page fault every 4 KiB.
+/// A pool of reusable buffers. A new buffer would cost a page fault every 4 KiB.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     free: Mutex<Vec<Vec<u8>>>,
@@ -125,7 +125,7 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// A pool that keeps at most `keep` unused buffers.
+    /// Creates a pool that keeps at most `keep` unused buffers.
     pub(crate) fn new(keep: usize) -> Arc<Self> {
         Arc::new(Self {
             free: Mutex::default(),
@@ -134,7 +134,7 @@ impl BufferPool {
         })
     }
 
-    /// A buffer of at least `len` bytes whose contents are arbitrary.
+    /// Returns a buffer of at least `len` bytes with arbitrary contents.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
         let mut buffer = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +144,7 @@ impl BufferPool {
             }
         };
         if buffer.len() < len {
-            // A new allocation, so that old contents are not copied.
+            // A new allocation avoids copying the old contents.
             if buffer.capacity() < len {
                 buffer = Vec::new();
             }
@@ -160,7 +160,7 @@ impl BufferPool {
         }
     }
 
-    /// Bytes of encoded samples that are alive now.
+    /// Returns the size of the encoded samples in memory, in bytes.
     pub(crate) fn live(&self) -> u64 {
         self.live.load(Ordering::Relaxed)
     }

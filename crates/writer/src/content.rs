@@ -1,27 +1,30 @@
-//! Which samples of a dataset are those of an input, by what they hold.
+//! Finds the samples of an input that a dataset already contains, by comparing their content.
 
 use shardmill_mds::Content;
 
-/// Samples that a dataset holds already, to be recognised by their content among those of an input. Each is recognised
-/// once; of several with the same content the first numbers come first.
+/// An index of the existing samples of a dataset by content.
+///
+/// Each existing sample matches at most one sample of the input. Samples with the same content match in the order of
+/// their numbers.
 #[derive(Debug)]
 pub struct DedupIndex {
-    /// Content and number, sorted.
+    /// The content and the number of each sample, sorted.
     samples: Vec<(Content, u64)>,
-    /// At the first of those with the same content: how many of them were recognised.
+    /// For each run of equal contents, the number of matches so far; it is stored at the first sample of the run.
     used: Vec<u64>,
-    /// PERF: where the samples begin whose contents have these first bits: a search through all of them would wait for
-    /// memory twenty times.
+    /// For each prefix of `bits` bits, the position of the first sample whose content has this prefix.
+    ///
+    /// PERF: a binary search through all samples would wait for memory about twenty times.
     starts: Vec<usize>,
     bits: u32,
 }
 
 impl DedupIndex {
-    /// Samples, with their numbers.
+    /// Creates an index of samples, each with its number.
     #[must_use]
     pub fn new(mut samples: Vec<(Content, u64)>) -> Self {
         samples.sort_unstable();
-        // Four samples or so have the same first bits.
+        // On average, four samples share a prefix.
         let bits = (samples.len() / 4).checked_ilog2().unwrap_or(0);
         let mut starts = Vec::with_capacity((1 << bits) + 1);
         for (at, (content, _)) in samples.iter().enumerate() {
@@ -39,7 +42,7 @@ impl DedupIndex {
         }
     }
 
-    /// The number of a sample with that content, which counts as recognised from now on.
+    /// Returns the number of a sample with this content that has not been matched yet, and marks it as matched.
     pub(crate) fn take(&mut self, content: Content) -> Option<u64> {
         let bucket = content.first_bits(self.bits);
         let start = *self.starts.get(bucket)?;
@@ -55,7 +58,7 @@ impl DedupIndex {
         Some(*number)
     }
 
-    /// The samples that were not recognised.
+    /// Returns the samples that have not been matched.
     pub fn left(&self) -> impl Iterator<Item = (Content, u64)> {
         let mut left_of_run = 0;
         self.samples
@@ -78,14 +81,14 @@ impl DedupIndex {
     }
 }
 
-/// What became of the samples of one unit of the input.
+/// What happened to the samples of one unit of the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitSamples {
-    /// The number of its first sample that was added to the dataset; the others follow it.
+    /// The number of the first sample that was added to the dataset. The numbers of the others follow it.
     pub first: u64,
-    /// How many were added.
+    /// The number of added samples.
     pub added: u64,
-    /// The numbers of those that were there already.
+    /// The numbers of the samples that already existed.
     pub known: Vec<u64>,
 }
 

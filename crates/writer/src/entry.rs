@@ -1,4 +1,4 @@
-//! Indexes and their lines, whichever format they are of.
+//! Indexes and index entries of any format.
 
 use shardmill_core::{Diagnostic, ErrorKind, Limits};
 use shardmill_mds::ShardEntry;
@@ -7,29 +7,29 @@ use shardmill_webdataset::IndexShard;
 /// The index of a dataset.
 #[derive(Clone, Debug)]
 pub enum DatasetIndex {
-    /// Of shards of MosaicML Streaming.
+    /// An index of MosaicML Streaming shards.
     Streaming(shardmill_mds::Index),
-    /// Of tar files.
+    /// An index of tar shards.
     Tar(shardmill_webdataset::Index),
 }
 
-/// One shard of an index.
+/// The index entry of one shard.
 #[derive(Clone, Debug)]
 pub enum IndexEntry {
-    /// A shard of MosaicML Streaming.
+    /// The entry of a MosaicML Streaming shard.
     Streaming(ShardEntry),
-    /// A tar file.
+    /// The entry of a tar shard.
     Tar(IndexShard),
 }
 
-/// An index that cannot be read.
+/// The error of an index that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexProblem {
-    /// One of MosaicML Streaming.
+    /// An invalid index of MosaicML Streaming shards.
     #[error(transparent)]
     Streaming(#[from] shardmill_mds::IndexError),
-    /// One of tar files.
+    /// An invalid index of tar shards.
     #[error(transparent)]
     Tar(#[from] shardmill_webdataset::IndexError),
 }
@@ -58,12 +58,12 @@ impl Diagnostic for IndexProblem {
 }
 
 impl DatasetIndex {
-    /// Reads an index of either kind. Which it is stands at its beginning: keys are sorted, and only that of tar files
-    /// has a format at the top.
+    /// Parses an index of either kind. The first key decides: keys are sorted, and only an index of tar shards has a
+    /// top-level `format`.
     ///
     /// # Errors
     ///
-    /// [`IndexProblem`].
+    /// Returns [`IndexProblem`] if the text is not a valid index.
     pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, IndexProblem> {
         if is_tar_index(json) {
             return Ok(Self::Tar(shardmill_webdataset::Index::parse(json, limits)?));
@@ -71,7 +71,7 @@ impl DatasetIndex {
         Ok(Self::Streaming(shardmill_mds::Index::parse(json, limits)?))
     }
 
-    /// The text of the index.
+    /// Returns the index as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         match self {
@@ -80,7 +80,7 @@ impl DatasetIndex {
         }
     }
 
-    /// The number of shards.
+    /// Returns the number of shards.
     #[must_use]
     pub fn shards(&self) -> u64 {
         let shards = match self {
@@ -90,7 +90,7 @@ impl DatasetIndex {
         u64::try_from(shards).unwrap_or(u64::MAX)
     }
 
-    /// The samples of all shards.
+    /// Returns the number of samples in all shards.
     #[must_use]
     pub fn samples(&self) -> u64 {
         match self {
@@ -99,7 +99,7 @@ impl DatasetIndex {
         }
     }
 
-    /// The shards, each as an entry of its own.
+    /// Splits the index into one entry for each shard.
     pub fn into_entries(self) -> impl Iterator<Item = IndexEntry> {
         let (streaming, tar) = match self {
             Self::Streaming(index) => (index.shards, Vec::new()),
@@ -109,7 +109,7 @@ impl DatasetIndex {
         streaming.into_iter().map(IndexEntry::Streaming).chain(tar)
     }
 
-    /// The files that are stored: names and lengths.
+    /// Returns the name and the length of each stored file.
     #[must_use]
     pub fn stored_files(&self) -> Vec<(&str, u64)> {
         match self {
@@ -118,7 +118,7 @@ impl DatasetIndex {
         }
     }
 
-    /// Bytes before compression.
+    /// Returns the size of all shards before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
         let add = |sum: u64, bytes: u64| sum.saturating_add(bytes);
@@ -131,7 +131,7 @@ impl DatasetIndex {
         }
     }
 
-    /// Bytes of the files that are stored.
+    /// Returns the size of all stored files, in bytes.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.stored_files()
@@ -140,7 +140,7 @@ impl DatasetIndex {
     }
 }
 
-/// Whether the text of an index is that of tar files.
+/// Returns whether the text starts like an index of tar shards.
 fn is_tar_index(json: &[u8]) -> bool {
     let mut words = json
         .split(|byte| matches!(byte, b'"' | b'{'))
@@ -150,7 +150,7 @@ fn is_tar_index(json: &[u8]) -> bool {
 }
 
 impl IndexEntry {
-    /// Bytes before compression.
+    /// Returns the size before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
         match self {
@@ -159,7 +159,7 @@ impl IndexEntry {
         }
     }
 
-    /// Reads the first shard of an index with one.
+    /// Parses the index of a single shard. Further shards are ignored.
     #[must_use]
     pub fn parse(json: &[u8], limits: &Limits) -> Option<Self> {
         DatasetIndex::parse(json, limits)
@@ -168,7 +168,7 @@ impl IndexEntry {
             .next()
     }
 
-    /// An index with this shard alone.
+    /// Returns an index of only this shard, as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         match self {
@@ -183,7 +183,7 @@ impl IndexEntry {
         }
     }
 
-    /// Samples of the shard.
+    /// Returns the number of samples in the shard.
     #[must_use]
     pub const fn samples(&self) -> u64 {
         match self {
@@ -192,7 +192,7 @@ impl IndexEntry {
         }
     }
 
-    /// Bytes of the files that are stored.
+    /// Returns the size of the stored files, in bytes.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         match self {
@@ -203,7 +203,7 @@ impl IndexEntry {
         }
     }
 
-    /// The files that are stored: names and lengths.
+    /// Returns the name and the length of each stored file.
     #[must_use]
     pub fn stored_files(&self) -> Vec<(&str, u64)> {
         match self {
@@ -212,7 +212,7 @@ impl IndexEntry {
         }
     }
 
-    /// The names of all files, those of uncompressed ones that readers unpack among them.
+    /// Returns the names of all files, including the uncompressed files that are not stored but that readers create.
     pub(crate) fn names(&self) -> Vec<&str> {
         let files = match self {
             Self::Streaming(entry) => [
@@ -232,7 +232,7 @@ impl IndexEntry {
         files.map(|file| &*file.basename).collect()
     }
 
-    /// Gives all files other names, those of uncompressed ones that are not stored among them.
+    /// Renames all files, including the uncompressed files that are not stored.
     pub(crate) fn rename_files(&mut self, name: impl Fn(&str) -> String) {
         let files = match self {
             Self::Streaming(entry) => [
@@ -253,7 +253,7 @@ impl IndexEntry {
         }
     }
 
-    /// The entry of a shard of MosaicML Streaming.
+    /// Returns the entry if it belongs to a MosaicML Streaming shard.
     pub(crate) fn into_streaming(self) -> Option<ShardEntry> {
         match self {
             Self::Streaming(entry) => Some(entry),
@@ -261,7 +261,7 @@ impl IndexEntry {
         }
     }
 
-    /// The entry of a tar file.
+    /// Returns the entry if it belongs to a tar shard.
     pub(crate) fn into_tar(self) -> Option<IndexShard> {
         match self {
             Self::Streaming(_) => None,
@@ -270,7 +270,7 @@ impl IndexEntry {
     }
 }
 
-/// Bytes of a shard as it is stored: compressed where it is compressed, data and meta together.
+/// Returns the stored size of a shard in bytes: data and meta together, compressed if the shard is compressed.
 #[must_use]
 pub fn stored_bytes(entry: &ShardEntry) -> u64 {
     streaming_files(entry)

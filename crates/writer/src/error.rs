@@ -2,20 +2,20 @@ use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
 use shardmill_mds::ValueError;
 use shardmill_storage::StorageError;
 
-/// Why batches could not become shards.
+/// The error of a write.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// A column's type cannot be stored with the encoding that was asked for.
+    /// The type of a column cannot be stored with the requested encoding.
     #[error("a column of type {data_type} cannot be stored as {encoding}")]
     TypeUnsupported {
         /// The column.
         column: String,
         /// Its Arrow type.
         data_type: String,
-        /// The encoding, or the format when no encoding was asked for.
+        /// The requested encoding, or the format if no encoding was requested.
         encoding: String,
-        /// What would work.
+        /// An alternative that works.
         hint: Option<String>,
     },
     /// A value does not fit the encoding of its column.
@@ -23,34 +23,34 @@ pub enum WriteError {
     Value {
         /// The column.
         column: String,
-        /// Where the row stands: a file and a row number, or a row of the result.
+        /// The location of the row: a file and a row number, or a row of the result.
         row: String,
         /// What is wrong with it.
         reason: ValueReason,
     },
-    /// A value is null and nothing says what to do with nulls.
+    /// A value is null, and no option says what to do with nulls.
     #[error("row {row} is null")]
     Null {
         /// The column.
         column: String,
-        /// Where the row stands.
+        /// The location of the row.
         row: String,
-        /// The options that say what to do with it.
+        /// The options that handle nulls.
         hint: String,
     },
-    /// A sample does not fit the format.
+    /// A sample is larger than the format or the limit allows.
     #[error(
         "row {row}: the sample has {bytes} bytes, more than the {limit} that a sample may have"
     )]
     SampleTooLarge {
-        /// Where the row stands.
+        /// The location of the row.
         row: String,
         /// Its encoded length.
         bytes: u64,
-        /// What would fit.
+        /// The maximum length.
         limit: u64,
     },
-    /// The column set is not one that the format can store.
+    /// The format cannot store this set of columns.
     #[error("{reason}")]
     Columns {
         /// The column.
@@ -58,87 +58,87 @@ pub enum WriteError {
         /// What is wrong.
         reason: String,
     },
-    /// The format refused.
+    /// A shard cannot be encoded in its format.
     #[error("shard {shard} could not be encoded")]
     Format {
         /// The number of the shard.
         shard: u64,
-        /// Why.
+        /// The cause.
         #[source]
         source: shardmill_mds::ShardError,
     },
-    /// The compressor refused.
+    /// A MosaicML Streaming shard cannot be compressed.
     #[error("shard {shard} could not be compressed")]
     Compression {
         /// The number of the shard.
         shard: u64,
-        /// Why.
+        /// The cause.
         #[source]
         source: shardmill_mds::CompressionError,
     },
-    /// The compressor of tar files refused.
+    /// A tar shard cannot be compressed.
     #[error("shard {shard} could not be compressed")]
     TarCompression {
         /// The number of the shard.
         shard: u64,
-        /// Why.
+        /// The cause.
         #[source]
         source: shardmill_webdataset::CompressionError,
     },
-    /// A key, or a field, that a tar file cannot have.
+    /// A tar file cannot have this key or field.
     #[error("row {row}")]
     Sample {
         /// The column that holds the key, or the field.
         column: String,
-        /// Where the row stands.
+        /// The location of the row.
         row: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: shardmill_webdataset::WriteError,
     },
-    /// A key that another sample has.
+    /// Two samples have the same key.
     #[error("row {row}: the key `{}` was there before", escape(key))]
     DuplicateKey {
         /// The column that holds the key.
         column: String,
-        /// Where the row stands.
+        /// The location of the row.
         row: String,
         /// The key.
         key: String,
     },
-    /// Names of members that cannot take the number of a sample with that of its part in front.
+    /// Member names that are too long, or not ASCII, leave no space for the part number and the sample number.
     #[error(
         "names beyond ASCII, and of more than 100 bytes, have no room for the numbers of samples in parts"
     )]
     NumberedNames,
-    /// The disk refused.
+    /// A storage operation failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The system gave no thread.
+    /// The operating system could not start a thread.
     #[error("no thread could be started")]
     Thread {
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Samples after the end, or after a failure.
+    /// A sample was added after the writer was finished or had failed.
     #[error("nothing can be written any more: the writer was finished or failed before")]
     Closed,
-    /// Stopped before the end.
+    /// The run was interrupted.
     #[error("stopped after {samples} samples")]
     Interrupted {
-        /// Samples that had been packed into shards.
+        /// The number of samples that were packed into shards.
         samples: u64,
     },
-    /// A broken invariant.
+    /// An invariant of the program does not hold.
     #[error("internal error: {what}")]
     Bug {
-        /// Which.
+        /// The invariant.
         what: &'static str,
     },
 }
 
-/// What is wrong with a value.
+/// Why a value cannot be stored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueReason {
@@ -150,55 +150,55 @@ pub enum ValueReason {
         /// The encoding.
         encoding: String,
     },
-    /// A list without elements, which an array encoding cannot store.
+    /// An array encoding cannot store a list without elements.
     #[error("the list is empty, and {encoding} cannot store an empty array")]
     EmptyArray {
         /// The encoding.
         encoding: String,
     },
-    /// A null inside a list.
+    /// A list contains a null.
     #[error("the list has a null inside")]
     NullInside,
-    /// Lists of lists whose lengths differ.
+    /// Nested lists have different lengths.
     #[error("the nested lists have different lengths ({first} and {other})")]
     Ragged {
-        /// Length of the first.
+        /// The length of the first list.
         first: usize,
-        /// Length of one that differs.
+        /// The length of a list that differs.
         other: usize,
     },
-    /// The shape is not the declared one.
+    /// The shape of an array differs from the declared shape.
     #[error("the array has shape {found:?}, the encoding says {expected:?}")]
     Shape {
-        /// The value's shape.
+        /// The shape of the value.
         found: Vec<u64>,
         /// The declared shape.
         expected: Vec<u64>,
     },
-    /// The number of bytes is not that of the encoding.
+    /// The number of bytes differs from the size of the encoding.
     #[error("the value has {found} bytes, {encoding} needs {expected}")]
     Length {
-        /// Bytes of the value.
+        /// The length of the value in bytes.
         found: usize,
-        /// Bytes of the encoding.
+        /// The length that the encoding needs, in bytes.
         expected: u64,
         /// The encoding.
         encoding: String,
     },
-    /// The text contains the separator or the newline, which the format cannot quote.
+    /// The text contains the separator or the newline, or ends with the start of one. The format cannot quote it.
     #[error("the text contains the {what} {} or its beginning, which {format} cannot quote", quoted(.text))]
     Separator {
         /// `separator` or `newline`.
         what: &'static str,
-        /// The separator.
+        /// The separator or the newline itself.
         text: String,
         /// The format.
         format: String,
     },
-    /// The bytes are not what the encoding's readers accept.
+    /// Readers of the encoding do not accept these bytes.
     #[error(transparent)]
     Datum(#[from] ValueError),
-    /// The value cannot become a field of a sample.
+    /// The value cannot be a field of a sample.
     #[error(transparent)]
     Field(#[from] shardmill_webdataset::FieldError),
 }
@@ -348,7 +348,7 @@ impl Diagnostic for WriteError {
     }
 }
 
-/// A value that does not fit, by its row within the batch; the engine adds where the batch came from.
+/// A value error with the row's position in the batch. The caller adds the location of the batch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RowError {
     pub(crate) row: usize,

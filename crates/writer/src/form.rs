@@ -1,4 +1,4 @@
-//! What shards a dataset consists of: the formats of MosaicML Streaming, and WebDataset.
+//! The form of the shards of a dataset: a MosaicML Streaming format, or WebDataset.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 
 use crate::entry::{DatasetIndex, IndexEntry};
 
-/// A format of shards that can be written.
+/// A shard format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardFormat {
     /// One of the formats of MosaicML Streaming.
@@ -20,7 +20,7 @@ pub enum ShardFormat {
 }
 
 impl ShardFormat {
-    /// Its name, as on the command line and in provenance.
+    /// Returns the name of the format, as on the command line and in provenance.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,34 +42,34 @@ impl fmt::Display for ShardFormat {
     }
 }
 
-/// What all shards of one dataset have in common.
+/// The settings that all shards of one dataset share.
 #[derive(Clone, Debug)]
 pub enum ShardForm {
-    /// Shards of MosaicML Streaming.
+    /// MosaicML Streaming shards.
     Streaming(Arc<ShardConfig>),
-    /// Tar files.
+    /// Tar shards.
     Tar(Arc<TarForm>),
 }
 
-/// What all tar shards of one dataset have in common.
+/// The settings that all tar shards of one dataset share.
 #[derive(Clone, Debug)]
 pub struct TarForm {
-    /// How shards are called.
+    /// The pattern of the shard names.
     pub pattern: ShardPattern,
-    /// How samples become members.
+    /// The rules for headers and member names.
     pub profile: Profile,
-    /// The fields that samples have, by code point.
+    /// The fields of the samples, sorted by code point.
     pub fields: Arc<FieldSet>,
-    /// How whole shards are compressed.
+    /// The compression of whole shards.
     pub compression: Option<TarCompression>,
-    /// Which hashes go into the index.
+    /// The hashes in the index.
     pub hashes: Vec<HashAlgo>,
-    /// Most bytes of a raw shard.
+    /// The maximum size of an uncompressed shard in bytes.
     pub size_limit: Option<u64>,
 }
 
 impl ShardForm {
-    /// The format.
+    /// Returns the format.
     #[must_use]
     pub fn format(&self) -> ShardFormat {
         match self {
@@ -78,7 +78,7 @@ impl ShardForm {
         }
     }
 
-    /// Which hashes go into the index.
+    /// Returns the hashes in the index.
     #[must_use]
     pub fn hashes(&self) -> &[HashAlgo] {
         match self {
@@ -87,7 +87,7 @@ impl ShardForm {
         }
     }
 
-    /// Most raw bytes of a shard.
+    /// Returns the maximum size of an uncompressed shard in bytes.
     #[must_use]
     pub fn size_limit(&self) -> Option<u64> {
         match self {
@@ -96,7 +96,7 @@ impl ShardForm {
         }
     }
 
-    /// An index of such shards. Entries of another format are left out.
+    /// Creates an index of these entries. Entries of another format are left out.
     #[must_use]
     pub fn index(&self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
         match self {
@@ -109,7 +109,7 @@ impl ShardForm {
         }
     }
 
-    /// What the file names of shards begin with, before the number.
+    /// Returns the start of the shard file names, before the number.
     #[must_use]
     pub fn prefix(&self) -> &str {
         match self {
@@ -118,7 +118,7 @@ impl ShardForm {
         }
     }
 
-    /// The compression, by its name.
+    /// Returns the name of the compression.
     #[must_use]
     pub fn compression(&self) -> Option<String> {
         match self {
@@ -134,10 +134,10 @@ impl From<Arc<ShardConfig>> for ShardForm {
     }
 }
 
-/// What the file names of shards of MosaicML Streaming begin with.
+/// The start of the file names of MosaicML Streaming shards.
 pub(crate) const STREAMING_PREFIX: &str = "shard.";
 
-/// How tar shards are called: a name with a place for the number, such as `shard-%06d.tar`.
+/// The name pattern of tar shards: a name with a placeholder for the number, such as `shard-%06d.tar`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardPattern {
     before: String,
@@ -145,11 +145,11 @@ pub struct ShardPattern {
     after: String,
 }
 
-/// More digits than any number of shards has.
+/// The maximum number of digits; more than any number of shards needs.
 const MOST_DIGITS: usize = 18;
 
 impl ShardPattern {
-    /// The name of a shard, and of the compressed one with that compression.
+    /// Returns the name of a shard, with the suffix of the compression if there is one.
     #[must_use]
     pub fn name(&self, shard: u64, compression: Option<TarCompression>) -> String {
         let ending = compression.map_or("", TarCompression::ending);
@@ -157,13 +157,13 @@ impl ShardPattern {
         format!("{}{shard:0digits$}{}{ending}", self.before, self.after)
     }
 
-    /// What names begin with, before the number.
+    /// Returns the start of the names, before the number.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.before
     }
 
-    /// Whether a file may be one of a dataset with such names: a shard, compressed or not, or a table of offsets.
+    /// Returns whether a file name fits the pattern: a shard, compressed or not, or an offset table.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let raw = [".gz", ".zst", ".idx"]
@@ -205,7 +205,7 @@ impl fmt::Display for ShardPattern {
     }
 }
 
-/// A text that names no shards.
+/// The error of an invalid pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` {reason}", escape(text))]
 pub struct PatternError {
@@ -218,7 +218,7 @@ pub struct PatternError {
 impl FromStr for ShardPattern {
     type Err = PatternError;
 
-    /// `NAME%06dNAME.tar`; `%d` is a number without zeros in front, `%%` a percent sign.
+    /// Parses `NAME%06dNAME.tar`. `%d` is a number without leading zeros, `%%` is a percent sign.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = |reason| PatternError {
             text: text.to_owned(),

@@ -1,4 +1,4 @@
-//! The one commit point: a dataset exists when its index does.
+//! Publishes indexes. A dataset exists once its index is published, so this is its only commit point.
 
 use std::io::Write as _;
 
@@ -11,12 +11,13 @@ use crate::error::WriteError;
 /// The name of the index.
 pub const INDEX_NAME: &str = "index.json";
 
-/// Publishes an index that must not exist yet, in a directory by way of a temporary file in `temp_folder`. An index with
-/// the same bytes counts as published.
+/// Publishes the index of a new dataset in `folder`, through a temporary file in `temp_folder`.
+///
+/// If an index with the same bytes exists, the call succeeds.
 ///
 /// # Errors
 ///
-/// A conflict when another index is there; otherwise what the disk or the store says.
+/// Returns a conflict if a different index exists, or the error of the disk or the store.
 pub fn publish_index(
     place: &Place,
     temp_folder: &str,
@@ -30,7 +31,7 @@ pub fn publish_index(
     Ok(place.publish_bytes(folder, &name, text.as_bytes(), mode, go_on)?)
 }
 
-/// Publishes the index of a dataset whose shards have their names, in `dir` itself.
+/// Publishes the index of a dataset in `dir` itself. The shards must have their final names.
 pub(crate) fn publish_last(dir: &Dir, index: &Index, durable: bool) -> Result<(), WriteError> {
     if dir.exists(INDEX_NAME)? {
         return Err(StorageError::Exists {
@@ -42,9 +43,10 @@ pub(crate) fn publish_last(dir: &Dir, index: &Index, durable: bool) -> Result<()
     let mut temp = dir.temp_file(None)?;
     temp.write_all(text.as_bytes())
         .map_err(|error| temp.write_error(error))?;
-    // Replacing needs nothing of the file system but renaming, and nothing is there.
+    // The check above has shown that no index exists, so `Replace` is safe. It needs only rename support from the file
+    // system.
     if durable {
-        // The names of the shards first.
+        // The names of the shards must be durable before the index is.
         dir.sync()?;
     }
     temp.publish_pending(INDEX_NAME, PublishMode::Replace, durable)?;
@@ -54,7 +56,7 @@ pub(crate) fn publish_last(dir: &Dir, index: &Index, durable: bool) -> Result<()
     Ok(())
 }
 
-/// A name in a folder, `""` being the root itself.
+/// Joins a folder and a name. `""` is the root.
 pub(crate) fn beneath(folder: &str, name: &str) -> String {
     if folder.is_empty() {
         name.to_owned()

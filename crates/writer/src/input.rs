@@ -1,67 +1,68 @@
-//! What shards are made from: units of batches, in a fixed order.
+//! The input of the pipeline: units of record batches, in a fixed order.
 
 use arrow::record_batch::RecordBatch;
 use shardmill_core::Diagnostic;
 
-/// What the engine needs from an input: units in a fixed order, each a run of batches. Units are read by
-/// several threads at once; the batches of one unit by one thread at a time.
+/// An input: units in a fixed order, each of them a sequence of batches.
+///
+/// Several threads read units at the same time. One thread at a time reads the batches of a unit.
 pub trait Input: Sync {
-    /// Why reading failed.
+    /// The error of a failed read.
     type Error: Diagnostic + Send + 'static;
 
-    /// The number of units.
+    /// Returns the number of units.
     fn units(&self) -> usize;
 
-    /// Starts to read a unit.
+    /// Opens a unit for reading.
     ///
     /// # Errors
     ///
-    /// Whatever the input cannot do.
+    /// Returns the error of the input if the unit cannot be opened.
     fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Self::Error>>, Self::Error>;
 
-    /// Names a row for a person: a file and a number.
+    /// Describes the location of a row for messages: a file and a row number.
     fn place(&self, unit: usize, row: u64) -> String;
 }
 
 /// The batches of one unit.
 pub trait Batches: Send {
-    /// Why reading failed.
+    /// The error of a failed read.
     type Error;
 
-    /// The next batch, `None` at the end of the unit.
+    /// Returns the next batch, or `None` at the end of the unit.
     ///
     /// # Errors
     ///
-    /// Whatever the input cannot do.
+    /// Returns the error of the input if the batch cannot be read.
     fn next(&mut self) -> Result<Option<InputBatch>, Self::Error>;
 }
 
-/// Rows that go to one split.
+/// Rows that belong to one split.
 #[derive(Debug)]
 pub struct InputBatch {
     /// The split, an index into [`Output::splits`](crate::Output::splits).
     pub split: usize,
     /// The rows.
     pub batch: RecordBatch,
-    /// Their numbers within the unit, for messages.
+    /// The numbers of the rows within the unit, for messages.
     pub rows: RowNumbers,
-    /// Stored bytes of input that reading them took, for progress.
+    /// The stored input bytes that were read for these rows, for progress.
     pub input_bytes: u64,
-    /// Rows left out between the previous batch and the end of this one.
+    /// The number of rows dropped between the previous batch and the end of this one.
     pub dropped: u64,
 }
 
 /// The row numbers of a batch.
 #[derive(Clone, Debug)]
 pub enum RowNumbers {
-    /// Consecutive, from this one.
+    /// Consecutive numbers, starting at this one.
     From(u64),
-    /// One by one.
+    /// One number for each row.
     Each(Vec<u64>),
 }
 
 impl RowNumbers {
-    /// Those of the rows behind the first ones.
+    /// Returns the numbers from row `row` of the batch on.
     pub(crate) fn from(&self, row: usize) -> Self {
         match self {
             Self::From(first) => Self::From(first + u64::try_from(row).unwrap_or(0)),

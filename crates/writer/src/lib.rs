@@ -1,28 +1,29 @@
-//! From Arrow record batches to published shards: encode, cut, compress, hash, publish.
+//! Turns Arrow record batches into published shards: it encodes, cuts, compresses, hashes and publishes them.
 //!
-//! This crate decides how an Arrow value becomes bytes of a sample, where a shard ends, which thread does
-//! what, and when a file may get its name. It leaves to its callers where batches come from ([`Input`]), what
-//! an earlier run has already published ([`Checkpoint`]), and when the index goes out ([`publish_index`]). It
-//! refuses to guess: a value that does not fit its encoding is an error that names the column and the row.
+//! This crate decides four things: how an Arrow value becomes bytes of a sample, where a shard ends, which thread does
+//! what, and when a file gets its final name. Callers provide the batches ([`Input`]) and the record of an earlier run
+//! ([`Checkpoint`]). Callers also decide when to publish the index ([`publish_index`]). A value that does not fit its
+//! encoding is an error; the error names the column and the row.
 //!
 //! The model:
 //!
-//! 1. A batch is decoded and encoded in one thread, into *chunks* of encoded samples. That is the one copy.
-//! 2. Chunks are packed in source order, by one thread at a time, into shards, which are slices of chunks.
-//! 3. A shard is finished by any thread: header, hashes, compression, temporary files. With a compression
-//!    that knows segments, the segments of one shard are finished by several threads at once.
-//! 4. A publisher brings the files to the disk and gives them their names, in any order.
-//! 5. The index is the caller's last act.
+//! 1. One thread decodes and encodes a batch into *chunks* of encoded samples. Sample bytes are copied once, in this
+//!    step.
+//! 2. Chunks are packed into shards in source order, by one thread at a time. A shard is a list of slices of chunks.
+//! 3. Any thread can finish a shard: header, hashes, compression, temporary files. If the compression supports
+//!    segments, several threads compress the segments of one shard at the same time.
+//! 4. A publisher writes the files to disk and renames them to their final names, in any order.
+//! 5. The caller publishes the index last.
 //!
-//! Samples that the caller encodes, one at a time, take the same way from step 2 on: [`SampleWriter`].
+//! Samples that the caller encodes one at a time follow the same path from step 2: see [`SampleWriter`].
 //!
-//! Many tasks write one dataset as [`parts`], which a commit publishes together.
+//! Many tasks can write one dataset as [`parts`]. A commit then publishes all parts together.
 //!
-//! The bytes depend on the rows and the configuration alone, not on the number of threads. Memory is bounded
-//! by [`Resources::budget_bytes`], or by one shard if that is more.
+//! The bytes depend only on the rows and the configuration, not on the number of threads. Memory is bounded by
+//! [`Resources::budget_bytes`], or by the size of one shard if that is larger.
 //!
-//! The formats follow `docs/formats/mds.md` and `docs/formats/webdataset.md`. What is particular to one of them is in
-//! [`ShardForm`] and [`RowEncoder`].
+//! The formats follow `docs/formats/mds.md` and `docs/formats/webdataset.md`. Format-specific code is in [`ShardForm`]
+//! and [`RowEncoder`].
 
 #[cfg(not(target_endian = "little"))]
 compile_error!(

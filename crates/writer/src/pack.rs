@@ -1,5 +1,5 @@
-//! Where one shard ends and the next begins: chunks in, shards out. Sequential, cheap, and the only place
-//! that decides.
+//! Decides where one shard ends and the next begins. The input is chunks, the output shards. This step is sequential
+//! and cheap.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -12,12 +12,12 @@ use crate::chunk::Chunk;
 use crate::content::{DedupIndex, UnitSamples};
 use crate::form::ShardForm;
 
-/// A position in the input: where a shard's first sample came from.
+/// A position in the input: the place that a shard's first sample came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The unit of the input.
     pub unit: usize,
-    /// The sample's position among those that the unit gave to the split.
+    /// The position of the sample among the samples of this unit that belong to the split.
     pub sample: u64,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Piece {
     pub(crate) range: Range<usize>,
 }
 
-/// One shard, cut but not yet written.
+/// A shard that is cut but not yet written.
 #[derive(Debug)]
 pub(crate) struct CutShard {
     pub(crate) split: usize,
@@ -39,27 +39,28 @@ pub(crate) struct CutShard {
     pub(crate) content: Content,
 }
 
-/// Where the samples of one split get their keys from.
+/// The source of the sample keys of one split.
 #[derive(Debug)]
 pub(crate) enum Keys {
-    /// From nowhere, or from an input that has no key twice.
+    /// The format has no keys, or the input guarantees unique keys.
     Given,
-    /// They are numbers: what stands before each, and the next one.
+    /// Keys are numbers: the prefix of each key, and the next number.
     Numbered(String, u64),
-    /// From rows. These were there, as hashes: 16 bytes for a key of any length.
+    /// Keys come from rows and must be unique. The set holds the hashes of the keys so far: 16 bytes for a key of any
+    /// length.
     Unique(HashSet<u128>),
 }
 
 /// Why a chunk cannot be packed.
 #[derive(Debug)]
 pub(crate) enum PackError {
-    /// A key that was there before, and its row in the unit.
+    /// A duplicate key, and its row in the unit.
     Duplicate { key: String, row: u64 },
-    /// A number that has no room in its header.
+    /// The number does not fit into the tar header.
     Number,
 }
 
-/// What decides where shards end.
+/// The rule that decides where shards end.
 #[derive(Debug)]
 enum Cut {
     Streaming(Cutter),
@@ -103,7 +104,7 @@ pub(crate) struct Packer {
     content: Content,
     /// The number of the next sample.
     next_sample: u64,
-    /// Samples that are there already, which are left out.
+    /// The samples that already exist and are left out.
     dedup_index: Option<DedupIndex>,
     units: BTreeMap<usize, UnitSamples>,
 }
@@ -135,7 +136,7 @@ impl Packer {
         }
     }
 
-    /// A packer that cuts exactly where the writers of MosaicML Streaming do: their first shard may be empty.
+    /// Creates a packer that cuts exactly where the writers of MosaicML Streaming do. Their first shard may be empty.
     pub(crate) fn like_original(config: &Arc<ShardConfig>) -> Self {
         let form = ShardForm::from(Arc::clone(config));
         Self {
@@ -144,18 +145,18 @@ impl Packer {
         }
     }
 
-    /// Adds to a dataset of so many samples, and leaves out those that are there already.
+    /// Starts at sample number `samples`, and leaves out the samples that `dedup_index` contains.
     pub(crate) fn add_to(&mut self, samples: u64, dedup_index: Option<DedupIndex>) {
         self.next_sample = samples;
         self.dedup_index = dedup_index;
     }
 
-    /// What became of the samples of each unit, and the samples that were to be recognised.
+    /// Returns what happened to the samples of each unit, and the dedup index.
     pub(crate) fn into_units(self) -> (BTreeMap<usize, UnitSamples>, Option<DedupIndex>) {
         (self.units, self.dedup_index)
     }
 
-    /// Takes the samples of a chunk; `emit` gets every shard that is full.
+    /// Adds the samples of a chunk. `emit` receives every shard that becomes full.
     pub(crate) fn push(
         &mut self,
         mut chunk: Chunk,
@@ -197,7 +198,7 @@ impl Packer {
         Ok(())
     }
 
-    /// The samples of a chunk that are there already; empty where none is to be recognised.
+    /// Marks the samples of a chunk that already exist. The result is empty without a dedup index.
     fn recognise(&mut self, chunk: &Chunk) -> Vec<bool> {
         let unit = self.units.entry(chunk.origin.unit).or_default();
         if unit.added == 0 {
@@ -218,7 +219,7 @@ impl Packer {
         known
     }
 
-    /// Numbers the samples of a chunk, or finds a key that was there before.
+    /// Gives numbers to the samples of a chunk, or checks that their keys are unique.
     fn take_keys(&mut self, chunk: &mut Chunk, known: &[bool]) -> Result<(), PackError> {
         match &mut self.keys {
             Keys::Given => {}
@@ -248,22 +249,22 @@ impl Packer {
         Ok(())
     }
 
-    /// Takes the last shard, if a sample is left for it.
+    /// Returns the last shard, unless it is empty.
     pub(crate) fn finish(&mut self) -> Option<CutShard> {
         (!self.sizes.is_empty()).then(|| self.take(Position::default()))
     }
 
-    /// The number of the shard that is being filled.
+    /// Returns the number of the shard that is being filled.
     pub(crate) const fn next_shard(&self) -> u64 {
         self.next_shard
     }
 
-    /// Bytes of the shard that is being filled, as the limit counts them.
+    /// Returns the size of the shard that is being filled, as the size limit counts it.
     pub(crate) const fn open_bytes(&self) -> u64 {
         self.cutter.bytes()
     }
 
-    /// The samples of the shard that is being filled.
+    /// Returns the samples of the shard that is being filled.
     pub(crate) fn open_samples(&self) -> Vec<Vec<u8>> {
         let mut bytes = Vec::new();
         for piece in &self.pieces {
@@ -296,7 +297,7 @@ impl Packer {
             shard: self.next_shard,
             pieces: std::mem::take(&mut self.pieces),
             sizes: std::mem::take(&mut self.sizes),
-            // An empty first shard starts where the second one does.
+            // An empty first shard starts at the same position as the second one.
             start: self.start.take().unwrap_or(next),
             content: std::mem::take(&mut self.content),
         };
@@ -305,7 +306,7 @@ impl Packer {
     }
 }
 
-/// Whether a sample is one of those that are there already.
+/// Returns whether a sample already exists.
 fn is_known(known: &[bool], sample: usize) -> bool {
     known.get(sample).copied().unwrap_or(false)
 }

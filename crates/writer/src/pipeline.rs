@@ -1,9 +1,13 @@
-//! The engine: decode and encode in parallel, cut in order, finish shards in parallel, publish, index last.
+//! The conversion pipeline: it decodes and encodes in parallel, cuts in order, finishes shards in parallel and
+//! publishes them.
 //!
-//! One pool of threads does everything that computes. A thread first looks for a step of a shard that is
-//! already cut (finishing shards is what gives memory back), then for the next batch of the unit whose
-//! samples are due, then for a batch of a later unit if the budget allows. The result does not depend on
-//! which thread did what: units are packed in order, and shards carry their numbers.
+//! One pool of threads does all computation. A thread picks its next task in this order:
+//!
+//! 1. a step of a shard that is already cut, because finishing shards releases memory;
+//! 2. the next batch of the unit whose samples are packed next;
+//! 3. a batch of a later unit, if the memory budget allows it.
+//!
+//! The result does not depend on which thread ran which task: units are packed in order, and shards have numbers.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -25,103 +29,104 @@ use crate::rows::{RowEncoder, TarKeys};
 use crate::shard::{FileCheck, FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step, Temps};
 use shardmill_mds::Content;
 
-/// Where shards go and what they look like.
+/// Where shards are written, and their form.
 pub struct Output<'a> {
     /// The root of the dataset.
     pub place: &'a Place,
-    /// A folder in it for temporary files, where it is a directory.
+    /// The folder for temporary files in the root, if the root is a local directory.
     pub temp_folder: &'a str,
-    /// The datasets to write, by directory beneath the root; `""` is the root itself.
+    /// The directories of the datasets to write, relative to the root; `""` is the root itself.
     pub splits: &'a [String],
-    /// What shards look like.
+    /// The form of the shards.
     pub form: ShardForm,
-    /// Most samples of a shard, beside the size limit of the form.
+    /// The maximum number of samples in a shard, in addition to the size limit of the form.
     pub samples_per_shard: Option<u64>,
-    /// Where a file belongs by its name, if that is not beneath the directory of its dataset.
+    /// Maps a file name to its path, if files do not belong in the directory of their dataset.
     pub at: Option<&'a (dyn Fn(&str) -> String + Sync)>,
-    /// What stands before the numbers that tar samples have for keys.
+    /// The prefix of numeric keys of tar samples.
     pub key_prefix: &'a str,
 }
 
-/// What the engine may use.
+/// The resources that the pipeline may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Resources {
-    /// Threads that compute.
+    /// The number of threads that compute.
     pub jobs: usize,
-    /// Bytes of encoded samples that may be in memory; one shard is always allowed.
+    /// The maximum size of the encoded samples in memory, in bytes. One shard is always allowed.
     pub budget_bytes: u64,
 }
 
-/// A memory of what an earlier, interrupted run published, and the record of what this one does.
+/// The record of published shards: those of an interrupted earlier run, and those of this run.
 pub trait Checkpoint: Sync {
-    /// The shard as it was published and has just been checked, if it was, and what it holds.
+    /// Returns a shard that an earlier run published and that has just been checked, together with its content.
     fn reusable(&self, split: usize, shard: u64) -> Option<(&IndexEntry, Content)>;
 
-    /// Where to start, when everything before is reusable: the number of the first shard and the position of
-    /// its first sample. Only asked with a single split.
+    /// Returns the shard number and the input position at which to resume. All shards before it must be reusable.
+    ///
+    /// Called only for a single split.
     fn resume_at(&self) -> Option<(u64, Position)>;
 
-    /// Notes a shard that has been published.
+    /// Records a published shard.
     ///
     /// # Errors
     ///
-    /// When the note cannot be written.
+    /// Returns an error if the record cannot be written.
     fn published(&self, shard: &Published<'_>, go_on: &mut GoOn<'_>) -> Result<(), StorageError>;
 }
 
-/// A shard that has been published.
+/// A published shard.
 #[derive(Debug)]
 pub struct Published<'a> {
     /// The split.
     pub split: usize,
     /// The shard's number.
     pub shard: u64,
-    /// Where its first sample came from.
+    /// The input position of its first sample.
     pub start: Position,
-    /// Its line in the index.
+    /// Its entry in the index.
     pub entry: &'a IndexEntry,
-    /// What it holds.
+    /// The content of its samples.
     pub content: Content,
     /// Its files.
     pub checks: &'a [FileCheck],
-    /// What the place knows of them, in the same order.
+    /// The versions of the files that the storage reported, in the same order.
     pub file_versions: &'a [FileVersion],
 }
 
-/// What is there already, and is added to.
+/// The existing dataset that a run adds to.
 #[derive(Debug, Default)]
 pub struct Base {
-    /// Its shards: the numbers of new ones follow theirs.
+    /// The number of existing shards. New shards are numbered after them.
     pub shards: u64,
-    /// Its samples.
+    /// The number of existing samples.
     pub samples: u64,
-    /// Samples to recognise: what has the content of one of them is not added again.
+    /// The existing samples to match by content. Samples that match are not added again.
     pub dedup_index: Option<DedupIndex>,
 }
 
-/// What was written.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Written {
-    /// The index of each split, not yet published, of what was there before excepted.
+    /// The index of the new shards of each split, not yet published. Existing shards are not included.
     pub indexes: Vec<DatasetIndex>,
-    /// What these hold.
+    /// The content of the samples in each index.
     pub contents: Vec<Content>,
-    /// What became of the samples of each unit that was read, for each split.
+    /// For each split, what happened to the samples of each unit that was read.
     pub units: Vec<BTreeMap<usize, UnitSamples>>,
-    /// The samples that were to be recognised.
+    /// The dedup index of [`Base`], with all matches marked.
     pub dedup_index: Option<DedupIndex>,
-    /// Shards taken over from an earlier run, all splits together.
+    /// The number of shards reused from an earlier run, in all splits.
     pub reused: u64,
-    /// Rows left out.
+    /// The number of dropped rows.
     pub dropped: u64,
-    /// Core seconds between the last work of each thread and the end.
+    /// The core seconds between the last task of each thread and the end of the run.
     pub idle: Duration,
 }
 
-/// Why the engine stopped.
+/// The error of a run.
 #[derive(Debug)]
 pub enum PipelineError<E> {
-    /// The input failed.
+    /// The input could not be read.
     Input(E),
     /// Encoding or writing failed.
     Write(WriteError),
@@ -133,11 +138,12 @@ impl<E> From<WriteError> for PipelineError<E> {
     }
 }
 
-/// Runs the engine to the end. Shards are published when they are complete; indexes are the caller's.
+/// Runs the pipeline to the end. Shards are published when they are complete. The caller publishes the indexes.
 ///
 /// # Errors
 ///
-/// The error of the earliest unit that failed, or of the first shard; nothing is left half-written.
+/// Returns the error of the earliest unit that failed, or the first error of a shard. No partial file keeps a final
+/// name.
 pub fn run<I: Input>(
     input: &I,
     encoder: &RowEncoder,
@@ -198,7 +204,7 @@ pub fn run<I: Input>(
         wake: Condvar::new(),
         entries: output.splits.iter().map(|_| Mutex::default()).collect(),
     };
-    // What lies before the resumed shard was checked and stays.
+    // Shards before the resume position have been checked and are kept.
     for shard in base.shards..first_shard {
         if let Some((entry, content)) = checkpoint.reusable(0, shard) {
             progress.add_shard(entry.stored_bytes());
@@ -217,8 +223,8 @@ pub fn run<I: Input>(
                 scope.spawn(move || engine.publish(&receiver))
             })
             .collect();
-        // INVARIANT: publishers alone have the receiver. It goes with the last of them, however that ends, so that no worker
-        // waits for room in the channel for ever.
+        // INVARIANT: only publishers own the receiver, and the last one drops it, even in a panic. Otherwise workers
+        // could wait forever for space in the channel.
         drop(receiver);
         let workers: Vec<_> = (0..jobs)
             .map(|_| {
@@ -231,7 +237,7 @@ pub fn run<I: Input>(
             .into_iter()
             .filter_map(|worker| worker.join().ok())
             .collect();
-        // The receiver ends when the last worker has dropped its sender.
+        // Publishers end when the last worker has dropped its sender.
         for publisher in publishers {
             let _ = publisher.join();
         }
@@ -251,7 +257,7 @@ pub fn run<I: Input>(
     engine.written(idle)
 }
 
-/// Where the samples of a split get their keys from, `first` of them being there already.
+/// Returns the source of the keys of a split. `first` samples already exist.
 fn keys_of(encoder: &RowEncoder, prefix: &str, first: u64) -> Keys {
     match encoder.keys() {
         Some(TarKeys::Number) => Keys::Numbered(prefix.to_owned(), first),
@@ -260,7 +266,7 @@ fn keys_of(encoder: &RowEncoder, prefix: &str, first: u64) -> Keys {
     }
 }
 
-/// Stops all threads when one of them panics: the others would wait for its work forever.
+/// Stops all threads if one of them panics. The others would wait forever for its work.
 struct Alarm<'a, 'b, I: Input>(&'a Engine<'b, I>);
 
 impl<I: Input> Drop for Alarm<'_, '_, I> {
@@ -277,28 +283,28 @@ impl<I: Input> Drop for Alarm<'_, '_, I> {
 
 /// A unit that is being read.
 struct Slot<E> {
-    /// Taken while a thread reads from it.
+    /// `None` while a thread reads from it.
     batches: Option<Box<dyn Batches<Error = E>>>,
-    /// Samples that the unit gave to each split so far.
+    /// The number of samples that the unit has produced for each split so far.
     given: Vec<u64>,
-    /// Encoded and waiting for the units before.
+    /// Encoded chunks that wait until earlier units are packed.
     queue: VecDeque<Chunk>,
     done: bool,
     error: Option<PipelineError<E>>,
 }
 
 struct State<E> {
-    /// The unit whose samples are packed now.
+    /// The unit that is being packed.
     head: usize,
     next_open: usize,
     slots: BTreeMap<usize, Slot<E>>,
-    /// Encoded bytes of the units behind the head.
+    /// The encoded bytes of the units after the head.
     ahead_bytes: u64,
     packers: Vec<Packer>,
     steps: VecDeque<(Arc<ShardWork>, Step)>,
-    /// Shards that are cut and not yet finished.
+    /// The number of shards that are cut but not yet finished.
     unfinished: usize,
-    /// Threads that are doing something.
+    /// The number of threads that run a task.
     busy: usize,
     packed: bool,
     error: Option<PipelineError<E>>,
@@ -322,7 +328,7 @@ struct Engine<'a, I: Input> {
     checkpoint: &'a dyn Checkpoint,
     progress: &'a Progress,
     start: Position,
-    /// The number of the first shard that is added.
+    /// The number of the first new shard.
     first_shard: u64,
     budget_bytes: u64,
     jobs: usize,
@@ -336,7 +342,7 @@ impl<I: Input> Engine<'_, I> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a worker; answers when it last had something to do.
+    /// Runs a worker thread. Returns the time at which it finished its last task.
     fn work(&self, sender: SyncSender<FinishedShard>) -> Instant {
         let _alarm = Alarm(self);
         let mut scratch = Scratch::default();
@@ -365,7 +371,7 @@ impl<I: Input> Engine<'_, I> {
                 }
                 None if state.packed && state.steps.is_empty() && state.busy == 0 => break,
                 None => {
-                    // The time-out is for cancellation, which nobody announces.
+                    // Cancellation does not notify the condition variable, so the wait has a timeout.
                     let (guard, _) = self
                         .wake
                         .wait_timeout(state, Duration::from_millis(100))
@@ -379,7 +385,7 @@ impl<I: Input> Engine<'_, I> {
         last
     }
 
-    /// The most useful thing to do now.
+    /// Picks the most useful next task.
     fn pick(&self, state: &mut State<I::Error>) -> Option<Job<I::Error>> {
         if let Some((work, step)) = state.steps.pop_front() {
             return Some(Job::Step(work, step));
@@ -387,8 +393,8 @@ impl<I: Input> Engine<'_, I> {
         if state.packed {
             return None;
         }
-        // Unfinished shards give their memory back. With none of them the head may always go on: otherwise a
-        // shard larger than the budget would stop everything.
+        // Unfinished shards will release memory. If there are none, the head may always continue. Otherwise a shard
+        // larger than the budget would block the run.
         let room = self.pool.live() < self.budget_bytes;
         let head_room = room || state.unfinished == 0;
         let ahead_room = room && state.ahead_bytes < self.budget_bytes / 2;
@@ -428,7 +434,7 @@ impl<I: Input> Engine<'_, I> {
             return Some(Job::Open(unit));
         }
         if self.input.units() == head && !state.packed {
-            // No unit at all, or resumed behind the last one.
+            // There are no units, or the run resumed after the last one.
             let mut cut = Vec::new();
             self.finish_packing(state, &mut cut);
             self.schedule(state, cut);
@@ -455,12 +461,12 @@ impl<I: Input> Engine<'_, I> {
                     scratch,
                 )? {
                     Outcome::Nothing => {}
-                    // Ahead of all others: it frees memory, and it is the end of a chain.
+                    // The last step runs before all others: it releases the memory of the shard.
                     Outcome::Next(step) => self.lock().steps.push_front((work, step)),
                     Outcome::Finished(shard) => {
                         drop(work);
                         self.lock().unfinished -= 1;
-                        // The receiver only goes away after an error, which is in the state.
+                        // The receiver is dropped only after an error, and the error is in the state.
                         let _ = sender.send(*shard);
                     }
                 }
@@ -495,7 +501,7 @@ impl<I: Input> Engine<'_, I> {
         let mut failure = None;
         let rows = u64::try_from(next.batch.num_rows()).unwrap_or(0);
         if let Some(first) = given.get_mut(next.split) {
-            // Samples before the position that an earlier run reached are not encoded again.
+            // Samples before the resume position are not encoded again.
             let skip = if unit == self.start.unit {
                 self.start.sample.saturating_sub(*first).min(rows)
             } else {
@@ -563,7 +569,7 @@ impl<I: Input> Engine<'_, I> {
         self.pack(state);
     }
 
-    /// Packs whatever is due, in order.
+    /// Packs all chunks that are ready, in order.
     fn pack(&self, mut guard: MutexGuard<'_, State<I::Error>>) {
         let state = &mut *guard;
         let mut cut = Vec::new();
@@ -607,7 +613,7 @@ impl<I: Input> Engine<'_, I> {
         self.schedule(state, cut);
     }
 
-    /// A key that the dataset cannot have.
+    /// Converts a packing error to a write error that names the row.
     fn unpacked(&self, unit: usize, error: PackError) -> WriteError {
         match error {
             PackError::Duplicate { key, row } => WriteError::DuplicateKey {
@@ -663,7 +669,7 @@ impl<I: Input> Engine<'_, I> {
         }
     }
 
-    /// The life of a publisher: waiting for the disk or a store is not work, so it has a thread of its own.
+    /// Runs a publisher thread. Publishing waits for the disk or the store, so it does not occupy a worker.
     fn publish(&self, receiver: &Mutex<Receiver<FinishedShard>>) {
         let _alarm = Alarm(self);
         let next = || {
@@ -674,7 +680,7 @@ impl<I: Input> Engine<'_, I> {
         };
         while let Ok(shard) = next() {
             if self.lock().error.is_some() {
-                // Temporary files vanish with the shard.
+                // Dropping the shard removes its temporary files.
                 continue;
             }
             if let Err(error) = self.publish_one(shard) {
@@ -703,7 +709,7 @@ impl<I: Input> Engine<'_, I> {
             checks,
         } = shard;
         let folder = self.output.splits.get(split).map_or("", String::as_str);
-        // A run that has failed is not worth waiting for.
+        // Stops waiting if the run has failed.
         let go_on = &mut |_| !self.progress.is_cancelled() && self.lock().error.is_none();
         let mut file_versions = Vec::with_capacity(files.len());
         for (name, temp) in files {
@@ -741,7 +747,7 @@ impl<I: Input> Engine<'_, I> {
         let mut contents = Vec::with_capacity(self.entries.len());
         for entries in self.entries {
             let entries = entries.into_inner().unwrap_or_else(PoisonError::into_inner);
-            // INVARIANT: shards are numbered without a gap.
+            // INVARIANT: shard numbers have no gap.
             let complete = (self.first_shard..)
                 .zip(entries.keys())
                 .all(|(expected, shard)| expected == *shard);

@@ -1,4 +1,4 @@
-//! From batches to chunks of encoded samples.
+//! Encodes record batches into chunks of samples.
 
 mod tar;
 
@@ -17,14 +17,14 @@ use crate::error::{RowError, ValueReason, WriteError};
 
 pub use tar::{TarKeys, TarRows};
 
-/// Encoded bytes after which a chunk is closed. Small enough to stay in a core's cache while its columns are
-/// scattered into it, large enough that handing it over costs nothing.
+/// The size at which a chunk is closed, in bytes. A chunk fits into a core's cache while its columns are scattered into
+/// it. It is large enough that handing it over costs nothing.
 pub(crate) const CHUNK_BYTES: usize = 2 << 20;
 
-/// How the values of one sample are put together.
+/// How the values of one sample are combined.
 #[derive(Clone, Debug)]
 enum Frame {
-    /// MDS: the lengths of the variable columns, then all values.
+    /// MDS: the lengths of the variable-length columns, then all values.
     Heads,
     /// Text: constant bytes around the values.
     Text {
@@ -33,21 +33,21 @@ enum Frame {
         refuse: Vec<(&'static str, String)>,
         format: Format,
     },
-    /// WebDataset: a member for each value.
+    /// WebDataset: one member for each value.
     Tar(TarRows),
 }
 
-/// Encodes rows of record batches as samples of a layout. One per conversion, shared by all threads.
+/// Encodes rows of record batches as samples of a layout. All threads of a conversion share one encoder.
 #[derive(Clone, Debug)]
 pub struct RowEncoder {
     columns: Vec<ColumnEncoder>,
-    /// Whether the length of a column's values stands before the values of a sample.
+    /// For each column, whether the length of its value precedes the values of a sample.
     headed: Vec<bool>,
     frame: Frame,
     sample_limit: u64,
 }
 
-/// Why a batch could not be encoded: a value, or the sum of a row's values.
+/// The error of a batch that cannot be encoded.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum BatchError {
     Null {
@@ -78,7 +78,7 @@ pub(crate) enum BatchError {
 }
 
 impl BatchError {
-    /// The error as others see it; `place` names a row of the batch.
+    /// Converts the error to a [`WriteError`]. `place` describes the location of a row of the batch.
     pub(crate) fn locate(
         self,
         encoder: &RowEncoder,
@@ -136,7 +136,7 @@ impl BatchError {
 }
 
 impl RowEncoder {
-    /// An encoder of samples with these columns, which stand in the order of the layout (sorted by name).
+    /// Creates an encoder. The columns must be in the order of the layout (sorted by name).
     ///
     /// `sample_limit` is in bytes.
     #[must_use]
@@ -160,8 +160,7 @@ impl RowEncoder {
         }
     }
 
-    /// An encoder of the samples of tar files. The names of the columns, which stand in the order of code points, are the
-    /// fields.
+    /// Creates an encoder of tar samples. The column names are the fields, and they must be sorted by code point.
     #[must_use]
     pub fn tar(columns: Vec<ColumnEncoder>, rows: TarRows, sample_limit: u64) -> Self {
         Self {
@@ -172,7 +171,7 @@ impl RowEncoder {
         }
     }
 
-    /// The column that keys come from, for messages.
+    /// Returns the name of the key column, for messages.
     pub(crate) fn key_column(&self) -> String {
         match &self.frame {
             Frame::Tar(TarRows {
@@ -183,7 +182,7 @@ impl RowEncoder {
         }
     }
 
-    /// How the keys of tar samples come about; `None` in other formats.
+    /// Returns the source of the keys of tar samples, or `None` in other formats.
     #[must_use]
     pub const fn keys(&self) -> Option<&TarKeys> {
         match &self.frame {
@@ -192,14 +191,14 @@ impl RowEncoder {
         }
     }
 
-    /// The columns, in the order of the layout.
+    /// Returns the columns, in the order of the layout.
     #[must_use]
     pub fn columns(&self) -> &[ColumnEncoder] {
         &self.columns
     }
 
-    /// Encodes all rows of a batch, in chunks.
-    /// What a sample holds that was read from a shard, by its encoded bytes. `memory` is used again from call to call.
+    /// Returns the content of a sample that was read from a shard, given its encoded bytes. `memory` is a scratch
+    /// buffer for repeated calls.
     #[must_use]
     pub fn content_of(&self, sample: &[u8], memory: &mut Vec<u8>) -> Content {
         if !matches!(self.keys(), Some(TarKeys::Number)) {
@@ -208,6 +207,7 @@ impl RowEncoder {
         content_of_numbered(sample, KEY_DIGITS, memory)
     }
 
+    /// Encodes all rows of a batch, in chunks.
     pub(crate) fn encode(
         &self,
         batch: &RecordBatch,
@@ -246,7 +246,8 @@ impl RowEncoder {
         while start < sizes.len() {
             let mut end = start;
             let mut bytes = 0_usize;
-            // A sample is below 4 GiB, so a chunk is below 4 GiB + CHUNK_BYTES; `ends` needs it below 4 GiB.
+            // A chunk is one sample, which is below 4 GiB, or at most `CHUNK_BYTES` long. So its length fits the 32-bit
+            // `ends`.
             while end < sizes.len() && (end == start || bytes + sizes[end] <= CHUNK_BYTES) {
                 bytes += sizes[end];
                 end += 1;
@@ -265,7 +266,7 @@ impl RowEncoder {
         Ok(())
     }
 
-    /// Encoded length of every row.
+    /// Returns the encoded length of every row.
     fn sizes(
         &self,
         encoded_column: &[EncodedColumn],
@@ -293,8 +294,8 @@ impl RowEncoder {
         }
     }
 
-    /// Separated values cannot be quoted, so what would need it is refused: values with a separator or a newline in them,
-    /// and those whose end would be taken for the beginning of one.
+    /// Returns an error for values that would need quotes, which these formats do not have. Such a value contains a
+    /// separator or a newline, or it ends with the start of one.
     fn refuse(&self, encoded_column: &[EncodedColumn], rows: usize) -> Result<(), BatchError> {
         let Frame::Text { refuse, format, .. } = &self.frame else {
             return Ok(());
@@ -364,14 +365,14 @@ impl RowEncoder {
                 }
                 put(after, &mut cursors, &mut out);
             }
-            // These take another way.
+            // `encode_tar` handles tar samples.
             Frame::Tar(_) => {}
         }
         Chunk::new(out, ends, origin, pool)
     }
 }
 
-/// Puts the same bytes at every cursor.
+/// Copies the same bytes to every cursor.
 fn put(bytes: &[u8], cursors: &mut [usize], out: &mut [u8]) {
     if bytes.is_empty() {
         return;

@@ -1,5 +1,5 @@
-//! Finishing one shard: head and tail, hashes, compression, temporary files. What is particular to a format is in
-//! `streaming` and `tar`.
+//! Finishes one shard: header and trailer, hashes, compression, temporary files. Format-specific code is in `streaming`
+//! and `tar`.
 
 mod streaming;
 mod tar;
@@ -19,20 +19,20 @@ use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::pack::{CutShard, Position};
 
-/// Bytes that are hashed and written in one go, so that the second finds them in a core's cache.
+/// The number of bytes that are hashed and written at a time. The second operation finds them in the core's cache.
 const STEP_BYTES: usize = 256 << 10;
 
-/// What all shards of one dataset have in common.
+/// The settings that all shards of one dataset share.
 #[derive(Debug)]
 pub(crate) struct ShardKind {
     form: ShardForm,
     texts: streaming::Texts,
-    /// The hash that a later run checks before it reuses a shard; `None` when there will be no such run.
+    /// The hash that a later run checks before it reuses a shard. `None` if no later run will reuse shards.
     check: Option<HashAlgo>,
 }
 
 impl ShardKind {
-    /// Shards that a later run of the same conversion may reuse.
+    /// Creates the kind of shards that a later run of the same conversion may reuse.
     pub(crate) fn resumable(form: ShardForm) -> Self {
         let check = form.hashes().first().copied().unwrap_or(HashAlgo::Xxh3_128);
         Self {
@@ -41,7 +41,7 @@ impl ShardKind {
         }
     }
 
-    /// Shards that are only as good as the index that lists them.
+    /// Creates the kind of shards that no later run reuses; they are valid only with their index.
     pub(crate) fn final_only(form: ShardForm) -> Self {
         Self {
             texts: streaming::Texts::new(&form),
@@ -50,7 +50,7 @@ impl ShardKind {
         }
     }
 
-    /// Whether shards of that form are the same.
+    /// Returns whether shards of `form` are compatible with these.
     pub(crate) fn is_of(&self, form: &ShardForm) -> bool {
         match (&self.form, form) {
             (ShardForm::Streaming(own), ShardForm::Streaming(other)) => own == other,
@@ -79,7 +79,7 @@ impl ShardKind {
         }
     }
 
-    /// Puts compressed segments together.
+    /// Combines compressed segments into a file.
     fn join(
         &self,
         shard: u64,
@@ -96,18 +96,19 @@ impl ShardKind {
     }
 }
 
-/// A shard as its form lays it out.
+/// The contents of a shard, as its format arranges them.
 #[derive(Debug)]
 struct Laid {
-    /// Each is compressed for itself; one when there is no compression, or it knows no segments.
+    /// The segments that are compressed separately. There is one segment without compression, or if the compression
+    /// does not support segments.
     segments: Vec<Vec<Part>>,
-    /// A second file, beside the data.
+    /// The contents of a second file next to the data: the meta file or the offset table.
     side: Option<Vec<u8>>,
-    /// The fields of the samples of a tar file.
+    /// The fields of the samples of a tar shard.
     fields: Option<Arc<FieldSet>>,
 }
 
-/// A compressor, whichever format it belongs to.
+/// A compression of either format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Codec {
     Streaming(Compression),
@@ -121,7 +122,7 @@ enum Zipped {
     Piece(CompressedPiece),
 }
 
-/// A run of bytes of a data file.
+/// A range of bytes of a data file.
 #[derive(Clone, Debug)]
 enum Part {
     Head(Arc<Vec<u8>>, Range<usize>),
@@ -162,7 +163,7 @@ impl Part {
     }
 }
 
-/// A shard whose bytes are known and whose files are not there yet.
+/// A shard whose bytes are known and whose files do not exist yet.
 #[derive(Debug)]
 pub(crate) struct ShardWork {
     pub(crate) split: usize,
@@ -174,28 +175,27 @@ pub(crate) struct ShardWork {
     side: Option<Vec<u8>>,
     fields: Option<Arc<FieldSet>>,
     segments: Vec<Mutex<Option<Vec<Part>>>>,
-    /// The same parts, for the task that hashes them in order.
+    /// The same parts as in `segments`, for the task that hashes them in order.
     hash_parts: Mutex<Vec<Part>>,
     raw_hashes: Mutex<Option<FileHashes>>,
     zipped: Vec<Mutex<Option<Zipped>>>,
     left: AtomicUsize,
 }
 
-/// A step of finishing a shard. Steps of one shard may run in any thread; the last one to finish makes the
-/// files.
+/// A step of finishing a shard. Any thread can run the steps of a shard. The last parallel step schedules `Assemble`.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Everything, for shards that are not worth more than one task.
+    /// Everything, for shards with a single segment.
     All,
-    /// The hashes of the raw file, which are sequential.
+    /// Hashing the raw file, which is sequential.
     Hash,
-    /// The compression of one segment.
+    /// Compressing one segment.
     Compress(usize),
-    /// Putting the compressed segments together.
+    /// Combining the compressed segments.
     Assemble,
 }
 
-/// Files on the disk under temporary names, ready to be published.
+/// A shard whose files exist under temporary names and are ready to be published.
 #[derive(Debug)]
 pub(crate) struct FinishedShard {
     pub(crate) split: usize,
@@ -207,7 +207,7 @@ pub(crate) struct FinishedShard {
     pub(crate) checks: Vec<FileCheck>,
 }
 
-/// How a later run recognises a published file.
+/// The data that a later run compares to recognise a published file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileCheck {
     /// The file's name.
@@ -220,12 +220,12 @@ pub struct FileCheck {
     pub hex: String,
 }
 
-/// Where files are made before they have a name.
+/// The location of temporary files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Temps<'a> {
     /// In a directory.
     Dir(&'a Dir),
-    /// In a folder of a place, if that is one of this machine.
+    /// In a folder of a root, if the root is local.
     Place(&'a Place, &'a str),
 }
 
@@ -238,7 +238,7 @@ impl Temps<'_> {
     }
 }
 
-/// What a thread keeps between steps.
+/// Buffers and a compressor that a thread reuses between steps.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     compressor: Option<(Codec, AnyCompressor)>,
@@ -296,7 +296,7 @@ impl Scratch {
 }
 
 impl ShardWork {
-    /// Lays out a shard and says which steps finish it.
+    /// Lays out a shard and returns the steps that finish it.
     pub(crate) fn new(
         cut: CutShard,
         kind: &ShardKind,
@@ -345,7 +345,7 @@ impl ShardWork {
         Ok((Arc::new(work), steps))
     }
 
-    /// Runs one step. `Some` is the next step, when this was the last of the parallel ones.
+    /// Runs one step. The last of the parallel steps returns the step that follows them.
     pub(crate) fn run(
         &self,
         step: &Step,
@@ -360,7 +360,7 @@ impl ShardWork {
             Step::Hash => {
                 let parts = std::mem::take(&mut *lock(&self.hash_parts));
                 let mut hashers = hashers(kind.hashes());
-                // Parts are dropped as they are done, so that their memory returns early.
+                // Drops each part when it is hashed, to release its memory early.
                 for part in parts {
                     update_stepwise(part.bytes(), &mut hashers, |_| Ok(()))?;
                 }
@@ -446,7 +446,7 @@ impl ShardWork {
         )
     }
 
-    /// The hashers of a stored file: those of the index, or the check alone.
+    /// Returns the hashers for a stored file: the hashes of the index, or else only the check of a later run.
     fn check_hashers(&self, kind: &ShardKind) -> Vec<Hasher> {
         if kind.hashes().is_empty() {
             hashers(kind.check.as_slice())
@@ -506,7 +506,7 @@ impl ShardWork {
         })
     }
 
-    /// Writes a second file as it is.
+    /// Writes a second file without compressing it.
     fn write_side(
         &self,
         kind: &ShardKind,
@@ -523,13 +523,13 @@ impl ShardWork {
     }
 }
 
-/// Where a shard is finished.
+/// The resources for finishing a shard.
 struct Room<'a> {
     temps: Temps<'a>,
     scratch: &'a mut Scratch,
 }
 
-/// The files of a shard, as they are gathered.
+/// The files of a shard that have been written so far.
 struct StoredFiles<'a> {
     kind: &'a ShardKind,
     files: Vec<(String, TempFile)>,
@@ -537,7 +537,7 @@ struct StoredFiles<'a> {
 }
 
 impl StoredFiles<'_> {
-    /// Adds a file; answers its length and the hashes that the index shows.
+    /// Adds a file. Returns its length and the hashes for the index.
     fn add(&mut self, name: &str, temp: TempFile, hashes: FileHashes) -> (u64, FileHashes) {
         let bytes = temp.written();
         self.checks.extend(self.kind.check.map(|algo| {
@@ -559,7 +559,7 @@ impl StoredFiles<'_> {
     }
 }
 
-/// What a step led to.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Nothing,
@@ -572,7 +572,7 @@ enum Data {
     Zipped(FileHashes, TempFile, FileHashes),
 }
 
-/// Cuts the parts of a file into segments of these lengths; what is left is the last one.
+/// Cuts the parts of a file into segments of these lengths. The rest becomes the last segment.
 fn segments(parts: Vec<Part>, mut lengths: impl Iterator<Item = usize>) -> Vec<Vec<Part>> {
     let mut segments = Vec::new();
     let mut open = Vec::new();
@@ -604,7 +604,7 @@ fn finish(hashers: Vec<Hasher>) -> FileHashes {
     hashers.into_iter().map(Hasher::finish).collect()
 }
 
-/// PERF: hashes and writes in steps that fit a core's cache.
+/// PERF: hashes and writes in steps that fit into a core's cache.
 fn update_stepwise(
     bytes: &[u8],
     hashers: &mut [Hasher],

@@ -1,13 +1,13 @@
-//! The data base `index.sqlite` of Energon.
+//! Creates `index.sqlite`, the SQLite database of Energon.
 
 use rusqlite::{Connection, Error, MAIN_DB};
 use shardmill_webdataset::sidecar::energon::{INDEXES, Rows, TABLES};
 
-/// The file for these rows. It is made in memory, and the same rows give the same bytes.
+/// Returns the database file for these rows. It is built in memory, and the same rows give the same bytes.
 ///
 /// # Errors
 ///
-/// What SQLite says, such as that there is no memory.
+/// Returns the error of SQLite, for example if memory runs out.
 pub(super) fn index(rows: &Rows<'_>) -> Result<Vec<u8>, Error> {
     let mut base = Connection::open_in_memory()?;
     let all = base.transaction()?;
@@ -34,7 +34,7 @@ pub(super) fn index(rows: &Rows<'_>) -> Result<Vec<u8>, Error> {
             ))?;
         }
     }
-    // After the rows: sorting once is faster than inserting in order.
+    // Creating the indexes after the rows sorts once, which is faster than inserting in order.
     all.execute_batch(INDEXES)?;
     all.commit()?;
     Ok(base.serialize(MAIN_DB)?.to_vec())

@@ -1,9 +1,9 @@
-//! Bringing a dataset up to date with the Delta table that it was made from: what was added is appended, and samples that
-//! the table no longer has are listed.
+//! Brings a dataset up to date with the Delta table that it was made from. Added rows are appended. Samples that are no
+//! longer in the table are listed as deleted (tombstones).
 //!
-//! The dataset remembers which samples the files of the table have become. Files that are new are read; where files
-//! went, were rewritten or lost rows, the samples of these are compared, by their content, with the rows of the files that
-//! took their place: what is there again stays what it is, what is not there is a tombstone, and the rest is new.
+//! The dataset records which samples each file of the table became. New files are read. If a file was removed or
+//! rewritten, or lost rows, its samples are compared by content with the rows of the new files. A sample with a
+//! matching row stays. A sample without one becomes a tombstone. The remaining rows are new samples.
 
 mod pending;
 mod ranges;
@@ -36,18 +36,18 @@ pub(crate) use run::run;
 use record::{Generation, Record};
 use step::Step;
 
-/// A dataset that can be added to.
+/// An existing dataset that can be brought up to date.
 #[derive(Debug)]
 struct Held {
     record: Record,
     index: DatasetIndex,
     /// The text of the record.
     text: Vec<u8>,
-    /// What is wrong with the side files that readers need.
+    /// The problem with the side files that readers need, if there is one.
     fault: Option<SideError>,
 }
 
-/// What has to be done to bring a dataset up to date.
+/// The work that brings a dataset up to date.
 #[derive(Debug)]
 pub(crate) struct Increment {
     held: Held,
@@ -55,16 +55,16 @@ pub(crate) struct Increment {
     step: Step,
 }
 
-/// What brings a dataset up to date.
+/// The planned work that brings a dataset up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedIncrement {
-    /// The version of the table that the dataset has.
+    /// The current table version of the dataset.
     pub from_version: u64,
-    /// The one that it gets.
+    /// The new table version.
     pub version: u64,
-    /// Files of the table that are read.
+    /// The number of table files to read.
     pub files: usize,
-    /// Samples that are compared with their rows.
+    /// The number of samples to compare with the rows of these files.
     pub samples: u64,
 }
 
@@ -78,17 +78,17 @@ impl Increment {
         }
     }
 
-    /// Whether the samples of the dataset are those of the table.
+    /// Returns whether the samples of the dataset already match the table.
     pub(crate) fn is_nothing(&self) -> bool {
         self.step.read.is_empty() && self.step.touched.is_empty()
     }
 
-    /// Whether there is nothing to note either.
+    /// Returns whether the record is also up to date.
     fn is_noted(&self) -> bool {
         self.is_nothing() && self.step.kept == self.held.record.all_file_samples
     }
 
-    /// What tells this increment from others: an interrupted one is gone on with when it is the same.
+    /// Returns the identity of this increment. An interrupted increment with the same identity is resumed.
     fn identity(&self, plan: &Identity) -> Identity {
         let text = [plan.source_fingerprint.as_bytes(), &self.held.text].concat();
         Identity {
@@ -98,12 +98,12 @@ impl Increment {
     }
 }
 
-/// What there is to do to bring the destination up to date; `None` where there is no dataset yet.
+/// Returns the work that brings the destination up to date, or `None` if no dataset exists yet.
 ///
 /// # Errors
 ///
-/// What cannot be done step by step (`InvalidInput`); `Conflict` where the destination is not what an earlier run has
-/// left; what reading the table says.
+/// Returns `InvalidInput` if the options do not allow increments, and `Conflict` if the destination is not the result
+/// of an earlier run. Returns the error of reading the table.
 pub(crate) fn prepare(
     kind: SourceKind,
     options: &ConvertOptions,
@@ -119,7 +119,7 @@ pub(crate) fn prepare(
     let place = match Place::open(&options.dest, &options.remote, options.spool()) {
         Ok(place) => place,
         Err(error) if error.is_not_found() => return Ok(None),
-        // What is wrong with it is told where the destination is looked at.
+        // The later inspection of the destination reports this error.
         Err(StorageError::NotDirectory { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -177,7 +177,7 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
     Err(refused(reason.to_owned()))
 }
 
-/// Rows have to come from one file each.
+/// Checks that each row comes from exactly one file.
 pub(crate) fn check_source(source: &Arc<dyn Source>) -> Result<(), ConvertError> {
     if source.units().iter().all(|unit| unit.file.is_some()) {
         return Ok(());
@@ -223,7 +223,7 @@ fn check_history(
     Ok(())
 }
 
-/// The configuration has to be the one that the dataset was made with.
+/// Checks that the configuration is the one that the dataset was made with.
 pub(crate) fn check_config(
     increment: &Increment,
     identity: &Identity,
@@ -246,7 +246,7 @@ pub(crate) fn check_config(
     }
 }
 
-/// What the destination holds, when that is a dataset. What a run that was killed has left to be done counts as done.
+/// Reads the dataset at the destination, if there is one. Pending changes of a killed run count as done.
 fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, ConvertError> {
     let limits = &options.limits;
     let conflict = |reason: String, hint: &'static str| ConvertError::Conflict {
@@ -306,7 +306,7 @@ fn read(target: Target<'_>, options: &ConvertOptions) -> Result<Option<Held>, Co
     }))
 }
 
-/// The record of a dataset that was made anew.
+/// Returns the record of a newly written dataset.
 pub(crate) fn first_record(plan: &ConvertPlan, written: &Written, index: &DatasetIndex) -> Record {
     let delta = plan.source.description().delta.as_ref();
     let table = delta.map_or("", |delta| delta.id.as_str());
@@ -318,7 +318,7 @@ pub(crate) fn first_record(plan: &ConvertPlan, written: &Written, index: &Datase
     record
 }
 
-/// What the files that were read have become.
+/// Returns the samples of each file that was read.
 fn held(plan: &ConvertPlan, written: &Written) -> Vec<record::FileSamples> {
     let none = Vec::new();
     let delta = plan.source.description().delta.as_ref();
@@ -349,7 +349,7 @@ fn add_generation(
     record.index = Pending::hash(index.to_json().as_bytes());
 }
 
-/// What the last generation of a record brought.
+/// Describes the last generation of a record.
 pub(crate) fn report(record: &Record) -> IncrementReport {
     let last = record.last();
     let before = record.generations.iter().rev().nth(1);
@@ -374,7 +374,7 @@ pub(crate) fn report(record: &Record) -> IncrementReport {
     }
 }
 
-/// The files that a run has written and no index names.
+/// Returns the files that a run has written and the index does not list.
 fn unlisted(found: &Found, index: &DatasetIndex) -> Vec<String> {
     let stored = index.stored_files();
     let named: BTreeSet<&str> = stored.iter().map(|(name, _)| *name).collect();
@@ -385,7 +385,7 @@ fn unlisted(found: &Found, index: &DatasetIndex) -> Vec<String> {
         .collect()
 }
 
-/// The options of the source of an increment.
+/// Restricts the source options to the files of an increment.
 pub(crate) fn narrowed(increment: &Increment, mut table: SourceOptions) -> SourceOptions {
     table.version = Some(increment.version);
     table.timestamp_ms = None;

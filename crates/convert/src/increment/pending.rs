@@ -1,8 +1,9 @@
-//! The files that change together with an index.
+//! Replaces an index together with its side files.
 //!
-//! A store cannot replace several objects at once, nor a directory several files. So what belongs to the new index is
-//! written down first, then the index is replaced, which decides, and then the rest is brought up to date. Who finds the
-//! note of a run that was killed does the rest if the index is the new one, and throws the note away if it is not.
+//! A store cannot replace several objects atomically, and a directory cannot replace several files. So a run first
+//! writes the new side files into a pending note. Then it replaces the index, which decides. Then it replaces the side
+//! files. If the run is killed, the next one reads the note: if the index is the new one, it replaces the side files,
+//! otherwise it discards the note.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use shardmill_writer::INDEX_NAME;
 
 use crate::target::Target;
 
-/// Replaces the index, and then the files that belong to it.
+/// Replaces the index, then its side files.
 pub(super) fn publish(
     target: Target<'_>,
     index: &str,
@@ -35,13 +36,13 @@ fn follow(target: Target<'_>, files: &BTreeMap<String, String>) -> Result<(), St
     target.remove(PENDING_NAME)
 }
 
-/// The note that is there, if there is one.
+/// Reads the pending note, if there is one.
 fn read(target: Target<'_>) -> Result<Option<Pending>, StorageError> {
     let text = target.read(PENDING_NAME, PENDING_BYTES)?;
     Ok(text.and_then(|text| Pending::parse(&text)))
 }
 
-/// What a file will be that belongs to the index that is there, where a note says so that nobody has followed yet.
+/// Returns the pending text of a side file, if a note for this index exists.
 pub(crate) fn text_for(
     target: Target<'_>,
     index: &[u8],
@@ -52,7 +53,7 @@ pub(crate) fn text_for(
     Ok(text.map(String::into_bytes))
 }
 
-/// Ends what a run that was killed had begun to publish. Only for who holds the lease.
+/// Completes or discards the publication of a killed run. The caller must hold the lease.
 pub(crate) fn recover(target: Target<'_>, index_bytes: u64) -> Result<(), StorageError> {
     let Some(pending) = read(target)? else {
         return Ok(());

@@ -1,16 +1,16 @@
-//! Numbers of samples, as ranges.
+//! Sets of sample numbers, stored as ranges.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// A set of numbers of samples: pairs of the first one and the one behind the last, sorted, with gaps between them.
+/// A set of sample numbers. It is stored as sorted pairs of start and end (exclusive), with gaps between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Ranges(Vec<(u64, u64)>);
 
 impl Ranges {
-    /// The numbers of these ranges, in any order.
+    /// Creates the set of the numbers in these ranges, which may be in any order.
     pub(crate) fn of(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         let ranges = ranges.into_iter().filter(|range| range.start < range.end);
         let mut sorted: Vec<(u64, u64)> = ranges.map(|range| (range.start, range.end)).collect();
@@ -33,22 +33,22 @@ impl Ranges {
         self.0.is_empty()
     }
 
-    /// Whether these are the same ranges.
+    /// Returns whether the set consists of exactly these ranges.
     pub(crate) fn is(&self, ranges: impl Iterator<Item = (u64, u64)>) -> bool {
         self.0.iter().copied().eq(ranges)
     }
 
-    /// How many numbers there are.
+    /// Returns the number of elements.
     pub(crate) fn len(&self) -> u64 {
         self.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// The numbers of all of them.
+    /// Returns the union of all sets.
     pub(crate) fn union<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         Self::of(all.into_iter().flat_map(Self::iter))
     }
 
-    /// Whether it is written as it should be, and every number is below `end`.
+    /// Returns whether the ranges are sorted, separate and not empty, and all numbers are below `end`.
     pub(crate) fn is_sound(&self, end: u64) -> bool {
         let mut before = None;
         self.0.iter().all(|(start, own_end)| {
@@ -58,7 +58,7 @@ impl Ranges {
         })
     }
 
-    /// The numbers from `range` that are there.
+    /// Returns the elements that are in `range`.
     pub(crate) fn within(&self, range: &Range<u64>) -> impl Iterator<Item = u64> {
         let (from, to) = (range.start, range.end);
         let first = self.0.partition_point(|(_, end)| *end <= from);

@@ -1,4 +1,4 @@
-//! What a dataset remembers of the table that it was made from.
+//! The record that a dataset keeps about its table.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use shardmill_writer::{Content, UnitSamples};
 
 use super::ranges::Ranges;
 
-/// Files of the table, and the samples that are their rows. Which sample is in which of several files is not known: their
-/// rows were moved since they were converted.
+/// Files of the table, and the samples that come from their rows. If there are several files, their rows were moved
+/// after the conversion, so it is unknown which file has which sample.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileSamples {
     #[serde(with = "files")]
@@ -24,34 +24,34 @@ pub(crate) struct Generation {
     /// The version of the table.
     pub(crate) version: u64,
     pub(crate) timestamp: Option<String>,
-    /// Samples and shards of the index since then.
+    /// The number of samples and shards in the index after this run.
     pub(crate) samples: u64,
     pub(crate) shards: u64,
-    /// Samples that the table no longer had since the generation before.
+    /// The number of samples that the table no longer had since the previous generation.
     pub(crate) tombstones: u64,
-    /// The content of the samples that the table has.
+    /// The content of the samples in the table.
     pub(crate) content: String,
 }
 
-/// The whole record.
+/// The complete record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     increments: u64,
-    /// The table's own id.
+    /// The id of the table.
     pub(crate) table: String,
     pub(crate) config: Value,
     pub(crate) config_fingerprint: String,
-    /// The hash of the index that the record is about.
+    /// The hash of the index that the record describes.
     pub(crate) index: String,
-    /// At least one; the last is the present one.
+    /// The generations. There is at least one; the last one is current.
     pub(crate) generations: Vec<Generation>,
     pub(crate) all_file_samples: Vec<FileSamples>,
-    /// All samples that the table no longer has.
+    /// All samples that are no longer in the table.
     pub(crate) tombstones: Ranges,
 }
 
 impl Record {
-    /// A record without generations.
+    /// Creates a record without generations.
     pub(crate) fn new(table: &str, config: Value, config_fingerprint: &str) -> Self {
         Self {
             increments: 1,
@@ -65,7 +65,7 @@ impl Record {
         }
     }
 
-    /// Reads a record, and checks that every sample is in it once.
+    /// Parses a record, and checks that every sample occurs exactly once.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
         let record: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if record.increments != 1 {
@@ -81,7 +81,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Whether every sample below `samples` is there once.
+    /// Checks that every sample below `samples` occurs exactly once.
     fn check(&self, samples: u64) -> Result<(), String> {
         let held = self
             .all_file_samples
@@ -98,14 +98,14 @@ impl Record {
         Ok(())
     }
 
-    /// The text of the record.
+    /// Returns the record as JSON.
     pub(crate) fn to_json(&self) -> String {
         let mut text = serde_json::to_string(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
-    /// The list of the samples that the table no longer has, for programs that leave them out.
+    /// Returns the list of samples that are no longer in the table, which readers leave out.
     pub(crate) fn tombstones_json(&self) -> String {
         let value = json!({
             "tombstones": 1,
@@ -117,7 +117,7 @@ impl Record {
         format!("{value}\n")
     }
 
-    /// A later version of the table has the same rows.
+    /// Records a later version of the table with the same rows.
     pub(crate) fn has_seen(&mut self, version: u64, timestamp: Option<String>) {
         if let Some(last) = self.generations.last_mut() {
             last.version = version;
@@ -125,17 +125,17 @@ impl Record {
         }
     }
 
-    /// The version of the table that the dataset has.
+    /// Returns the table version of the dataset.
     pub(crate) fn version(&self) -> u64 {
         self.last().map_or(0, |last| last.version)
     }
 
-    /// The present generation.
+    /// Returns the current generation.
     pub(crate) fn last(&self) -> Option<&Generation> {
         self.generations.last()
     }
 
-    /// The content of the samples that the table has.
+    /// Returns the content of the samples in the table.
     pub(crate) fn content(&self) -> Content {
         let last = self.last();
         last.and_then(|last| Content::parse(&last.content))
@@ -143,7 +143,7 @@ impl Record {
     }
 }
 
-/// A holding for each file, of the samples that its units gave.
+/// Returns the samples of each file, collected from its units.
 pub(crate) fn all_file_samples<'a>(
     files: &[DeltaFile],
     units: impl IntoIterator<Item = (usize, &'a UnitSamples)>,
@@ -165,7 +165,7 @@ pub(crate) fn all_file_samples<'a>(
     own.collect()
 }
 
-/// Files as pairs of path and deletion vector.
+/// Serializes files as pairs of path and deletion vector.
 mod files {
     use serde::{Deserialize as _, Deserializer, Serializer};
     use shardmill_source::DeltaFile;

@@ -1,4 +1,4 @@
-//! Adding to a dataset.
+//! Runs an increment.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ use crate::report::{ConvertReport, IncrementReport, Outcome};
 use crate::run::{remove_temporary, report as report_of, write};
 use crate::target::Target;
 
-/// Brings a dataset up to date. Readers see the old index or the new one; a run that was killed is gone on with by the
-/// next one, or forgotten by it if the table has changed since.
+/// Brings a dataset up to date. Readers see either the old or the new index. The next run resumes a killed run, or
+/// discards it if the table has changed since.
 pub(crate) fn run(
     plan: &ConvertPlan,
     increment: &Increment,
@@ -49,7 +49,7 @@ pub(crate) fn run(
     let go_on = &mut target.go_on();
     let lease = PlaceLease::acquire(&place, LEASE_NAME, options.lease_patience, go_on)?;
     recover(target, options.limits.index_bytes)?;
-    // Looked at again now that nobody else can change it.
+    // The dataset is read again while holding the lease, so no other process changes it.
     let now = match read(target, options)? {
         Some(now) if now.text == increment.held.text => now,
         _ => {
@@ -63,7 +63,7 @@ pub(crate) fn run(
             restore(target, &increment.held.record)?;
             true
         }
-        // An increment that changes the dataset writes its provenance again.
+        // An increment that changes the dataset rewrites its provenance.
         Some(_) if !increment.is_noted() => false,
         Some(fault) => {
             lease.end(go_on)?;
@@ -103,7 +103,7 @@ pub(crate) fn run(
         }
         Err(error) if is_published || lease.is_lost() || is_resumable(&error) => Err(error),
         Err(error) => {
-            // It would fail again. No index names what was written.
+            // The error would occur again. No index lists the files that were written.
             let cleaned = Found::read(target, &options.limits).and_then(|found| {
                 found.map_or(Ok(()), |found| {
                     forget(target, &found, &increment.held.index)
@@ -126,7 +126,7 @@ fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
     }
 }
 
-/// Writes the list of deleted samples again, which the record has too, and notes it in the provenance.
+/// Restores the list of deleted samples from the record, and updates the provenance.
 fn restore(target: Target<'_>, record: &Record) -> Result<(), ConvertError> {
     let text = record.tombstones_json();
     target.publish_bytes(TOMBSTONES_NAME, text.as_bytes(), PublishMode::Replace)?;
@@ -141,7 +141,7 @@ fn restore(target: Target<'_>, record: &Record) -> Result<(), ConvertError> {
     Ok(target.place.sync()?)
 }
 
-/// Removes what a run has written that nobody goes on with.
+/// Removes the files and the journal of a run that will not be resumed.
 fn forget(
     target: Target<'_>,
     found: &Found,
@@ -154,7 +154,7 @@ fn forget(
     Found::remove(target)
 }
 
-/// The report of a run that found no other samples in the table.
+/// Returns the report of a run that found no new and no deleted samples.
 fn unchanged(
     plan: &ConvertPlan,
     increment: &Increment,
@@ -196,7 +196,7 @@ impl Addition<'_> {
         remove_temporary(target)?;
         let identity = self.increment.identity(&plan.identity);
         let (folders, jobs) = (&plan.folders, plan.options.jobs);
-        // What became of every unit has to be known, so that all of them are read.
+        // The record needs the samples of every unit, so all units are read.
         let journal = Journal::open(target, &identity, found, folders, jobs, false)?;
         let dedup_index = match step.touched.is_empty() {
             true => None,
@@ -251,7 +251,7 @@ impl Addition<'_> {
         Ok(report_all)
     }
 
-    /// The index with the new shards behind the old ones.
+    /// Returns the index with the new shards after the old ones.
     fn index(&self, written: &Written) -> DatasetIndex {
         let old = self.increment.held.index.clone().into_entries();
         let new = written.indexes.iter().cloned();
@@ -289,7 +289,7 @@ impl Addition<'_> {
     }
 }
 
-/// What samples of a dataset hold, each with its number.
+/// Reads samples of the dataset, and returns the content and the number of each.
 fn contents(
     plan: &ConvertPlan,
     held: &Held,
@@ -330,7 +330,7 @@ fn contents(
     Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The shards of a dataset, to be read.
+/// The shards of the dataset, open for reading.
 enum Shards {
     Streaming(Box<Dataset>),
     Tar(TarSet),
@@ -342,7 +342,7 @@ impl Shards {
             DatasetIndex::Streaming(_) => {
                 let open = OpenOptions {
                     limits: options.limits.clone(),
-                    // The record says which samples are wanted.
+                    // The record determines which samples are read.
                     with_deleted: true,
                     ..OpenOptions::default()
                 };
@@ -357,7 +357,7 @@ impl Shards {
         }
     }
 
-    /// What samples of one shard hold.
+    /// Returns the content of samples of one shard.
     fn contents(
         &self,
         shard: usize,
@@ -397,7 +397,7 @@ impl Shards {
     }
 }
 
-/// A shard that holds less than the index says.
+/// Returns the error of a shard with fewer samples than the index says.
 fn missing(shard: usize) -> ConvertError {
     ConvertError::Conflict {
         dest: format!("shard {shard}"),

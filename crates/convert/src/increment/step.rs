@@ -1,4 +1,4 @@
-//! From what was converted to what the table holds now.
+//! Compares the converted files with the current files of the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,19 @@ use shardmill_source::{DeltaCommit, DeltaFile, DeltaHistory};
 use super::ranges::Ranges;
 use super::record::FileSamples;
 
-/// What there is to do.
+/// The work that an increment has to do.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Whose rows are in the dataset as they are, in whatever files.
+    /// Samples whose rows are still in the table, in these or other files.
     pub(crate) kept: Vec<FileSamples>,
-    /// The samples of all others: they have to be found again among the rows that are read.
+    /// All other samples. They are compared with the rows of the files to read.
     pub(crate) touched: Ranges,
     /// The files to read.
     pub(crate) read: BTreeSet<String>,
 }
 
-/// Compares what was converted with the files that there are now. Commits tell where rows were only moved to other files;
-/// without them such rows are read, and found again.
+/// Compares the converted files with the current ones. Commits show which rows were only moved to other files. Without
+/// commits, moved rows are read and matched by content.
 pub(crate) fn step(all_file_samples: &[FileSamples], history: &DeltaHistory) -> Step {
     let mut books = Books::new(all_file_samples);
     for commit in history.commits.iter().flatten() {
@@ -39,7 +39,7 @@ pub(crate) fn step(all_file_samples: &[FileSamples], history: &DeltaHistory) -> 
 
 struct Books {
     kept: Vec<Option<FileSamples>>,
-    /// The holding of each file that belongs to one that is kept.
+    /// The position in `kept` for each path of a kept file.
     by_path: BTreeMap<String, usize>,
     touched: Vec<Ranges>,
 }
@@ -113,7 +113,7 @@ impl Books {
         for number in known {
             self.touch(number);
         }
-        // A file that comes back in another form.
+        // The same path was added with another deletion vector.
         for file in &commit.added {
             if let Some(number) = self.by_path.get(&file.path).copied()
                 && self.file_samples_of(file).is_none()
@@ -123,7 +123,7 @@ impl Books {
         }
     }
 
-    /// Compares with the files that there are: the last word.
+    /// Compares the result with the current files, which take precedence over the commits.
     fn settle(&mut self, now: &BTreeSet<&DeltaFile>) {
         for number in 0..self.kept.len() {
             let file_samples = self.kept.get(number).and_then(Option::as_ref);
@@ -142,7 +142,7 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// `a`, or `a#dv` with a deletion vector.
+    /// Parses `a`, or `a#dv` with a deletion vector.
     fn file(text: &str) -> DeltaFile {
         let (path, deletion) = match text.split_once('#') {
             Some((path, deletion)) => (path, Some(deletion.to_owned())),
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Files `a`, `b`, `c` with ten samples each.
+    /// Starts with the files `a`, `b` and `c` of ten samples each.
     fn after(commits: Option<&[&str]>, now: &str) -> (Vec<String>, String, String) {
         let all_file_samples: Vec<FileSamples> = ["a", "b", "c"]
             .iter()
@@ -221,11 +221,11 @@ mod tests {
         expect(Some(&["b>d"]), "a c d", &kept, "[[10,20]]", "d");
         expect(None, "a c d", &kept, "[[10,20]]", "d");
         expect(Some(&["b>"]), "a c", &kept, "[[10,20]]", "");
-        // A deletion vector.
+        // A deletion vector was added.
         expect(Some(&["b>b#1"]), "a b#1 c", &kept, "[[10,20]]", "b");
         expect(Some(&[">b#1"]), "a b#1 c", &kept, "[[10,20]]", "b");
         expect(None, "a b#1 c", &kept, "[[10,20]]", "b");
-        // Taken back since.
+        // The change was undone.
         expect(Some(&["b>d", "d>b"]), "a b c", &kept, "[[10,20]]", "b");
     }
 
@@ -233,10 +233,10 @@ mod tests {
     fn what_was_moved_is_neither_read_nor_compared() {
         let kept = ["c [[20,30]]", "d+e [[0,20]]"];
         expect(Some(&["=a b>d e"]), "c d e", &kept, "[]", "");
-        // Twice, and with a file of the second that stays.
+        // The rows were moved twice, together with a file of the second commit.
         let kept = ["e+f [[0,30]]"];
         expect(Some(&["=a b>d e", "=c d>f"]), "e f", &kept, "[]", "");
-        // A vector that is written out.
+        // The deletion vector was applied by a rewrite.
         expect(
             Some(&["=a>a#1"]),
             "a#1 b c",
@@ -250,7 +250,7 @@ mod tests {
     fn what_was_moved_together_with_something_new_is_compared() {
         let kept = ["b [[10,20]]", "c [[20,30]]"];
         expect(Some(&[">d", "=a d>e"]), "b c e", &kept, "[[0,10]]", "e");
-        // And what was changed after it was moved.
+        // The rows were moved and then changed.
         let kept = ["c [[20,30]]"];
         expect(
             Some(&["=a b>d e", "d>f"]),
@@ -259,7 +259,7 @@ mod tests {
             "[[0,20]]",
             "e f",
         );
-        // Without the log it is not known that it was moved.
+        // Without the log, the move is unknown.
         expect(None, "c d e", &kept, "[[0,20]]", "d e");
     }
 

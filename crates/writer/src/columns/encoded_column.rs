@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use arrow::buffer::{Buffer, OffsetBuffer};
 
-/// Where each value starts in a buffer of values laid end to end.
+/// The start of each value in a buffer of concatenated values.
 #[derive(Clone, Debug)]
 pub(crate) enum Offsets {
     I32(OffsetBuffer<i32>),
@@ -13,8 +13,8 @@ pub(crate) enum Offsets {
 }
 
 impl Offsets {
-    /// The bounds of value `row`. Offsets of Arrow arrays are validated when the array is made: they are
-    /// not negative, do not fall, and end within the buffer.
+    /// Returns the bounds of value `row`. Arrow validates offsets when it creates an array: they are not negative, do
+    /// not decrease, and end within the buffer.
     fn range(&self, row: usize) -> Range<usize> {
         match self {
             Self::I32(offsets) => {
@@ -30,24 +30,26 @@ fn to_usize(offset: i64) -> usize {
     usize::try_from(offset).unwrap_or(0)
 }
 
-/// What stands before the values of an array: dtype code and shape.
+/// The bytes before the values of an array: dtype code and shape.
 #[derive(Clone, Debug)]
 pub(crate) enum Prefixes {
     /// The same bytes before every value.
     Same(Vec<u8>),
-    /// Bytes laid end to end, with `rows + 1` offsets.
+    /// Concatenated bytes, with `rows + 1` offsets.
     Each { bytes: Vec<u8>, offsets: Vec<usize> },
 }
 
-/// One column of one batch as encoded values. Values are not copied where Arrow already holds them in the
-/// form that the format wants: numbers, text, bytes, and the leaves of lists.
+/// The encoded values of one column of one batch.
+///
+/// Values are not copied if Arrow already stores them in the form that the format needs: numbers, text, bytes, and the
+/// leaves of lists.
 #[derive(Clone, Debug)]
 pub(crate) enum EncodedColumn {
     /// Every value has `width` bytes.
     Fixed { width: usize, bytes: Buffer },
-    /// Values of any length, end to end.
+    /// Values of any length, concatenated.
     Sliced { bytes: Buffer, offsets: Offsets },
-    /// A prefix per value, then a range of a common buffer.
+    /// A prefix for each value, followed by a range of a shared buffer.
     Prefixed {
         prefixes: Prefixes,
         bytes: Buffer,
@@ -56,7 +58,7 @@ pub(crate) enum EncodedColumn {
 }
 
 impl EncodedColumn {
-    /// Values that were rendered into a buffer of their own.
+    /// Creates a column of values that were rendered into their own buffer.
     pub(crate) fn rendered(bytes: Vec<u8>, offsets: Vec<usize>) -> Self {
         Self::Sliced {
             bytes: Buffer::from_vec(bytes),
@@ -64,7 +66,7 @@ impl EncodedColumn {
         }
     }
 
-    /// The length of value `row` in bytes.
+    /// Returns the length of value `row` in bytes.
     pub(crate) fn len(&self, row: usize) -> usize {
         match self {
             Self::Fixed { width, .. } => *width,
@@ -81,7 +83,7 @@ impl EncodedColumn {
         }
     }
 
-    /// The bytes of value `row`, in up to two pieces.
+    /// Returns the bytes of value `row`, in up to two pieces.
     pub(crate) fn value(&self, row: usize) -> (&[u8], &[u8]) {
         match self {
             Self::Fixed { width, bytes } => (&[], &bytes[row * width..(row + 1) * width]),
@@ -112,9 +114,9 @@ impl EncodedColumn {
         }
     }
 
-    /// Copies each value in `rows` to `out` at its cursor, and moves the cursor behind it.
+    /// Copies each value in `rows` to `out` at its cursor, and advances the cursor.
     ///
-    /// This is the one copy of a sample's bytes on the way from Arrow to a shard.
+    /// This is the only copy of the bytes between Arrow and the shard.
     pub(crate) fn scatter(&self, rows: Range<usize>, cursors: &mut [usize], out: &mut [u8]) {
         match self {
             Self::Fixed { width, bytes } => match width {

@@ -1,4 +1,4 @@
-//! From Arrow columns to the fields of WebDataset samples.
+//! Encodes Arrow columns as fields of WebDataset samples.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,25 +20,25 @@ use super::{
 };
 use crate::error::{RowError, WriteError};
 
-/// How a value becomes the bytes of a field.
+/// How a value is encoded as the bytes of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldEncoding {
-    /// Bytes as they are.
+    /// Bytes, unchanged.
     Bytes,
-    /// Text in UTF-8.
+    /// UTF-8 text.
     Str,
-    /// A whole number in ASCII.
+    /// An integer in ASCII digits.
     Int,
     /// JSON.
     Json,
     /// A NumPy file.
     Npy,
-    /// One array in the original's own form.
+    /// One array in webdataset's own tensor format.
     Ten,
 }
 
 impl FieldEncoding {
-    /// Every encoding.
+    /// All encodings.
     pub const ALL: [Self; 6] = [
         Self::Bytes,
         Self::Str,
@@ -48,7 +48,7 @@ impl FieldEncoding {
         Self::Ten,
     ];
 
-    /// Its name: `bytes`, `str`, `int`, `json`, `npy`, `ten`.
+    /// Returns the name: `bytes`, `str`, `int`, `json`, `npy` or `ten`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl FieldEncoding {
         }
     }
 
-    /// The extension by which readers know it.
+    /// Returns the extension by which readers recognise the encoding.
     const fn extension(self) -> Option<&'static str> {
         match self {
             Self::Bytes => None,
@@ -80,7 +80,7 @@ impl fmt::Display for FieldEncoding {
     }
 }
 
-/// A name that is none of the encodings of fields.
+/// The error of an unknown encoding name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown encoding `{}`", shardmill_core::escape(name))]
 pub struct ParseFieldEncodingError {
@@ -101,7 +101,7 @@ impl FromStr for FieldEncoding {
     }
 }
 
-/// The MDS encoding of the values of a column that was read from MDS shards.
+/// Returns the MDS encoding of the values, if the column was read from MDS shards.
 pub(super) fn encoded_as(field: &Field) -> Option<Encoding> {
     let is_encoded = field
         .metadata()
@@ -111,16 +111,17 @@ pub(super) fn encoded_as(field: &Field) -> Option<Encoding> {
     is_encoded.then(|| name.parse().ok()).flatten()
 }
 
-/// The field that a column becomes when nobody says: its name with the extension by which readers know what is in it,
-/// unless it has one already; and the encoding. An extension that stands for something else is none: text in a column `id`
-/// becomes `id.txt`, since readers take `id` for a number. Bytes stay under the name that they have, for they are the files
-/// of a tree or of another tar file.
+/// Returns the default name and encoding of the field for a column.
 ///
-/// JSON and tensors are made where the name asks for them: text in a column `json` has to be JSON.
+/// The name gets the extension by which readers recognise the content, unless it already has a matching one. For
+/// example, text in a column `id` becomes `id.txt`, because readers parse `id` as a number. Bytes keep the name of the
+/// column, because they are files of a tree or of another tar file.
+///
+/// The name can also select JSON or tensors: text in a column `json` must be JSON.
 ///
 /// # Errors
 ///
-/// [`WriteError::TypeUnsupported`] for types without a form.
+/// Returns [`WriteError::TypeUnsupported`] if the format cannot store the type.
 pub fn default_field(field: &Field) -> Result<(String, FieldEncoding), WriteError> {
     let unsupported = |hint: &str| WriteError::TypeUnsupported {
         column: field.name().clone(),
@@ -173,7 +174,7 @@ pub fn default_field(field: &Field) -> Result<(String, FieldEncoding), WriteErro
     })
 }
 
-/// The encoding of a column whose name has an extension, which the original encodes by.
+/// Returns the encoding that the extension of the column name asks for. The original writer encodes by extension.
 fn called_for(kind: FieldKind, field: &Field, encoding: FieldEncoding) -> FieldEncoding {
     let asked = match (kind, encoding) {
         (FieldKind::Json, FieldEncoding::Str | FieldEncoding::Npy) => FieldEncoding::Json,
@@ -181,7 +182,7 @@ fn called_for(kind: FieldKind, field: &Field, encoding: FieldEncoding) -> FieldE
         _ => return encoding,
     };
     let data_type = stored_type(field.data_type());
-    // Arrays of MDS are bytes, which are no JSON.
+    // MDS arrays are stored as bytes, which are not JSON.
     let is_possible = asked == FieldEncoding::Ten || !is_binary(&data_type);
     match is_possible && is_storable(field, &data_type, asked) {
         true => asked,
@@ -189,11 +190,11 @@ fn called_for(kind: FieldKind, field: &Field, encoding: FieldEncoding) -> FieldE
     }
 }
 
-/// Refuses a field whose content readers would take for something else.
+/// Checks that readers will not misinterpret the content because of the extension.
 ///
 /// # Errors
 ///
-/// [`WriteError::TypeUnsupported`], which names an extension that fits.
+/// Returns [`WriteError::TypeUnsupported`], which names a matching extension.
 pub(super) fn check_extension(
     field: &Field,
     data_type: &DataType,
@@ -201,7 +202,7 @@ pub(super) fn check_extension(
 ) -> Result<(), WriteError> {
     let name = field.name();
     let (kind, is_gzip) = FieldKind::of(name);
-    // What is there as bytes is what its name says, or its owner wants it so.
+    // Existing bytes are assumed to match the name.
     if encoding == FieldEncoding::Bytes && is_binary(data_type) {
         return Ok(());
     }
@@ -215,7 +216,7 @@ pub(super) fn check_extension(
         | (FieldKind::Json, FieldEncoding::Json)
         | (FieldKind::Npy, FieldEncoding::Npy)
         | (FieldKind::Tensors, FieldEncoding::Ten) => return Ok(()),
-        // A number is JSON as well; a text of digits may begin with zeros.
+        // A number is valid JSON, but a text of digits may start with zeros.
         (FieldKind::Json, FieldEncoding::Int) if !is_text(data_type) => return Ok(()),
         (FieldKind::Text, _) => "text",
         (FieldKind::Int, _) => "a whole number",
@@ -261,7 +262,7 @@ pub(super) fn check_extension(
     })
 }
 
-/// The encoding that follows from the type.
+/// Returns the default encoding of the column's type.
 pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
     if is_integer_text(field) {
         return Some(FieldEncoding::Int);
@@ -292,7 +293,7 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
     })
 }
 
-/// Whether the source says that the texts of a column are JSON.
+/// Returns whether the source declares the texts of the column as JSON.
 fn is_json_by_hint(field: &Field) -> bool {
     field
         .metadata()
@@ -300,7 +301,7 @@ fn is_json_by_hint(field: &Field) -> bool {
         .is_some_and(|name| name.parse() == Ok(Encoding::Json))
 }
 
-/// Whether values of that type can become a field.
+/// Returns whether values of this type can be stored with the encoding.
 pub(super) fn is_storable(field: &Field, data_type: &DataType, encoding: FieldEncoding) -> bool {
     match encoding {
         FieldEncoding::Bytes => is_binary(data_type) || is_text(data_type),
@@ -323,20 +324,20 @@ pub(super) fn is_storable(field: &Field, data_type: &DataType, encoding: FieldEn
                     _ => None,
                 },
             };
-            // Tensors have no type for these numbers.
+            // Tensors do not support `uint32`.
             let is_tensor = encoding == FieldEncoding::Ten;
             dtype.is_some_and(|dtype| !is_tensor || dtype != DType::U32)
         }
     }
 }
 
-/// What a column of values needs to become a field.
+/// Encodes the values of a column as fields.
 #[derive(Clone, Debug)]
 pub(super) struct FieldEncoder {
     encoding: FieldEncoding,
-    /// The MDS encoding that the values have now.
+    /// The MDS encoding of the input values.
     encoded: Option<Encoding>,
-    /// Whether the values are compressed one by one, since the name ends in `.gz`. Bytes are what they should be already.
+    /// Whether each value is compressed, because the name ends in `.gz`. Bytes are not compressed again.
     is_gzip: bool,
 }
 
@@ -350,7 +351,7 @@ impl FieldEncoder {
         }
     }
 
-    /// Encodes the values of one batch. What comes out for a null is arbitrary.
+    /// Encodes the values of one batch. The result for a null is arbitrary.
     pub(super) fn prepare(
         &self,
         array: &ArrayRef,
@@ -424,7 +425,7 @@ impl FieldEncoder {
         }
     }
 
-    /// Arrays, with nothing where there is a null.
+    /// Encodes arrays. Nulls become empty values.
     fn spread(
         &self,
         array: &ArrayRef,
@@ -459,7 +460,7 @@ impl FieldEncoder {
     }
 }
 
-/// Values that have to be what their encoding says.
+/// Checks that all values are valid for their encoding.
 fn checked(
     encoded_column: EncodedColumn,
     array: &ArrayRef,
@@ -476,7 +477,7 @@ fn checked(
     Ok(encoded_column)
 }
 
-/// Arrays of MDS as NumPy files.
+/// Converts MDS arrays to NumPy files.
 fn from_mds(
     array: &ArrayRef,
     encoding: &Encoding,
@@ -504,7 +505,7 @@ fn from_mds(
     Ok(EncodedColumn::rendered(bytes, offsets))
 }
 
-/// Appends an array in the original's own form.
+/// Appends an array in webdataset's own tensor format.
 pub(super) fn tensor(
     name: &str,
     dtype: shardmill_webdataset::DType,
@@ -517,7 +518,7 @@ pub(super) fn tensor(
         shape: shape.to_vec(),
         data,
     };
-    // The column may be called otherwise.
+    // The encoder needs a `ten` field; the error must name the actual column.
     encode("ten", &Datum::Array(array), out).map_err(|error| match error {
         FieldError::Array { reason, .. } => FieldError::Array {
             field: name.to_owned(),
@@ -527,7 +528,7 @@ pub(super) fn tensor(
     })
 }
 
-/// The same type of numbers, as NumPy files know it.
+/// Returns the NumPy type of the same numbers.
 pub(super) const fn npy_type(dtype: DType) -> shardmill_webdataset::DType {
     use shardmill_webdataset::DType as Npy;
     match dtype {

@@ -1,4 +1,4 @@
-//! What would work where a column cannot be stored as asked.
+//! Hints for columns that cannot be stored as requested.
 
 use arrow::datatypes::{DataType, Field};
 use shardmill_core::escape;
@@ -7,7 +7,7 @@ use shardmill_mds::{DType, Encoding};
 use super::field::FieldEncoding;
 use super::{Target, is_binary, json, number, stored_type};
 
-/// What would work for a column whose type has no form as `target`.
+/// Returns a hint for a column whose type cannot be stored as `target`.
 pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -> String {
     let name = field.name();
     let column = |expr: String| format!("--column '{name}:{}={expr}'", target.name());
@@ -50,7 +50,7 @@ pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -
     }
 }
 
-/// The options that say what to do with the nulls of a column. `name` is that of the column in the shards.
+/// Returns the options that handle the nulls of a column. `name` is the column's name in the shards.
 pub(super) fn for_null(name: &str, data_type: &DataType, target: &Target) -> String {
     let is_field = matches!(target, Target::Field(_));
     let omit = if is_field { "--nulls omit, " } else { "" };
@@ -60,14 +60,14 @@ pub(super) fn for_null(name: &str, data_type: &DataType, target: &Target) -> Str
             Encoding::Image(_) | Encoding::JpegArray { .. } | Encoding::List(_) | Encoding::Pkl
         )
     );
-    // No bytes are no image, so there is nothing that a mask could stand beside.
+    // An empty value is not an image, so a mask column does not help.
     if is_file {
         return "choose --nulls drop".to_owned();
     }
     if data_type.is_nested() {
         return format!("choose {omit}--nulls mask or --nulls drop");
     }
-    // Fields of tar files have other names than the columns that they come from.
+    // Fields of tar files have other names than their columns.
     let name = if is_field {
         "NAME".into()
     } else {
@@ -76,7 +76,7 @@ pub(super) fn for_null(name: &str, data_type: &DataType, target: &Target) -> Str
     format!("choose {omit}--nulls mask or --nulls drop, or --null-as {name}=VALUE")
 }
 
-/// A hint for a column without a form, which begins with the part of it that is to blame where that is inside.
+/// Adds the unsupported inner part of a nested type to the start of a hint.
 pub(super) fn with_obstacle(field: &Field, hint: &str) -> String {
     let data_type = stored_type(field.data_type());
     match json::obstacle(&data_type, field.name()) {
@@ -85,7 +85,7 @@ pub(super) fn with_obstacle(field: &Field, hint: &str) -> String {
     }
 }
 
-/// A column as SQL names it.
+/// Quotes a column name for SQL if necessary.
 fn quoted(name: &str) -> String {
     let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name

@@ -1,5 +1,5 @@
-//! Arrow values as JSON text in the dialect of the original writers: `", "` and `": "`, ASCII only, keys in
-//! the order of the fields.
+//! Writes Arrow values as JSON in the style of the original writers: separators `", "` and `": "`, ASCII only, keys in
+//! field order.
 
 use std::collections::BTreeSet;
 
@@ -18,13 +18,13 @@ use super::text::{Texts, texts};
 use super::{bytes_slices, is_binary};
 use crate::error::ValueReason;
 
-/// Whether values of that type have a JSON form. Decimals, times and durations are written as strings, bytes as
-/// strings in base64.
+/// Returns whether values of this type can be written as JSON. Decimals, times and durations become strings, bytes
+/// become base64 strings.
 pub(crate) fn is_representable(data_type: &DataType) -> bool {
     obstacle(data_type, "").is_none()
 }
 
-/// What keeps values of a type from having a JSON form: which part of it, as `path` and what lies below, and why.
+/// Describes the part of a type that cannot be written as JSON, and why. `path` names the part.
 pub(crate) fn obstacle(data_type: &DataType, path: &str) -> Option<String> {
     match data_type {
         DataType::Struct(fields) => {
@@ -70,17 +70,17 @@ fn no_form(path: &str, data_type: &DataType) -> String {
     )
 }
 
-/// Why a value cannot be written.
+/// The reason why a value cannot be written.
 #[derive(Debug)]
 pub(crate) enum Unwritable {
-    /// A map with a key twice, of which readers keep one.
+    /// A map has a duplicate key. Readers would keep only one of the values.
     Key(String),
-    /// A time that no calendar has.
+    /// A time is outside the range of the calendar.
     Time(String),
 }
 
 impl Unwritable {
-    /// The reason, for a value that was to be stored with `encoding`.
+    /// Converts the reason to a [`ValueReason`] for a value with `encoding`.
     pub(crate) fn reason(self, encoding: &str) -> ValueReason {
         match self {
             Self::Key(key) => ValueReason::Datum(ValueError::JsonKeyTwice { key }),
@@ -92,7 +92,7 @@ impl Unwritable {
     }
 }
 
-/// An array whose downcasts are done once, so that a value costs a match and no more.
+/// A downcast array. The downcasts are done once, so that reading a value costs only a match.
 pub(crate) enum Node {
     Null,
     Bool(arrow::array::BooleanArray),
@@ -143,7 +143,7 @@ impl Bounds {
 }
 
 impl Node {
-    /// Prepares an array; `None` for types that [`is_representable`] refuses.
+    /// Prepares an array. Returns `None` for types that [`is_representable`] does not support.
     pub(crate) fn new(array: &ArrayRef) -> Option<Self> {
         Some(match array.data_type() {
             DataType::Null => Self::Null,
@@ -322,11 +322,11 @@ impl Node {
 /// Appends an integer in plain decimal.
 pub(crate) fn write_integer(value: i128, out: &mut Vec<u8>) {
     use std::io::Write as _;
-    // Writing to a Vec cannot fail.
+    // Writing to a `Vec` cannot fail.
     let _ = write!(out, "{value}");
 }
 
-/// Bytes in base64, with padding; `None` for other types.
+/// Encodes a binary column as base64 with padding. Returns `None` for other types.
 fn binary_texts(array: &ArrayRef) -> Option<LargeStringArray> {
     let bytes = bytes_slices(array)?;
     let rows = 0..array.len();
@@ -338,7 +338,7 @@ fn binary_texts(array: &ArrayRef) -> Option<LargeStringArray> {
     Some(texts.collect())
 }
 
-/// Decimals in the spelling of Python's `str(Decimal)`.
+/// Formats decimals like Python's `str(Decimal)`.
 pub(crate) fn decimals(array: &ArrayRef) -> Option<LargeStringArray> {
     let rows = array.len();
     let mut builder = arrow::array::LargeStringBuilder::with_capacity(rows, rows * 8);
@@ -355,7 +355,7 @@ pub(crate) fn decimals(array: &ArrayRef) -> Option<LargeStringArray> {
     Some(builder.finish())
 }
 
-/// Appends one decimal in the spelling of Python's `str(Decimal)`.
+/// Appends one decimal, formatted like Python's `str(Decimal)`.
 pub(crate) fn write_decimal_at(array: &ArrayRef, row: usize, out: &mut Vec<u8>) -> Option<()> {
     let (unscaled, scale) = match array.data_type() {
         DataType::Decimal128(precision, scale) => {

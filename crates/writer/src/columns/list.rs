@@ -1,4 +1,4 @@
-//! Lists of numbers as arrays: shapes from offsets, leaves as one range of the values buffer.
+//! Encodes lists of numbers as arrays. Shapes come from the offsets; the leaves are one range of the values buffer.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ enum Level {
 }
 
 impl Level {
-    /// The elements of value `at` in the level below.
+    /// Returns the range of the elements of value `at` in the next level.
     fn range(&self, at: usize) -> Range<usize> {
         let usize_of = |offset: i64| usize::try_from(offset).unwrap_or(0);
         match self {
@@ -51,7 +51,7 @@ impl Level {
     }
 }
 
-/// The type of the numbers at the bottom of nested lists, and how many levels of list stand above them.
+/// Returns the number type at the bottom of nested lists, and the number of list levels above it.
 pub(crate) fn leaf_type(data_type: &DataType) -> (&DataType, usize) {
     let mut at = data_type;
     let mut levels = 0;
@@ -65,7 +65,7 @@ pub(crate) fn leaf_type(data_type: &DataType) -> (&DataType, usize) {
     (at, levels)
 }
 
-/// The shape that the type alone tells: nested fixed-size lists.
+/// Returns the shape if the type alone determines it: nested fixed-size lists.
 pub(crate) fn static_shape(data_type: &DataType) -> Option<Vec<u64>> {
     let mut shape = Vec::new();
     let mut at = data_type;
@@ -111,8 +111,8 @@ fn peel(array: &ArrayRef) -> (Vec<Level>, ArrayRef) {
     }
 }
 
-/// Encodes a list column as an array encoding. Values in the slots of null rows are never looked at; they
-/// come out as an empty range that the caller has refused or replaced before.
+/// Encodes a list column as an array encoding. Values of null rows are not inspected; they become an empty range. The
+/// caller has rejected or replaced null rows before.
 pub(crate) fn prepare(
     array: &ArrayRef,
     encoding: &Encoding,
@@ -143,7 +143,7 @@ pub(crate) fn prepare(
     })
 }
 
-/// Encodes a list column as NumPy files. An empty list is an array without numbers.
+/// Encodes a list column as NumPy files. An empty list becomes an array without elements.
 pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowError> {
     let Numbers {
         dtype,
@@ -160,7 +160,7 @@ pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowErro
     })
 }
 
-/// Encodes a list column as arrays in the original's own form. An empty list is an array without numbers.
+/// Encodes a list column as arrays in webdataset's own tensor format. An empty list becomes an array without elements.
 pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowError> {
     let numbers = numbers(array, name, None, true)?;
     let item = usize::try_from(numbers.dtype.size_bytes()).unwrap_or(1);
@@ -181,7 +181,7 @@ pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowErro
     Ok(EncodedColumn::rendered(out, offsets))
 }
 
-/// The numbers of a list column, and which of them each row has.
+/// The numbers of a list column, and the range of each row.
 struct Numbers {
     levels: Vec<Level>,
     dtype: DType,
@@ -216,7 +216,7 @@ fn numbers(
         }
     }
     let bytes = number::to_bytes(&leaf, dtype, name).map_err(|error| {
-        // The error names a leaf; the user knows rows.
+        // The error contains the position of a leaf; messages need the row.
         let row = extents
             .iter()
             .position(|extent| extent.leaf.contains(&error.row))
@@ -234,7 +234,7 @@ fn numbers(
     })
 }
 
-/// Arrays with a header each.
+/// Encodes arrays with a header for each.
 fn prefixed(
     extents: &[Extent],
     bytes: Buffer,
@@ -271,7 +271,7 @@ fn prefixed(
     })
 }
 
-/// Arrays of a declared shape: values only.
+/// Encodes arrays of a declared shape: only the values.
 fn fixed(
     extents: &[Extent],
     shape: &[u64],
@@ -281,7 +281,7 @@ fn fixed(
 ) -> Result<EncodedColumn, RowError> {
     let elements = shape.iter().product::<u64>();
     for (row, extent) in extents.iter().enumerate() {
-        // A flat list of the right length is what file formats without nested shapes deliver.
+        // File formats without nested shapes produce a flat list of the right length.
         let flat = levels.len() == 1 && extent.dims == [elements];
         if extent.dims != shape && !flat {
             let reason = ValueReason::Shape {
@@ -314,7 +314,7 @@ fn fixed(
     })
 }
 
-/// Where the leaves of one row stand, and its shape.
+/// The leaf range and the shape of one row.
 struct Extent {
     leaf: Range<usize>,
     dims: Vec<u64>,

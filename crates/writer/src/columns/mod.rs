@@ -1,4 +1,4 @@
-//! From Arrow columns to encoded values.
+//! Encodes Arrow columns as values of shards.
 
 mod encoded_column;
 mod field;
@@ -29,18 +29,19 @@ use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
 use encoded_column::Offsets;
 
-/// Field metadata: the MDS encoding that a source suggests for a column.
+/// The field metadata key of the MDS encoding that a source suggests for a column.
 pub const ENCODING_KEY: &str = "shardmill:encoding";
 
-/// Field metadata, [`ENCODED_TEXT`] where a column of strings holds the texts of integers of any size.
-/// Otherwise `"true"` where the bytes of a binary column already are values of the suggested encoding,
-/// taken from another dataset.
+/// The field metadata key that describes how the values of a column are already encoded.
+///
+/// It is [`ENCODED_TEXT`] if a string column holds the decimal texts of integers of any size. It is `"true"` if the
+/// bytes of a binary column already are values of the suggested encoding, read from another dataset.
 pub const ENCODED_KEY: &str = "shardmill:encoded";
 
-/// The value of [`ENCODED_KEY`] for integers of any size.
+/// The value of [`ENCODED_KEY`] for integers of any size as text.
 pub const ENCODED_TEXT: &str = "text";
 
-/// How one column of the batches becomes values of one column of the shards. Compiled once, used per batch.
+/// Encodes one column of the batches as one column of the shards. It is compiled once and used for each batch.
 #[derive(Clone, Debug)]
 pub struct ColumnEncoder {
     name: String,
@@ -55,12 +56,12 @@ pub struct ColumnEncoder {
     limits: Limits,
 }
 
-/// What a column becomes.
+/// The form in which a column is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// A value of an MDS encoding.
     Mds(Encoding),
-    /// A JSON value, in a line of JSON.
+    /// A JSON value in a JSON line.
     Json(TextEncoding),
     /// Plain text between separators.
     Xsv(TextEncoding),
@@ -69,7 +70,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The name of the encoding, as in an index.
+    /// Returns the name of the encoding, as in an index.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -80,11 +81,11 @@ impl Target {
     }
 }
 
-/// The target that a column gets when nobody asks for one.
+/// Returns the default target of a column.
 ///
 /// # Errors
 ///
-/// [`WriteError::TypeUnsupported`] for types that the format cannot store.
+/// Returns [`WriteError::TypeUnsupported`] if the format cannot store the type.
 pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<Target, WriteError> {
     let format = match format.into() {
         ShardFormat::Streaming(format) => format,
@@ -134,8 +135,8 @@ fn is_integer_text(field: &Field) -> bool {
         .is_some_and(|value| value == ENCODED_TEXT)
 }
 
-/// The type as which values are stored: that of the values of a dictionary, lists for views of lists, and decimals of
-/// one width. [`ColumnEncoder::prepare`] casts to it.
+/// Returns the type in which values are stored: dictionaries become their values, list views become lists, and decimals
+/// get one width. [`ColumnEncoder::prepare`] casts to it.
 fn stored_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, values) => plain_type(values),
@@ -143,7 +144,7 @@ fn stored_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// [`stored_type`] of what stands inside something else, where dictionaries stay what they are.
+/// Returns [`stored_type`] of an inner type, which keeps its dictionaries.
 fn plain_type(data_type: &DataType) -> DataType {
     let plain = |field: &FieldRef| -> FieldRef {
         let data_type = plain_type(field.data_type());
@@ -219,14 +220,16 @@ fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
     })
 }
 
-/// Whether a null of that column has a form of its own: nested values, and columns that have only nulls, become JSON,
-/// where a null is `null`. Texts and files that already are JSON have none: there a null is a value that is missing.
+/// Returns whether the column can store a null as a value of its own.
+///
+/// Nested values, and columns with only nulls, become JSON, where a null is `null`. Texts and files that already are
+/// JSON cannot: there, a null is a missing value.
 #[must_use]
 pub fn stores_null(field: &Field, target: &Target) -> bool {
     let data_type = stored_type(field.data_type());
     match target {
         Target::Mds(Encoding::Json) => !is_text(&data_type) && !is_binary(&data_type),
-        // A number is JSON as well, but readers do not expect it to be null.
+        // A number is valid JSON, but readers do not expect it to be null.
         Target::Field(FieldEncoding::Json)
         | Target::Json(TextEncoding::Str)
         | Target::Xsv(TextEncoding::Str) => data_type.is_nested() || data_type == DataType::Null,
@@ -234,7 +237,7 @@ pub fn stores_null(field: &Field, target: &Target) -> bool {
     }
 }
 
-/// Whether the values of a column are JSON by themselves, as texts or as bytes, so that the text `null` is its null.
+/// Returns whether the values of a column already are JSON, as text or as bytes. Then the text `null` is its null.
 #[must_use]
 pub fn is_json_text(field: &Field, target: &Target) -> bool {
     let is_json = matches!(
@@ -247,13 +250,13 @@ pub fn is_json_text(field: &Field, target: &Target) -> bool {
 }
 
 impl ColumnEncoder {
-    /// Decides how column `source` of the batches, described by `field`, is stored as `target`. The name of `field` is the
-    /// one that the column has in the shards; see [`default_field`].
+    /// Compiles the encoding of column `source` of the batches, described by `field`, as `target`. The name of `field`
+    /// is the name of the column in the shards; see [`default_field`].
     ///
     /// # Errors
     ///
-    /// [`WriteError::TypeUnsupported`] when values of that type cannot be stored so, or when the extension of a field
-    /// stands for something else.
+    /// Returns [`WriteError::TypeUnsupported`] if values of this type cannot be stored as `target`, or if the extension
+    /// of a field has another meaning.
     pub fn compile(
         source: usize,
         field: &Field,
@@ -308,32 +311,32 @@ impl ColumnEncoder {
         })
     }
 
-    /// The same column, with nothing in the sample where it is null. Only tar files have a form for that.
+    /// Leaves nulls of this column out of the sample. Only tar files support this.
     #[must_use]
     pub fn omitting_nulls(mut self) -> Self {
         self.omits_null = self.field.is_some() && !self.stores_null;
         self
     }
 
-    /// Whether a null is left out of its sample; see [`omitting_nulls`](Self::omitting_nulls).
+    /// Returns whether a null is left out of its sample; see [`omitting_nulls`](Self::omitting_nulls).
     #[must_use]
     pub const fn omits_null(&self) -> bool {
         self.omits_null
     }
 
-    /// The column's name.
+    /// Returns the name of the column.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its values become.
+    /// Returns the form in which values are stored.
     #[must_use]
     pub const fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Whether values differ in length, so that a sample has to say how long each is.
+    /// Returns whether values differ in length, so that the sample must contain the length of each.
     pub(crate) fn is_variable(&self) -> bool {
         match &self.target {
             Target::Mds(encoding) => encoding.fixed_size().is_none(),
@@ -341,25 +344,26 @@ impl ColumnEncoder {
         }
     }
 
-    /// The position of the column in the batches.
+    /// Returns the position of the column in the batches.
     #[must_use]
     pub const fn source(&self) -> usize {
         self.source
     }
 
-    /// Whether a null has a form of its own, so that no policy is needed; see [`stores_null`].
+    /// Returns whether the column can store a null as a value of its own, so that no null policy is needed; see
+    /// [`stores_null`].
     #[must_use]
     pub const fn stores_null(&self) -> bool {
         self.stores_null
     }
 
-    /// The options that say what to do with nulls of the column.
+    /// Returns the options that handle nulls of the column.
     #[must_use]
     pub fn null_hint(&self) -> &str {
         &self.null_hint
     }
 
-    /// Encodes the values of one batch. Nulls have been replaced before, but where [`Self::stores_null`].
+    /// Encodes the values of one batch. Nulls must have been replaced, unless [`Self::stores_null`].
     pub(crate) fn prepare(&self, array: &ArrayRef) -> Result<EncodedColumn, RowError> {
         let stored = stored_type(array.data_type());
         let array = match *array.data_type() == stored {
@@ -390,7 +394,7 @@ impl ColumnEncoder {
         }
     }
 
-    /// The numbers behind texts of integers.
+    /// Parses texts of integers into numbers.
     fn parsed(&self, array: &ArrayRef) -> Result<ArrayRef, RowError> {
         let numbers = cast(array, &DataType::Int64).map_err(|_| self.unfit(array))?;
         match (0..numbers.len()).find(|row| numbers.is_null(*row) && !array.is_null(*row)) {
@@ -473,7 +477,7 @@ impl ColumnEncoder {
         })
     }
 
-    /// Bytes that already are values of the encoding: only the length of fixed ones is checked.
+    /// Passes through bytes that already are values of the encoding. Only the length of fixed-size values is checked.
     fn encoded(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
         let encoded_column = bytes_slices(array)
             .or_else(|| text::string_slices(array))
@@ -513,7 +517,7 @@ impl ColumnEncoder {
         Ok(encoded_column)
     }
 
-    /// Lists of files as one value.
+    /// Encodes a list of files as one value.
     fn framed(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
         let mut bytes = Vec::new();
         let mut offsets = Vec::with_capacity(array.len() + 1);
@@ -579,7 +583,7 @@ fn is_text(data_type: &DataType) -> bool {
     )
 }
 
-/// Whether readers will understand a value that others made, and all of it.
+/// Checks a value that came from outside: readers must understand all of it.
 fn check_new(encoding: &Encoding, value: &[u8], limits: &Limits) -> Result<(), ValueError> {
     match encoding {
         Encoding::Json => check_new_json(value, limits),
@@ -587,8 +591,9 @@ fn check_new(encoding: &Encoding, value: &[u8], limits: &Limits) -> Result<(), V
     }
 }
 
-/// Whether bytes from elsewhere can be values of the encoding: files, texts, and arrays without a header. `now` is the
-/// encoding that they have already, in MDS shards. A number is none of them: what a file has in it are digits.
+/// Returns whether bytes from outside can be values of the encoding: files, texts, and arrays without a header. `now`
+/// is the encoding that the bytes already have in MDS shards. Numbers are excluded, because files contain them as
+/// digits.
 fn takes_bytes(encoding: &Encoding, now: Option<&Encoding>) -> bool {
     match encoding {
         Encoding::Bytes
@@ -609,7 +614,7 @@ fn takes_bytes(encoding: &Encoding, now: Option<&Encoding>) -> bool {
     }
 }
 
-/// The pairs of type and target that [`ColumnEncoder::prepare`] serves; [`takes_bytes`] has those of bytes.
+/// Returns whether [`ColumnEncoder::prepare`] supports this type and target. For bytes, see [`takes_bytes`].
 fn is_storable(data_type: &DataType, target: &Target) -> bool {
     let encoding = match target {
         Target::Json(encoding) | Target::Xsv(encoding) => {
@@ -662,7 +667,7 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
     }
 }
 
-/// Binary columns as slices of the buffer they have.
+/// Returns a binary column as slices of its existing buffer.
 fn bytes_slices(array: &ArrayRef) -> Option<EncodedColumn> {
     Some(match array.data_type() {
         DataType::Binary => {
@@ -701,7 +706,7 @@ fn bytes_slices(array: &ArrayRef) -> Option<EncodedColumn> {
     })
 }
 
-/// Values copied end to end.
+/// Concatenates copies of the values.
 fn gathered<'a>(values: impl Iterator<Item = &'a [u8]>) -> EncodedColumn {
     let mut bytes = Vec::new();
     let mut offsets = vec![0];

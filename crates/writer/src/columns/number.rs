@@ -1,4 +1,4 @@
-//! Numbers: the same type is passed through, another one is converted value by value and must fit.
+//! Encodes numbers. Values of the same type are passed through; others are converted one by one and must fit.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::buffer::Buffer;
@@ -15,7 +15,7 @@ use shardmill_mds::DType;
 
 use crate::error::{RowError, ValueReason};
 
-/// The array dtype that holds the same values as an Arrow type, bit for bit.
+/// Returns the array dtype that stores the values of an Arrow type bit for bit.
 pub(crate) fn dtype_of(data_type: &DataType) -> Option<DType> {
     Some(match data_type {
         DataType::Int8 => DType::I8,
@@ -37,7 +37,7 @@ pub(crate) const fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::F32 | DType::F64)
 }
 
-/// Whether values of `data_type` may be stored as `dtype` when each of them fits.
+/// Returns whether values of `data_type` may be stored as `dtype` if each of them fits.
 pub(crate) fn converts(data_type: &DataType, dtype: DType) -> bool {
     match data_type {
         DataType::Boolean => true,
@@ -53,8 +53,8 @@ pub(crate) fn converts(data_type: &DataType, dtype: DType) -> bool {
     }
 }
 
-/// Little-endian bytes of every value of `array` as `dtype`, without a copy when the types are the same.
-/// What stands in the slot of a null is unspecified.
+/// Returns the little-endian bytes of all values of `array` as `dtype`. There is no copy if the types are the same. The
+/// bytes of a null are unspecified.
 pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result<Buffer, RowError> {
     if dtype_of(array.data_type()) == Some(dtype) {
         return raw_values(array).ok_or(RowError {
@@ -141,7 +141,7 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
             let values = array.as_primitive::<Decimal128Type>();
             let mut out = Vec::with_capacity(rows * width(dtype));
             for row in 0..rows {
-                // The text of a decimal parses to the nearest double; anything shorter would round twice.
+                // The text of a decimal parses to the nearest double. Shorter computations would round twice.
                 let text = Decimal128Type::format_decimal(values.value(row), *precision, *scale);
                 let value = if values.is_null(row) {
                     0.0
@@ -159,7 +159,7 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
     }
 }
 
-/// What is wrong with a column whose type does not fit.
+/// Returns the reason for a column whose type does not fit.
 pub(crate) fn mismatch(array: &ArrayRef, encoding: &str) -> ValueReason {
     ValueReason::Range {
         value: format!("a value of type {}", array.data_type()),
@@ -171,8 +171,8 @@ fn width(dtype: DType) -> usize {
     usize::try_from(dtype.size_bytes()).unwrap_or(8)
 }
 
-/// The values buffer of a primitive array, exactly `len` values long. Arrow keeps numbers in the machine's
-/// byte order, which the crate requires to be little-endian.
+/// Returns the values buffer of a primitive array, exactly `len` values long. Arrow stores numbers in native byte
+/// order, which this crate requires to be little-endian.
 fn raw_values(array: &ArrayRef) -> Option<Buffer> {
     macro_rules! raw {
         ($($variant:pat => $type:ty),+ $(,)?) => {
@@ -239,7 +239,7 @@ fn from_integers(
     Ok(Buffer::from_vec(out))
 }
 
-/// Whether the double is that integer; doubles beyond i128 never are.
+/// Returns whether the double equals the integer. Doubles outside the range of `i128` never do.
 fn is_exact(float: f64, value: i128) -> bool {
     const BOUND: f64 = 1e38;
     #[expect(
@@ -260,7 +260,7 @@ fn from_floats(
     for row in 0..rows {
         let value = value(row).unwrap_or(0.0);
         let narrowed = narrow(dtype, value);
-        // Rounding is what narrowing means; turning a number into infinity is not.
+        // Narrowing may round a number, but it must not turn it into infinity.
         if value.is_finite() && !narrowed.is_finite() {
             return Err(misfit(row, value.to_string()));
         }
@@ -269,7 +269,7 @@ fn from_floats(
     Ok(Buffer::from_vec(out))
 }
 
-/// The nearest value of `dtype`, as a double.
+/// Returns the nearest value of `dtype`, as a double.
 fn narrow(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F16 => f64::from(f16::from_f64(value)),

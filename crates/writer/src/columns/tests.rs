@@ -1,4 +1,4 @@
-//! What columns become, without an engine around them.
+//! Tests of the encoding of columns, without a pipeline.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use shardmill_webdataset::{Value, decode, inflate};
 
 use super::*;
 
-/// The values of a column, as `--column NAME[:ENCODING]` makes them; the error as its id, text and hint.
+/// Encodes a column like `--column NAME[:ENCODING]`. An error is returned as its text and its hint.
 fn made(
     name: &str,
     array: &ArrayRef,
@@ -108,7 +108,7 @@ fn a_field_is_what_its_extension_says() {
         ("jpg", bytes(b"\xff"), None, Value::Bytes(b"\xff")),
         ("other", text(&["x"]), None, Value::Bytes(b"x")),
     ] {
-        // As it is, and compressed as TarWriter compresses it.
+        // Unchanged, and compressed like `TarWriter` does it.
         for end in ["", ".gz"] {
             let name = format!("{name}{end}");
             let values = field(&name, &array, encoding).unwrap();
@@ -313,13 +313,13 @@ fn bytes_of_files_are_no_numbers() {
             "{encoding}"
         );
     }
-    // Values from MDS shards are what their encoding says, and nothing else.
+    // Values from MDS shards keep their encoding and cannot change it.
     let of = |encoding| [(ENCODING_KEY, encoding), (ENCODED_KEY, "true")];
     assert_eq!(mds(&file, Some("uint8"), &of("uint8")).unwrap(), [b"0"]);
     assert_eq!(mds(&file, Some("ndarray"), &of("ndarray")).unwrap(), [b"0"]);
     assert!(mds(&file, Some("ndarray:uint8:1"), &of("bytes")).is_ok());
     assert!(mds(&file, Some("ndarray:uint8:1"), &of("ndarray")).is_err());
-    // What a tree suggests is not yet made.
+    // The encoding that a tree suggests is not applied yet.
     assert!(mds(&file, Some("uint8"), &[(ENCODING_KEY, "uint8")]).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! Columns that become text: strings, numbers, times, JSON.
+//! Encodes columns as text: strings, numbers, times, JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::json::{self, Node, Unwritable};
 use super::{gathered, is_binary, is_text, number};
 use crate::error::RowError;
 
-/// Whether the type is a date, a time, a moment or a duration, which is stored in ISO 8601.
+/// Returns whether the type is a date, a time, a timestamp or a duration, which are stored in ISO 8601.
 pub(crate) const fn is_temporal(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -26,13 +26,13 @@ pub(crate) const fn is_temporal(data_type: &DataType) -> bool {
     )
 }
 
-/// Whether values of the type can stand as one text: strings, times, decimals, and JSON for nested values and for
-/// columns that have only nulls.
+/// Returns whether a value of the type can be written as one text: strings, times, decimals, and JSON for nested values
+/// and for columns with only nulls.
 pub(crate) fn is_representable(data_type: &DataType) -> bool {
     json::is_representable(data_type) && !is_binary(data_type)
 }
 
-/// String columns as slices of the buffer they have.
+/// Returns a string column as slices of its existing buffer.
 pub(crate) fn string_slices(array: &ArrayRef) -> Option<EncodedColumn> {
     Some(match array.data_type() {
         DataType::Utf8 => {
@@ -69,7 +69,7 @@ fn render(rows: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> EncodedCol
     EncodedColumn::rendered(bytes, offsets)
 }
 
-/// Renders every row into one buffer, up to the first that fails.
+/// Renders every row into one buffer, and stops at the first error.
 pub(crate) fn try_render(
     rows: usize,
     mut write: impl FnMut(usize, &mut Vec<u8>) -> Result<(), RowError>,
@@ -83,7 +83,7 @@ pub(crate) fn try_render(
     failed.map_or(Ok(encoded_column), Err)
 }
 
-/// What is said where a whole column does not fit, which its type should have told.
+/// Returns the error of a column whose type does not fit. The type check should have rejected it before.
 fn unfit(array: &ArrayRef, encoding: &str) -> RowError {
     RowError {
         row: 0,
@@ -94,7 +94,7 @@ fn unfit(array: &ArrayRef, encoding: &str) -> RowError {
 /// A column as text.
 pub(crate) struct Texts {
     array: LargeStringArray,
-    /// The values that have no text, and what they are.
+    /// The values that have no text, with a description of each.
     misfits: BTreeMap<usize, String>,
 }
 
@@ -112,7 +112,7 @@ impl Texts {
         self.array.is_null(row)
     }
 
-    /// The text of value `row`.
+    /// Returns the text of value `row`.
     pub(crate) fn value(&self, row: usize) -> Result<&str, Unwritable> {
         match self.misfits.get(&row) {
             None => Ok(self.array.value(row)),
@@ -121,13 +121,13 @@ impl Texts {
     }
 }
 
-/// The texts of a column; `None` for types without any. Times are in ISO 8601; those that no calendar has are kept apart,
-/// since nobody may ever ask for them.
+/// Returns the texts of a column, or `None` if the type has no text form. Times are in ISO 8601. Times outside the
+/// calendar are errors only if the caller reads them.
 pub(crate) fn texts(array: &ArrayRef) -> Option<Texts> {
     if let Ok(text) = cast(array, &DataType::LargeUtf8) {
         let text = text.as_string::<i64>();
         return Some(match array.data_type() {
-            // A day has no time; what has one in spite of the type keeps it.
+            // A date has no time of day. If a value has one despite its type, it is kept.
             DataType::Date64 => text
                 .iter()
                 .map(|text| text.map(|text| text.strip_suffix("T00:00:00").unwrap_or(text)))
@@ -136,7 +136,7 @@ pub(crate) fn texts(array: &ArrayRef) -> Option<Texts> {
             _ => text.clone().into(),
         });
     }
-    // Without values, what fails is the type: a time zone that nobody knows.
+    // An empty array fails to cast only because of its type: an unknown time zone.
     if !is_temporal(array.data_type()) || cast(&array.slice(0, 0), &DataType::LargeUtf8).is_err() {
         return None;
     }
@@ -159,13 +159,13 @@ pub(crate) fn texts(array: &ArrayRef) -> Option<Texts> {
     })
 }
 
-/// The text of the one value of an array that has one.
+/// Returns the text of the single value of an array, if it has one.
 fn texts_of_one(array: &ArrayRef) -> Option<String> {
     cast(array, &DataType::LargeUtf8).ok()?;
     texts(array)?.value(0).ok().map(str::to_owned)
 }
 
-/// A time that no calendar has, in the unit in which it is counted.
+/// Describes a time outside the calendar, with its unit.
 fn beyond(array: &ArrayRef) -> String {
     let number = number::to_bytes(array, DType::I64, "int64").ok();
     let number = number.and_then(|bytes| bytes.as_slice().try_into().ok());
@@ -187,8 +187,8 @@ fn beyond(array: &ArrayRef) -> String {
     }
 }
 
-/// The text of any representable value: strings as they are, times in ISO 8601, decimals in full, anything
-/// nested as JSON. `encoding` is for messages.
+/// Renders any representable value: strings unchanged, times in ISO 8601, decimals in full, nested values as JSON.
+/// `encoding` is for messages.
 pub(crate) fn rendered(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     match array.data_type() {
         data_type if is_text(data_type) => {
@@ -208,7 +208,7 @@ pub(crate) fn rendered(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn
     }
 }
 
-/// JSON texts, `null` for nulls.
+/// Renders JSON texts. Nulls become `null`.
 pub(crate) fn json_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     let node = Node::new(array).ok_or_else(|| unfit(array, encoding))?;
     try_render(array.len(), |row, out| {
@@ -219,7 +219,7 @@ pub(crate) fn json_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColu
     })
 }
 
-/// Integers and decimals in Python's spelling.
+/// Formats integers and decimals like Python.
 pub(crate) fn number_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     match array.data_type() {
         DataType::Decimal128(..) | DataType::Decimal256(..) => {
@@ -245,8 +245,7 @@ fn integers(array: &ArrayRef) -> Option<EncodedColumn> {
     }))
 }
 
-/// Floats in the spelling of Python's `str(float)`. Single and half precision are widened first, as Python
-/// widens them.
+/// Formats floats like Python's `str(float)`. Like Python, it widens single and half precision first.
 pub(crate) fn float_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
     floats(array, write_float).ok_or_else(|| unfit(array, encoding))
 }
@@ -275,7 +274,7 @@ fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<EncodedColum
     })
 }
 
-/// Values for a JSON line.
+/// Encodes values for a JSON line.
 pub(crate) fn json_values(
     array: &ArrayRef,
     encoding: TextEncoding,
@@ -296,7 +295,7 @@ pub(crate) fn json_values(
     }
 }
 
-/// Values for a line of separated values.
+/// Encodes values for a line of separated values.
 pub(crate) fn plain_values(
     array: &ArrayRef,
     encoding: TextEncoding,

@@ -1,4 +1,4 @@
-//! Manifests of all parts in, one index out.
+//! Commits a job: turns the manifests of all parts into one index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,61 +20,64 @@ use crate::entry::{DatasetIndex, IndexEntry};
 use crate::error::WriteError;
 use crate::index::{INDEX_NAME, beneath};
 
-/// Bytes that are hashed at a time.
+/// The number of bytes that are hashed at a time.
 const STEP_BYTES: u64 = 1 << 20;
-/// Files of a store that are looked at at once.
+/// The number of files in a store that are checked at the same time.
 const LOOKERS: usize = 16;
-/// How often somebody who waits is asked whether to go on.
+/// The interval at which a waiting caller checks whether to continue.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How closely a commit looks at the files of the parts.
+/// How thoroughly a commit checks the files of the parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// At their lengths, and in a store at their tags.
+    /// Checks the lengths, and in a store also the ETags.
     #[default]
     Sizes,
-    /// At all their bytes: every shard is read once.
+    /// Checks the hash of every file, which reads each shard once.
     Hashes,
 }
 
-/// What a [`commit`] is told beside the manifests.
+/// The options of [`commit`].
 #[derive(Clone, Debug, Default)]
 pub struct CommitOptions {
-    /// How many parts there have to be; without a number, those that are there have to be the first ones.
+    /// The expected number of parts. Without it, the given parts must be numbered from 0 without a gap.
     pub parts: Option<u64>,
-    /// How closely files are looked at.
+    /// How thoroughly files are checked.
     pub verify: Verify,
-    /// How long the lease of another commit in a store may go without a heartbeat before this one takes it over; `None`
-    /// is [`LEASE_PATIENCE`].
+    /// The time without a heartbeat after which this commit takes over the lease of another commit in a store. `None`
+    /// means [`LEASE_PATIENCE`].
     pub lease_patience: Option<Duration>,
-    /// What indexes that are read may ask for.
+    /// The limits for reading indexes.
     pub limits: Limits,
 }
 
-/// A dataset that was committed.
+/// The result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Shards of the job.
+    /// The number of shards of the job.
     pub shards: u64,
-    /// Samples of the job.
+    /// The number of samples of the job.
     pub samples: u64,
-    /// Samples of the dataset, with those that were there before.
+    /// The number of samples of the dataset, including those that existed before.
     pub total_samples: u64,
-    /// Whether an earlier call had published the very same index.
+    /// Whether an earlier call had already published the shards of the job.
     pub was_done: bool,
 }
 
 /// Publishes the parts of a job as a dataset, in the order of their numbers.
 ///
-/// Every file is looked at before any gets its name, and the index is written last: a reader finds what was there before,
-/// or all of the new dataset. Committing the same manifests again is no error, also after a commit that was killed.
-/// What other attempts of the job have left is removed at the end.
+/// Every file is checked before any file gets its final name, and the index is written last. So a reader finds either
+/// the previous dataset or the complete new one. Committing the same manifests again is not an error, even after a
+/// commit was killed. At the end, the commit removes the files of other attempts of the job.
 ///
 /// # Errors
 ///
-/// `InvalidInput`: parts that are missing, there twice, of another job or form. `Corrupt`: files that are not as they were
-/// written. `Conflict`: a dataset that is there, or was changed since the job began; another commit at work. What the disk
-/// or the store says. After any error the dataset is as it was before.
+/// - `InvalidInput`: parts are missing, duplicated, or belong to another job or form.
+/// - `Corrupt`: files differ from what was written.
+/// - `Conflict`: a dataset already exists or has changed since the job began, or another commit is running.
+/// - The error of the disk or the store.
+///
+/// After any error the dataset is unchanged.
 pub fn commit(
     place: &Place,
     staging: &Staging,
@@ -126,8 +129,8 @@ pub fn commit(
     Ok(done)
 }
 
-/// What is done while nobody else commits. Answers the samples of the dataset, and whether another call for the same
-/// manifests had published it meanwhile.
+/// Publishes while holding the lease. Returns the number of samples of the dataset, and whether another call had
+/// already published the same manifests.
 fn publish(
     place: &Place,
     staging: &Staging,
@@ -157,7 +160,7 @@ fn publish(
     if let Some(dir) = place.as_local() {
         settle(place, dir, files, lease.is_exclusive(), go_on)?;
     }
-    // Names first, then the index.
+    // The renames must be durable before the index is published.
     place.sync()?;
     if lease.is_lost() {
         return Err(PartError::Changed {
@@ -185,7 +188,7 @@ fn publish(
     Ok((index.samples(), false))
 }
 
-/// The parts by number, if they are those that there have to be.
+/// Sorts the manifests by part number and checks that they are complete and compatible.
 fn in_order(
     place: &Place,
     staging: &Staging,
@@ -252,7 +255,7 @@ fn in_order(
     Ok(by_part.into_values().collect())
 }
 
-/// The samples of the dataset, where an earlier call has published it with these shards in it.
+/// Returns the number of samples of the dataset if an earlier call has already published these shards in it.
 fn published(
     place: &Place,
     staging: &Staging,
@@ -275,7 +278,7 @@ fn published(
         .iter()
         .map(|entry| entry.to_json().to_string())
         .collect();
-    // Behind them may be what others have appended since.
+    // Other jobs may have appended shards after these.
     let is_listed = match (staging.mode(), ours.first()) {
         (SaveMode::Append, None) => false,
         (SaveMode::Append, Some(first)) if staging.has_base() => there
@@ -288,14 +291,14 @@ fn published(
     let is_ours = is_listed
         && match place.as_local() {
             Some(dir) => are_settled(dir, files, go_on)?,
-            // Names in a store hold the job and the attempt.
+            // In a store, the names contain the job and the attempt.
             None => true,
         };
     Ok(is_ours.then_some(samples))
 }
 
-/// Whether the files that have the names of ours are ours. Another job that began on the same index has files of the same
-/// names, and often of the same lengths.
+/// Returns whether the files with the final names were moved there by a commit of these manifests. Another job that
+/// began on the same index writes files with the same names, and often with the same lengths.
 fn are_settled(
     dir: &Dir,
     files: &[(u64, &PartFile)],
@@ -319,7 +322,7 @@ fn are_settled(
     Ok(true)
 }
 
-/// The index of what is there and what is new.
+/// Combines the existing index and the new shards into one index.
 fn joined(
     place: &Place,
     staging: &Staging,
@@ -367,7 +370,7 @@ fn joined(
     })
 }
 
-/// Whether one index may name both.
+/// Returns whether one index may list both entries.
 fn alike(old: &IndexEntry, new: &IndexEntry) -> bool {
     match (old, new) {
         (IndexEntry::Streaming(old), IndexEntry::Streaming(new)) => {
@@ -395,7 +398,7 @@ fn described(entry: &IndexEntry) -> String {
     }
 }
 
-/// Looks at all files, of a store at several at once.
+/// Checks all files. In a store, several files are checked at the same time.
 fn look(
     place: &Place,
     files: &[(u64, &PartFile)],
@@ -492,7 +495,7 @@ fn look_at(
     };
     let (at, handle, is_moved) = match open(dir, &file.at)? {
         Some(handle) => (&file.at, handle, false),
-        // A commit that was killed has moved it.
+        // A killed commit has already moved it.
         None => (
             &file.name,
             open(dir, &file.name)?.ok_or_else(missing)?,
@@ -543,7 +546,7 @@ fn hash_of(
     Ok(hasher.finish_hex())
 }
 
-/// Gives all files their names. Those that a commit that was killed has moved are there already.
+/// Renames all files to their final names. Files that a killed commit has already moved are skipped.
 fn settle(
     place: &Place,
     dir: &Dir,
@@ -552,7 +555,7 @@ fn settle(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), PartError> {
     for (_, file) in files {
-        // No index names what has the name now, and nobody else commits: it is what a commit that was killed has left.
+        // No index lists the file that has this name, and no other commit is running. So a killed commit has left it.
         let mode = match is_exclusive {
             true => PublishMode::Replace,
             false => PublishMode::CreateNew,
@@ -570,7 +573,7 @@ fn settle(
                         place: place.display(&file.name),
                     });
                 }
-                // Nothing of a job that was committed is where its attempts wrote.
+                // The file was committed already, so its copy in the attempt folder is removed.
                 dir.remove(&file.at)?;
             }
             Err(error) => return Err(error.into()),
@@ -579,7 +582,7 @@ fn settle(
     Ok(())
 }
 
-/// Claims a dataset for one commit.
+/// Acquires the commit lease of a dataset.
 pub(super) fn claim(
     place: &Place,
     patience: Option<Duration>,
@@ -589,12 +592,12 @@ pub(super) fn claim(
     PlaceLease::acquire(place, COMMIT_LEASE, patience, &mut |_| go_on())
 }
 
-/// Ends the claim, and removes the temporary files of commits that were killed and the folders that are empty now. What
-/// fails is of no consequence: `gc` finds it.
+/// Releases the lease and removes temporary files of killed commits and empty folders. Errors are ignored, because `gc`
+/// finds the rest.
 pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() -> bool) {
     let work = place.entries(WORK_FOLDER, &mut |_| go_on());
     let work = work.unwrap_or_default();
-    // Those of a conversion that is not in parts are its own.
+    // If a conversion without parts is in progress, the temporary files belong to it.
     if !work.iter().any(|entry| entry.name == JOURNAL) {
         for entry in work {
             if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
@@ -609,8 +612,8 @@ pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() 
     }
 }
 
-/// Removes what commits that were killed have left beside a dataset that was published. Nothing happens while somebody
-/// commits. `patience` is as in [`CommitOptions::lease_patience`].
+/// Removes the leftovers of killed commits of a published dataset. Does nothing while another commit is running.
+/// `patience` is as in [`CommitOptions::lease_patience`].
 pub fn tidy(place: &Place, patience: Option<Duration>, go_on: &mut dyn FnMut() -> bool) {
     let work = place.entries(WORK_FOLDER, &mut |_| go_on());
     if work.is_ok_and(|work| work.is_empty()) {

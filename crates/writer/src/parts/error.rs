@@ -4,56 +4,56 @@ use shardmill_storage::StorageError;
 use crate::entry::IndexProblem;
 use crate::error::WriteError;
 
-/// Why a part could not be written, or parts could not become a dataset.
+/// The error of writing a part or of committing parts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartError {
-    /// Rows could not become shards.
+    /// Rows could not be written as shards.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The disk or the store refused.
+    /// A storage operation failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A dataset is there already.
+    /// A dataset already exists.
     #[error("there is a dataset already")]
     Exists {
         /// The index.
         place: String,
     },
-    /// The dataset is not the one that was there when the job began.
+    /// The dataset has changed since the job began.
     #[error("the dataset was changed since the job began")]
     Changed {
         /// The index.
         place: String,
     },
-    /// Somebody else commits to the same dataset, or died while doing so.
+    /// Another commit to the same dataset is running or was killed.
     #[error("another commit, of job {job}, has begun and not ended")]
     Busy {
-        /// The object that says so.
+        /// The object that records the other commit.
         place: String,
-        /// Whose it is.
+        /// The job of the other commit.
         job: String,
     },
-    /// The index that is there cannot be read.
+    /// The existing index cannot be read.
     #[error("the index cannot be read")]
     Index {
         /// The index.
         place: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<IndexProblem>,
     },
-    /// The dataset that is there has shards of another kind.
+    /// The existing dataset has shards of another format.
     #[error("the dataset has shards of {found}, the job writes {expected}")]
     OtherFormat {
         /// The index.
         place: String,
-        /// What is there.
+        /// The format of the existing dataset.
         found: String,
-        /// What was written.
+        /// The format of the job.
         expected: String,
     },
-    /// A text that is not the name of a job or of an attempt.
+    /// The text is not a valid name of a job or an attempt.
     #[error(
         "`{}` is not the name of {what}: it needs 1 to 40 letters and digits",
         escape(text)
@@ -64,81 +64,81 @@ pub enum PartError {
         /// The text.
         text: String,
     },
-    /// A text that is no manifest, or not what a job is told.
+    /// The text of a manifest or a staging description is invalid.
     #[error("{what} cannot be read: {reason}")]
     Syntax {
-        /// What it should be.
+        /// The kind of text that was expected.
         what: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
-    /// A part that is not there.
+    /// A part is missing.
     #[error("part {part} is missing: {given} of {parts} parts are there")]
     Missing {
-        /// Where they are to be committed.
+        /// The root of the dataset.
         place: String,
-        /// The first that is missing.
+        /// The first missing part.
         part: u64,
-        /// How many there are.
+        /// The number of given parts.
         given: u64,
-        /// How many there have to be.
+        /// The number of expected parts.
         parts: u64,
     },
-    /// A part that is there more than once.
+    /// A part was given more than once.
     #[error("part {part} is there twice, from the attempts {first} and {second}")]
     Twice {
         /// The part.
         part: u64,
-        /// One attempt.
+        /// One of the attempts.
         first: String,
-        /// Another.
+        /// The other attempt.
         second: String,
     },
-    /// A part with a number that no part has.
+    /// The number of a part is too large.
     #[error("part {part} is above the limit of {most}")]
     Number {
         /// The part.
         part: u64,
-        /// The largest there can be.
+        /// The largest allowed number.
         most: u64,
     },
-    /// A manifest of another job.
+    /// A manifest belongs to another job.
     #[error("part {part} is of job {found}, not of {expected}")]
     OtherJob {
         /// The part.
         part: u64,
         /// The job of the manifest.
         found: String,
-        /// The job that is committed.
+        /// The job of the commit.
         expected: String,
     },
-    /// Parts whose shards do not have the same form.
+    /// The shards of two parts have different forms.
     #[error("the shards of part {part} have another form than those of part {first}: {difference}")]
     OtherForm {
         /// One part.
         part: u64,
         /// Another.
         first: u64,
-        /// What the first has that the other has not, and the other way round.
+        /// The settings that differ.
         difference: String,
     },
-    /// A part too many.
+    /// There are more parts than expected.
     #[error("part {part} is one too many: there have to be {parts}")]
     Surplus {
         /// The part.
         part: u64,
-        /// How many there have to be.
+        /// The number of expected parts.
         parts: u64,
     },
-    /// Shards whose names are not those of the job.
+    /// The shards do not have the names that the job declared.
     #[error("the job was begun for shards of {expected}, not of {found}")]
     Names {
-        /// What the job was told.
+        /// The names that the job declared.
         expected: String,
-        /// What shards would be.
+        /// The names of the shards.
         found: String,
     },
-    /// A file of a part that is not there.
+    /// A file of a part is missing.
     #[error("a file of part {part} is missing")]
     FileMissing {
         /// The file.
@@ -146,43 +146,43 @@ pub enum PartError {
         /// The part.
         part: u64,
     },
-    /// A file of a part that is not as it was written.
+    /// A file of a part does not have the length that was written.
     #[error("a file of part {part} has {found} bytes, {expected} were written")]
     FileLength {
         /// The file.
         place: String,
         /// The part.
         part: u64,
-        /// Its length.
+        /// The length of the file.
         found: u64,
-        /// What it was.
+        /// The length that was written.
         expected: u64,
     },
-    /// A file of a part that is not as it was written.
+    /// A file of a part does not have the hash that was written.
     #[error("a file of part {part} has another hash ({found}) than what was written ({expected})")]
     FileHash {
         /// The file.
         place: String,
         /// The part.
         part: u64,
-        /// Its hash.
+        /// The hash of the file.
         found: String,
-        /// What it was.
+        /// The hash that was written.
         expected: String,
     },
-    /// A name that two files would have.
+    /// Two files would have the same name.
     #[error("two files would be called `{}`", escape(name))]
     NameTwice {
         /// The name.
         name: String,
     },
-    /// How old an object is is not known.
+    /// The store does not report the age of an object.
     #[error("how old it is is not known: the store does not list times")]
     Ages {
         /// The object.
         place: String,
     },
-    /// A file that is in the way and may be another commit's.
+    /// A file that no index lists has the name of a new file. It may belong to another commit.
     #[error("a file that no index names is in the way")]
     InTheWay {
         /// The file.

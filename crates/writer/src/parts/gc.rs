@@ -1,4 +1,4 @@
-//! What is left of jobs that failed, and of those that were killed.
+//! Finds and removes the leftovers of failed and killed jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,37 +13,38 @@ use super::{JOURNAL, NameForm, PARTS_FOLDER, PartError, Staging, WORK_FOLDER, pa
 use crate::form::{STREAMING_PREFIX, ShardPattern};
 use crate::index::INDEX_NAME;
 
-/// What [`gc`] is told.
+/// The options of [`gc`].
 #[derive(Clone, Debug, Default)]
 pub struct GcOptions {
     /// Whether to remove what was found.
     pub delete: bool,
-    /// Only what was last changed before. Without it, whatever is found: then no job may be at work.
+    /// Selects only entries last changed before this time. Without it, everything is selected; then no job may be
+    /// running.
     pub before: Option<SystemTime>,
-    /// What shards are called, where it is neither as in MosaicML Streaming nor `shard-%06d.tar`.
+    /// The names of the shards, if they follow neither MosaicML Streaming nor `shard-%06d.tar`.
     pub names: Option<NameForm>,
-    /// Only these entries, whatever their age; `None` for all of them.
+    /// Selects only these entries, regardless of their age. `None` selects all entries.
     pub only: Option<BTreeSet<String>>,
-    /// How long the lease of a commit in a store may go without a heartbeat before it is taken over; `None` is
+    /// The time without a heartbeat after which the lease of a commit in a store is taken over. `None` means
     /// [`LEASE_PATIENCE`](shardmill_storage::LEASE_PATIENCE).
     pub lease_patience: Option<Duration>,
-    /// What the index may ask for.
+    /// The limits for reading the index.
     pub limits: Limits,
 }
 
-/// Why something is not needed.
+/// The reason why an entry is garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GcReason {
-    /// What an attempt has written that was not committed.
+    /// An attempt that was not committed.
     Attempt,
-    /// A shard that the index does not name.
+    /// A shard that the index does not list.
     Unlisted,
-    /// A file that did not get its name.
+    /// A temporary file.
     Temporary,
 }
 
 impl GcReason {
-    /// Its name.
+    /// Returns the name of the reason.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,35 +55,36 @@ impl GcReason {
     }
 }
 
-/// Something that is not needed.
+/// A file or folder that is garbage.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GcEntry {
     /// Its name, relative to the dataset.
     pub name: String,
-    /// Its bytes, of a folder those of all files in it.
+    /// Its size in bytes. The size of a folder is the sum of its files.
     pub bytes: u64,
-    /// Why it is not needed.
+    /// The reason why it is garbage.
     pub reason: GcReason,
     is_folder: bool,
 }
 
-/// What [`gc`] has found.
+/// The result of [`gc`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GcReport {
-    /// What is not needed, by name.
+    /// The selected entries, sorted by name.
     pub entries: Vec<GcEntry>,
-    /// What is not needed either, but was changed too lately to be removed, by name.
+    /// The garbage that was changed too recently to be selected, sorted by name.
     pub kept: Vec<GcEntry>,
-    /// Whether it was removed.
+    /// Whether the selected entries were removed.
     pub deleted: bool,
 }
 
-/// Removes what a job has written and not committed; answers how many files and folders those were. Nothing that the
-/// index names is touched. An attempt that is still at work may leave some more.
+/// Removes the uncommitted files of a job. Returns the number of removed files and folders.
+///
+/// Files that the index lists are never removed. An attempt that is still running may write more files afterwards.
 ///
 /// # Errors
 ///
-/// What the disk or the store says; [`PartError::Index`].
+/// Returns the error of the disk or the store, or [`PartError::Index`].
 pub fn abort(
     place: &Place,
     staging: &Staging,
@@ -100,7 +102,7 @@ pub fn abort(
                 }
             }
             for folder in [PARTS_FOLDER, WORK_FOLDER] {
-                // Others may be at work in them.
+                // Other jobs may be using these folders. Only empty folders are removed.
                 let _ = dir.remove_dir(folder);
             }
         }
@@ -120,18 +122,22 @@ pub fn abort(
     Ok(removed)
 }
 
-/// As [`abort`], after a commit: what fails is left to [`gc`].
+/// Runs [`abort`] after a commit. Errors are ignored, because [`gc`] finds the rest.
 pub(super) fn sweep(place: &Place, staging: &Staging, go_on: &mut dyn FnMut() -> bool) {
     let _ = abort(place, staging, &Limits::default(), go_on);
 }
 
-/// Finds what no dataset needs: attempts that were not committed, shards that the index does not name (as overwriting
-/// leaves them), temporary files. Removes it where it is told to.
+/// Finds garbage, and removes it if the options say so.
+///
+/// Garbage is: attempts that were not committed, shards that the index does not list (for example after an overwrite),
+/// and temporary files.
 ///
 /// # Errors
 ///
-/// [`PartError::Index`]; [`PartError::Ages`] where only what is old is wanted of a store that does not say; another commit at work; what the
-/// disk or the store says.
+/// - [`PartError::Index`] if the index cannot be read.
+/// - [`PartError::Ages`] if the options select by age and the store does not report ages.
+/// - A conflict if another commit is running.
+/// - The error of the disk or the store.
 pub fn gc(
     place: &Place,
     options: &GcOptions,
@@ -207,7 +213,7 @@ fn find(
         }
     }
     let listed = listed(place, &options.limits, go_on)?;
-    // Shards without parts in their names may be those of a conversion that goes on some time.
+    // Shards without a part number in their names may belong to a conversion that will resume.
     let work = place.entries(WORK_FOLDER, &mut |_| go_on())?;
     let is_converting = work.iter().any(|entry| entry.name == JOURNAL);
     let plain = listed.is_some() && !is_converting;
@@ -222,7 +228,7 @@ fn find(
     Ok(found)
 }
 
-/// Whether a file is a shard by its name; with `plain` also one of a dataset without parts.
+/// Returns whether a file name is the name of a shard. With `plain`, shards of datasets without parts count too.
 fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
     let default = ShardPattern::default();
     let prefixes = [STREAMING_PREFIX, default.prefix()];
@@ -241,7 +247,7 @@ fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
     plain && (is_shard_name(name) || is_tar())
 }
 
-/// The files that the index names; `None` where there is no index.
+/// Returns the files that the index lists, or `None` if there is no index.
 fn listed(
     place: &Place,
     limits: &Limits,
@@ -261,15 +267,15 @@ fn listed(
 #[derive(Clone, Copy, Debug)]
 struct Size {
     bytes: u64,
-    /// `None` where a store does not say.
+    /// `None` if the store does not report it.
     changed: Option<SystemTime>,
 }
 
-/// How large and how old things are.
+/// The sizes and ages of files.
 enum Sizes {
-    /// Files are asked one by one.
+    /// Each file is inspected separately.
     Local,
-    /// A listing of a store tells all.
+    /// One listing of the store contains all objects.
     Store(BTreeMap<String, Size>),
 }
 
@@ -292,7 +298,8 @@ impl Sizes {
         Ok(Self::Store(sizes.collect()))
     }
 
-    /// The bytes of something and when it was last changed, of a folder over all that is in it; `None` where it is gone.
+    /// Returns the size and the last change of a file or folder. A folder includes all files in it. Returns `None` if
+    /// it no longer exists.
     fn get(
         &self,
         place: &Place,
@@ -368,7 +375,7 @@ fn remove_tree(
     match removed {
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
-        // An attempt that has not noticed that its job is over has written something meanwhile.
+        // A running attempt of the job has written another file in the meantime.
         Err(StorageError::Io { source, .. })
             if source.kind() == std::io::ErrorKind::DirectoryNotEmpty =>
         {

@@ -1,4 +1,4 @@
-//! What one attempt of a part has made, as text that travels from a task to whoever commits.
+//! The manifest of one attempt of a part: text that a task sends to the process that commits.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use crate::entry::IndexEntry;
 use crate::form::{ShardForm, TarForm};
 use crate::shard::FileCheck;
 
-/// The version of the text.
+/// The version of the manifest format.
 const VERSION: u64 = 1;
 
-/// What one attempt of a part has made.
+/// The description of what one attempt of a part has written.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     /// The job.
@@ -26,7 +26,7 @@ pub struct Manifest {
     pub part: u64,
     /// The attempt.
     pub attempt: String,
-    /// What all shards of the dataset have in common, as text; `None` for a part without shards.
+    /// The settings that all shards of the dataset share, as text. `None` for a part without shards.
     pub form: Option<String>,
     /// The shards, in order.
     pub shards: Vec<PartShard>,
@@ -35,7 +35,7 @@ pub struct Manifest {
 /// A shard of a part.
 #[derive(Clone, Debug)]
 pub struct PartShard {
-    /// Its line in the index.
+    /// Its entry in the index.
     pub entry: IndexEntry,
     /// Its files.
     pub files: Vec<PartFile>,
@@ -44,9 +44,9 @@ pub struct PartShard {
 /// A file of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartFile {
-    /// What it is called in the dataset.
+    /// Its name in the dataset.
     pub name: String,
-    /// Where it is until the commit, relative to the dataset.
+    /// Its path before the commit, relative to the dataset.
     pub at: String,
     /// Its length.
     pub bytes: u64,
@@ -54,16 +54,16 @@ pub struct PartFile {
     pub algo: HashAlgo,
     /// The hash in lower-case hex.
     pub hex: String,
-    /// The tag that the store gave it, where it is in a store.
+    /// The ETag that the store reported, if the file is in a store.
     pub etag: Option<String>,
 }
 
 impl Manifest {
-    /// Of an attempt that has no rows. `part` counts the parts of the job from 0.
+    /// Creates the manifest of an attempt without rows. `part` counts the parts of the job from 0.
     ///
     /// # Errors
     ///
-    /// [`PartError::Token`], [`PartError::Number`].
+    /// Returns [`PartError::Token`] or [`PartError::Number`].
     pub fn empty(staging: &Staging, part: u64, attempt: &str) -> Result<Self, PartError> {
         check(staging.job(), part, attempt)?;
         Ok(Self {
@@ -75,7 +75,7 @@ impl Manifest {
         })
     }
 
-    /// Its samples.
+    /// Returns the number of samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.shards
@@ -83,7 +83,7 @@ impl Manifest {
             .fold(0, |sum, shard| sum.saturating_add(shard.entry.samples()))
     }
 
-    /// As text.
+    /// Returns the manifest as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         let shards = self.shards.iter().map(|shard| {
@@ -104,12 +104,12 @@ impl Manifest {
         .to_string()
     }
 
-    /// From the text of [`to_json`](Self::to_json). Nothing in it is believed before [`commit`](super::commit) has looked:
-    /// names are checked here, files there.
+    /// Parses the text of [`to_json`](Self::to_json). The text is untrusted: this function checks the names, and
+    /// [`commit`](super::commit) checks the files.
     ///
     /// # Errors
     ///
-    /// [`PartError::Syntax`], [`PartError::Token`], [`PartError::Number`].
+    /// Returns [`PartError::Syntax`], [`PartError::Token`] or [`PartError::Number`].
     pub fn parse(text: &str, limits: &Limits) -> Result<Self, PartError> {
         let value: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         if value.get("version").and_then(Value::as_u64) != Some(VERSION) {
@@ -205,7 +205,7 @@ fn checked(name: &str) -> Option<String> {
     check_relative_path(name).ok().map(|()| name.to_owned())
 }
 
-/// Gathers the shards of a part, whoever makes them, and says what their files are called.
+/// Collects the shards of a part from any writer, and determines the names of their files.
 #[derive(Clone, Debug)]
 pub struct ManifestBuilder {
     manifest: Manifest,
@@ -213,19 +213,20 @@ pub struct ManifestBuilder {
     prefix: String,
     /// The number of the part in the dataset.
     number: u64,
-    /// In a directory: where the files are until the commit.
+    /// In a local directory, the folder of the files before the commit.
     folder: Option<String>,
     token: Option<String>,
-    /// Files of a store that may be there, those among them that no shard was made of.
+    /// The files whose upload to a store has begun. They may exist even if their shard was never added.
     begun: Vec<String>,
 }
 
 impl ManifestBuilder {
-    /// For an attempt of a part. `part` counts the parts of the job from 0.
+    /// Creates a builder for an attempt of a part. `part` counts the parts of the job from 0.
     ///
     /// # Errors
     ///
-    /// [`PartError::Token`], [`PartError::Number`]; [`PartError::Names`] for a form that the job was not begun for.
+    /// Returns [`PartError::Token`] or [`PartError::Number`], or [`PartError::Names`] if the job was begun for another
+    /// form.
     pub fn new(
         place: &Place,
         staging: &Staging,
@@ -253,36 +254,37 @@ impl ManifestBuilder {
         })
     }
 
-    /// How another form differs from that of the part.
+    /// Describes how another form differs from the form of the part.
     pub(super) fn difference(&self, form: &ShardForm) -> String {
         difference(&self.identity, &identity(form))
     }
 
-    /// The number of the part in its job.
+    /// Returns the number of the part in its job.
     pub(super) const fn part(&self) -> u64 {
         self.manifest.part
     }
 
-    /// The number of the part in the dataset.
+    /// Returns the number of the part in the dataset.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The folder for the files of the part until they are committed, relative to the dataset; `None` in a store.
+    /// Returns the folder for the files of the part before the commit, relative to the dataset. Returns `None` in a
+    /// store.
     #[must_use]
     pub fn folder(&self) -> Option<&str> {
         self.folder.as_deref()
     }
 
-    /// What stands before the numbers that tar samples have for keys.
+    /// Returns the prefix of numeric keys of tar samples.
     #[must_use]
     pub fn key_prefix(&self) -> String {
         super::names::key_prefix(self.number)
     }
 
-    /// Where a file of a shard belongs until the commit, relative to the dataset. `basename` is its name in a dataset of
-    /// this part alone.
+    /// Returns the path of a shard file before the commit, relative to the dataset. `basename` is its name in a dataset
+    /// that contains only this part.
     #[must_use]
     pub fn at(&self, basename: &str) -> String {
         match &self.folder {
@@ -295,8 +297,10 @@ impl ManifestBuilder {
         name_in(basename, &self.prefix, self.number, self.token.as_deref())
     }
 
-    /// Adds the next shard, whose files are where [`at`](Self::at) says, each with what the place knows of it. The names
-    /// in `entry` and in the checks are those of a dataset of this part alone.
+    /// Adds the next shard. Its files must be at the paths that [`at`](Self::at) returns. Each file comes with the
+    /// version that the storage reported.
+    ///
+    /// The names in `entry` and in the checks are those of a dataset that contains only this part.
     pub fn add(&mut self, mut entry: IndexEntry, files: &[(FileCheck, FileVersion)]) {
         entry.rename_files(|basename| self.name(basename));
         let files = files.iter().map(|(check, file_version)| PartFile {
@@ -312,24 +316,24 @@ impl ManifestBuilder {
         self.manifest.shards.push(PartShard { entry, files });
     }
 
-    /// Notes a file of a store before it is put.
+    /// Records a file of a store before its upload.
     pub(super) fn begin(&mut self, at: &str) {
         self.begun.push(at.to_owned());
     }
 
-    /// Those that were noted.
+    /// Returns the recorded files.
     pub(super) fn begun(&self) -> &[String] {
         &self.begun
     }
 
-    /// What was gathered.
+    /// Returns the manifest.
     #[must_use]
     pub fn finish(self) -> Manifest {
         self.manifest
     }
 }
 
-/// What all shards of a dataset have in common, as text. The same text means shards that may stand in one index.
+/// Returns the settings that all shards of a dataset share, as text. Shards with equal texts may be in one index.
 fn identity(form: &ShardForm) -> String {
     match form {
         ShardForm::Streaming(config) => config.to_json(),
@@ -355,7 +359,7 @@ fn identity(form: &ShardForm) -> String {
     }
 }
 
-/// The columns of a form, with their encodings where they have any.
+/// Returns the columns of a form, with their encodings if they have any.
 pub(super) fn columns_of(form: &str) -> Vec<(String, Option<String>)> {
     let value: Value = serde_json::from_str(form).unwrap_or_default();
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -375,7 +379,7 @@ pub(super) fn columns_of(form: &str) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// What differs between two forms: columns, or else other things that shards of a dataset have in common.
+/// Describes how two forms differ: by their columns, or else by other shared settings.
 pub(super) fn difference(first: &str, other: &str) -> String {
     let (there, here) = (columns_of(first), columns_of(other));
     let named = |(name, encoding): &(String, Option<String>)| {

@@ -1,22 +1,23 @@
-//! Parts and commit: many writers, one dataset.
+//! Parts and commits: many tasks write one dataset.
 //!
-//! A *part* is what one task makes of its share of the rows: shards, and a small [`Manifest`] that says what they are.
-//! [`commit`] turns the manifests of one attempt of every part into a dataset: it checks that each file is there as
-//! noted, gives the files their names, and writes the index last. Before that nothing exists for a reader. [`abort`]
-//! removes what a job has written that was not committed, [`gc`] what jobs that were killed have left.
+//! A *part* is what one task writes for its share of the rows: shards, and a small [`Manifest`] that describes them.
+//! [`commit`] turns the manifests of one attempt of every part into a dataset. It checks each file against the
+//! manifest, gives the files their final names, and writes the index last. Before that, readers see the
+//! previous dataset, if there is one. [`abort`] removes the uncommitted files of a job. [`gc`] removes the leftovers of
+//! killed jobs.
 //!
 //! Attempts never touch each other's files:
 //!
-//! - In a directory an attempt writes beneath `.shardmill/parts/JOB-PART-ATTEMPT`. `commit` renames what counts, which
-//!   copies nothing. The names depend on the part and the number of the shard only, so the same parts give the same
-//!   bytes, whoever makes them and however often it was tried.
-//! - In a store, which has no rename, an attempt writes straight to the final place, under names with the job and the
-//!   attempt in them. Shards have the same bytes as in a directory; the index differs in those names.
+//! - In a local directory, an attempt writes below `.shardmill/parts/JOB-PART-ATTEMPT`. `commit` renames the files of
+//!   the committed attempts, which copies no data. Final names depend only on the number of the part and of the shard.
+//!   So the same parts give the same bytes, regardless of the task and the number of attempts.
+//! - In a store, which has no rename, an attempt writes directly to the final folder. The names contain the job and the
+//!   attempt. The shards have the same bytes as in a directory; the index differs in these names.
 //!
-//! How shards are made is not decided here: [`PartWriter`] makes them one at a time in the thread of the caller, and a
-//! [`ManifestBuilder`] takes those of any other engine.
+//! This module does not prescribe how shards are made. [`PartWriter`] writes them one at a time in the calling thread.
+//! A [`ManifestBuilder`] accepts the shards of any other writer.
 //!
-//! The reasons are in `docs/decisions/0017-parts.md`.
+//! The rationale is in `docs/decisions/0017-parts.md`.
 
 mod commit;
 mod error;
@@ -43,36 +44,35 @@ use names::part_of;
 
 /// The folder of the attempts.
 pub use shardmill_core::PARTS_FOLDER;
-/// The folder of everything that is not published, beneath the dataset. Conversions have theirs
-/// in it, too.
+/// The folder for unpublished files in the dataset. Conversions also keep their working files in it.
 pub use shardmill_core::WORK_FOLDER;
-/// The folder of the lease of a commit.
+/// The folder of the commit lease.
 pub const COMMIT_FOLDER: &str = ".shardmill/commit";
-/// The lease of a commit.
+/// The commit lease.
 const COMMIT_LEASE: &str = ".shardmill/commit/lease";
-/// What a conversion that is not in parts goes on with, in that folder.
+/// The checkpoint of a conversion without parts, in [`WORK_FOLDER`].
 const JOURNAL: &str = "journal";
-/// Folders in [`WORK_FOLDER`] that are no conversion's: those of the attempts and of a commit.
+/// The folders in [`WORK_FOLDER`] that do not belong to a conversion: those of attempts and of a commit.
 pub const OF_PARTS: [&str; 2] = ["parts", "commit"];
-/// Most bytes of the name of a job or of an attempt.
+/// The maximum length of the name of a job or an attempt, in bytes.
 const MOST_TOKEN_BYTES: usize = 40;
-/// Most parts of a dataset.
+/// The maximum number of parts of a dataset.
 const MOST_PARTS: u64 = 10_000_000;
 
-/// What a commit does where there is a dataset already.
+/// What a commit does if a dataset already exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SaveMode {
-    /// It is an error.
+    /// Returns an error.
     #[default]
     Create,
-    /// The new samples come after those that are there.
+    /// Adds the new samples after the existing ones.
     Append,
-    /// The new samples take the place of those that are there. The old shards stay until [`gc`] removes them.
+    /// Replaces the existing samples. The old shards remain until [`gc`] removes them.
     Overwrite,
 }
 
 impl SaveMode {
-    /// Its name: `error`, `append` or `overwrite`.
+    /// Returns the name: `error`, `append` or `overwrite`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl SaveMode {
         }
     }
 
-    /// The mode of that name.
+    /// Returns the mode with this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Create, Self::Append, Self::Overwrite]
@@ -91,7 +91,7 @@ impl SaveMode {
     }
 }
 
-/// What all tasks of a job and its commit agree on. It is small, and text when it travels.
+/// The settings that all tasks of a job and its commit share. They are small and can be sent as text.
 ///
 /// ```
 /// use shardmill_writer::parts::{NameForm, Staging};
@@ -110,11 +110,11 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// For a place where nothing is. `job` tells this job from all others: letters and digits, at most 40.
+    /// Creates settings for an empty root. `job` identifies the job: up to 40 ASCII letters and digits.
     ///
     /// # Errors
     ///
-    /// [`PartError::Token`].
+    /// Returns [`PartError::Token`] if the name is invalid.
     pub fn fresh(job: &str, names: NameForm) -> Result<Self, PartError> {
         check_token("job", job)?;
         Ok(Self {
@@ -126,15 +126,14 @@ impl Staging {
         })
     }
 
-    /// Looks at what is there and decides what the parts of a job are called. Nothing is written.
+    /// Inspects the existing dataset and chooses the names of the parts. Nothing is written.
     ///
-    /// Parts of a job that appends or overwrites are numbered on from those that are or were there, so that no name is
-    /// used twice.
+    /// A job that appends or overwrites numbers its parts after all existing parts. So no name is used twice.
     ///
     /// # Errors
     ///
-    /// [`PartError::Exists`] with [`SaveMode::Create`] where there is an index; [`PartError::Index`]; [`PartError::Token`];
-    /// what reading fails with.
+    /// Returns [`PartError::Exists`] with [`SaveMode::Create`] if there is an index. Returns [`PartError::Index`],
+    /// [`PartError::Token`], or the error of the storage.
     pub fn begin(
         place: &Place,
         job: &str,
@@ -165,41 +164,41 @@ impl Staging {
         Ok(staging)
     }
 
-    /// The job.
+    /// Returns the name of the job.
     #[must_use]
     pub fn job(&self) -> &str {
         &self.job
     }
 
-    /// What files are called.
+    /// Returns the form of the file names.
     #[must_use]
     pub const fn names(&self) -> &NameForm {
         &self.names
     }
 
-    /// What happens to a dataset that is there.
+    /// Returns what happens to an existing dataset.
     #[must_use]
     pub const fn mode(&self) -> SaveMode {
         self.mode
     }
 
-    /// The number that the first part of the job has in the dataset.
+    /// Returns the number of the job's first part in the dataset.
     #[must_use]
     pub const fn first_part(&self) -> u64 {
         self.first_part
     }
 
-    /// Whether there was an index when the job began.
+    /// Returns whether an index existed when the job began.
     pub(crate) const fn has_base(&self) -> bool {
         self.base.is_some()
     }
 
-    /// Whether it is the text of an index that was there when the job began.
+    /// Returns whether the index still has the text that it had when the job began.
     pub(crate) fn is_base(&self, text: Option<&[u8]>) -> bool {
         text.map(digest_of) == self.base
     }
 
-    /// As text.
+    /// Returns the settings as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         json!({
@@ -213,11 +212,11 @@ impl Staging {
         .to_string()
     }
 
-    /// From the text of [`to_json`](Self::to_json).
+    /// Parses the text of [`to_json`](Self::to_json).
     ///
     /// # Errors
     ///
-    /// [`PartError::Syntax`], [`PartError::Token`].
+    /// Returns [`PartError::Syntax`] or [`PartError::Token`].
     pub fn parse(text: &str) -> Result<Self, PartError> {
         let wrong = |reason: &'static str| PartError::Syntax {
             what: "what a job is told",
@@ -249,7 +248,7 @@ impl Staging {
     }
 }
 
-/// Letters and digits, so that the name of a file can be taken apart again.
+/// Checks that a name has only letters and digits, so that file names can be parsed.
 fn check_token(what: &'static str, text: &str) -> Result<(), PartError> {
     let fits = !text.is_empty()
         && text.len() <= MOST_TOKEN_BYTES

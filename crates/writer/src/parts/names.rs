@@ -1,23 +1,23 @@
-//! What the files of parts are called.
+//! The file names of parts.
 
 use shardmill_core::Format;
 
 use crate::form::{STREAMING_PREFIX, ShardForm, ShardFormat, ShardPattern};
 
-/// Digits of the number of a part.
+/// The minimum number of digits of a part number.
 const PART_DIGITS: usize = 5;
 
-/// Which names the shards of a dataset have.
+/// The form of the shard names of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameForm {
-    /// Those of MosaicML Streaming: `shard.00003-00012.mds`.
+    /// The names of MosaicML Streaming: `shard.00003-00012.mds`.
     Streaming(Format),
-    /// Those of a pattern: `shard-00003-000012.tar`.
+    /// The names of a pattern: `shard-00003-000012.tar`.
     Tar(ShardPattern),
 }
 
 impl NameForm {
-    /// The format of the shards.
+    /// Returns the format of the shards.
     #[must_use]
     pub const fn format(&self) -> ShardFormat {
         match self {
@@ -26,7 +26,7 @@ impl NameForm {
         }
     }
 
-    /// What all names begin with.
+    /// Returns the common prefix of all names.
     #[must_use]
     pub fn prefix(&self) -> &str {
         match self {
@@ -35,7 +35,7 @@ impl NameForm {
         }
     }
 
-    /// Whether shards of that form have such names.
+    /// Returns whether shards of this form have such names.
     pub(crate) fn fits(&self, form: &ShardForm) -> bool {
         match (self, form) {
             (Self::Streaming(format), ShardForm::Streaming(config)) => config.format() == *format,
@@ -44,7 +44,7 @@ impl NameForm {
         }
     }
 
-    /// As text: the name of a format, or a pattern.
+    /// Returns the form as text: the name of a format, or a pattern.
     pub(crate) fn to_json(&self) -> String {
         match self {
             Self::Streaming(format) => format.to_string(),
@@ -52,7 +52,7 @@ impl NameForm {
         }
     }
 
-    /// From the text of [`to_json`](Self::to_json).
+    /// Parses the text of [`to_json`](Self::to_json).
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if let Ok(format) = text.parse() {
             return Some(Self::Streaming(format));
@@ -61,8 +61,8 @@ impl NameForm {
     }
 }
 
-/// The name of a file in a dataset of many parts: that of the shard in its part, with the number of the part in front of
-/// its own, and between them what tells attempts apart.
+/// Returns the name of a file in a dataset with parts. The part number, and in a store the token of the attempt,
+/// precede the shard number.
 pub(crate) fn name_in(basename: &str, prefix: &str, part: u64, token: Option<&str>) -> String {
     let rest = basename.strip_prefix(prefix).unwrap_or(basename);
     match token {
@@ -71,11 +71,11 @@ pub(crate) fn name_in(basename: &str, prefix: &str, part: u64, token: Option<&st
     }
 }
 
-/// The number of the part that a file belongs to, by its name.
+/// Returns the part number in a file name.
 pub(crate) fn part_of(name: &str, prefix: &str) -> Option<u64> {
     let (part, rest) = name.strip_prefix(prefix)?.split_once('-')?;
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // What follows is the number of the shard, or the token of an attempt and that number.
+    // The shard number follows, or the token of an attempt and the shard number.
     let shard = rest.split(['.', '-']).next()?;
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let is_shard = !shard.is_empty() && shard.bytes().all(is_token);
@@ -84,8 +84,10 @@ pub(crate) fn part_of(name: &str, prefix: &str) -> Option<u64> {
         .flatten()
 }
 
-/// Whether a file may be a shard of MosaicML Streaming, by its name: `shard.00012.mds.zstd`, of a part
-/// `shard.00003-00012.mds.zstd`, in a store `shard.00003-JOB_ATTEMPT-00012.mds.zstd`.
+/// Returns whether a file name can be the name of a MosaicML Streaming shard.
+///
+/// Examples: `shard.00012.mds.zstd`, in a part `shard.00003-00012.mds.zstd`, and in a store
+/// `shard.00003-JOB_ATTEMPT-00012.mds.zstd`.
 #[must_use]
 pub fn is_shard_name(name: &str) -> bool {
     let Some((number, rest)) = name
@@ -114,7 +116,7 @@ pub fn is_shard_name(name: &str) -> bool {
             .is_some_and(|format| format.parse::<Format>().is_ok())
 }
 
-/// What tells attempts apart in the name of a file in a store.
+/// Returns the token of the attempt in the name of a file in a store.
 pub(crate) fn token_of<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     part_of(name, prefix)?;
     let mut parts = name.strip_prefix(prefix)?.splitn(3, '-').skip(1);
@@ -123,17 +125,17 @@ pub(crate) fn token_of<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     Some(token)
 }
 
-/// What tells attempts apart. Neither name has an underscore.
+/// Returns the token that identifies an attempt. Neither name contains an underscore.
 pub(crate) fn token(job: &str, attempt: &str) -> String {
     format!("{job}_{attempt}")
 }
 
-/// The folder of an attempt, beneath that of all parts.
+/// Returns the name of the folder of an attempt in [`PARTS_FOLDER`](super::PARTS_FOLDER).
 pub(crate) fn folder_of(job: &str, part: u64, attempt: &str) -> String {
     format!("{job}-{part:0PART_DIGITS$}-{attempt}")
 }
 
-/// What stands before the number of a sample in the key of a tar file.
+/// Returns the prefix of the sample number in the key of a tar sample.
 pub(crate) fn key_prefix(part: u64) -> String {
     format!("{part:0PART_DIGITS$}-")
 }

@@ -1,4 +1,4 @@
-//! One attempt of a part, in the thread of the caller.
+//! Writes one attempt of a part in the calling thread.
 
 use std::sync::Arc;
 
@@ -15,26 +15,26 @@ use crate::pack::{CutShard, Keys, PackError, Packer};
 use crate::rows::{RowEncoder, TarKeys};
 use crate::shard::{Outcome, Scratch, ShardKind, ShardWork, Temps};
 
-/// Buffers that are kept for the next samples: those of a shard of 64 MiB.
+/// The number of buffers kept for reuse. This is enough for a shard of 64 MiB.
 const SPARE_BUFFERS: usize = 40;
 
-/// What a [`PartWriter`] is told beside what it writes.
+/// The options of a [`PartWriter`].
 #[derive(Clone, Debug, Default)]
 pub struct PartOptions {
-    /// Most samples of a shard, beside the size limit of the form.
+    /// The maximum number of samples in a shard, in addition to the size limit of the form.
     pub samples_per_shard: Option<u64>,
 }
 
 /// Writes the shards of one attempt of a part.
 ///
-/// It does everything in the thread of the caller, one shard after the other: an engine that runs many tasks has given
-/// the other cores away. In memory are the shard that is filled and what it is compressed to. Dropped without
-/// [`finish`](Self::finish), it removes what it has written.
+/// All work is done in the calling thread, one shard at a time: engines that run many tasks use the other cores for
+/// other tasks. Memory holds the shard that is being filled and its compressed form. If the writer is dropped without
+/// [`finish`](Self::finish), it removes the files that it has written.
 #[derive(Debug)]
 pub struct PartWriter {
     place: Place,
     builder: Option<ManifestBuilder>,
-    /// In a directory: the folder of the attempt.
+    /// In a local directory, the folder of the attempt.
     folder: Option<Dir>,
     encoder: RowEncoder,
     kind: ShardKind,
@@ -46,12 +46,14 @@ pub struct PartWriter {
 }
 
 impl PartWriter {
-    /// Begins an attempt. `part` counts the parts of the job from 0; `attempt` tells this attempt from all others of the
-    /// job. Of tar shards whose keys are numbers, the number of the part is put in front of them.
+    /// Begins an attempt. `part` counts the parts of the job from 0; `attempt` identifies the attempt within the job.
+    ///
+    /// If the keys of tar samples are numbers, they are prefixed with the number of the part.
     ///
     /// # Errors
     ///
-    /// As [`ManifestBuilder::new`]; [`StorageError::Exists`] when there is such an attempt already; what the disk says.
+    /// Returns the errors of [`ManifestBuilder::new`], [`StorageError::Exists`] if the attempt already exists, or the
+    /// error of the disk.
     pub fn new(
         place: Place,
         staging: &Staging,
@@ -93,11 +95,11 @@ impl PartWriter {
         })
     }
 
-    /// From now on takes batches of other types, which become the same columns.
+    /// Replaces the encoder, to accept batches of other types that become the same columns.
     ///
     /// # Errors
     ///
-    /// [`PartError::OtherForm`] when the shards would have another form.
+    /// Returns [`PartError::OtherForm`] if the shards would have another form.
     pub fn change(&mut self, encoder: RowEncoder, form: &ShardForm) -> Result<(), PartError> {
         if !self.kind.is_of(form) {
             let builder = self.builder.as_ref();
@@ -112,12 +114,12 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Adds all rows of a batch. `go_on` is asked now and then while something takes long.
+    /// Adds all rows of a batch. Calls `go_on` regularly during long operations.
     ///
     /// # Errors
     ///
-    /// [`PartError::Write`] for a row that cannot be stored, named by its number in the part; what the disk or the store
-    /// says. Nothing can be added afterwards.
+    /// Returns [`PartError::Write`] if a row cannot be stored; it names the number of the row in the part. Returns the
+    /// error of the disk or the store. After an error nothing can be added.
     pub fn push(
         &mut self,
         batch: &RecordBatch,
@@ -153,11 +155,11 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Writes the last shard, and says what there is.
+    /// Writes the last shard and returns the manifest.
     ///
     /// # Errors
     ///
-    /// As [`push`](Self::push).
+    /// Returns the errors of [`push`](Self::push).
     pub fn finish(mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Manifest, PartError> {
         if self.is_broken {
             return Err(WriteError::Closed.into());
@@ -167,14 +169,14 @@ impl PartWriter {
             self.write(shard, go_on)?;
         }
         if let Some(folder) = &self.folder {
-            // The names of the shards have to last before anybody is told of them.
+            // The names of the shards must be durable before the manifest is returned.
             folder.sync()?;
         }
         let builder = self.builder.take().ok_or(WriteError::Closed)?;
         Ok(builder.finish())
     }
 
-    /// Samples that were added.
+    /// Returns the number of added samples.
     #[must_use]
     pub const fn samples(&self) -> u64 {
         self.samples
@@ -205,7 +207,7 @@ impl PartWriter {
             let mut files = Vec::with_capacity(shard.checks.len());
             for ((name, temp), check) in shard.files.into_iter().zip(shard.checks) {
                 let file_version = match &self.place {
-                    // The folder is an attempt's own, and was opened for it.
+                    // The folder belongs to this attempt, and the attempt created it.
                     Place::Local(_) => {
                         let bytes = temp.written();
                         temp.publish_pending(&name, PublishMode::CreateNew, true)?;
@@ -242,7 +244,7 @@ impl Drop for PartWriter {
         let Some(builder) = self.builder.take() else {
             return;
         };
-        // What cannot be removed now is removed by `abort` or `gc`.
+        // `abort` or `gc` removes files that cannot be removed now.
         match &self.place {
             Place::Local(dir) => {
                 if let Some(folder) = builder.folder() {

@@ -1,4 +1,4 @@
-//! From batches to the members of tar files.
+//! Encodes record batches as members of tar files.
 
 use std::sync::Arc;
 
@@ -15,30 +15,30 @@ use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::columns::{EncodedColumn, string_slices};
 use crate::error::{RowError, ValueReason};
 
-/// What all members of a tar file are filled up to a multiple of.
+/// The block size of tar files. Every member is padded to a multiple of it.
 const BLOCK: usize = 512;
 
-/// How rows become samples of tar files.
+/// The rules for encoding rows as samples of tar files.
 #[derive(Clone, Debug)]
 pub struct TarRows {
-    /// Headers and names.
+    /// The rules for headers and member names.
     pub profile: Profile,
-    /// Where keys come from.
+    /// The source of the keys.
     pub keys: TarKeys,
 }
 
-/// Where keys come from.
+/// The source of the keys of tar samples.
 #[derive(Clone, Debug)]
 pub enum TarKeys {
     /// The number of the sample in its dataset, with nine digits.
     Number,
-    /// A column of the batches: text or integers.
+    /// A column of the batches, of text or integers.
     Column {
         /// Its position.
         source: usize,
         /// Its name, for messages.
         name: String,
-        /// Whether the input has no value twice, so that nobody has to remember them.
+        /// Whether the input guarantees unique values. If so, the writer does not keep the hashes of the keys.
         unique: bool,
     },
 }
@@ -81,7 +81,8 @@ impl RowEncoder {
         while start < sizes.len() {
             let mut end = start;
             let mut bytes = 0_usize;
-            // A sample is below 4 GiB, so a chunk is below 4 GiB + CHUNK_BYTES; `ends` needs it below 4 GiB.
+            // A chunk is one sample, which is below 4 GiB, or at most `CHUNK_BYTES` long. So its length fits the 32-bit
+            // `ends`.
             while end < sizes.len() && (end == start || bytes + sizes[end] <= CHUNK_BYTES) {
                 bytes += sizes[end];
                 end += 1;
@@ -107,7 +108,7 @@ impl RowEncoder {
     }
 }
 
-/// The key column as text.
+/// Converts the key column to text.
 fn keys(array: &ArrayRef) -> Result<EncodedColumn, BatchError> {
     if let Some(nulls) = array.logical_nulls()
         && nulls.null_count() > 0
@@ -139,7 +140,7 @@ struct Samples<'a> {
     encoder: &'a RowEncoder,
     profile: Profile,
     encoded_column: &'a [EncodedColumn],
-    /// Where columns have nulls that are left out.
+    /// The nulls of columns that leave out null values.
     absent: Vec<Option<NullBuffer>>,
     keys: Option<EncodedColumn>,
 }
@@ -152,7 +153,7 @@ impl Samples<'_> {
         }
     }
 
-    /// The columns that the sample has.
+    /// Returns the columns that are present in the sample.
     fn present(&self, row: usize) -> impl Iterator<Item = usize> {
         let absent = self.absent.iter().enumerate();
         absent
@@ -164,12 +165,12 @@ impl Samples<'_> {
         self.encoder.columns.get(column).map_or("", |c| c.name())
     }
 
-    /// Whether a plain header has room for the name of a member.
+    /// Returns whether a member name fits into a plain tar header.
     fn is_plain(key: &[u8], field: &str) -> bool {
         key.len() + 1 + field.len() <= 100 && key.is_ascii() && field.is_ascii()
     }
 
-    /// The bytes of a sample in its shard.
+    /// Returns the size of a sample in its shard, in bytes.
     fn size(&self, row: usize) -> Result<usize, BatchError> {
         let key = self.key(row);
         let text = std::str::from_utf8(key).unwrap_or_default();
@@ -213,7 +214,7 @@ impl Samples<'_> {
         Ok(size)
     }
 
-    /// Writes a sample at `at`; answers where it ends. This is the one copy of its bytes on the way from Arrow to a shard.
+    /// Writes a sample at `at` and returns its end. This is the only copy of the bytes between Arrow and the shard.
     fn write(
         &self,
         row: usize,

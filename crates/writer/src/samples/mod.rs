@@ -1,4 +1,4 @@
-//! Samples that somebody else encodes, one at a time, into shards.
+//! Writes samples that the caller encodes, one at a time, into shards.
 
 mod worker_pool;
 
@@ -18,34 +18,37 @@ use crate::shard::ShardKind;
 pub use worker_pool::PublishedFiles;
 use worker_pool::WorkerPool;
 
-/// Most buffers that are kept for the next samples: those of a shard of 64 MiB that is filled and of seven that are
-/// finished.
+/// The maximum number of buffers kept for reuse. This is enough for one shard of 64 MiB that is being filled and seven
+/// that are being finished.
 const SPARE_BUFFERS: usize = 256;
 
-/// Bytes of shards that may be unfinished at a time, beyond two shards.
+/// The maximum size of unfinished shards in bytes. Two shards are always allowed if there are two threads.
 const UNFINISHED_BYTES: u64 = 2 << 30;
 
-/// What a [`SampleWriter`] may use.
+/// The options of a [`SampleWriter`].
 #[derive(Clone, Copy, Debug)]
 pub struct SampleOptions {
-    /// Threads that compute, and shards that may be unfinished; fewer shards where they would take more than 2 GiB.
+    /// The number of threads that compute, and the maximum number of unfinished shards. Fewer shards are allowed if
+    /// they would take more than 2 GiB.
     pub jobs: usize,
-    /// Most bytes of a sample.
+    /// The maximum size of a sample in bytes.
     pub sample_limit: u64,
-    /// Whether files are brought to the disk before they get their names. For what is going to be uploaded and removed
-    /// that is not worth the while.
+    /// Whether files are synced to disk before they get their final names. Files that are uploaded and then removed do
+    /// not need it.
     pub durable: bool,
 }
 
-/// Writes encoded samples as a dataset: cuts them into shards as the original does, finishes and publishes the shards
-/// in threads of its own, and publishes the index last.
+/// Writes encoded samples as a dataset.
 ///
-/// No file is replaced: a directory that holds shards ends it with
-/// [`StorageError::Exists`](shardmill_storage::StorageError::Exists). So of several writers in one directory the one whose
-/// first shard is published first gets on, and the others end.
+/// The writer cuts samples into shards as the original does. It finishes and publishes the shards in its own threads,
+/// and publishes the index last.
 ///
-/// Threads are started by the first shard that is full. Dropped without [`finish`](Self::finish), the writer publishes
-/// nothing more and leaves no temporary file; shards that have their names keep them.
+/// The writer never replaces a file. A directory that already contains shards is an error:
+/// [`StorageError::Exists`](shardmill_storage::StorageError::Exists). If several writers use one directory, the writer
+/// that publishes its first shard first continues, and the others fail.
+///
+/// The first full shard starts the threads. If the writer is dropped without [`finish`](Self::finish), it publishes
+/// nothing more and removes its temporary files. Published shards remain.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -71,17 +74,17 @@ pub struct SampleWriter {
     packer: Packer,
     pool: Arc<BufferPool>,
     sample_limit: u64,
-    /// Samples that are not packed yet, end to end.
+    /// The samples that are not packed yet, concatenated.
     open: Vec<u8>,
     ends: Vec<u32>,
-    /// Where the sample begins that is being added to `open`.
+    /// The position in `open` of the sample that is being added.
     start: usize,
     samples: u64,
     closed: bool,
 }
 
 impl SampleWriter {
-    /// A writer of a dataset in `dir`, of shards of that configuration.
+    /// Creates a writer of a dataset in `dir` with shards of this configuration.
     #[must_use]
     pub fn new(dir: Dir, config: Arc<ShardConfig>, options: SampleOptions) -> Self {
         let form = ShardForm::from(Arc::clone(&config));
@@ -108,10 +111,10 @@ impl SampleWriter {
         }
     }
 
-    /// Where the next sample is to be appended. What is appended becomes a sample by [`end`](Self::end); what was there
-    /// before must stay.
+    /// Returns the buffer for the next sample. The caller appends the sample and calls [`end`](Self::end). The existing
+    /// contents must not change.
     ///
-    /// PERF: a sample is encoded where it stays until it is in a file, so this is its one copy.
+    /// PERF: the sample is encoded directly into the buffer that is later written, so its bytes are copied once.
     pub fn begin(&mut self) -> &mut Vec<u8> {
         self.open.truncate(self.start);
         if self.open.capacity() == 0 {
@@ -122,11 +125,12 @@ impl SampleWriter {
         &mut self.open
     }
 
-    /// Ends the sample that was appended to [`begin`](Self::begin). `true`: it is time for [`pack`](Self::pack).
+    /// Ends the sample that was appended to [`begin`](Self::begin). Returns `true` if the caller should call
+    /// [`pack`](Self::pack).
     ///
     /// # Errors
     ///
-    /// [`WriteError::SampleTooLarge`]: the sample is left out. [`WriteError::Closed`].
+    /// Returns [`WriteError::SampleTooLarge`] and leaves the sample out, or returns [`WriteError::Closed`].
     pub fn end(&mut self) -> Result<bool, WriteError> {
         if self.closed {
             return Err(WriteError::Closed);
@@ -146,15 +150,16 @@ impl SampleWriter {
         self.start = self.open.len();
         self.ends.push(end);
         self.samples += 1;
-        // Samples without bytes must not wait for ever either.
+        // The number of samples is limited too, because empty samples add no bytes.
         Ok(self.open.len() >= CHUNK_BYTES || self.ends.len() >= CHUNK_BYTES / 4)
     }
 
-    /// Adds one encoded sample; waits while too many shards are unfinished. `go_on` is asked now and then while it waits.
+    /// Adds one encoded sample. Waits while too many shards are unfinished, and calls `go_on` regularly during the
+    /// wait.
     ///
     /// # Errors
     ///
-    /// As [`end`](Self::end) and [`pack`](Self::pack).
+    /// Returns the errors of [`end`](Self::end) and [`pack`](Self::pack).
     pub fn push(
         &mut self,
         sample: &[u8],
@@ -167,12 +172,14 @@ impl SampleWriter {
         Ok(())
     }
 
-    /// Adds all rows of a batch, or none of them when one cannot be encoded. `encoder` is for the layout of this writer;
-    /// `place` names a row for a person.
+    /// Adds all rows of a batch, or none of them if one cannot be encoded.
+    ///
+    /// `encoder` must have the layout of this writer. `place` describes the location of a row for messages.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Value`], [`WriteError::Null`] and [`WriteError::SampleTooLarge`]; as [`pack`](Self::pack).
+    /// Returns [`WriteError::Value`], [`WriteError::Null`], [`WriteError::SampleTooLarge`], or the errors of
+    /// [`pack`](Self::pack).
     pub fn push_batch(
         &mut self,
         encoder: &RowEncoder,
@@ -192,12 +199,13 @@ impl SampleWriter {
         Ok(())
     }
 
-    /// Hands over what is full. Waits while too many shards are unfinished; answers at once where none is full.
+    /// Hands over full shards to the worker threads. Waits while too many shards are unfinished; returns at once if no
+    /// shard is full.
     ///
     /// # Errors
     ///
-    /// What kept a shard from being written, whenever that was; then, and when `go_on` says no
-    /// ([`WriteError::Interrupted`]), the writer is closed. [`WriteError::Closed`].
+    /// Returns the error of an earlier shard that could not be written, or [`WriteError::Interrupted`] if `go_on`
+    /// returns `false`. Both close the writer. Returns [`WriteError::Closed`] if the writer is closed.
     pub fn pack(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
         if self.closed {
             return Err(WriteError::Closed);
@@ -238,7 +246,7 @@ impl SampleWriter {
         }
         let (shard, bytes) = (self.packer.next_shard(), self.packer.open_bytes());
         if bytes > u64::from(u32::MAX) {
-            // Offsets have 32 bits; the original wraps around.
+            // Offsets have 32 bits. The original writer overflows here.
             self.closed = true;
             let source = ShardError::TooLarge { bytes };
             return Err(WriteError::Format { shard, source });
@@ -246,13 +254,13 @@ impl SampleWriter {
         Ok(())
     }
 
-    /// Finishes all shards, waits until they are published, and publishes the index, which exists once this returns.
-    /// Nothing can be added afterwards.
+    /// Finishes all shards, waits until they are published, and publishes the index. The index exists once this
+    /// returns. No samples can be added afterwards.
     ///
     /// # Errors
     ///
-    /// As [`pack`](Self::pack); [`StorageError::Exists`](shardmill_storage::StorageError::Exists) when there is an index
-    /// already.
+    /// Returns the errors of [`pack`](Self::pack), or [`StorageError::Exists`](shardmill_storage::StorageError::Exists)
+    /// if an index already exists.
     pub fn finish(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Index, WriteError> {
         self.pack(go_on)?;
         self.closed = true;
@@ -266,17 +274,18 @@ impl SampleWriter {
         Ok(index)
     }
 
-    /// Stops without an index: what is unfinished is discarded. Waits for the step of a shard that each thread is at.
+    /// Stops without an index and discards unfinished shards. Waits up to two seconds until each thread has ended its
+    /// current step.
     pub fn abort(&mut self) {
         self.closed = true;
         self.worker_pool.stop();
     }
 
-    /// The shards so far, once all that are full are published, in order.
+    /// Waits until all full shards are published, and returns their entries in order.
     ///
     /// # Errors
     ///
-    /// As [`pack`](Self::pack).
+    /// Returns the errors of [`pack`](Self::pack).
     pub fn shards(
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
@@ -287,11 +296,11 @@ impl SampleWriter {
         self.worker_pool.settled(go_on)
     }
 
-    /// The samples of the shard that is being filled, in order.
+    /// Returns the samples of the shard that is being filled, in order.
     ///
     /// # Errors
     ///
-    /// As [`pack`](Self::pack).
+    /// Returns the errors of [`pack`](Self::pack).
     pub fn open_samples(
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
@@ -302,11 +311,11 @@ impl SampleWriter {
         Ok(self.packer.open_samples())
     }
 
-    /// The bytes of the shard that is being filled as the size limit counts them.
+    /// Returns the size of the shard that is being filled, as the size limit counts it.
     ///
     /// # Errors
     ///
-    /// As [`pack`](Self::pack).
+    /// Returns the errors of [`pack`](Self::pack).
     pub fn open_bytes(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<u64, WriteError> {
         if !self.closed {
             self.pack(go_on)?;
@@ -314,13 +323,13 @@ impl SampleWriter {
         Ok(self.packer.open_bytes())
     }
 
-    /// Samples that were added.
+    /// Returns the number of added samples.
     #[must_use]
     pub const fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// The files of shards as they are published, for a thread that does something with them.
+    /// Returns a queue of published shard files, for a thread that processes them.
     #[must_use]
     pub fn published(&self) -> PublishedFiles {
         self.worker_pool.published()

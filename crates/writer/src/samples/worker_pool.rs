@@ -12,18 +12,19 @@ use crate::error::WriteError;
 use crate::pack::CutShard;
 use crate::shard::{FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step, Temps};
 
-/// Threads that may wait for the disk at the same time. Four files reach it in the time of one: file systems write what
-/// several threads wait for in one go.
+/// The number of threads that may wait for the disk at the same time. File systems combine concurrent syncs, so four
+/// files take about the time of one.
 const PUBLISHERS: usize = 4;
 
-/// Shards that may wait for the disk. They are in the page cache, so they take open files and no memory of ours.
+/// The maximum number of shards that wait for the disk. They are in the page cache, so they use open files but no heap
+/// memory.
 const WAITING_SHARDS: usize = 16;
 
-/// How often somebody who waits is asked whether to go on.
+/// The interval at which a waiting caller checks whether to continue.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long whoever stops waits for the steps that threads are at. A thread that takes longer, in a slow compression,
-/// ends by itself and leaves no file either.
+/// How long a stop waits for the current step of each thread. A thread that takes longer, for example in a slow
+/// compression, ends by itself and leaves no file.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -37,36 +38,36 @@ struct Shared {
     most_unfinished: usize,
     durable: bool,
     state: Mutex<State>,
-    /// There is something to do, or nothing more will come.
+    /// Signals that there is a task, or that no more tasks will come.
     work: Condvar,
-    /// Something was done.
+    /// Signals that a task is done.
     done: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     tasks: VecDeque<Task>,
-    /// Shards whose files are written and have no names yet.
+    /// Shards whose files are written but not yet published.
     finished: VecDeque<FinishedShard>,
-    /// What threads that compute keep between tasks.
+    /// Scratch buffers that compute threads reuse between tasks.
     scratches: Vec<Scratch>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads that have not ended.
+    /// The number of threads that have not ended.
     alive: usize,
     idle: usize,
     computing: usize,
     publishing: usize,
-    /// Shards that were handed over and are not in `finished` yet.
+    /// The number of shards that were handed over and are not in `finished` yet.
     unfinished: usize,
-    /// No shard will be handed over any more.
+    /// Whether no more shards will be handed over.
     closing: bool,
-    /// Nothing is to be done any more.
+    /// Whether all work has stopped.
     stopped: bool,
     error: Option<WriteError>,
     entries: BTreeMap<u64, ShardEntry>,
-    /// The first shard has its name: no other writer can publish any here.
+    /// Whether the first shard is published. If so, no other writer can publish shards in this directory.
     first_is_published: bool,
-    /// Names of published files that nobody has asked for.
+    /// The names of published files that [`PublishedFiles::next`] has not returned yet.
     names: VecDeque<String>,
 }
 
@@ -82,13 +83,15 @@ enum Job {
 }
 
 impl State {
-    /// Shards that wait for the disk.
+    /// Returns the number of shards that wait for the disk.
     fn waiting(&self) -> usize {
         self.finished.len() + self.publishing
     }
 
-    /// INVARIANT: the first shard goes alone. Of two writers in one folder only one can publish it, and the other one has
-    /// left nothing in the way by then.
+    /// Returns the next shard to publish.
+    ///
+    /// INVARIANT: the first shard is published alone. Of two writers in one directory, only one can publish it. At that
+    /// time the other writer has published nothing.
     fn next_to_publish(&mut self) -> Option<FinishedShard> {
         if self.first_is_published {
             return self.finished.pop_front();
@@ -101,14 +104,14 @@ impl State {
         self.unfinished == 0 && self.waiting() == 0
     }
 
-    /// Stops everything; the first error stays.
+    /// Stops all work. Keeps the first error.
     fn fail(&mut self, error: Option<WriteError>) {
         if !self.stopped {
             self.error = error;
         }
         self.stopped = true;
         self.tasks.clear();
-        // Their temporary files vanish with them.
+        // Dropping the shards removes their temporary files.
         self.finished.clear();
     }
 
@@ -121,7 +124,7 @@ impl State {
 }
 
 impl WorkerPool {
-    /// A crew of `jobs` threads, without those that wait for the disk.
+    /// Creates a pool of `jobs` compute threads. Threads that wait for the disk are not counted.
     pub(super) fn new(
         dir: Dir,
         kind: ShardKind,
@@ -153,7 +156,7 @@ impl WorkerPool {
         PublishedFiles(Arc::clone(&self.0))
     }
 
-    /// Takes a shard, as soon as there is room for it.
+    /// Accepts a shard; waits until there is space for it.
     pub(super) fn finish(
         &self,
         shard: CutShard,
@@ -169,7 +172,7 @@ impl WorkerPool {
         state.check()
     }
 
-    /// Waits until all shards are published, and gives their entries.
+    /// Waits until all shards are published, and returns their entries.
     pub(super) fn settled(
         &self,
         go_on: &mut dyn FnMut() -> bool,
@@ -189,7 +192,7 @@ impl WorkerPool {
         Ok(state.entries.values().cloned().collect())
     }
 
-    /// As [`Self::settled`], and lets the threads go.
+    /// Waits like [`Self::settled`], then ends the threads.
     pub(super) fn end(
         &self,
         go_on: &mut dyn FnMut() -> bool,
@@ -202,7 +205,7 @@ impl WorkerPool {
         entries
     }
 
-    /// Discards what is not published, and lets the threads go.
+    /// Discards unpublished shards and ends the threads.
     pub(super) fn stop(&self) {
         self.0.lock().fail(None);
         self.close();
@@ -223,7 +226,7 @@ impl WorkerPool {
         drop(state);
         if all_ended {
             for thread in threads {
-                // A thread that panicked has left an error.
+                // A thread that panicked has stored an error.
                 let _ = thread.join();
             }
         }
@@ -236,13 +239,14 @@ impl Drop for WorkerPool {
     }
 }
 
-/// The files of a dataset that is being written.
+/// The published files of a dataset that is being written.
 #[derive(Debug)]
 pub struct PublishedFiles(Arc<Shared>);
 
 impl PublishedFiles {
-    /// The names of files that have been published since the last call, at least one; a file of data stands before its
-    /// file of offsets. Waits for them. `None` when there will be no more.
+    /// Waits for published files and returns their names, at least one. Returns `None` if no more files will follow.
+    ///
+    /// Each call returns the files since the previous call. A data file precedes its meta file.
     #[must_use]
     pub fn next(&self) -> Option<Vec<String>> {
         let mut state = self.0.lock();
@@ -262,7 +266,7 @@ impl PublishedFiles {
     }
 }
 
-/// Tells of the end of a thread, and stops all others when it panics: they would wait for its work for ever.
+/// Counts the end of a thread. If the thread panicked, stops all others, which would wait forever for its work.
 struct Alarm<'a>(&'a Shared);
 
 impl Drop for Alarm<'_> {
@@ -302,7 +306,7 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             state = guard;
             if time_out.timed_out() {
-                // It may take locks of its own.
+                // The callback may take locks of its own.
                 drop(state);
                 let stay = go_on();
                 state = self.lock();
@@ -315,7 +319,7 @@ impl Shared {
         }
     }
 
-    /// Sees to it that somebody does what there is to do.
+    /// Wakes or starts enough threads for the available tasks.
     fn call(self: &Arc<Self>, state: &mut State) {
         let tasks = state
             .tasks
@@ -336,14 +340,14 @@ impl Shared {
                     state.threads.push(thread);
                     state.alive += 1;
                 }
-                // Fewer threads do the same.
+                // Existing threads can do the work.
                 Err(_) if !state.threads.is_empty() => return,
                 Err(source) => state.fail(Some(WriteError::Thread { source })),
             }
         }
     }
 
-    /// The life of a thread.
+    /// Runs a thread of the pool.
     fn work(self: &Arc<Self>) {
         let _alarm = Alarm(self);
         let mut state = self.lock();
@@ -390,7 +394,7 @@ impl Shared {
         }
     }
 
-    /// Publishing first: it is the end of a chain.
+    /// Picks the next task. Publishing comes first, because it completes a shard.
     fn pick(&self, state: &mut State) -> Option<Job> {
         if state.publishing < PUBLISHERS
             && let Some(shard) = state.next_to_publish()
@@ -426,7 +430,7 @@ impl Shared {
         match next {
             Next::Nothing => {}
             Next::Steps(work, steps) => {
-                // Ahead of the shards that wait: it frees memory.
+                // These steps run before waiting shards, because they release memory.
                 for step in steps.into_iter().rev() {
                     state.tasks.push_front(Task::Step(Arc::clone(&work), step));
                 }
@@ -441,7 +445,7 @@ impl Shared {
     fn publish(&self, shard: FinishedShard) -> Result<(u64, ShardEntry, Vec<String>), WriteError> {
         let mut names = Vec::with_capacity(shard.files.len());
         for (name, temp) in shard.files {
-            // What another writer has given a name to is not ours to replace: its index may be there already.
+            // A file of another writer must not be replaced: its index may already exist.
             temp.publish_pending_first(&name, self.durable)?;
             names.push(name);
         }

@@ -1,4 +1,4 @@
-//! Shards of MosaicML Streaming.
+//! MosaicML Streaming shards.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::pack::CutShard;
 
-/// What stands in every shard.
+/// The bytes that are the same in every shard.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     config_json: String,
@@ -76,11 +76,11 @@ pub(super) fn lay(config: &ShardConfig, texts: &Texts, cut: CutShard) -> Result<
     })
 }
 
-/// Puts frames together that the original's reader would not find.
+/// Merges the frames that the original reader would not find.
 ///
-/// COMPAT: before its `zstd` package (1.5.7) decompresses, it adds up the sizes that the frames declare, and stops
-/// behind the frame that follows one which is at least as long as all frames behind it together. So whatever is behind
-/// such a frame becomes one frame.
+/// COMPAT: before the reader's `zstd` package (1.5.7) decompresses, it adds up the sizes that the frames declare. If a
+/// frame is at least as long as all frames after it together, the package stops after the next frame. So all frames
+/// after such a frame are merged into one.
 pub(super) fn join(
     compression: Compression,
     shard: u64,
@@ -92,7 +92,7 @@ pub(super) fn join(
     if compression.segment_bytes().is_none() {
         return Ok(frames);
     }
-    // What was compressed here may shrink as far as it does.
+    // The data was compressed by this process, so expansion limits do not apply.
     let mut limits = Limits::default();
     (limits.expansion_bytes, limits.expansion_ratio) = (u64::MAX, u64::MAX);
     while let Some(lost) = first_lost(&frames) {
@@ -127,7 +127,8 @@ impl Zipped {
     }
 }
 
-/// The first frame that is behind one which is at least as long as everything behind it, and behind the next one.
+/// Returns the first frame that the reader does not find. It is the second frame after one that is at least as long as
+/// all frames after it together.
 fn first_lost(frames: &[Vec<u8>]) -> Option<usize> {
     let mut behind: usize = frames.iter().map(Vec::len).sum();
     for (at, frame) in frames.iter().enumerate() {
@@ -140,7 +141,7 @@ fn first_lost(frames: &[Vec<u8>]) -> Option<usize> {
 }
 
 impl ShardWork {
-    /// Names the files, writes the one with offsets, and makes the line of the index.
+    /// Names the files, writes the meta file with the offsets, and creates the index entry.
     pub(super) fn finish_streaming(
         &self,
         config: &Arc<ShardConfig>,

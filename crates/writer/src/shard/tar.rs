@@ -1,4 +1,4 @@
-//! Tar files of samples.
+//! Tar shards.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(super) fn lay(form: &TarForm, cut: CutShard) -> Result<Laid, WriteError> {
     })
 }
 
-/// The fields of the samples of a shard. Where none can be missing nothing has to be looked at.
+/// Returns the fields of the samples of a shard. Samples are inspected only if fields can be missing.
 fn fields(form: &TarForm, cut: &CutShard) -> Result<Arc<FieldSet>, WriteError> {
     if form.fields.sometimes.is_empty() {
         return Ok(Arc::clone(&form.fields));
@@ -86,7 +86,7 @@ fn fields(form: &TarForm, cut: &CutShard) -> Result<Arc<FieldSet>, WriteError> {
     Ok(Arc::new(FieldSet::of(&samples)))
 }
 
-/// A file of pieces with their table.
+/// Combines compressed pieces into one file with their table.
 pub(super) fn join(
     compression: TarCompression,
     shard: u64,
@@ -105,7 +105,7 @@ pub(super) fn join(
 }
 
 impl ShardWork {
-    /// Names the files, writes the table of offsets, and makes the line of the index.
+    /// Names the files, writes the offset table, and creates the index entry.
     pub(super) fn finish_tar(
         &self,
         form: &TarForm,
