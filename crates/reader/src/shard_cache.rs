@@ -222,7 +222,7 @@ pub(crate) struct ShardCache {
 
 impl fmt::Debug for ShardCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Residency")
+        f.debug_struct("ShardCache")
             .field("options", &self.options)
             .finish_non_exhaustive()
     }

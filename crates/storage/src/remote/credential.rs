@@ -143,7 +143,7 @@ struct Kept {
 
 impl fmt::Debug for CredentialCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper").finish_non_exhaustive()
+        f.debug_struct("CredentialCache").finish_non_exhaustive()
     }
 }
 
