@@ -1,9 +1,9 @@
-"""Which process this is of how many, and how they wait for one another.
+"""Finds the rank of this process and the number of processes, and synchronizes them.
 
-A process group of torch comes first, where torch is imported and has one. Else the environment says
-it: that of torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`), of Open MPI, or of a
-Slurm step, the first that is there. It is read at every call, so that it may be set late. torch is
-not imported before it is needed.
+If torch is imported and has a process group, the group decides. Otherwise the environment decides:
+torchrun (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`), Open MPI, or a Slurm step,
+whichever is found first. The environment is read on every call, so that it may be set late. torch
+is imported only when needed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _TORCHRUN = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE')
 
 
 class _Processes(NamedTuple):
-    """What a launcher says of this process."""
+    """The launcher's information about this process."""
 
     rank: int
     world_size: int
     local_rank: int
     local_world_size: int
-    #: Where it says the rank, the world size and the local world size.
+    #: The sources of the rank, the world size and the local world size, for errors.
     names: tuple[str, str, str] = ('RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')
 
 
@@ -58,7 +58,7 @@ def _number(name: str, default: Optional[int] = None) -> int:
 
 
 def _environment() -> _Processes:
-    """What the environment says; a single process where it says nothing."""
+    """Reads the environment; a single process if it has no information."""
     if any(name in os.environ for name in _TORCHRUN):
         rank, size, local, local_size = (
             _number(name, int('WORLD_SIZE' in name)) for name in _TORCHRUN
@@ -73,7 +73,7 @@ def _environment() -> _Processes:
             _number(f'{start}LOCAL_SIZE', 1),
             (f'{start}RANK', f'{start}SIZE', f'{start}LOCAL_SIZE'),
         )
-    # A batch script has these variables too; only what srun starts is one of several processes.
+    # Batch scripts also have these variables, but only processes of srun are ranks.
     in_step = 'SLURM_STEP_ID' in os.environ or 'SLURM_JOB_ID' not in os.environ
     if 'SLURM_PROCID' in os.environ and in_step:
         world_size = _number('SLURM_STEP_NUM_TASKS', _number('SLURM_NTASKS', 1))
@@ -86,12 +86,12 @@ def _environment() -> _Processes:
 
 
 def _slurm_tasks_per_node(world_size: int) -> int:
-    """Processes of each node of a Slurm step."""
+    """Returns the number of processes per node of a Slurm step."""
     for name in ('SLURM_STEP_TASKS_PER_NODE', 'SLURM_NTASKS_PER_NODE', 'SLURM_TASKS_PER_NODE'):
         text = os.environ.get(name)
         if text is None:
             continue
-        # Such as `4`, `4(x2)` or `4(x2),3`.
+        # For example `4`, `4(x2)` or `4(x2),3`.
         counts = [re.fullmatch(r'(\d+)(\(x\d+\))?', part) for part in text.split(',')]
         numbers = {int(count.group(1)) for count in counts if count}
         if len(numbers) != 1 or not all(counts) or numbers == {0}:
