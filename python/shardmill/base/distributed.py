@@ -107,7 +107,7 @@ def _slurm_tasks_per_node(world_size: int) -> int:
 
 
 def _group() -> Optional[Any]:
-    """torch.distributed, if it is imported and has a process group."""
+    """Returns torch.distributed if it is imported and has a process group."""
     if 'torch' not in sys.modules:
         return None
     import torch.distributed as dist
@@ -116,45 +116,45 @@ def _group() -> Optional[Any]:
 
 
 def get_rank() -> int:
-    """The number of this process, from 0 to the number of processes, exclusive."""
+    """Returns the number of this process, from 0."""
     group = _group()
     return int(group.get_rank()) if group else _environment().rank
 
 
 def get_world_size() -> int:
-    """How many processes there are on all nodes."""
+    """Returns the number of processes on all nodes."""
     group = _group()
     return int(group.get_world_size()) if group else _environment().world_size
 
 
 def get_local_rank() -> int:
-    """The number of this process among those of its node."""
+    """Returns the number of this process within its node, from 0."""
     return _environment().local_rank
 
 
 def get_local_world_size() -> int:
-    """How many processes there are on this node."""
+    """Returns the number of processes on this node."""
     return _environment().local_world_size
 
 
 def _names() -> tuple[str, str, str]:
-    """What the rank, the world size and the local world size are called where they come from."""
+    """Returns the names of rank, world size and local world size at their source, for errors."""
     names = _environment().names
     group = 'of torch.distributed'
     return (f'the rank {group}', f'the world size {group}', names[2]) if _group() else names
 
 
 def barrier() -> None:
-    """Waits for all processes of the process group; without one it does nothing."""
+    """Waits for all processes of the process group; does nothing without one."""
     group = _group()
     if group:
         group.barrier()
 
 
 def broadcast(tensor: Tensor, src: int) -> None:
-    """Gives a tensor of rank `src` to all, who receive it in theirs.
+    """Copies the tensor of rank `src` into the tensors of all other ranks.
 
-    Without a process group it does nothing.
+    Does nothing without a process group.
     """
     group = _group()
     if group:
@@ -162,9 +162,9 @@ def broadcast(tensor: Tensor, src: int) -> None:
 
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
-    """Puts the tensor of each rank into a list of tensors.
+    """Collects the tensors of all ranks in a list.
 
-    Without a process group it does nothing.
+    Does nothing without a process group.
     """
     group = _group()
     if group:
@@ -172,10 +172,10 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
 
 
 def all_gather_object(obj: T) -> list[T]:
-    """An object of each rank, by rank. They are pickled.
+    """Returns the objects of all ranks, in rank order. They are pickled.
 
     Raises:
-        RuntimeError: There are several processes, and no process group of them.
+        RuntimeError: There are several processes but no process group.
     """
     group = _group()
     world_size = get_world_size()
@@ -192,7 +192,7 @@ def all_gather_object(obj: T) -> list[T]:
 
 
 def maybe_init_dist() -> bool:
-    """Makes a process group where there are several processes and none yet. Whether it did."""
+    """Creates a process group if there are several processes and no group. Returns whether it did."""
     if get_world_size() == 1:
         return False
     import torch

@@ -236,7 +236,7 @@ class SFTPDownloader(CloudDownloader):
         assert self._host is not None
         hostname, port, username, password = self._host
         client = sdk('paramiko', 'paramiko').SSHClient()
-        # Hosts that are not known are refused.
+        # Unknown hosts are rejected.
         client.load_system_host_keys(os.environ.get('COMPOSER_SFTP_KNOWN_HOSTS_FILE'))
         client.connect(
             hostname=hostname,
@@ -250,9 +250,9 @@ class SFTPDownloader(CloudDownloader):
 
 
 class GCSDownloader(CloudDownloader):
-    """Copies objects of Google Cloud Storage.
+    """Downloads objects from Google Cloud Storage.
 
-    With ``GCS_KEY`` and ``GCS_SECRET`` by way of boto3, otherwise with google-cloud-storage and
+    Uses boto3 if ``GCS_KEY`` and ``GCS_SECRET`` are set, otherwise google-cloud-storage with
     Application Default Credentials.
     """
 
@@ -289,10 +289,10 @@ class GCSDownloader(CloudDownloader):
 
 
 def gcs_client() -> tuple[Any, bool]:
-    """A client for Google Cloud Storage, and whether it is one of boto3.
+    """Returns a client for Google Cloud Storage, and whether it is a boto3 client.
 
     Raises:
-        ValueError: There are no credentials.
+        ValueError: No credentials were found.
     """
     key, secret = os.environ.get('GCS_KEY'), os.environ.get('GCS_SECRET')
     if key and secret:
@@ -315,7 +315,7 @@ def gcs_client() -> tuple[Any, bool]:
 
 
 class OCIDownloader(CloudDownloader):
-    """Copies objects of Oracle Cloud Infrastructure. Needs oci and its configuration file."""
+    """Downloads objects from Oracle Cloud Infrastructure. Needs oci and its configuration file."""
 
     _CLIENT = '_oci_client'
 
@@ -343,7 +343,7 @@ class OCIDownloader(CloudDownloader):
 
 
 def oci_client() -> Any:
-    """A client for the object storage of Oracle."""
+    """Returns a client for Oracle's object storage."""
     oci = sdk('oci', 'oci')
     return oci.object_storage.ObjectStorageClient(
         config=oci.config.from_file(), retry_strategy=oci.retry.DEFAULT_RETRY_STRATEGY
